@@ -1,4 +1,4 @@
-// The client of Tidewire. Importing this does nothing but define.
+// The client of Tidewire. Importing this module only defines names, without side effects.
 
 export { Client, type ClientOptions } from './client.js';
 export type { Auth, AuthContext, ConnectionOptions, Credentials, State, Validate, ValueKind } from './connection.js';

@@ -1,29 +1,30 @@
-// Lists: records that hold texts in an order, such as the names of other records. An entry of its own, `@tidewire/client/lists`.
+// Lists: records that contain texts in an order, such as the names of other records. A separate entry, `@tidewire/client/lists`.
 
 import { TidewireError } from './error.js';
 import type { OpenOptions, RecordHandle, Records } from './records.js';
 import type { Names, RecordsOf, Schema } from './schema.js';
 
-/** The names whose documents are lists, where the app says what its documents are. */
+/** The names whose documents are lists, if the app declares the types of its documents. */
 export type ListNames<App> = {
   [Name in Names<RecordsOf<App>>]: unknown extends RecordsOf<App>[Name] ? Name : RecordsOf<App>[Name] extends readonly string[] ? Name : never;
 }[Names<RecordsOf<App>>];
 
-/** What a list holds. */
+/** The type of a list's entries. */
 export type EntryOf<Doc> = unknown extends Doc ? string : Doc extends ReadonlyArray<infer Entry extends string> ? Entry : never;
 
-/** What has become of an entry: where it is now, or where it was removed from. */
+/** A change of an entry, with its new index, or with the index from which it was removed. */
 export interface EntryChange<Entry extends string = string> {
   readonly kind: 'added' | 'moved' | 'removed';
   readonly entry: Entry;
   readonly index: number;
 }
 
-/** How a list is opened; concurrent changes are always made again on the newer entries. */
+/** How a list is opened. If another client changed the list first, a change is applied again to the newer entries. */
 export type ListOptions = Pick<OpenOptions, 'create' | 'onEnd'>;
 
 /**
- * Opens the list `name`, which is created if there is no such record, unless the option `create` is false. Close the handle when it is not needed any more.
+ * Opens the list `name`. If there is no such record, it is created, unless the option `create` is false. Close the handle when the app no
+ * longer needs it.
  *
  * @param records `client.record`
  */
@@ -35,11 +36,11 @@ export function openList<App extends Schema, Name extends ListNames<App>>(
   return new ListHandle((records as unknown as Records).open(name, options));
 }
 
-/** A list that is open. What it gives is never changed, only replaced. */
+/** An open list. The arrays that it returns never change; each change makes a new array. */
 export class ListHandle<Entry extends string = string> {
   readonly #record: RecordHandle;
 
-  /** Handles come from `openList`. */
+  /** Call `openList` to create a handle. */
   constructor(record: RecordHandle) {
     this.#record = record;
   }
@@ -48,7 +49,7 @@ export class ListHandle<Entry extends string = string> {
     return this.#record.name;
   }
 
-  /** Fulfilled when the entries are here, rejected if the server refuses them. */
+  /** Fulfilled when the entries have arrived, rejected if the server refuses the record. */
   get ready(): Promise<void> {
     return this.#record.ready;
   }
@@ -63,7 +64,7 @@ export class ListHandle<Entry extends string = string> {
     return this.#record.version;
   }
 
-  /** The entries in their order; none before `ready`, and while the record holds no list. */
+  /** The entries in their order; empty before `ready`, and while the record is not a list. */
   get entries(): readonly Entry[] {
     return entriesOf(this.#record.value);
   }
@@ -80,7 +81,7 @@ export class ListHandle<Entry extends string = string> {
     await this.#change(change, (entries) => entries.includes(entry));
   }
 
-  /** Removes an entry wherever it stands, or only the one at `index`, also if that has moved meanwhile. */
+  /** Removes all occurrences of an entry, or only the one at `index`, even if other changes have moved it. */
   async remove(entry: Entry, index?: number): Promise<void> {
     this.#checkIndex(index, this.entries.length - 1);
     if (index !== undefined && this.entries[index] !== entry) return;
@@ -106,12 +107,12 @@ export class ListHandle<Entry extends string = string> {
     return this.#record.saved();
   }
 
-  /** Calls `callback` with the entries as soon as they are here and whenever they change; returns the removal. */
+  /** Calls `callback` with the entries as soon as they have arrived and whenever they change; returns the removal. */
   subscribe(callback: (entries: readonly Entry[]) => void): () => void {
     return this.#record.subscribe((value) => callback(entriesOf(value)));
   }
 
-  /** Calls `callback` with each entry that is added, moved or removed from now on; returns the removal. */
+  /** Calls `callback` with each later change: an entry that is added, moved or removed. Returns the removal. */
   onEntry(callback: (change: EntryChange<Entry>) => void): () => void {
     let before: readonly Entry[] | undefined;
     return this.#record.subscribe((value) => {
@@ -122,18 +123,18 @@ export class ListHandle<Entry extends string = string> {
     });
   }
 
-  /** Ends the handle and its subscriptions; changes still reach the server. */
+  /** Closes the handle and ends its subscriptions; changes still reach the server. */
   close(): void {
     this.#record.close();
   }
 
-  /** Changes the entries, again on the newer ones if somebody else was faster. */
+  /** Changes the entries. If another client wrote first, the change is applied again to the newer entries. */
   async #change(change: (entries: readonly Entry[]) => Entry[], isMade: (entries: readonly Entry[]) => boolean): Promise<void> {
     try {
       await this.#record.update((value) => change(entriesOf(value)));
     } catch (error) {
       if (!(error instanceof TidewireError) || error.code !== 'WRITE_UNKNOWN') throw error;
-      // A connection was lost, and nobody knows whether it was made. The entries of now say whether it has to be.
+      // A connection was lost, so the server may have made the write. The current entries show whether it has to be made again.
       if (!isMade(this.entries)) await this.#change(change, isMade);
     }
   }
@@ -150,19 +151,19 @@ function checkEntry(entry: unknown): void {
 
 const NONE: readonly never[] = [];
 
-/** The entries of a document: none if it is no list. */
+/** The entries of a document; empty if it is not a list. */
 export function entriesOf<Entry extends string>(value: unknown): readonly Entry[] {
   return Array.isArray(value) ? (value as Entry[]) : NONE;
 }
 
-/** Each entry with the places where it stands. */
+/** Each entry with its indices. */
 function placesOf<Entry extends string>(entries: readonly Entry[]): Map<Entry, number[]> {
   const places = new Map<Entry, number[]>();
   entries.forEach((entry, index) => places.set(entry, [...(places.get(entry) ?? []), index]));
   return places;
 }
 
-/** What leads from `before` to `after`: what is removed comes first. Of an entry that stands at several places the last ones come and go. */
+/** The changes from `before` to `after`, removals first. If an entry occurs several times, its last occurrences are added or removed. */
 export function changesOf<Entry extends string>(before: readonly Entry[], after: readonly Entry[]): Array<EntryChange<Entry>> {
   const [old, now] = [placesOf(before), placesOf(after)];
   const changes: Array<EntryChange<Entry>> = [];

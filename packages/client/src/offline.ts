@@ -1,4 +1,4 @@
-// Records that go on without a connection. Importing this does nothing but define.
+// Records that work without a connection. Importing this module only defines names, without side effects.
 
 export type { OfflineMerge, Reason, Rejection } from './offline/edit.js';
 export { Offline } from './offline/offline.js';

@@ -1,4 +1,4 @@
-// What a page without a bundler loads: everything that has a value, as properties of one global.
+// The script for a page without a bundler: all exports that exist at run time, as properties of one global.
 
 import { Client, RpcError, RpcReject, TidewireError } from './index.js';
 

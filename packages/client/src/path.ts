@@ -1,5 +1,5 @@
-// Paths into JSON values: texts as `spec/deepstream.md` has them, `address.streets[2].name`, or arrays of their steps. Values are never
-// changed, only copied where they differ, so that what did not change stays the same object.
+// Paths into JSON values: texts as in `spec/deepstream.md`, such as `address.streets[2].name`, or arrays of their steps. A value is never
+// changed, only copied where it differs, so that an unchanged part stays the same object.
 
 import { TidewireError } from './error.js';
 import type { Step } from './schema.js';
@@ -13,7 +13,7 @@ function isContainer(value: unknown): value is Json {
   return typeof value === 'object' && value !== null;
 }
 
-/** The steps of `path`: keys, and indices as numbers. Throws where the server would refuse it. */
+/** The steps of `path`: keys, and indices as numbers. Throws for a path that the server would refuse. */
 export function steps(path: AnyPath): readonly Step[] {
   const found = typeof path === 'string' ? path.split('.').flatMap(stepsOfPart) : path;
   const isStep = (step: Step): boolean =>
@@ -28,8 +28,8 @@ function stepsOfPart(text: string): Step[] {
 }
 
 /**
- * The path that an app gives, as a text if a text can spell it. Throws for a path that the server would refuse, and for a text whose edit
- * would be made elsewhere than it seems to say: one with an empty part, or with an index that has no key before it.
+ * The path that an app gives, as a text if a text can spell it. Throws for a path that the server would refuse. Also throws for a text that
+ * the server reads differently than it looks: one with an empty part, or with an index that has no key before it.
  */
 export function checkedPath(path: AnyPath): AnyPath {
   const found = steps(path);
@@ -46,7 +46,7 @@ function invalid(path: unknown): TidewireError {
   return new TidewireError('INVALID_ARGUMENT', `${JSON.stringify(path)} is not a path: ${hint}`);
 }
 
-/** What stands at `path`. */
+/** The value at `path`. */
 export function valueAt(value: unknown, path: AnyPath): unknown {
   return steps(path).reduce((inside: unknown, step) => {
     return isContainer(inside) && Object.hasOwn(inside, step) ? (inside as Record<string | number, unknown>)[step] : undefined;
@@ -54,8 +54,8 @@ export function valueAt(value: unknown, path: AnyPath): unknown {
 }
 
 /**
- * `value` with `leaf` at `path`, or without what stands there if `leaf` is undefined. What is in `own` was copied before, and is changed in
- * its place.
+ * `value` with `leaf` at `path`. If `leaf` is undefined, the value at `path` is removed. Objects in `own` are copies from an earlier call,
+ * and are changed in place.
  */
 export function withValue(value: unknown, path: AnyPath, leaf: unknown, own = new Set<unknown>()): unknown {
   return changed(value, steps(path), leaf, own);
@@ -78,7 +78,7 @@ function changed(value: unknown, [step, ...rest]: readonly Step[], leaf: unknown
     copy.length = next as number;
     return copy.fill(null, length);
   }
-  // An array has no place for other keys.
+  // An array can't store other keys.
   if (!/^(0|[1-9]\d*)$/.test(String(step))) return copy;
   const index = Number(step);
   if (next !== undefined || index < copy.length || isNew) {
@@ -88,7 +88,7 @@ function changed(value: unknown, [step, ...rest]: readonly Step[], leaf: unknown
   return copy;
 }
 
-/** Whether both say the same, in whatever order their keys are. */
+/** Whether both values are equal; the order of their keys does not matter. */
 export function isEqual(one: unknown, other: unknown): boolean {
   if (one === other || !isContainer(one) || !isContainer(other)) return one === other;
   const entries = Object.entries(one);
@@ -96,12 +96,12 @@ export function isEqual(one: unknown, other: unknown): boolean {
   return isAlike && entries.every(([key, value]) => Object.hasOwn(other, key) && isEqual(value, (other as Record<string, unknown>)[key]));
 }
 
-/** `next`, but `old` where it says the same, so that what did not change stays the same object. */
+/** `next`, but with the objects of `old` where both are equal, so that an unchanged part stays the same object. */
 export function reuse(old: unknown, next: unknown): unknown {
   if (old === next || !isContainer(old) || !isContainer(next) || Array.isArray(old) !== Array.isArray(next)) return next;
   const known = Object.keys(old);
   const keys = Object.keys(next);
-  // Their order counts: all copies of a value have the same bytes.
+  // The order of keys counts: all copies of a value have the same bytes.
   let isSame = known.length === keys.length && known.every((key, at) => key === keys[at]);
   const result = (Array.isArray(next) ? [] : {}) as Record<string, unknown>;
   for (const [key, value] of Object.entries(next)) {

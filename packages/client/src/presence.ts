@@ -1,4 +1,4 @@
-// Presence: who is online, and who comes and goes. What changed while the connection was lost is told after it is back.
+// Presence: which users are online, and which join or leave. Changes during a lost connection are reported after it is back.
 
 import type { Connection, Part } from './connection.js';
 import { valueOf } from './data.js';
@@ -9,39 +9,39 @@ import { PresenceAction, Topic, type Message } from './protocol.js';
 import { Requests, type RequestLimits, type RequestOptions } from './request.js';
 
 export interface PresenceOptions {
-  /** The server refused the subscription, or has taken the right to it back. */
+  /** Called when the server refused the subscription or revoked the right to it. */
   onEnd?: (error: TidewireError) => void;
 }
 
-/** Called with what is known at first, and with every change. */
+/** Called with the known state at first, and with every change. */
 export type UserCallback = (isOnline: boolean, user: string) => void;
-/** Called with all who are online, without a change at first; the set is the client's own and changes. */
+/** Called with all users that are online, at first without `change`. The set belongs to the client, which changes it later. */
 export type EveryoneCallback = (users: ReadonlySet<string>, change?: { user: string; isOnline: boolean }) => void;
 
 interface Subscriber<Callback> extends PresenceOptions {
   callback: Callback;
 }
 
-/** A user who is watched, or all of them. */
+/** The watch of one user, or of all users. */
 interface Watch {
   subscribers: Set<Subscriber<UserCallback | EveryoneCallback>>;
-  /** Who of them is online; undefined until the server has answered. */
+  /** The watched users that are online; undefined until the server has answered. */
   online: Set<string> | undefined;
-  /** Changes that came after the server was asked, and are newer than its answer. */
+  /** Changes that arrived after the query was sent, and are newer than its answer. */
   newer: Map<string, boolean>;
   known: Deferred;
 }
 
 /** The key of the watch of all users; no user has this name. */
 const EVERYONE = '';
-/** The request for all users has no correlation id of its own. */
+/** The query for all users has no correlation id, and waits for its answer under this key. */
 const ALL = 'all';
 
 export class Presence {
   readonly #interest: Interest;
   readonly #requests: Requests;
   readonly #watches = new Map<string, Watch>();
-  /** The last request for all users: answers can't be told apart, so that one is asked after the other. */
+  /** The last query for all users. Its answer has no correlation id, so each query waits for the answer to the previous one. */
   #lastAll: Promise<unknown> = Promise.resolve();
 
   constructor(
@@ -68,7 +68,7 @@ export class Presence {
     connection.parts.set(Topic.Presence, [this.#interest, this.#requests, own]);
   }
 
-  /** The ids of all other users who are online. */
+  /** The ids of all other users that are online. */
   all(options?: RequestOptions): Promise<string[]> {
     const ask = (): Promise<Message> => this.#requests.ask({ topic: Topic.Presence, action: PresenceAction.QueryAll }, true, options, ALL);
     const answer = this.#lastAll.then(ask, ask);
@@ -76,7 +76,7 @@ export class Presence {
     return answer.then(({ names = [] }) => names);
   }
 
-  /** Which of `users` are online. */
+  /** Tells for each of `users` whether it is online. */
   async query(users: string[], options?: RequestOptions): Promise<Record<string, boolean>> {
     if (!Array.isArray(users) || users.length === 0) throw new TidewireError('INVALID_ARGUMENT', 'users must be an array that is not empty');
     for (const user of users) checkName(user, 'user');
@@ -84,13 +84,16 @@ export class Presence {
     return valueOf(answer.data) as Record<string, boolean>;
   }
 
-  /** Calls `callback` with whether `user` is online, now and whenever that changes. `ready` comes after the first call. */
+  /** Calls `callback` with whether `user` is online, now and whenever that changes. `ready` is fulfilled after the first call. */
   subscribe(user: string, callback: UserCallback, options: PresenceOptions = {}): Subscription {
     checkName(user, 'user');
     return this.#watch(user, { ...options, callback });
   }
 
-  /** Calls `callback` with all other users who are online, now and whenever one comes or goes. `ready` comes after the first call. */
+  /**
+   * Calls `callback` with all other users that are online, now and whenever a user joins or leaves. `ready` is fulfilled after the first
+   * call.
+   */
   subscribeAll(callback: EveryoneCallback, options: PresenceOptions = {}): Subscription {
     return this.#watch(EVERYONE, { ...options, callback });
   }
@@ -134,7 +137,7 @@ export class Presence {
     this.connection.answer({ topic: Topic.Presence, action });
   }
 
-  /** Asks for the state of users who are watched from now on. */
+  /** Queries the state of users whose subscription the server has just confirmed. */
   async #learn(users: string[]): Promise<void> {
     const asked = users.map((user) => this.#asking(user));
     const states = await this.query(users).catch((error: TidewireError) => this.#unknown(error));
@@ -146,20 +149,20 @@ export class Presence {
     this.#take(EVERYONE, asked, await this.all().catch((error: TidewireError) => this.#unknown(error)));
   }
 
-  /** What comes from now on is newer than the answer. */
+  /** Starts a query: only changes that arrive after this are newer than its answer. */
   #asking(key: string): Watch | undefined {
     const watch = this.#watches.get(key);
     watch?.newer.clear();
     return watch;
   }
 
-  /** The state can't be had. If the connection is lost it is asked for again after that. */
+  /** Reports that a query failed. If the connection was closed, the subscription in the next session queries again. */
   #unknown(error: TidewireError): undefined {
     if (error.code !== 'CLOSED') this.connection.onError(error);
     return undefined;
   }
 
-  /** Takes the answer to what `watch` asked. */
+  /** Applies the answer to the query of `watch`. */
   #take(key: string, watch: Watch | undefined, answer: string[] | undefined): void {
     if (!watch || this.#watches.get(key) !== watch) return;
     if (answer) {

@@ -1,6 +1,6 @@
-// The numbers of the native protocol and where its fields stand. Contract: `spec/deepstream.md`, "Topics and fields".
+// The numbers of the native protocol, and the positions of its fields. Contract: `spec/deepstream.md`, "Topics and fields".
 
-/** Topics, as the first number of every message. */
+/** Topics: the first number of every message. */
 export const enum Topic {
   Parser = 1,
   Connection,
@@ -11,7 +11,7 @@ export const enum Topic {
   Presence,
 }
 
-/** A place in an event with history: everything up to `offset` of `epoch` has been received. */
+/** A position in an event's history: the session has received everything up to `offset` of `epoch`. */
 export interface Position {
   epoch: number;
   offset: number;
@@ -56,12 +56,12 @@ export interface Message {
 
 export type FieldName = Exclude<keyof Message, 'topic'>;
 
-/** The fields whose numbers are flags. */
+/** The fields with boolean values, which are numbers on the wire. */
 export const FLAGS: readonly FieldName[] = ['isError', 'isAck', 'isWriteAck', 'existed', 'batches', 'jumps'];
 
 type Names = Array<FieldName | undefined>;
 
-/** The fields of each topic, each in the place of its number; numbers that no field has are holes. */
+/** The fields of each topic, at the index that is their number. A number without a field is a hole. */
 // prettier-ignore
 export const FIELDS: Record<number, Names> = {
   [Topic.Parser]: [, 'action', 'data', , , , , , 'originalTopic', 'originalAction'],
@@ -161,7 +161,7 @@ const DENIED = 'MESSAGE_DENIED';
 const RULE_FAILED = 'MESSAGE_PERMISSION_ERROR';
 const INVALID = 'INVALID_MESSAGE_DATA';
 
-/** The codes of what a server refuses, by topic and action. */
+/** The codes of the server's refusals, by topic and action. */
 export const REFUSALS = {
   [Topic.Event]: { 103: RULE_FAILED, 104: DENIED, 105: INVALID },
   [Topic.Record]: {
@@ -189,7 +189,7 @@ export const REFUSALS = {
   [Topic.Presence]: { 100: 'INVALID_PRESENCE_USERS', 101: RULE_FAILED, 102: DENIED },
 } as const;
 
-/** The code with which the server refused something, if `message` does so. */
+/** The code of the refusal, if `message` is one. */
 export function refusal(message: Message): string | undefined {
   const codes: Record<number, Record<number, string>> = REFUSALS;
   return codes[message.topic]?.[message.action];

@@ -1,5 +1,5 @@
-// One record as this client sees it: what the server has, and on top of it the edits that it has not confirmed. One write of a record
-// is on its way at a time, with the version that it expects to make; edits that come meanwhile travel together in the next one.
+// One record as this client sees it: the server's value, with the unconfirmed edits on top. At most one write of a record is in flight,
+// with the version that it expects to make. Edits that are made before its answer are sent together in the next write.
 
 import type { Connection, Refused } from './connection.js';
 import { payload, valueOf } from './data.js';
@@ -9,7 +9,7 @@ import { checkedPath, isEqual, reuse, withValue, type AnyPath } from './path.js'
 import { RecordAction, Topic, type Message } from './protocol.js';
 import { Watched } from './watched.js';
 
-/** What a function that merges is told: the value of the server, this client's with its edits, and the last one that both had. */
+/** The argument of a merge function: the server's value, this client's value with its edits, and the last value that both had. */
 export interface Conflict<Value = unknown> {
   readonly name: string;
   readonly remote: Value;
@@ -18,12 +18,12 @@ export interface Conflict<Value = unknown> {
 }
 
 /**
- * What becomes of edits when somebody else was faster: `local` makes them again on the new value, each at its path; `remote` gives
- * them up; a function says what the record is to be.
+ * How edits are merged if another client wrote first. `local` applies them again to the new value, each at its path. `remote` discards
+ * them. A function returns the new value of the record.
  */
 export type Merge<Value = unknown> = 'local' | 'remote' | ((conflict: Conflict<Value>) => Value);
 
-/** A change of one place, or of all without a path; without a value it is removed. */
+/** A change at one path, or of the whole document without a path. Without a value, the value there is removed. */
 export interface Patch {
   path?: AnyPath;
   value?: unknown;
@@ -36,54 +36,54 @@ interface Edit {
   done: Deferred;
 }
 
-/** A write that the server was asked to make. */
+/** A write that was sent to the server and has no answer yet. */
 interface Flight {
   message: Message;
   count: number;
   base: unknown;
   result: unknown;
-  /** Whether it was sent in an earlier session, where it may have been made. */
+  /** Whether the write was sent in an earlier session, which may have made it. */
   isRepeated: boolean;
 }
 
-/** Edits of one write. */
+/** The most edits in one write. */
 const EDITS_MAX = 100;
 const VERSION_MAX = 2 ** 31 - 1;
 
 export const next = (version: number): number => (version === VERSION_MAX ? 1 : version + 1);
-/** Also what has no JSON is told where it is given. */
+/** A deep copy. If the value can't be written as JSON, this throws while the app's call is on the stack. */
 export const copied = (value: unknown): unknown => valueOf(payload(value).data);
 
 export class Document extends Watched {
   ready = deferred();
   readonly watchers = new Set<(hasProvider: boolean) => void>();
   hasProvider = false;
-  /** Handles that are open. */
+  /** The number of open handles. */
   users = 0;
   version = -1;
-  /** The server has no such record, and it is not to be created. */
+  /** The error if the server has no such record and the document must not create it. */
   notFound: TidewireError | undefined;
   merge: Merge = 'local';
   /** Whether the record is created if the server has none. */
   isCreated = false;
-  /** Told what the server has, whenever that is heard. */
+  /** Called with the server's value and version whenever they arrive. */
   took: ((value: unknown, version: number) => void) | undefined;
   #base: unknown;
   #edits: Edit[] = [];
   #flight: Flight | undefined;
-  /** How many edits travel alone, because the server refused a write that they had in common. */
+  /** The number of edits that are sent one at a time, because the server refused a write that contained all of them. */
   #alone = 0;
   #removed: TidewireError | undefined;
-  /** Whether the value of this session is here. */
+  /** Whether the record's value has arrived in this session. */
   #isRead = false;
 
   constructor(
     readonly name: string,
     private readonly connection: Connection,
     private readonly draw: () => string,
-    /** The server has it no more, or gives it no more. */
+    /** Called when the server has refused the record. */
     private readonly ended: (error: TidewireError) => void,
-    /** All edits are confirmed. */
+    /** Called when all edits are confirmed. */
     private readonly settled: () => void,
   ) {
     super(connection);
@@ -93,14 +93,14 @@ export class Document extends Watched {
     return this.#edits.length === 0;
   }
 
-  /** Fulfilled when what was edited so far is durable; rejected with the first refusal. */
+  /** Fulfilled when all edits so far are durable; rejected with the first refusal. */
   async saved(): Promise<void> {
     await Promise.all(this.#edits.map(({ done }) => done.promise));
   }
 
   /**
-   * With a `key` the edit is a write of its own, which the server makes once although a client before this one may have sent it. One that may
-   * be skipped is not made if it changes nothing and no other waits.
+   * With a `key` the edit is sent as a separate write. The server makes that write once, even if an earlier client has already sent it.
+   * With `isSkippedIfEqual`, an edit that changes nothing is dropped if no other edit waits.
    */
   async edit(patches: Patch[], update?: Edit['update'], key?: string, isSkippedIfEqual = false): Promise<void> {
     this.connection.checkUse();
@@ -112,7 +112,7 @@ export class Document extends Watched {
       ...(key && { key }),
       done: deferred(),
     };
-    // A function that fails changes nothing, and its caller is told.
+    // An edit whose function throws or whose result is invalid changes nothing, and its caller receives the error.
     if (this.version >= 0) {
       const result = applied(this.value, [edit]);
       checkDocument(result);
@@ -121,7 +121,7 @@ export class Document extends Watched {
       if (isSkippedIfEqual && this.isSaved && isEqual(this.value, result)) return;
     }
     this.#edits.push(edit);
-    // What is too large for the server is never shown, if that is known already.
+    // Written before it is shown: if the server's limit is known, an edit that exceeds it never shows.
     this.#write();
     this.#show();
     return edit.done.promise;
@@ -143,7 +143,7 @@ export class Document extends Watched {
       if (isOwn && data === undefined) this.#conflictUnseen(flight);
       else if (isOwn) this.#conflict(flight, valueOf(data), version);
     } else if (action === RecordAction.InvalidVersion) {
-      // The server is behind: what this client saw was lost with it.
+      // The server's version is older than this client's: the server has lost writes that this client has seen.
       if (isOwn) this.#flight = undefined;
       this.#read();
     } else if (code !== undefined) {
@@ -152,12 +152,12 @@ export class Document extends Watched {
     } else if (action === RecordAction.HasProvider || action === RecordAction.HasNoProvider) {
       this.#provided(action === RecordAction.HasProvider);
     } else if (action !== RecordAction.Update && action !== RecordAction.Patch && action !== RecordAction.PatchMulti) {
-      // Notes, such as that it is subscribed already.
+      // A notice, such as that the session has already subscribed to the record.
       return;
     } else if (version === next(this.version) || action === RecordAction.Update) {
       if (this.version < version || version === next(this.version)) this.#take(remote(this.#base, message), version);
     } else if (flight && version === next(flight.message.version as number) && flight.message.version === next(this.version)) {
-      // This client's own write lies between, whose acknowledgement waits for the disk.
+      // The change follows this client's own write, whose acknowledgement still waits for the disk.
       this.#take(remote(flight.result, message), version);
     } else if (version > this.version && this.#isRead) this.#read();
     this.#write();
@@ -178,7 +178,7 @@ export class Document extends Watched {
     if (this.#flight && this.#flight.message === tooLarge?.message) this.#refuse(this.#flight, tooLarge.error);
   }
 
-  /** Is created if it is missing, from now on; true if the server has to be asked for that. */
+  /** Makes the document create a missing record. True if the session has to subscribe to it again for that. */
   create(): boolean {
     if (this.isCreated) return false;
     this.isCreated = true;
@@ -189,7 +189,7 @@ export class Document extends Watched {
     return true;
   }
 
-  /** Gives up all edits. */
+  /** Discards all edits. */
   end(error: TidewireError): void {
     this.ready.reject(error);
     this.#flight = undefined;
@@ -197,18 +197,18 @@ export class Document extends Watched {
     this.#show();
   }
 
-  /** It is over, for good: subscribers get undefined. */
+  /** The record is gone for good: subscribers receive undefined. */
   remove(error: TidewireError): void {
     this.#removed = error;
     this.end(error);
     this.#take(undefined, -1);
   }
 
-  /** There is no such record. Its creation by another client comes as a change. */
+  /** The server has no such record. If another client creates it, that arrives as a change. */
   #miss(): void {
     const missing = new TidewireError('RECORD_NOT_FOUND', `there is no record "${this.name}"`, { subject: this.name });
     this.end(missing);
-    // One that was there before has a promise that is fulfilled.
+    // If the record existed before, its promise is already fulfilled and can't be rejected.
     this.ready = deferred();
     this.ready.reject(missing);
     this.notFound = missing;
@@ -237,17 +237,17 @@ export class Document extends Watched {
     this.version = version;
     this.#show();
     this.took?.(value, version);
-    // One that was only just created is empty.
+    // A record of version 0 has just been created and is empty, so it is not validated.
     const error = version > 0 && this.connection.validate?.('record', this.name, value);
     if (error) this.connection.onError(error);
   }
 
-  /** Works the value out, and tells who sees a change. */
+  /** Computes the value from the base and the edits, and notifies the subscribers whose part has changed. */
   #show(): void {
     this.show(this.version < 0 ? undefined : applied(this.#base, this.#edits));
   }
 
-  /** Sends what may have been made in an earlier session once more. */
+  /** Sends a write again that an earlier session may have made. */
   #repeat(flight: Flight): void {
     try {
       this.connection.send(flight.message);
@@ -256,7 +256,7 @@ export class Document extends Watched {
     }
   }
 
-  /** Sends the next edits, if nothing is on its way: as many as one message takes. */
+  /** If no write is in flight, sends the next edits: as many as fit in one message. */
   #write(editsMax = EDITS_MAX): void {
     if (this.#flight || this.#edits.length === 0 || !this.#isRead) return;
     const { key } = this.#edits[0] as Edit;
@@ -264,7 +264,7 @@ export class Document extends Watched {
     const edits = this.#edits.slice(0, this.#alone > 0 ? 1 : end < 0 ? editsMax : Math.min(end, editsMax));
     const patches = edits.flatMap((edit) => edit.patches);
     const result = applied(this.#base, edits);
-    // On what they were made it was right, if that was known.
+    // The edits were validated on the value for which they were made, if it was known. The base may be newer.
     const error = this.connection.validate?.('record', this.name, result);
     if (error) {
       this.#refuse({ count: edits.length }, error);
@@ -273,7 +273,7 @@ export class Document extends Watched {
     const message: Message = {
       topic: Topic.Record,
       name: this.name,
-      // What is merged by path and has a key is made whoever was faster; the record is read behind it.
+      // With `local` and a key, the server makes the write regardless of the version; the record is read afterwards.
       version: key && this.merge === 'local' ? -1 : next(this.version),
       isWriteAck: true,
       key: key ?? this.draw(),
@@ -297,17 +297,18 @@ export class Document extends Watched {
     if (version < 0) this.#take(applied(this.#base, edits), this.version);
     else if (version === next(this.version)) this.#take(flight.result, version);
     else this.#show();
-    // It may have been made as an earlier version.
+    // The server may have made this write earlier, as an older version.
     if (edits[0]?.key) this.#read();
     edits.forEach(({ done }) => done.resolve());
     if (this.isSaved) this.settled();
   }
 
   #conflict(flight: Flight, value: unknown, version: number): void {
-    // After a restart the server has forgotten keys: this may be what the first one made.
+    // After a restart the server no longer knows the keys, so this value may be the result of the first attempt.
     if (flight.isRepeated && version === flight.message.version && isEqual(flight.result, value)) return this.#confirm(flight);
     this.#flight = undefined;
-    // The version that it was to make is somebody else's: it was not made.
+    // If another client has made the version that this write was to make, this write was not made. With any other version, it may have
+    // been.
     const isUnknown = flight.isRepeated && version !== flight.message.version;
     const local = this.value;
     const edits = this.#edits;
@@ -333,13 +334,13 @@ export class Document extends Watched {
   }
 
   /**
-   * Another client was faster, and this session may not read the value that it wrote. There is nothing to merge with, so the edits of
-   * this write fail. The value shown is that of an older version, so the record is read again: later edits wait for that answer.
+   * Another client wrote first, and this session may not read that value. There is nothing to merge with, so the edits of this write fail.
+   * The shown value belongs to an older version, so the session reads the record again. Later edits wait for that answer.
    */
   #conflictUnseen(flight: Flight): void {
     this.#flight = undefined;
     this.#alone = Math.max(0, this.#alone - 1);
-    // A write that was repeated may be the one that made the version.
+    // If the write was repeated, its first attempt may have made the version.
     const code = flight.isRepeated ? 'WRITE_UNKNOWN' : 'CONFLICT';
     this.#fail(this.#edits.splice(0, flight.count), new TidewireError(code, 'the newer value may not be read', { subject: this.name }));
     this.#read();
@@ -355,7 +356,7 @@ export class Document extends Watched {
     }
     this.#alone = Math.max(0, this.#alone - 1);
     this.#fail(this.#edits.splice(0, 1), error);
-    // Whether the store has it is not known.
+    // The store may have made the write in spite of the error.
     if (error.code === 'RECORD_UPDATE_ERROR') this.#read();
     this.#show();
     if (this.isSaved) this.settled();
@@ -366,7 +367,7 @@ export class Document extends Watched {
   }
 }
 
-/** `patches` with copies of their values. Throws where the server would refuse them. */
+/** `patches` with copies of their values. Throws for patches that the server would refuse. */
 export function checked(patches: Patch[]): Patch[] {
   return patches.map(({ path, value }) => {
     if (path === undefined) checkDocument(value);
@@ -383,13 +384,13 @@ export function applied(value: unknown, edits: Array<Pick<Edit, 'patches' | 'upd
   let own = new Set<unknown>();
   return edits.reduce((before, { patches, update }) => {
     if (!update) return patches.reduce((inside, patch) => (patch.path === undefined ? patch.value : withValue(inside, patch.path, patch.value, own)), before);
-    // The app may have kept what it was given.
+    // The app may have kept the value that it was given, so later patches must not change it in place.
     own = new Set();
     return copied(update(before as never));
   }, value);
 }
 
-/** `base` after a write of somebody else. */
+/** `base` after a write of another client. */
 function remote(base: unknown, { action, path = '', data }: Message): unknown {
   const value = valueOf(data);
   if (action === RecordAction.Update) return value;
@@ -397,7 +398,7 @@ function remote(base: unknown, { action, path = '', data }: Message): unknown {
   return patches.reduce((before, patch) => withValue(before, patch.path, patch.data), base);
 }
 
-/** The fields that say what is written. */
+/** The action, path and payload of a write. */
 function written(edits: Edit[], patches: Patch[], result: unknown): Pick<Message, 'action' | 'path' | 'data'> {
   if (edits.some(({ update }) => update) || patches.some(({ path }) => path === undefined)) {
     return { action: RecordAction.Update, ...payload(result) };

@@ -1,4 +1,4 @@
-// The records of a client: handles that share one document for each name, and questions that need no subscription.
+// The records of a client: handles that share one document for each name, and requests that need no subscription.
 
 import type { Connection, Part } from './connection.js';
 import { payload, valueOf } from './data.js';
@@ -12,33 +12,36 @@ import { Requests, type RequestLimits, type RequestOptions } from './request.js'
 import type { AnyPath, Change, Names, Path, RecordsOf, Schema, ValueAt } from './schema.js';
 
 export interface OpenOptions<Doc = unknown> {
-  /** What becomes of edits when somebody else was faster; by default `local`. It holds for all handles of the record. */
+  /** How edits are merged if another client wrote first; by default `local`. It applies to all handles of the record. */
   merge?: Merge<Doc>;
   /**
-   * False opens the record only if there is one: `ready` is rejected with RECORD_NOT_FOUND if there is none, edits are rejected with the same
-   * code, and the value comes as soon as another client has written the record. By default true: a missing record is created.
+   * False opens the record only if it exists. If it does not, `ready` and all edits are rejected with RECORD_NOT_FOUND, and the value
+   * arrives as soon as another client has written the record. By default true: a missing record is created.
    */
   create?: boolean;
-  /** The server refused the record, has taken the right to it back, or it was deleted: nothing more comes. */
+  /** Called when the server refused the record or revoked the right to it, or when the record was deleted: no more changes arrive. */
   onEnd?: (error: TidewireError) => void;
 }
 
-/** Several paths with their values; undefined removes what is there. */
+/** Several paths with their values; undefined removes the value at its path. */
 export type Changes<Doc> = { readonly [At in Path<Doc>]?: ValueAt<Doc, At> | undefined };
 
-/** What the handles of a record share. */
+/** The part of a document that its handles use. */
 export type SharedRecord = Pick<
   Document,
   'name' | 'ready' | 'value' | 'version' | 'notFound' | 'isSaved' | 'hasProvider' | 'watchers' | 'at' | 'edit' | 'saved' | 'subscribe'
 >;
 
 /**
- * A record that is open: its value, with the edits of this client that the server has not confirmed yet. Values are never changed, only
- * replaced: what did not change stays the same object. Do not change them either.
+ * An open record: its value, with the edits of this client that the server has not confirmed yet. A value never changes, it is only
+ * replaced: an unchanged part stays the same object. The app must not change it either.
  */
 export class RecordHandle<Doc = unknown> {
   readonly name: string;
-  /** Fulfilled when the value is here. Rejected if the server refuses it, or with RECORD_NOT_FOUND if it has none and none is to be created. */
+  /**
+   * Fulfilled when the value has arrived. Rejected if the server refuses the record, or with RECORD_NOT_FOUND if it is missing and must not
+   * be created.
+   */
   readonly ready: Promise<void>;
   readonly #document: SharedRecord;
   readonly #report: (error: TidewireError) => void;
@@ -46,7 +49,7 @@ export class RecordHandle<Doc = unknown> {
   readonly #stops = new Set<() => void>();
   #isClosed = false;
 
-  /** Handles come from `client.record.open` and `offline.open`. */
+  /** Call `client.record.open` or `offline.open` to create a handle. */
   constructor(document: SharedRecord, report: (error: TidewireError) => void, release: () => void) {
     this.name = document.name;
     this.ready = document.ready.promise;
@@ -55,7 +58,7 @@ export class RecordHandle<Doc = unknown> {
     this.#release = release;
   }
 
-  /** The document; undefined before `ready`, while there is no such record, and after it was deleted. */
+  /** The document; undefined before `ready`, while the record does not exist, and after it was deleted. */
   get value(): Doc | undefined {
     return this.#document.value as Doc | undefined;
   }
@@ -65,7 +68,7 @@ export class RecordHandle<Doc = unknown> {
     return this.#document.version;
   }
 
-  /** The error RECORD_NOT_FOUND while the server has no such record and none is to be created. */
+  /** The error RECORD_NOT_FOUND while the server has no such record and the handle must not create it. */
   get notFound(): TidewireError | undefined {
     return this.#document.notFound;
   }
@@ -75,38 +78,44 @@ export class RecordHandle<Doc = unknown> {
     return this.#document.isSaved;
   }
 
-  /** Whether a client that listens provides the record. */
+  /** Whether a listening client provides the record. */
   get hasProvider(): boolean {
     return this.#document.hasProvider;
   }
 
-  /** What stands at `path`. */
+  /** The value at `path`. */
   get<At extends AnyPath<Doc>>(path: At): ValueAt<Doc, At> | undefined {
     return this.#document.at(checkedPath(path)) as ValueAt<Doc, At> | undefined;
   }
 
-  /** Replaces the document, or what stands at a path; undefined removes that. It shows at once; what changes nothing is not sent. A refusal rolls it back, and is told by `onError`. */
+  /**
+   * Replaces the document, or the value at a path; undefined removes the value there. The change shows at once. If it changes nothing, it
+   * is not sent. If the server refuses it, it is rolled back and `onError` receives the error.
+   */
   set(value: Doc): void;
   set<At extends AnyPath<Doc>>(path: At, value: ValueAt<Doc, At> | undefined): void;
   set(...change: [unknown] | [unknown, unknown]): void {
     this.#edit(change, true).catch(this.#report);
   }
 
-  /** The same, fulfilled when it is on the server's disk, and rejected when it is refused. */
+  /** Does the same. Fulfilled when the change is on the server's disk, and rejected when the server refuses it. */
   setWithAck(value: Doc): Promise<void>;
   setWithAck<At extends AnyPath<Doc>>(path: At, value: ValueAt<Doc, At> | undefined): Promise<void>;
   setWithAck(...change: [unknown] | [unknown, unknown]): Promise<void> {
     return this.#edit(change, false);
   }
 
-  /** Changes several paths in one step, which are the keys of an object or stand in pairs with their values; fulfilled and rejected like `setWithAck`. */
+  /** Changes several paths in one step: the keys of an object, or pairs of a path and a value. Fulfilled and rejected like `setWithAck`. */
   patch(changes: Changes<Doc> | ReadonlyArray<Change<Doc>>): Promise<void> {
     this.#check();
     const pairs = (Array.isArray(changes) ? changes : Object.entries(changes)) as ReadonlyArray<[AnyPath<unknown>, unknown]>;
     return this.#document.edit(pairs.map(([path, value]) => ({ path, value })));
   }
 
-  /** Replaces the document by what `update` makes of it. It is called again if somebody else was faster, so it must do nothing else. */
+  /**
+   * Replaces the document with the result of `update`. If another client wrote first, `update` is called again, so it must have no side
+   * effects.
+   */
   update(update: (value: Doc) => Doc): Promise<void> {
     this.#check();
     return this.#document.edit([], update);
@@ -117,7 +126,9 @@ export class RecordHandle<Doc = unknown> {
     return this.#document.saved();
   }
 
-  /** Calls `callback` with the document, or with what stands at a path, as soon as it is here and at every change; returns the removal. */
+  /**
+   * Calls `callback` with the document, or with the value at a path, as soon as it has arrived and at every change; returns the removal.
+   */
   subscribe(callback: (value: Doc | undefined) => void): () => void;
   subscribe<At extends AnyPath<Doc>>(path: At, callback: (value: ValueAt<Doc, At> | undefined) => void): () => void;
   subscribe(...[first, second]: [unknown] | [unknown, unknown]): () => void {
@@ -128,16 +139,16 @@ export class RecordHandle<Doc = unknown> {
     return this.#keep(this.#document.subscribe(path, callback as (value: never) => void));
   }
 
-  /** Calls `callback` when the record gets a provider, and when it has none any more; returns the removal. */
+  /** Calls `callback` when the record gets a provider, and when it loses its last one; returns the removal. */
   onProvider(callback: (hasProvider: boolean) => void): () => void {
     this.#check();
-    // Each registration is one of its own.
+    // A new function for each registration, so that the same callback can be registered twice.
     const watcher = (hasProvider: boolean): void => callback(hasProvider);
     this.#document.watchers.add(watcher);
     return this.#keep(() => void this.#document.watchers.delete(watcher));
   }
 
-  /** Ends the handle and its subscriptions; edits still reach the server. */
+  /** Closes the handle and ends its subscriptions; edits still reach the server. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
@@ -151,7 +162,7 @@ export class RecordHandle<Doc = unknown> {
     return this.#document.edit([patch], undefined, undefined, isSkippedIfEqual);
   }
 
-  /** `stop`, which is called at the latest when the handle is closed. */
+  /** Registers `stop` for the time when the handle is closed, and returns a removal that calls it earlier. */
   #keep(stop: () => void): () => void {
     this.#stops.add(stop);
     return () => {
@@ -198,7 +209,10 @@ export class Records<App extends Schema = {}> {
     connection.parts.set(Topic.Record, [this.#interest, this.#requests, own]);
   }
 
-  /** Opens `name`, which is created if there is no such record, unless the option `create` is false. Close the handle when it is not needed any more. */
+  /**
+   * Opens `name`. If there is no such record, it is created, unless the option `create` is false. Close the handle when the app no longer
+   * needs it.
+   */
   open<Name extends Names<RecordsOf<App>>>(name: Name, options: OpenOptions<RecordsOf<App>[Name]> = {}): RecordHandle<RecordsOf<App>[Name]> {
     checkName(name);
     this.connection.checkUse();
@@ -234,12 +248,12 @@ export class Records<App extends Schema = {}> {
     });
   }
 
-  /** What handles of `name` share, while there are any: for `@tidewire/client/offline`. */
+  /** The document that the open handles of `name` share: for `@tidewire/client/offline`. */
   document(name: string): Document | undefined {
     return this.#documents.get(name);
   }
 
-  /** Reads a record once; undefined if there is none. */
+  /** Reads a record once; undefined if it does not exist. */
   async get<Name extends Names<RecordsOf<App>>>(name: Name, options?: RequestOptions): Promise<RecordsOf<App>[Name] | undefined> {
     checkName(name);
     const answer = await this.#requests.ask({ topic: Topic.Record, action: RecordAction.Fetch, name }, true, options);
@@ -247,7 +261,7 @@ export class Records<App extends Schema = {}> {
     return valueOf(answer.data) as RecordsOf<App>[Name] | undefined;
   }
 
-  /** Replaces a record, or creates it, without opening it; fulfilled when that is on the server's disk. */
+  /** Replaces or creates a record without opening it; fulfilled when the write is on the server's disk. */
   async set<Name extends Names<RecordsOf<App>>>(name: Name, value: RecordsOf<App>[Name], options?: RequestOptions): Promise<void> {
     checkName(name);
     const fields = { version: -1, isWriteAck: true, key: this.#key(), ...payload(value) };
@@ -255,7 +269,7 @@ export class Records<App extends Schema = {}> {
     await this.#requests.ask({ topic: Topic.Record, action: RecordAction.CreateAndUpdate, name, ...fields }, true, options);
   }
 
-  /** Deletes a record for everybody; fulfilled when that is on the server's disk, also if there was none. */
+  /** Deletes a record for all clients; fulfilled when that is on the server's disk, also if the record did not exist. */
   async delete(name: Names<RecordsOf<App>>, options?: RequestOptions): Promise<void> {
     checkName(name);
     await this.#requests.ask({ topic: Topic.Record, action: RecordAction.Delete, name }, true, options, deletion(name));
@@ -286,7 +300,7 @@ export class Records<App extends Schema = {}> {
     this.connection.callAll(ends, error);
   }
 
-  /** Lets go of a record that nobody holds and that has no edits left. */
+  /** Releases a record that has no open handle and no unconfirmed edits. */
   #tidy(name: string): void {
     const document = this.#documents.get(name);
     if (!document || document.users > 0 || !document.isSaved) return;
@@ -302,7 +316,7 @@ export class Records<App extends Schema = {}> {
   }
 }
 
-/** Under which the answer to a deletion is waited for, since it has no correlation id. */
+/** The key under which a deletion waits for its answer, which has no correlation id. */
 function deletion(name: string): string {
   return `delete ${name}`;
 }

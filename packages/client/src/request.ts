@@ -1,11 +1,11 @@
-// Questions that are answered once: kept until the answer, the deadline, an abort, or the loss of the connection.
+// Requests that have one answer each: they wait until the answer, the deadline, an abort, or the loss of the connection.
 
 import type { Connection, Refused } from './connection.js';
 import { deferred, type Deferred } from './deferred.js';
 import { TidewireError } from './error.js';
 import type { Message } from './protocol.js';
 
-/** What of an AbortSignal is used; runtimes without that class may bring their own. */
+/** The parts of an AbortSignal that the client uses. Runtimes without that class may pass their own object. */
 export interface Signal {
   readonly aborted: boolean;
   readonly reason?: unknown;
@@ -14,16 +14,21 @@ export interface Signal {
 }
 
 export interface RequestOptions {
-  /** Ends the waiting, with the signal's reason; what the server does meanwhile goes on. */
+  /** Ends the wait, with the signal's reason. The server may still carry out the request. */
   signal?: Signal | undefined;
-  /** Milliseconds until the request fails with TIMEOUT, the time without a connection included; by default the client's `requestTimeoutMs`. */
+  /**
+   * Milliseconds until the request fails with TIMEOUT, including the time without a connection; by default the client's `requestTimeoutMs`.
+   */
   timeoutMs?: number | undefined;
 }
 
 export interface RequestLimits {
   /** Milliseconds until a request fails with TIMEOUT; by default 15,000. */
   requestTimeoutMs?: number;
-  /** Requests, and events without a connection, that may wait at a time; by default 10,000. More fail with TOO_MANY_PENDING. */
+  /**
+   * The most requests, and events without a connection, that may wait at a time; by default 10,000. Further ones fail with
+   * TOO_MANY_PENDING.
+   */
   pendingMax?: number;
 }
 
@@ -31,7 +36,7 @@ interface Pending {
   message: Message;
   answer: Deferred<Message>;
   isSent: boolean;
-  /** Whether asking once more does no harm. */
+  /** Whether the request may be sent twice without harm. */
   isRepeatable: boolean;
 }
 
@@ -50,8 +55,8 @@ export class Requests {
   }
 
   /**
-   * Sends `message` as soon as there is a connection, under a correlation id of its own unless `id` is given, and waits for what
-   * `settle` is called with.
+   * Sends `message` as soon as the connection is open, and waits until `settle` is called for it. Without `id`, the message gets a new
+   * correlation id.
    */
   async ask(message: Message, isRepeatable: boolean, { signal, timeoutMs = this.#timeoutMs }: RequestOptions = {}, id?: string): Promise<Message> {
     this.connection.checkUse();
@@ -83,7 +88,7 @@ export class Requests {
     }
   }
 
-  /** Answers the request `id`, or fails it; false if nobody waits for it any more. */
+  /** Settles the request `id` with an answer or an error; false if the request no longer waits. */
   settle(id: string | undefined, answer: Message | TidewireError): boolean {
     const pending = this.#pending.get(id ?? '');
     if (answer instanceof TidewireError) pending?.answer.reject(answer);
@@ -105,7 +110,10 @@ export class Requests {
     return [...this.#pending.values()].flatMap(({ message, isSent }) => (isSent ? message : []));
   }
 
-  /** What can be repeated is asked again; of the rest nobody knows whether it was done. */
+  /**
+   * A repeatable request is sent again in the next session. Any other request fails if it was sent, because the server may have carried it
+   * out.
+   */
   lost(refused?: Refused): void {
     for (const pending of this.#pending.values()) {
       if (pending.message === refused?.message) pending.answer.reject(refused.error);

@@ -1,4 +1,4 @@
-// Remote procedure calls: asking whoever provides a name, and providing one.
+// Remote procedure calls: calling the provider of a name, and providing a name.
 
 import type { Connection, Part } from './connection.js';
 import { payload, valueOf } from './data.js';
@@ -8,7 +8,7 @@ import { RpcAction, Topic, type Message } from './protocol.js';
 import { Requests, type RequestLimits, type RequestOptions, type Signal } from './request.js';
 import type { Argument, Names, Optional, Result, RpcsOf, Schema } from './schema.js';
 
-/** A provider throws this to fail a call with a reason that the caller gets as the `data` of its error. */
+/** A provider throws this to fail a call with a reason, which the caller receives as the `data` of its error. */
 export class RpcError extends Error {
   override readonly name = 'RpcError';
 
@@ -18,23 +18,25 @@ export class RpcError extends Error {
   }
 }
 
-/** A provider throws this to hand a call to another provider. */
+/** A provider throws this to pass a call to another provider. */
 export class RpcReject extends Error {
   override readonly name = 'RpcReject';
 }
 
-/** What a provider knows about a call beside its argument. */
+/** The context of a call, in addition to its argument. */
 export interface RpcContext {
   readonly name: string;
-  /** Who calls, and what the server knows about them, if it is set to tell (`rpc.requestor_name`, `rpc.requestor_data`). */
+  /**
+   * The caller's user id and the server's data about it, if the server is set to send them (`rpc.requestor_name`, `rpc.requestor_data`).
+   */
   readonly requestor: string | undefined;
   readonly requestorData: unknown;
-  /** Aborted when the connection is lost, so that the answer can't be given any more. */
+  /** Aborted when the connection is lost, because the answer can no longer be sent. */
   readonly signal: Signal;
 }
 
 export interface ProvideOptions {
-  /** The server refused the name, or has taken the right to it back: no more calls come. */
+  /** Called when the server refused the name or revoked the right to it: no more calls arrive. */
   onEnd?: (error: TidewireError) => void;
 }
 
@@ -43,7 +45,7 @@ interface Provider extends ProvideOptions {
   running: Set<() => void>;
 }
 
-/** What a caller is told of a failure that was not meant for it. */
+/** The `data` of the caller's error if a provider fails in another way than by an `RpcError`. It does not reveal the cause. */
 const FAILED = 'PROVIDER_FAILED';
 
 export class Rpcs<App extends Schema = {}> {
@@ -71,7 +73,7 @@ export class Rpcs<App extends Schema = {}> {
     connection.parts.set(Topic.Rpc, [this.#interest, this.#requests, own]);
   }
 
-  /** Calls `name` with an argument; fulfilled with what its provider answers, rejected with the code of what went wrong. */
+  /** Calls `name` with an argument. Fulfilled with the provider's answer; rejected with an error whose code is the cause of the failure. */
   async call<Name extends Names<RpcsOf<App>>>(
     name: Name,
     ...[argument, options]: Optional<Argument<RpcsOf<App>[Name]>, RequestOptions>
@@ -89,8 +91,9 @@ export class Rpcs<App extends Schema = {}> {
   }
 
   /**
-   * Answers calls of `name` with what `answer` gives back. A thrown RpcError fails the call with its data, RpcReject hands it on;
-   * `onError` reports other failures, and the caller gets PROVIDER_FAILED, or TOO_LARGE for an answer that the server would not take.
+   * Answers calls of `name` with the result of `answer`. A thrown RpcError fails the call with its data; RpcReject passes the call to
+   * another provider. `onError` reports other failures, and the caller receives PROVIDER_FAILED, or TOO_LARGE for an answer that exceeds
+   * the server's limit.
    */
   provide<Name extends Names<RpcsOf<App>>>(
     name: Name,
@@ -116,7 +119,7 @@ export class Rpcs<App extends Schema = {}> {
     const { action, correlationId, name = '' } = message;
     if (action === RpcAction.Request) void this.#answer(message);
     else if (action === RpcAction.Response || action === RpcAction.RequestError) this.#requests.settle(correlationId, message);
-    // What else is refused are answers to calls that have ended meanwhile.
+    // If no request has this correlation id, the server has refused an answer to a call that had already ended. That needs no report.
     else if (code !== undefined) this.#requests.settle(correlationId, refused(code, name));
   }
 

@@ -1,7 +1,8 @@
-// The types of an app, in one interface: names to what they carry. Without it all names are allowed, and carry `unknown`.
+// The types of an app in one interface, which maps names to the types of their values. Without it all names are allowed, with the type
+// `unknown`.
 
 /**
- * What an app declares. Names may be template literals, such as `` [name: `chat/${string}`]: { text: string } ``.
+ * The types that an app declares. Names may be template literals, such as `` [name: `chat/${string}`]: { text: string } ``.
  *
  * - `records`: names to documents
  * - `events`: names to payloads
@@ -31,12 +32,12 @@ export type Argument<Rpc> = Rpc extends Callable ? Parameters<Rpc>[0] : never;
 /** The result of an rpc. */
 export type Result<Rpc> = Rpc extends Callable ? Awaited<ReturnType<Rpc>> : never;
 
-/** What may be left out if it may be undefined, and what follows it. */
+/** A value that the caller may omit if it may be undefined, and the options after it. */
 export type Optional<Value, Options> = undefined extends Value ? [value?: Value, options?: Options] : [value: Value, options?: Options];
 
-/** How deep paths are checked: documents may contain themselves. */
+/** The depth to which paths are checked. It is limited because a document may contain itself. */
 type Deeper = [never, 0, 1, 2, 3, 4];
-/** What may follow a value in a path. */
+/** The text that may follow a value in a path. */
 type Rest<Value, Depth extends number> = [Depth] extends [never]
   ? never
   : Value extends ReadonlyArray<infer Entry>
@@ -45,14 +46,14 @@ type Rest<Value, Depth extends number> = [Depth] extends [never]
       ? `.${Path<Value, Deeper[Depth] & number>}`
       : never;
 
-/** A key of which the type is a literal that a text path can spell; never for the keys of a map, which may contain dots. */
+/** A key with a literal type that a text path can spell. Never a key of a map, because it may contain dots. */
 type Spelled<Key extends string> = {} extends Record<Key, 1>
   ? never
   : Key extends '' | `${string}${'.' | '[' | ']'}${string}` | ` ${string}` | `${string} `
     ? never
     : Key;
 
-/** The text paths of a document: `address.streets[2].name`. Any text if the document is not known. */
+/** The text paths of a document: `address.streets[2].name`. Any text if the type of the document is unknown. */
 export type Path<Doc, Depth extends number = 5> = unknown extends Doc
   ? string
   : Doc extends ReadonlyArray<infer Entry>
@@ -76,7 +77,7 @@ export type Steps<Doc, Depth extends number = 5> = unknown extends Doc
       ? { [Key in keyof Doc & Step]: readonly [Key, ...Further<Doc[Key], Depth>] }[keyof Doc & Step]
       : never;
 
-/** What may follow in an array path. */
+/** The steps that may follow a value in an array path. */
 type Further<Value, Depth extends number> = unknown extends Value
   ? readonly Step[]
   : [] | ([Depth] extends [never] ? never : Steps<NonNullable<Value>, Deeper[Depth] & number>);
@@ -84,21 +85,23 @@ type Further<Value, Depth extends number> = unknown extends Value
 /** A path of a document, as a text or as an array. */
 export type AnyPath<Doc> = Path<Doc> | Steps<Doc>;
 
-/** A path with the value to be set there; undefined removes what is there. */
+/** A path and the value to set there; undefined removes the value at the path. */
 export type Change<Doc> = AnyPath<Doc> extends infer At ? (At extends AnyPath<Doc> ? readonly [path: At, value: ValueAt<Doc, At> | undefined] : never) : never;
 
-/** What stands behind indices: `[2][0]`. */
+/** The type of a value behind indices: `[2][0]`. */
 type Indexed<Value, Text> = Text extends `[${string}]${infer More}`
   ? NonNullable<Value> extends ReadonlyArray<infer Entry>
     ? Indexed<Entry, More>
     : never
   : Value;
 
-/** What an object holds under a key, or an array at an index. */
+/** The type of an object's value under a key, or of an array's entry. */
 type Inside<Doc, Key> = Doc extends ReadonlyArray<infer Entry> ? Entry : Key extends keyof Doc ? Doc[Key] : never;
 type Present<Value> = unknown extends Value ? Value : NonNullable<Value>;
 
-/** What stands at a path of a document; undefined may stand everywhere. Any key is one of a map, so a path is taken apart first. */
+/**
+ * The type of the value at a path of a document; any value on the way may be undefined. A map accepts any key, so the path is split first.
+ */
 export type ValueAt<Doc, At> = unknown extends Doc
   ? unknown
   : At extends readonly [infer First, ...infer More]

@@ -1,11 +1,11 @@
-// Validation of what is sent and what comes, by the schemas of any library that speaks Standard Schema, version 1 (https://standardschema.dev).
-// An entry of its own, `@tidewire/client/validation`.
+// Validates the values that the client sends and receives, with the schemas of any library that implements Standard Schema, version 1
+// (https://standardschema.dev). A separate entry, `@tidewire/client/validation`.
 
 import type { Validate, ValueKind } from './connection.js';
 import { TidewireError } from './error.js';
 import type { Argument, EventsOf, Names, RecordsOf, Result, RpcsOf, Schema } from './schema.js';
 
-/** A schema as Standard Schema has it, as far as it is used here. It has to give its verdict at once, not as a promise. */
+/** The part of a Standard Schema that is used here. `validate` must return its result at once, not as a promise. */
 export interface StandardSchema<Value = unknown> {
   readonly '~standard': {
     readonly version: 1;
@@ -21,16 +21,16 @@ export interface StandardIssue {
   readonly path?: ReadonlyArray<PropertyKey | { readonly key: PropertyKey }> | undefined;
 }
 
-/** What is wrong, and where: `steps[0].text`; without a path with the whole value. */
+/** A problem of a value and its path, such as `steps[0].text`. Without a path, the problem concerns the whole value. */
 export interface Issue {
   readonly message: string;
   readonly path?: string;
 }
 
-/** A value that its schema does not take. Its code is VALIDATION_FAILED. */
+/** The error of a value that its schema rejects. Its code is VALIDATION_FAILED. */
 export class ValidationError extends TidewireError {
   constructor(
-    /** Whether it is a record, an event, or the argument or result of an rpc. */
+    /** Whether the value is a record, an event, or the argument or result of an rpc. */
     readonly kind: ValueKind,
     name: string,
     readonly issues: readonly Issue[],
@@ -44,7 +44,7 @@ export class ValidationError extends TidewireError {
   }
 }
 
-/** The schemas of an app. A `*` in a name stands for any text; of several names that match the first one counts. */
+/** The schemas of an app. A `*` in a name matches any text. If several names match, the first one counts. */
 export interface Schemas<App extends Schema = {}> {
   records?: { readonly [Name in Names<RecordsOf<App>>]?: StandardSchema<RecordsOf<App>[Name]> };
   events?: { readonly [Name in Names<EventsOf<App>>]?: StandardSchema<EventsOf<App>[Name]> };
@@ -56,7 +56,7 @@ export interface Schemas<App extends Schema = {}> {
   };
 }
 
-/** The option `validate` of a client that holds its values against `schemas`. Names without a schema are not looked at. */
+/** The option `validate` of a client that checks its values against `schemas`. Names without a schema are not checked. */
 export function validateWith<App extends Schema = {}>({ records = {}, events = {}, rpcs = {} }: Schemas<App>): Validate {
   const calls = Object.entries<{ argument?: StandardSchema; result?: StandardSchema } | undefined>(rpcs);
   const all: Record<ValueKind, Finder> = {

@@ -1,4 +1,4 @@
-// A value that is watched, all of it or by path: whoever watches hears of what has changed there, and of nothing else.
+// An observed value, as a whole or by path. A subscriber is notified only when the value at its path changes.
 
 import type { Connection } from './connection.js';
 import { checkedPath, reuse, valueAt, type AnyPath } from './path.js';
@@ -10,7 +10,7 @@ interface Subscriber {
 }
 
 export class Watched {
-  /** Undefined while nothing is known. */
+  /** Undefined while the value is unknown. */
   value: unknown;
   readonly #subscribers = new Set<Subscriber>();
 
@@ -20,7 +20,7 @@ export class Watched {
     this.#caller = caller;
   }
 
-  /** What stands at `path`, or all. */
+  /** The value at `path`, or the whole value. */
   at(path: AnyPath | undefined): unknown {
     return path === undefined ? this.value : valueAt(this.value, path);
   }
@@ -35,7 +35,7 @@ export class Watched {
     return () => void this.#subscribers.delete(subscriber);
   }
 
-  /** Takes a value, and tells who sees a change. */
+  /** Takes a new value, and notifies the subscribers whose part of it has changed. */
   protected show(value: unknown): void {
     this.value = reuse(this.value, value);
     for (const subscriber of [...this.#subscribers]) {
