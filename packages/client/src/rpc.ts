@@ -27,7 +27,7 @@ export class RpcReject extends Error {
 export interface RpcContext {
   readonly name: string;
   /**
-   * The caller's user id and the server's data about it, if the server is set to send them (`rpc.requestor_name`, `rpc.requestor_data`).
+   * The caller's user id and client data, if the server is configured to send them (`rpc.requestor_name`, `rpc.requestor_data`).
    */
   readonly requestor: string | undefined;
   readonly requestorData: unknown;

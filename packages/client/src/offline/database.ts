@@ -1,17 +1,17 @@
-// The IndexedDB of one app and user: records as the server had them, the queue of edits, and what was rejected. Every question has a
-// deadline, because browsers leave some without an answer.
+// The IndexedDB of one app and user: records as the server last sent them, the queue of edits, and the rejected edits. Every operation has
+// a deadline, because browsers leave some requests without an answer.
 
 import { TidewireError } from '../index.js';
 import type { Edit, Rejection } from './edit.js';
 
-/** A record as the server had it. */
+/** A record as the server last sent it. */
 export interface CachedRecord {
   name: string;
   value: unknown;
   version: number;
 }
 
-/** What one transaction changes. */
+/** The changes of one transaction. */
 export interface Changes {
   add?: Edit[];
   put?: Edit[];
@@ -26,14 +26,14 @@ const RECORDS = 'records';
 const EDITS = 'edits';
 const REJECTIONS = 'rejections';
 const LEASES = 'leases';
-/** When a record was last heard of. */
+/** The time when a record's value last arrived. */
 const USED = 'used';
-/** For how long a tab leads that has no locks, unless it says so again. */
+/** The length of a lease: a tab without locks leads for this time, unless it renews the lease. */
 export const LEASE_MS = 3_000;
-/** A timer that comes later than this by itself tells that the process was asleep. */
+/** A timer that fires more than this late shows that the process was asleep. */
 const SLEPT_MS = 1_000;
 
-/** Fulfilled like `promise`, or rejected after `ms` milliseconds in which the process was awake. */
+/** Settles like `promise`, or is rejected after `ms` milliseconds in which the process was awake. */
 function inTime<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
   return new Promise((resolve, reject) => {
     let timer: ReturnType<typeof setTimeout>;
@@ -55,7 +55,7 @@ export class Database {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** Opens `name`. `onLost` is told if the browser takes it away. */
+  /** Opens the database `name`. `onLost` is called if the browser closes the database or deletes it. */
   static async open(name: string, timeoutMs: number, onLost: (error: unknown) => void): Promise<Database> {
     let isLate = false;
     const opened = new Promise<IDBDatabase>((resolve, reject) => {
@@ -87,7 +87,7 @@ export class Database {
     this.#database.close();
   }
 
-  /** All edits that are not settled, and what was rejected and not dismissed. */
+  /** All edits that are not settled, and the rejections that were not dismissed. */
   async load(): Promise<{ edits: Edit[]; rejections: Rejection[] }> {
     return this.#transact('readonly', (store) => {
       const [edits, rejections] = [store(EDITS).getAll(), store(REJECTIONS).getAll()];
@@ -103,8 +103,8 @@ export class Database {
   }
 
   /**
-   * Makes all changes or none; fulfilled with the places of what was added, when that is on the disk. Of records that are kept, those
-   * that were heard of longest ago go when there are more than `recordsMax`.
+   * Makes all changes or none. Fulfilled with the queue positions of the added edits, when the changes are on the disk. If more than
+   * `recordsMax` records are stored, the ones whose values arrived longest ago are removed.
    */
   async change(changes: Changes, recordsMax = Infinity): Promise<number[]> {
     const { add = [], put = [], remove = [], cache = [], forget, reject = [], dismiss } = changes;
@@ -121,7 +121,7 @@ export class Database {
     });
   }
 
-  /** Has `tab` lead for the next `LEASE_MS`, unless another tab does; or gives that up. */
+  /** Makes `tab` the leader for the next `LEASE_MS`, unless another tab leads; or ends its lease. True if `tab` leads. */
   async lease(tab: string, isWanted: boolean): Promise<boolean> {
     return this.#transact('readwrite', (store) => {
       const leases = store(LEASES);
@@ -130,7 +130,7 @@ export class Database {
       let isOwn = false;
       found.onsuccess = () => {
         const { holder = tab, until = 0 } = (found.result ?? {}) as { holder?: string; until?: number };
-        // A time that is further away than any lease is long comes from a clock that was moved.
+        // A lease that ends later than any new one would was written while the clock was wrong.
         isOwn = holder === tab || until < now || until > now + LEASE_MS;
         if (isOwn) leases.put({ holder: tab, until: isWanted ? now + LEASE_MS : 0 }, 0);
       };
@@ -165,7 +165,7 @@ function forgetOldest(records: IDBObjectStore, max: number): void {
   };
 }
 
-/** Why the database can't be used. */
+/** The error of a database that can't be used. */
 export function storageError(cause: unknown): TidewireError {
   const { name, message } = (cause ?? {}) as Partial<Error>;
   const text = name === 'QuotaExceededError' ? 'its space is used up' : String(message ?? cause);

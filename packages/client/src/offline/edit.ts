@@ -1,4 +1,4 @@
-// An edit as it lies in the queue of all tabs, and what becomes of one that can't be made.
+// An edit as it is stored in the queue of all tabs, and the rejection of an edit that can't be made.
 
 import { TidewireError, type Conflict } from '../index.js';
 import { next, type Patch } from '../record.js';
@@ -7,33 +7,33 @@ export interface Edit {
   readonly id: string;
   readonly name: string;
   readonly patches: Patch[];
-  /** The tab that made it. */
+  /** The tab that made the edit. */
   readonly tab: string;
-  /** The version that it was made on; -1 if none was known. */
+  /** The version on which the edit was made; -1 if none was known. */
   readonly on: number;
-  /** The value of that version, where a function merges. */
+  /** The value of that version, if a function merges. */
   readonly base?: unknown;
-  /** The key of the write in which it travels. It is kept before the write is sent, so that a repetition is the same write. */
+  /** The key of the write that carries the edit. It is stored before the write is sent, so that a repetition is the same write. */
   readonly sent?: string;
   /** The edits that a function has merged into this one. */
   readonly merged?: Edit[];
-  /** Its place in the queue, as soon as it is kept. */
+  /** Its position in the queue, once it is stored. */
   readonly seq?: number;
 }
 
-/** An edit that the server will never make, handed to the app with what it was to change. */
+/** An edit that the server will never make, given to the app with its changes. */
 export interface Rejection {
   readonly id: string;
   readonly name: string;
-  /** What was to be set where; without a path the whole record. */
+  /** The values to set at each path; without a path, the value of the whole record. */
   readonly changes: ReadonlyArray<{ readonly path?: string | readonly (string | number)[]; readonly value?: unknown }>;
   /**
-   * - `denied`: a rule said no
-   * - `validation`: the server can't take such a value or path, or so large a message
-   * - `conflict`: somebody else was faster, or has deleted the record
+   * - `denied`: a rule refused the edit
+   * - `validation`: the server can't accept the value or the path, or the message is too large
+   * - `conflict`: another client wrote first, or has deleted the record
    */
   readonly reason: Reason;
-  /** The code of the error behind it. */
+  /** The code of the error that caused the rejection. */
   readonly code: string;
 }
 
@@ -51,12 +51,12 @@ const REASONS: Record<string, Reason> = {
   RECORD_DELETED: 'conflict',
 };
 
-/** Why an edit can never be made; undefined if it is worth trying again. */
+/** Why an edit can never be made; undefined if another attempt may succeed. */
 export function reasonOf({ code }: { code: string }): Reason | undefined {
   return REASONS[code];
 }
 
-/** What the app is told of `edit`, and of each edit that was merged into it. */
+/** The rejections that the app receives for `edit`, and for each edit that was merged into it. */
 export function rejections(edit: Edit, code: string): Rejection[] {
   if (edit.merged) return edit.merged.flatMap((one) => rejections(one, code));
   const { id, name, patches } = edit;
@@ -67,7 +67,7 @@ export function rejected(name: string, code: string): TidewireError {
   return new TidewireError(code, `an edit of "${name}" can't be made: ${code}`, { subject: name });
 }
 
-/** Edits in the order in which they are made: as they lie in the queue, behind them those that are not kept yet. */
+/** Edits in the order in which they are made: by their position in the queue, and after that the ones that are not stored yet. */
 export function sorted(edits: Iterable<Edit>): Edit[] {
   return [...edits].sort((a, b) => (a.seq ?? Infinity) - (b.seq ?? Infinity) || 0);
 }
@@ -82,11 +82,13 @@ export function byName(edits: Edit[]): Map<string, Edit[]> {
   return names;
 }
 
-/** Edits of one write, and bytes of their JSON, unless one alone has more. */
+/** The most edits of one write, and about the most bytes of their JSON. A single edit may have more. */
 const GROUP_EDITS_MAX = 100;
 const GROUP_BYTES_MAX = 64 * 1024;
 
-/** The first of `edits` that travel in one write: those of a write that may have been made, or as many as fit. */
+/**
+ * The first of `edits` that are sent in one write. If that write may have been made already, exactly its edits; otherwise as many as fit.
+ */
 export function group(edits: Edit[]): Edit[] {
   const first = edits[0] as Edit;
   let bytes = 0;
@@ -97,20 +99,20 @@ export function group(edits: Edit[]): Edit[] {
   return end < 0 ? edits : edits.slice(0, end);
 }
 
-/** What becomes of edits when somebody else was faster; see the option `merge` of records. A function is told the name. */
+/** How edits are merged if another client wrote first; see the option `merge` of records. A function also receives the name. */
 export type OfflineMerge = 'local' | 'remote' | ((conflict: Conflict) => unknown);
 
-/** An edit, and those that were merged into it. */
+/** The ids of an edit and of the edits that were merged into it. */
 export function ids(edit: Edit): string[] {
   return [edit.id, ...(edit.merged ?? []).flatMap(ids)];
 }
 
-/** Whether `edit` was made on version `on`; a record that is only just there was not known before. */
+/** Whether `edit` was made on version `on`. If no version was known to it, it counts as made on version 0, a record just created. */
 export function isOn(edit: Edit, on: number): boolean {
   return edit.on === on || (edit.on < 0 && on === 0);
 }
 
-/** What was made on version `on` is now made on the next one, which is this device's own. */
+/** The edits of version `on` become edits of the next version, because this device has made that version itself. */
 export function rebased(edits: Edit[], on: number): Edit[] {
   return edits.map((edit) => (isOn(edit, on) ? { ...edit, on: next(on) } : edit));
 }

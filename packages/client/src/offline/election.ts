@@ -1,5 +1,5 @@
-// One tab of many leads: by a lock of the browser, or where there is none (it exists only in secure contexts) by a lease in the
-// database, which has to be renewed.
+// Elects one tab to lead: by a lock of the browser, or by a lease in the database, which the tab has to renew. Locks exist only in secure
+// contexts.
 
 import { LEASE_MS, type Database } from './database.js';
 
@@ -20,7 +20,7 @@ export class Election {
     private readonly name: string,
     private readonly tab: string,
     private readonly database: Database,
-    /** Told when this tab begins to lead, and when it does so no more. */
+    /** Called when this tab starts or stops leading. */
     private readonly changed: (isLeader: boolean) => void,
     private readonly onLost: (error: unknown) => void,
   ) {
@@ -29,7 +29,7 @@ export class Election {
     else this.#rent();
   }
 
-  /** Gives the lead up; another tab takes it. */
+  /** Stops leading; another tab takes over. */
   stop(): void {
     this.#isOver = true;
     clearInterval(this.#timer);
@@ -39,7 +39,7 @@ export class Election {
     this.#become(false);
   }
 
-  /** Takes the lead from a tab that says nothing any more. A lease comes to its end by itself. */
+  /** Takes the lead from a tab that shows no sign of life. A lease needs no such step, because it expires. */
   take(): void {
     const { locks } = (globalThis.navigator ?? {}) as { locks?: Locks };
     if (this.isLeader || !locks || this.#timer !== undefined) return;
@@ -47,7 +47,7 @@ export class Election {
     this.#queue(locks, true);
   }
 
-  /** Waits for the lock. */
+  /** Waits for the lock, or takes it at once if `steal` is set. */
   #queue(locks: Locks, steal: boolean): void {
     const request = new AbortController();
     this.#request = request;
@@ -63,12 +63,12 @@ export class Election {
       this.#become(false);
       // Another tab has taken the lock.
       if (error.name === 'AbortError') this.#queue(locks, false);
-      // Pages without an origin have locks that can't be used.
+      // A page without an origin has locks that can't be used.
       else this.#rent();
     });
   }
 
-  /** Leads while the lease in the database is this tab's. */
+  /** Leads while this tab holds the lease in the database. */
   #rent(): void {
     const renew = (): void => {
       this.database.lease(this.tab, true).then(
@@ -77,7 +77,7 @@ export class Election {
       );
     };
     this.#timer = setInterval(renew, LEASE_MS / 3);
-    // Others need not wait until the lease is over.
+    // The tab ends its lease when it closes, so that other tabs need not wait until the lease expires.
     globalThis.addEventListener?.('pagehide', this.#onHide);
     renew();
   }

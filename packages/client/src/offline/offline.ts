@@ -1,5 +1,5 @@
-// The records of an app that go on without a connection: what all tabs of a browser share of them. One tab leads; it alone speaks to the
-// server. The others hear from it what the server has, and leave their edits in the queue that all share.
+// The records of an app that work without a connection: the state that all tabs of a browser share. One tab leads, and only it connects to
+// the server. The other tabs receive the server's values from it, and put their edits into the shared queue.
 
 import { RecordHandle, TidewireError, type Client, type OpenOptions, type Schema, type State } from '../index.js';
 import { deferred, type Deferred } from '../deferred.js';
@@ -15,7 +15,7 @@ import { Replica, type Tab } from './replica.js';
 import { Sender, type Host } from './sender.js';
 import type { OfflineState } from './state.js';
 
-/** What tabs tell each other. */
+/** A message between tabs. */
 type Note =
   | { kind: 'edits'; edits: Edit[] }
   | { kind: 'base'; name: string; value: unknown; version: number }
@@ -27,11 +27,11 @@ type Note =
   | { kind: 'hello'; connection: State }
   | { kind: 'names'; tab: string; names: string[] };
 
-/** Milliseconds between two signs of the tab that leads. */
+/** Milliseconds between two `hello` notes of the leading tab. */
 const HELLO_MS = 2_000;
-/** Signs that a tab may leave without an answer until it counts as closed. */
+/** The number of `hello` notes without an answer after which a tab counts as closed. */
 const HELLOS_MAX = 5;
-/** Milliseconds between two times that what the server has is put on the disk. */
+/** Milliseconds between two transactions that store the server's values. */
 const CACHE_INTERVAL_MS = 200;
 
 export class Offline<App extends Schema = {}> {
@@ -39,13 +39,13 @@ export class Offline<App extends Schema = {}> {
   readonly #client: Client;
   readonly #options: Required<OfflineOptions>;
   readonly #replicas = new Map<string, Replica>();
-  /** All edits that are not settled, by name. */
+  /** All edits of all tabs that are not settled, by name. */
   readonly #pending = new Map<string, Edit[]>();
   readonly #outcomes = new Map<string, Deferred>();
-  /** Errors that are told by `onRejected`, or by the end of all. */
+  /** Errors that need no report: the app receives the rejection by `onRejected`, or has closed the offline records. */
   readonly #told = new WeakSet<TidewireError>();
   readonly #rejections = new Map<string, Rejection>();
-  /** What is settled while the queue is being read. */
+  /** The ids of the edits that are settled while the queue is being read. */
   #settled: Set<string> | undefined;
   #unkept: Edit[] = [];
   #keeping: Promise<void> | undefined;
@@ -58,7 +58,7 @@ export class Offline<App extends Schema = {}> {
   #timer: ReturnType<typeof setInterval> | undefined;
   #heardAt = Date.now();
   #tickedAt = Date.now();
-  /** The records that other tabs have open. */
+  /** The records that other tabs have open, and the number of `hello` notes since a tab's last answer. */
   readonly #tabs = new Map<string, { names: Set<string>; missed: number }>();
   #state: OfflineState = { mode: 'starting', reason: undefined, isLeader: false, connection: 'closed', pendingCount: 0 };
   #isClosed = false;
@@ -71,7 +71,7 @@ export class Offline<App extends Schema = {}> {
   };
 
   /**
-   * @param client the connection, which the tab that leads opens by itself: call `connect()` only where this tab needs one of its own for
+   * @param client the client, which the leading tab connects by itself: call `connect()` only if this tab needs a separate connection for
    *   events, rpc or presence
    */
   constructor(client: Client<App>, options: OfflineOptions = {}) {
@@ -89,7 +89,7 @@ export class Offline<App extends Schema = {}> {
     this.#started = this.#start();
   }
 
-  /** How things stand; another object after each change. */
+  /** The current state; a new object after each change. */
   get state(): OfflineState {
     return this.#state;
   }
@@ -101,7 +101,7 @@ export class Offline<App extends Schema = {}> {
   }
 
   /**
-   * Calls `callback` with each edit that the server will never make, in every tab; first with those of earlier days that were not
+   * Calls `callback` with each edit that the server will never make, in every tab. At first it receives the stored rejections that were not
    * dismissed. Returns the removal.
    */
   onRejected(callback: (rejection: Rejection) => void): () => void {
@@ -112,22 +112,26 @@ export class Offline<App extends Schema = {}> {
     return () => void this.#onRejected.delete(callback);
   }
 
-  /** Forgets a rejected edit, in all tabs. */
+  /** Removes a rejected edit, in all tabs. */
   async dismiss({ id }: Pick<Rejection, 'id'>): Promise<void> {
     this.#rejections.delete(id);
     this.#post({ kind: 'dismissed', id });
     await this.#change({ dismiss: id });
   }
 
-  /** Calls `callback` with what went wrong and was told to nobody else; returns the removal. Without any, errors go to the console. */
+  /**
+   * Calls `callback` with each error that no other callback or promise receives; returns the removal. Without a callback, errors go to the
+   * console.
+   */
   onError(callback: (error: TidewireError) => void): () => void {
     this.#onError.add(callback);
     return () => void this.#onError.delete(callback);
   }
 
   /**
-   * Opens a record: with what is kept on this device, the edits that wait, and what the server has as soon as there is a connection.
-   * `update` is made once, on what shows at the moment. Close the handle when it is not needed any more.
+   * Opens a record. The handle shows the value that is stored on this device, with the edits that wait, and the server's value as soon as
+   * there is a connection. `update` is called once, with the value that shows at the moment. Close the handle when the app no longer needs
+   * it.
    */
   open<Name extends Names<RecordsOf<App>>>(
     name: Name,
@@ -147,14 +151,14 @@ export class Offline<App extends Schema = {}> {
     });
   }
 
-  /** Fulfilled when all edits of this tab so far are on the disk of this device or made; rejected where nothing is kept. */
+  /** Fulfilled when all edits of this tab so far are stored on this device or made by the server; rejected if the device stores nothing. */
   async kept(): Promise<void> {
     await this.#started;
     while (this.#keeping) await this.#keeping;
     if (this.#state.reason && this.#state.pendingCount > 0) throw this.#state.reason;
   }
 
-  /** Lets another tab lead, and ends all handles. Edits that are kept stay in the queue. */
+  /** Lets another tab lead, and ends all handles. Stored edits stay in the queue. */
   async close(): Promise<void> {
     if (this.#isClosed) return;
     await this.#started;
@@ -172,7 +176,7 @@ export class Offline<App extends Schema = {}> {
     for (const outcome of this.#outcomes.values()) this.#fail(outcome, closed);
   }
 
-  // ---- starting, and the end of what is kept ----
+  // ---- start, and loss of the database ----
 
   async #start(): Promise<void> {
     const { database, storageTimeoutMs } = this.#options;
@@ -195,7 +199,7 @@ export class Offline<App extends Schema = {}> {
     this.#namesChanged();
   }
 
-  /** Reads the queue, in place of what is known of it. */
+  /** Reads the queue, and replaces all edits known so far that are stored. */
   async #load(): Promise<void> {
     const settled = (this.#settled = new Set());
     const { edits, rejections: old } = (await this.#database?.load()) ?? { edits: [], rejections: [] };
@@ -209,7 +213,7 @@ export class Offline<App extends Schema = {}> {
     for (const replica of this.#replicas.values()) replica.refresh();
   }
 
-  /** Nothing can be kept any more: this tab goes on alone. */
+  /** The database can no longer be used: this tab continues alone. */
   #lose(cause: unknown): void {
     if (this.#state.mode === 'online-only' || this.#isClosed) return;
     const { isLeader } = this.#state;
@@ -218,7 +222,7 @@ export class Offline<App extends Schema = {}> {
     this.#election?.stop();
     this.#channel?.close();
     this.#channel = undefined;
-    // Edits of other tabs are theirs to make. The last leader goes on with those of tabs that are closed, too.
+    // Other tabs make their own edits. The last leader also makes the edits of tabs that are closed.
     if (!isLeader) {
       for (const [name, edits] of [...this.#pending]) this.#remove(name, edits.filter(({ tab }) => tab !== this.#tab).map(({ id }) => id));
     }
@@ -228,7 +232,7 @@ export class Offline<App extends Schema = {}> {
     for (const name of this.#pending.keys()) this.#sender.kick(name);
   }
 
-  /** This tab begins to speak for all, or does so no more. */
+  /** This tab starts or stops leading, which means to connect to the server for all tabs. */
   #leads(isLeader: boolean): void {
     if (this.#state.mode === 'online-only' || this.#isClosed) return;
     if (!isLeader) {
@@ -237,7 +241,7 @@ export class Offline<App extends Schema = {}> {
       this.#heardAt = Date.now();
       return this.#become({ isLeader });
     }
-    // What the one before has settled is not in the queue any more.
+    // Reads the queue first: it no longer has the edits that the previous leader has settled.
     this.#load().then(
       () => {
         if (!this.#election?.isLeader || this.#sender || this.#isClosed) return;
@@ -250,7 +254,7 @@ export class Offline<App extends Schema = {}> {
     );
   }
 
-  /** Says that this tab leads, or looks whether another one still does. */
+  /** If this tab leads, announces that. If not, checks whether the leading tab is still alive. */
   #tick(): void {
     const now = Date.now();
     const hasSlept = now - this.#tickedAt > 2 * HELLO_MS;
@@ -286,7 +290,7 @@ export class Offline<App extends Schema = {}> {
     return replica;
   }
 
-  /** Shows what is kept of a record, unless newer is here already. */
+  /** Shows the stored value of a record, unless a newer one has already arrived. */
   #restore(replica: Replica): void {
     const base = this.#sender?.base(replica.name);
     if (base) return replica.take(base.value, base.version);
@@ -322,7 +326,7 @@ export class Offline<App extends Schema = {}> {
     return outcome;
   }
 
-  /** Puts new edits on the disk, all that came meanwhile in one step. */
+  /** Stores new edits. The edits that arrive during a transaction are stored together in the next one. */
   #keep(): void {
     if (this.#keeping || this.#state.mode !== 'durable') return;
     const work = async (): Promise<void> => {
@@ -344,7 +348,7 @@ export class Offline<App extends Schema = {}> {
 
   // ---- the queue ----
 
-  /** Puts edits into their places, instead of what was known of them. */
+  /** Inserts edits in the order of the queue, in place of their earlier versions. */
   #insert(edits: Edit[]): void {
     for (const [name, added] of byName(edits)) {
       const all = new Map((this.#pending.get(name) ?? []).map((edit) => [edit.id, edit]));
@@ -426,7 +430,7 @@ export class Offline<App extends Schema = {}> {
     } else this.#hearNames(note.tab, note.names);
   }
 
-  /** Another tab has these records open. */
+  /** Takes the names of the records that another tab has open. The leading tab sends the values of those that are new. */
   #hearNames(tab: string, names: string[]): void {
     const before = this.#tabs.get(tab)?.names;
     this.#tabs.set(tab, { names: new Set(names), missed: 0 });
@@ -447,7 +451,7 @@ export class Offline<App extends Schema = {}> {
     this.#channel?.postMessage(note);
   }
 
-  // ---- for the tab that leads ----
+  // ---- for the leading tab ----
 
   #host(): Host {
     const isDurable = (): boolean => this.#state.mode === 'durable';
@@ -464,7 +468,7 @@ export class Offline<App extends Schema = {}> {
       made: async (name, edits, on) => {
         const base = this.#sender?.base(name);
         const gone = new Set(edits);
-        // Where nothing is merged by path, what is left must not look as if somebody else had been faster.
+        // Unless edits are merged by path, the remaining edits must not look as if another client had written first.
         const put = this.#options.merge === 'local' ? [] : rebased(sendable(name).filter((edit) => !gone.has(edit)), on);
         await this.#change({ remove: edits, put, ...(base && { cache: [{ name, ...base }] }) });
         const made = edits.flatMap(ids);
@@ -487,7 +491,7 @@ export class Offline<App extends Schema = {}> {
       },
       based: (name, value, version) => {
         this.#replicas.get(name)?.take(value, version);
-        // A tab that comes later says what it has open, and is told then.
+        // A tab that opens later announces its open records, and receives their values then.
         if (this.#tabs.size > 0) this.#post({ kind: 'base', name, value, version });
         this.#uncached.set(name, { value, version });
         void this.#cache();
@@ -509,13 +513,13 @@ export class Offline<App extends Schema = {}> {
     };
   }
 
-  /** Keeps what the server has; of each record the newest only. */
+  /** Stores the server's values; of each record only the newest. */
   async #cache(): Promise<void> {
     if (this.#isCaching) return;
     this.#isCaching = true;
     while (this.#uncached.size > 0) {
       await this.#change({ cache: this.#takeUncached() });
-      // Of many changes in a row only some are kept; what comes first is at once.
+      // Of many changes in quick succession only some are stored. The first one is stored at once.
       if (this.#uncached.size > 0) await new Promise((done) => setTimeout(done, CACHE_INTERVAL_MS));
     }
     this.#isCaching = false;
@@ -534,7 +538,7 @@ export class Offline<App extends Schema = {}> {
         return undefined;
       });
     }
-    // What is settled must not come back another day, if the browser still lets it be removed.
+    // If the browser still allows it, settled edits are removed, so that they do not come back in a later session.
     const { remove, dismiss } = changes;
     if (remove || dismiss) await this.#database?.change({ ...(remove && { remove }), ...(dismiss && { dismiss }) }).catch(() => undefined);
     return undefined;
@@ -546,7 +550,7 @@ export class Offline<App extends Schema = {}> {
     replica?.end(error);
   }
 
-  // ---- what the app is told ----
+  // ---- callbacks of the app ----
 
   #become(change: Partial<OfflineState>): void {
     const next = { ...this.#state, ...change };

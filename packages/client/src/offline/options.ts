@@ -1,20 +1,26 @@
-// What an app chooses.
+// The options of offline records.
 
 import type { OfflineMerge } from './edit.js';
 
 export interface OfflineOptions {
-  /** The name of the database: each user of the app needs one. By default `tidewire`. */
+  /** The name of the database. Each user of the app needs a separate one. By default `tidewire`. */
   database?: string;
-  /** What becomes of edits when somebody else was faster; by default `local`. All tabs must say the same. */
+  /** How edits are merged if another client wrote first; by default `local`. All tabs must use the same value. */
   merge?: OfflineMerge;
-  /** Edits that may wait, those that were rejected and not dismissed included; by default 10,000. More are refused with TOO_MANY_PENDING. */
+  /**
+   * The most edits that may wait, including rejected ones that were not dismissed; by default 10,000. Further edits fail with
+   * TOO_MANY_PENDING.
+   */
   editsMax?: number;
-  /** Bytes of one edit as JSON, at most what the server takes as one message; by default 256 KiB. */
+  /** The most bytes of one edit as JSON; by default 256 KiB. It must not exceed the server's limit for one message. */
   editBytesMax?: number;
-  /** Records that are kept to be read without a connection; by default 10,000. Those that were heard of longest ago go first. */
+  /**
+   * The most records that are stored to be read without a connection; by default 10,000. The ones whose values arrived longest ago are
+   * removed first.
+   */
   recordsMax?: number;
-  /** Milliseconds for the browser to open the database, and for each use of it; by default 5,000. */
+  /** Milliseconds for the browser to open the database, and for each transaction; by default 5,000. */
   storageTimeoutMs?: number;
-  /** Milliseconds without a sign of the tab that leads until a visible one takes its place; by default 6,000. */
+  /** Milliseconds without a sign of life from the leading tab until a visible tab takes its place; by default 6,000. */
   leaderTimeoutMs?: number;
 }

@@ -1,4 +1,4 @@
-// The same for pages that go on without a connection; it is loaded in place of the other.
+// The script for pages that work without a connection; a page loads it in place of the script without `Offline`.
 
 import { Client, RpcError, RpcReject, TidewireError } from '../index.js';
 import { Offline } from '../offline.js';

@@ -1,4 +1,4 @@
-// One record in one tab: what the server has as far as is known here, and on top of it the edits of all tabs that it has not made yet.
+// One record in one tab: the server's last known value, with the edits of all tabs on top that the server has not made yet.
 
 import { TidewireError } from '../index.js';
 import type { Connection } from '../connection.js';
@@ -8,7 +8,7 @@ import type { SharedRecord } from '../records.js';
 import { Watched } from '../watched.js';
 import type { Edit } from './edit.js';
 
-/** What a replica asks of the tab that it is in. */
+/** The functions of a tab that its replicas use. */
 export interface Tab extends Pick<Connection, 'call'> {
   /** The edits of `name` that the server has not made, in their order. */
   pending(name: string): readonly Edit[];
@@ -21,12 +21,12 @@ export interface Tab extends Pick<Connection, 'call'> {
 export class Replica extends Watched implements SharedRecord {
   readonly ready = deferred();
   version = -1;
-  /** What is opened here is created by its first edit at the latest. */
+  /** Never set: a missing record is created by its first edit at the latest. */
   readonly notFound = undefined;
-  /** Whether a client that listens provides it is told to the tab that leads alone. */
+  /** Always false: only the leading tab learns whether a listening client provides the record. */
   readonly hasProvider = false;
   readonly watchers = new Set<(hasProvider: boolean) => void>();
-  /** Handles that are open, and what they are told at the end. */
+  /** One callback for each open handle, which is called when the record ends. */
   readonly ends = new Set<(error: TidewireError) => void>();
   #base: unknown;
   #end: TidewireError | undefined;
@@ -58,14 +58,14 @@ export class Replica extends Watched implements SharedRecord {
     return outcome;
   }
 
-  /** Takes what the server has. */
+  /** Takes the server's value and version. */
   take(value: unknown, version: number): void {
     this.#base = value;
     this.version = version;
     this.refresh();
   }
 
-  /** Shows the edits that are pending now. */
+  /** Shows the base with the edits that are pending now. */
   refresh(): void {
     if (this.#end) return;
     const edits = this.tab.pending(this.name);
@@ -74,7 +74,7 @@ export class Replica extends Watched implements SharedRecord {
     this.ready.resolve();
   }
 
-  /** The server has it no more, or gives it no more. */
+  /** Ends the record: it was deleted or refused, or the offline records were closed. */
   end(error: TidewireError): void {
     this.#end = error;
     this.version = -1;

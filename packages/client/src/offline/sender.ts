@@ -1,24 +1,24 @@
-// What the tab that leads does: it holds the records that any tab has open or has edits of, and has the server make the edits, one write
-// of a record after the other. An edit that can't be made is taken out, and those behind it go on.
+// The work of the leading tab. It opens the records that any tab has open or has edits of, and sends the edits to the server, one write of
+// a record at a time. An edit that can't be made is rejected, and the edits behind it continue.
 
 import { TidewireError, type Client, type RecordHandle } from '../index.js';
 import { draw } from '../draw.js';
 import { applied, type Document } from '../record.js';
 import { group, isOn, reasonOf, type Edit, type OfflineMerge } from './edit.js';
 
-/** What the sender asks of its tab. */
+/** The functions of a tab that its sender uses. */
 export interface Host {
   readonly merge: OfflineMerge;
-  /** The records that are to be held. */
+  /** The records that the sender has to hold open. */
   wanted(): Set<string>;
   /** The edits of `name` that may be sent, in their order. */
   sendable(name: string): Edit[];
-  /** Keeps that `edits` travel under these keys, one for each or one for all. */
+  /** Stores the keys under which `edits` are sent, one for each edit or one for all. */
   mark(edits: Edit[], keys: string[]): Promise<void>;
-  /** The server has made `edits`, on this version. */
+  /** The server has made `edits`, on top of version `on`. */
   made(name: string, edits: Edit[], on: number): Promise<void>;
   reject(name: string, edits: Edit[], code: string): Promise<void>;
-  /** Replaces `edits` by one that sets the record to `value`. */
+  /** Replaces `edits` with one edit that sets the record to `value`. */
   replace(edits: Edit[], value: unknown, on: number, base: unknown): Promise<void>;
   based(name: string, value: unknown, version: number): void;
   ended(name: string, error: TidewireError): void;
@@ -30,12 +30,12 @@ interface Held {
   handle: RecordHandle;
   document: Document;
   base: { value: unknown; version: number } | undefined;
-  /** Whether the base is that of this session. */
+  /** Whether the base has arrived in this session. */
   isFresh: boolean;
   isBusy: boolean;
 }
 
-/** The wait before another attempt in milliseconds: that of the first, and of the last. */
+/** The delay before another attempt in milliseconds: the first, and the longest. */
 const RETRY_MIN_MS = 200;
 const RETRY_MAX_MS = 10_000;
 
@@ -50,12 +50,12 @@ export class Sender {
     private readonly host: Host,
   ) {
     this.#stopState = client.onState((state) => {
-      // `checking` and `stale` go on in the same session.
+      // In `checking` and `stale` the session continues.
       if (state === 'waiting' || state === 'closed') for (const held of this.#held.values()) held.isFresh = false;
       host.connectionChanged();
     });
     this.#hasConnected = client.state === 'closed';
-    // That it is refused is told by its state.
+    // A refusal shows in the client's state.
     if (this.#hasConnected) client.connect().catch(() => undefined);
     this.hold();
   }
@@ -67,19 +67,19 @@ export class Sender {
     if (this.#hasConnected) this.client.close();
   }
 
-  /** Opens what is wanted, and lets go of what is not. */
+  /** Opens the records that are wanted, and closes the other ones. */
   hold(): void {
     const wanted = this.host.wanted();
     for (const name of wanted) if (!this.#held.has(name)) this.#open(name);
     for (const [name, held] of [...this.#held]) if (!wanted.has(name) && !held.isBusy) this.#drop(name);
   }
 
-  /** What the server has of `name`, as far as is known. */
+  /** The last known value and version that the server has of `name`. */
   base(name: string): { value: unknown; version: number } | undefined {
     return this.#held.get(name)?.base;
   }
 
-  /** Sends what may be sent of `name`. */
+  /** Sends the edits of `name` that may be sent. */
   kick(name: string): void {
     const held = this.#held.get(name);
     if (!held) return this.hold();
@@ -107,7 +107,7 @@ export class Sender {
       this.kick(name);
     };
     document.took = took;
-    // The app has it open, too.
+    // The app has the record open, too, and its value has already arrived.
     if (this.client.state === 'open' && document.version >= 0) took(document.value, document.version);
   }
 
@@ -134,7 +134,7 @@ export class Sender {
         () => undefined,
         (reason: TidewireError) => reason,
       );
-      // Whoever leads now sends it again under the same key.
+      // This tab no longer holds the record. The tab that leads now sends the write again under the same key.
       if (this.#held.get(name) !== held) return;
       const reason = error && reasonOf(error);
       if (!error) await this.host.made(name, edits, on);
@@ -147,7 +147,7 @@ export class Sender {
     }
   }
 
-  /** The edits of the next write of `name`, whose key is kept. */
+  /** The edits of the next write of `name`, whose key is stored by then. */
   async #next(name: string, held: Held): Promise<Edit[] | undefined> {
     const edits = this.host.sendable(name);
     const [first] = edits;
@@ -163,7 +163,7 @@ export class Sender {
     return marked && (marked.sent === undefined ? this.#next(name, held) : group([marked, ...more]));
   }
 
-  /** Somebody else was faster: a function of the app says what becomes of the edits. */
+  /** Another client wrote first: the app's function merges the edits. */
   async #merge(name: string, edits: Edit[], first: Edit, held: Held, merge: Exclude<OfflineMerge, string>): Promise<void> {
     const remote = held.base?.value;
     const { version } = held.document;
@@ -186,7 +186,7 @@ export class Sender {
   }
 }
 
-/** Keys for `edits`, of which the server refused at least one: each half is tried as a write of its own, until the bad one is alone. */
+/** Keys for `edits`, of which the server refused at least one. Each half is tried as a separate write, until the bad edit is alone. */
 function halves(edits: Edit[]): string[] {
   const [first, second] = [draw(), draw()];
   return edits.map((_edit, at) => (at < edits.length / 2 ? first : second));

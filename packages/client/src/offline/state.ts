@@ -1,11 +1,11 @@
-// How things stand, told to the app.
+// The state of the offline records, as the app sees it.
 
 import type { State, TidewireError } from '../index.js';
 
 /**
  * - `starting`: the browser has not opened the database yet
- * - `durable`: edits are kept on this device until the server has made them
- * - `online-only`: nothing is kept on this device; edits wait in this tab alone
+ * - `durable`: edits are stored on this device until the server has made them
+ * - `online-only`: nothing is stored on this device; edits wait in this tab only
  */
 export type OfflineMode = 'starting' | 'durable' | 'online-only';
 
@@ -13,10 +13,10 @@ export interface OfflineState {
   readonly mode: OfflineMode;
   /** Why the mode is `online-only`. */
   readonly reason: TidewireError | undefined;
-  /** Whether this tab speaks to the server for all. */
+  /** Whether this tab leads: it connects to the server for all tabs. */
   readonly isLeader: boolean;
-  /** The state of the connection of the tab that leads. */
+  /** The state of the leading tab's connection. */
   readonly connection: State;
-  /** Edits of all tabs that the server has not made yet. */
+  /** The number of edits of all tabs that the server has not made yet. */
   readonly pendingCount: number;
 }
