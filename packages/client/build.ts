@@ -1,5 +1,5 @@
-// Builds `dist`: the entries of the package as ESM and as CommonJS, which share what they have in common, with their declarations, and one
-// script for pages, with what goes on without a connection and without that.
+// Builds `dist`: the entries of the package as ESM and as CommonJS, which share their common modules, with their declarations. Also builds
+// two scripts for pages, one with offline records and one without.
 
 import { build, type BuildOptions } from 'esbuild';
 import { execFileSync } from 'node:child_process';
@@ -10,7 +10,7 @@ import { join } from 'node:path';
 const HERE = import.meta.dirname;
 const DIST = join(HERE, 'dist');
 const COMMON: BuildOptions = { bundle: true, target: 'es2022', sourcemap: true, logLevel: 'warning' };
-/** Each is named in `exports` of package.json. */
+/** Each entry is named in `exports` of package.json. */
 const ENTRIES = ['index', 'anonymous', 'listen', 'lists', 'offline', 'validation'];
 
 rmSync(DIST, { recursive: true, force: true });
@@ -22,7 +22,7 @@ cpSync(join(DIST, 'esm'), join(DIST, 'cjs'), { recursive: true });
 writeFileSync(join(DIST, 'cjs/package.json'), '{ "type": "commonjs" }\n');
 const entryPoints = ENTRIES.map((entry) => join(HERE, `src/${entry}.ts`));
 await build({ ...COMMON, entryPoints, format: 'esm', splitting: true, outdir: join(DIST, 'esm') });
-// CommonJS can't be split, so it is made of the modules that can.
+// esbuild can't split CommonJS, so it is made of the ESM modules, which are already split.
 const modules = readdirSync(join(DIST, 'esm')).filter((file) => file.endsWith('.js'));
 await build({ ...COMMON, bundle: false, entryPoints: modules.map((file) => join(DIST, 'esm', file)), format: 'cjs', outdir: join(DIST, 'cjs') });
 for (const [page, script] of [['page', 'tidewire'], ['offline/page', 'tidewire-offline']]) {

@@ -1,4 +1,4 @@
-// Anonymous records against a server that says exactly what the test wants: switches at the worst moment, refusals, deletions.
+// Anonymous records against a fake server that sends exactly the messages of the test: switches at the worst moment, refusals, deletions.
 
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -11,13 +11,13 @@ const DENIED = 115;
 
 interface Stage {
   record: AnonymousRecord;
-  /** Records that were asked for and given back since the last time. */
+  /** The records that the client has subscribed to and unsubscribed from since the last call. */
   asked(): Promise<string[]>;
-  /** The server answers the question for a record. */
+  /** The server answers the subscription to a record. */
   reads(name: string, value: unknown, version?: number): void;
   refuses(name: string): void;
   deletes(name: string): void;
-  /** Codes with which records have ended. */
+  /** The codes of the errors with which records have ended. */
   ends: string[];
   client: Client;
 }

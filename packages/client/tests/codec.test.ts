@@ -1,4 +1,4 @@
-// The codec against the vectors that the server's codec is held against, too.
+// Checks the client's codec against the same vectors as the server's codec.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -22,7 +22,7 @@ const VECTORS = ['messages.json', 'additions.json'].flatMap((file) => {
 });
 
 const message = ({ topicNumber, actionNumber, fields }: Vector): Message => ({ topic: topicNumber, action: actionNumber, ...fields });
-/** Without prototypes, which vectors do not have. */
+/** Without prototypes, because the vectors have none. */
 const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));
 const bytes = (hex: string): Uint8Array => Uint8Array.from(Buffer.from(hex, 'hex'));
 

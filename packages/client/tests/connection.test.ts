@@ -1,4 +1,4 @@
-// The connection against a server that does whatever the test wants, in a time that the test makes.
+// The connection against a fake server that the test controls, with mocked time.
 
 import assert from 'node:assert/strict';
 import { mock, test, type TestContext } from 'node:test';
@@ -9,7 +9,7 @@ import { fakeSockets, settle, type FakeSocket } from './fake-socket.js';
 const PING = { topic: Topic.Connection, action: ConnectionAction.Ping };
 const AUTH_REQUEST = { topic: Topic.Auth, action: AuthAction.Request };
 
-/** Lets time go by in small steps: timers that timers set are counted from the end of a step. */
+/** Advances the time in small steps: a timer that is set by another timer is counted from the end of a step. */
 function pass(ms: number): void {
   const step = ms < 100 ? 1 : 50;
   for (; ms > 0; ms -= step) mock.timers.tick(Math.min(step, ms));
@@ -194,7 +194,7 @@ test('after a pause the connection is proved by a round trip before it is open a
   const { client, last, states } = await opened(t);
   client.check();
   assert.deepEqual([states, last().take()], [['checking'], [PING]]);
-  // What the network still held from before is no proof, and what is asked meanwhile waits.
+  // A message that was still in the network proves nothing, and a message that the app sends during the check waits.
   last().says({ topic: Topic.Event, action: 2, name: 'old' });
   client.event.emit('news', 1);
   assert.deepEqual([client.state, last().take().length], ['checking', 0]);

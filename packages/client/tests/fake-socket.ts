@@ -1,4 +1,4 @@
-// A socket whose server is the test: it sees what the client sends and says what it likes.
+// A socket whose server is the test: it sees the client's messages and sends any messages that it needs.
 
 import { decode, encode } from '../src/codec.js';
 import type { WebSocketClass, WebSocketLike } from '../src/environment.js';
@@ -24,7 +24,7 @@ export class FakeSocket implements WebSocketLike {
     this.isClosed = true;
   }
 
-  /** Everything that was sent, which is forgotten. */
+  /** Returns all sent messages and clears the list. */
   take(): Message[] {
     return this.sent.splice(0);
   }
@@ -44,12 +44,12 @@ export class FakeSocket implements WebSocketLike {
     this.onmessage?.({ data: batch.buffer } as never);
   }
 
-  /** The server ends the connection. */
+  /** The server closes the connection. */
   ends(code = 1006): void {
     this.onclose?.({ code, reason: '' } as never);
   }
 
-  /** The server lets the client in, and may say how large a message it takes. */
+  /** The server accepts the login, and may announce its limit for a message. */
   async logsIn(messageBytesMax?: number): Promise<void> {
     this.opens();
     const limits = messageBytesMax === undefined ? {} : { data: JSON.stringify({ messageBytesMax }) };
@@ -65,7 +65,7 @@ export class FakeSocket implements WebSocketLike {
   }
 }
 
-/** A class of sockets and all that were made of it. */
+/** A class of sockets, and all sockets that were created from it. */
 export function fakeSockets(): { sockets: FakeSocket[]; webSocket: WebSocketClass; last(): FakeSocket } {
   const sockets: FakeSocket[] = [];
   const webSocket = class extends FakeSocket {
@@ -82,7 +82,7 @@ export function fakeSockets(): { sockets: FakeSocket[]; webSocket: WebSocketClas
   return { sockets, webSocket, last };
 }
 
-/** Lets all promises that can go on do so. */
+/** Runs all promise callbacks that are due. */
 export async function settle(): Promise<void> {
   for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
 }

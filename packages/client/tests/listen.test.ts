@@ -1,4 +1,4 @@
-// Listening against a server that says exactly what the test wants: what the real one does too seldom to wait for.
+// Listening against a fake server that sends exactly the messages of the test, in orders that are too rare with a real server.
 
 import assert from 'node:assert/strict';
 import { mock, test, type TestContext } from 'node:test';
@@ -11,7 +11,7 @@ interface Stage {
   client: Client;
   last(): FakeSocket;
   errors: TidewireError[];
-  /** Loses the connection and comes back in another session. */
+  /** Loses the connection and opens another session. */
   returns(): Promise<void>;
 }
 
@@ -40,7 +40,7 @@ async function opened(t: TestContext): Promise<Stage> {
   return { client, last, errors, returns };
 }
 
-/** Both topics have the same messages, with other numbers. */
+/** Both topics have the same messages, with different numbers. */
 const KINDS = [
   { what: 'events', topic: Topic.Event, of: (client: Client) => client.event, numbers: [5, 6, 7, 8, 11, 12, 100, 101, 104] },
   { what: 'records', topic: Topic.Record, of: (client: Client) => client.record, numbers: [27, 28, 29, 30, 33, 34, 110, 111, 115] },
@@ -93,7 +93,7 @@ for (const { what, topic, of, numbers } of KINDS) {
     await returns();
     assert.deepEqual(log, ['quick']);
     assert.deepEqual(last().take(), [message(LISTEN)]);
-    // The answer to a question of the session before is not heard, and what it began ends at once.
+    // The answer for a request of the previous session is not sent, and the serving that it started ends at once.
     accept(() => log.push('slow'));
     await settle();
     assert.deepEqual([log, last().take()], [['quick', 'slow'], []]);

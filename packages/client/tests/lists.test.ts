@@ -1,4 +1,4 @@
-// Lists against a server that says exactly what the test wants: conflicts and losses at the worst moment.
+// Lists against a fake server that sends exactly the messages of the test: conflicts and losses at the worst moment.
 
 import assert from 'node:assert/strict';
 import { mock, test, type TestContext } from 'node:test';
@@ -10,7 +10,7 @@ import { fakeSockets, settle, type FakeSocket } from './fake-socket.js';
 interface Stage {
   list: ListHandle;
   last(): FakeSocket;
-  /** Loses the connection and comes back to a record of this version and value. */
+  /** Loses the connection and opens another session, in which the record has this version and value. */
   returns(version: number, value: unknown): Promise<void>;
 }
 
@@ -46,7 +46,7 @@ async function opened(t: TestContext, value: unknown): Promise<Stage> {
   return { list, last, returns };
 }
 
-/** The only write that the client has sent, and the entries that it makes. */
+/** The only write that the client has sent, and the entries that the write sets. */
 async function written(socket: FakeSocket): Promise<{ write: Message; entries: unknown }> {
   await settle();
   const [write, ...more] = socket.take();
@@ -69,7 +69,7 @@ test('changes that were too slow are made again on the newer entries', async (t)
   assert.deepEqual(first.entries, ['a', 'b']);
   last().says(exists(first.write, 2, ['new', 'a', 'b', 'a']));
   const again = await written(last());
-  // The second a is meant, wherever it stands now.
+  // The removal applies to the second "a", at its new index.
   assert.deepEqual(again.entries, ['new', 'x', 'a', 'b']);
   last().says(answer(again.write, RecordAction.WriteAcknowledgement));
   await Promise.all(changes);
@@ -116,7 +116,7 @@ test('a removal of a handler and the end of the handle are silent from then on',
   list.subscribe((entries) => heard.push(entries));
   await settle();
   assert.deepEqual(heard.splice(0), [[]]);
-  // Nothing answers them, and the client is closed at the end.
+  // The server does not answer these changes, and the client is closed at the end of the test.
   list.add('a').catch(() => undefined);
   assert.deepEqual(heard.splice(0), [{ kind: 'added', entry: 'a', index: 0 }, ['a']]);
   stop();

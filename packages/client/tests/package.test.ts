@@ -1,4 +1,4 @@
-// The package as it is published: its entries and types for ESM and CommonJS, its size, and that importing it does nothing.
+// The published package: its entries and types for ESM and CommonJS, its size, and that importing it has no side effects.
 
 import { transformSync } from 'esbuild';
 import assert from 'node:assert/strict';
@@ -9,9 +9,12 @@ import { runInNewContext } from 'node:vm';
 import { Packed, isSmall } from './packed.js';
 
 const PACKAGE = resolve(import.meta.dirname, '..');
-/** What a page has to load at most. The last KB is what refuses messages that are too large, array paths, and records that are not created. */
+/**
+ * The most bytes that a page has to load. The last KB is for refusing too large messages, for array paths, and for records that are not
+ * created.
+ */
 const BUNDLE_BYTES_MAX = 13 * 1024;
-/** What the other entries add to that at most. */
+/** The most bytes that each other entry adds. */
 const ENTRY_BYTES_MAX = { anonymous: 1000, listen: 1100, lists: 1100, offline: 7 * 1024, validation: 1000 };
 
 const packed = new Packed(PACKAGE);

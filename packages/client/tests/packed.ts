@@ -12,7 +12,10 @@ export class Packed {
   readonly #folder = mkdtempSync(join(tmpdir(), 'tidewire-package-'));
   readonly #tarball: string;
 
-  /** The package in `home`, whose build has run before: `npm test` does it. To be made at the top of a file, after whose tests it is gone. */
+  /**
+   * Packs the package in `home`, which must be built before: `npm test` does that. Create it at the top of a test file; it is removed after
+   * the tests of that file.
+   */
   constructor(private readonly home: string) {
     after(() => rmSync(this.#folder, { recursive: true }));
     execFileSync('npm', ['pack', '--silent', '--ignore-scripts', '--pack-destination', this.#folder], { cwd: home });
@@ -25,12 +28,12 @@ export class Packed {
     execFileSync('tar', ['-xzf', this.#tarball, '--strip-components=1', '-C', unpacked]);
   }
 
-  /** Puts a package that this one is developed with beside it. */
+  /** Makes a development dependency of the package available to the programs. */
   link(name: string): void {
     symlinkSync(join(this.home, 'node_modules', name), join(this.#folder, 'node_modules', name));
   }
 
-  /** Has publint, and the check of types for every way to import, look at it. */
+  /** Checks the package with publint, and its types for every way to import it. */
   check(...withoutTypes: string[]): void {
     const exclude = withoutTypes.length > 0 ? ['--exclude-entrypoints', ...withoutTypes] : [];
     for (const [tool, ...args] of [['publint', '--strict'], ['attw', ...exclude]] as const) {
@@ -39,7 +42,7 @@ export class Packed {
     }
   }
 
-  /** Runs a program that has it installed. */
+  /** Runs a program that has the package installed. */
   runs(name: string, text: string): void {
     writeFileSync(join(this.#folder, name), text);
     const ran = spawnSync(process.execPath, [name], { cwd: this.#folder, encoding: 'utf8' });
@@ -47,7 +50,7 @@ export class Packed {
   }
 }
 
-/** Fails if `text` is larger than `max` bytes when it is compressed. */
+/** Fails if `text` has more than `max` bytes after compression with gzip. */
 export function isSmall(name: string, text: string | Uint8Array, max: number): void {
   const bytes = gzipSync(text, { level: 9 }).length;
   console.log(`${name}: ${bytes} bytes with gzip`);

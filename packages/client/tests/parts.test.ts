@@ -1,4 +1,5 @@
-// Events, rpc and presence against a server that says exactly what the test wants: what the real one does too seldom to wait for.
+// Events, rpc and presence against a fake server that sends exactly the messages of the test, in orders that are too rare with a real
+// server.
 
 import assert from 'node:assert/strict';
 import { mock, test, type TestContext } from 'node:test';
@@ -10,7 +11,7 @@ interface Stage {
   client: Client;
   last(): FakeSocket;
   errors: TidewireError[];
-  /** Loses the connection and comes back in another session. */
+  /** Loses the connection and opens another session. */
   returns(): Promise<void>;
 }
 
@@ -34,7 +35,7 @@ async function opened(t: TestContext, options: ClientOptions = {}, messageBytesM
   return { client, last, errors, returns };
 }
 
-/** Like `logsIn`, but what is asked for at once in the new session is kept. */
+/** Like `logsIn`, but keeps the messages that the client sends at once in the new session. */
 async function logsInAgain(socket: FakeSocket): Promise<void> {
   socket.opens();
   socket.says({ topic: Topic.Connection, action: ConnectionAction.Accept });
@@ -48,7 +49,7 @@ const event = (action: number, fields: Partial<Message> = {}): Message => ({ top
 const rpc = (action: number, fields: Partial<Message> = {}): Message => ({ topic: Topic.Rpc, action, ...fields });
 const presence = (action: number, fields: Partial<Message> = {}): Message => ({ topic: Topic.Presence, action, ...fields });
 
-/** The last message of `socket`, which is asked for. */
+/** The last message that the client has sent to `socket`. */
 function asked(socket: FakeSocket): Message {
   const message = socket.take().at(-1);
   assert.ok(message, 'the client has sent something');
@@ -157,17 +158,17 @@ test('events with history go on from the last one, whatever of it is known', asy
   assert.deepEqual(await position(), { name: 'kept', epoch: 7, offset: 3 });
   last().says(event(EventAction.Emit, { name: 'kept', offset: 4 }), event(EventAction.Emit, { name: 'kept', offset: 9 }));
   assert.deepEqual(await position(), { name: 'kept', epoch: 7, offset: 9 });
-  // Lost between a gap and the event behind it.
+  // The connection is lost between a gap and the event after it.
   last().says(event(EventAction.Gap, { name: 'kept', missed: 2, epoch: 8, offset: 12 }));
   assert.deepEqual(await position(), { name: 'kept', epoch: 8, offset: 11 });
-  // Who lags keeps its place.
+  // A lagging subscriber keeps its position.
   last().says(event(EventAction.Gap, { name: 'kept', missed: 5 }));
   assert.deepEqual(await position(), { name: 'kept', epoch: 8, offset: 11 });
-  // There is no history any more.
+  // The server no longer keeps a history.
   last().says(event(EventAction.Gap, { name: 'kept' }));
   assert.deepEqual(await position(), { name: 'kept' });
   const known = [{ name: 'kept', missed: 2 }, { name: 'kept', missed: 5 }, { name: 'kept' }];
-  // The last loss is a gap of its own: without a history nobody can say what was missed.
+  // The last lost connection is another gap: without a history, the client does not know which events it missed.
   assert.deepEqual(gaps, [...known, { name: 'kept' }]);
 });
 
@@ -230,7 +231,7 @@ test('a call ends with its answer, its deadline, its signal, or the connection',
   const lateId = asked(last()).correlationId ?? '';
   mock.timers.tick(200);
   await assert.rejects(late, { code: 'TIMEOUT', subject: 'add', message: /no answer came within 200 ms/ });
-  // What comes too late is nobody's answer.
+  // An answer that arrives too late settles no call.
   last().says(rpc(RpcAction.Response, { name: 'add', correlationId: lateId }));
   const control = new AbortController();
   const aborted = client.rpc.call('add', 1, { signal: control.signal });
@@ -467,7 +468,7 @@ test('what waits for a connection is refused when the connection takes less than
   await connected;
   await assert.rejects(call, { code: 'TOO_LARGE' });
   assert.deepEqual(errors.map(({ code, subject }) => [code, subject]), [['TOO_LARGE', 'first']]);
-  // What is known from the last session counts while there is none.
+  // Without a session, the limit of the last session applies.
   last().ends();
   assert.throws(() => client.event.emit('third', LONG), { code: 'TOO_LARGE' });
 });

@@ -1,4 +1,4 @@
-// One record against a server that says exactly what the test wants: orders of messages that the real one shows too seldom.
+// One record against a fake server that sends exactly the messages of the test, in orders that are too rare with a real server.
 
 import assert from 'node:assert/strict';
 import { mock, test, type TestContext } from 'node:test';
@@ -18,7 +18,7 @@ interface Stage {
   record: RecordHandle<Todo>;
   last(): FakeSocket;
   errors: TidewireError[];
-  /** The client is in another session, in which the record has this value. Gives back what it has said at once. */
+  /** Opens another session, in which the record has this value. Returns the messages that the client sends at once. */
   returns(version: number, value: unknown): Promise<Message[]>;
 }
 
@@ -49,7 +49,7 @@ async function opened(
   version = 1,
   value: Todo = { title: 'old' },
   options: OpenOptions<Todo> = {},
-  /** What the server says that it takes, if it says so. */
+  /** The limit of a message in bytes, if the server announces one. */
   messageBytesMax?: number,
 ): Promise<Stage> {
   mock.timers.enable({ apis: ['setTimeout', 'Date'] });
@@ -167,7 +167,7 @@ test('a conflict without a value refuses the edits of that write and has the rec
       record.set('title', 'made');
       await settle();
       const made = sent(last());
-      // They travel together in the next write.
+      // Both edits are sent together in the next write.
       const first = [record.setWithAck('title', 'mine'), record.setWithAck('count', 1)];
       last().says(acknowledged(made));
       const write = sent(last());
@@ -177,7 +177,7 @@ test('a conflict without a value refuses the edits of that write and has the rec
       const refusal = Promise.all(first.map((one) => assert.rejects(one, { code: 'CONFLICT', subject: 'todo' })));
       last().says(denial);
       await refusal;
-      // What is shown is the last value that the session could read, with the edits that are left.
+      // The record shows the last value that the session could read, with the remaining edits.
       assert.deepEqual([record.value, record.version, record.isSaved], [{ title: 'made', tags: ['later'] }, 2, false]);
       assert.deepEqual(last().take().map(({ action }) => action), [RecordAction.Read]);
       assert.ok(!heard.includes(undefined));
@@ -351,7 +351,7 @@ test('a change that is missing has the record read again, and one that is known 
   assert.deepEqual([record.value, last().take()], [{ title: 'old' }, []]);
   last().says(patch(8, 'title', 'eight'));
   assert.equal(sent(last()).action, RecordAction.Read);
-  // Nothing is written on a value that is known to be old.
+  // The client writes nothing on top of a value that it knows to be old.
   record.set('count', 1);
   await settle();
   assert.deepEqual(last().take(), []);
@@ -568,10 +568,10 @@ test('an edit with a key of its own is a write of its own under that key, behind
   assert.notEqual(again?.key, 'k1', 'it waits for the value');
   const repeated = sent(last());
   assert.equal(repeated.key, 'k1');
-  // It was made before what others have done, and the client can't know that.
+  // The server made this write before the other clients' writes, and the client can't know that.
   last().says(acknowledged(repeated));
   await done;
-  // The question waits for the proof that the connection lives.
+  // So the client reads the record again.
   assert.deepEqual(last().take().map(({ action }) => action), [RecordAction.Read]);
   last().says(read(3, { title: 'new', count: 4, tags: [] }));
   assert.deepEqual(shown(sent(last())), [RecordAction.Patch, 4, 'count', '3']);
@@ -583,6 +583,7 @@ test('a record is read again when the connection is proved, if it had to be whil
   client.check();
   last().take();
   last().says(patch(3, 'title', 'two ahead'));
+  // The read waits until the server has proved that the connection is alive.
   assert.deepEqual(last().take(), []);
   last().pongs();
   assert.deepEqual(sent(last()).action, RecordAction.Read);
@@ -613,7 +614,7 @@ test('edits that are too large together travel in messages that fit', async (t) 
   const all = pieces.map((piece, at) => record.setWithAck(`tags[${at}]`, piece));
   const tooLarge = record.setWithAck('title', LONG);
   const behind = record.setWithAck('count', 1);
-  // The first one was alone on its way.
+  // The first edit is sent alone, because no other edit waits at that moment.
   let messages = 0;
   for (let write = last().take()[0]; write; write = last().take()[0], messages += 1) {
     assert.ok(JSON.stringify(write).length < 700, `${JSON.stringify(write).length}`);

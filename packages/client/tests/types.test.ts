@@ -1,4 +1,4 @@
-// What must not compile: `npm run check` fails where an expected error is missing. Nothing here is called.
+// Code that must not compile: `npm run check` fails where an expected error is missing. Nothing here is called.
 
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
@@ -50,7 +50,7 @@ export function typed(client: Client<App>): void {
   client.event.subscribe('tick', (count, { name, position }) => count + name.length + (position?.offset ?? 0));
   // @ts-expect-error no event has this name
   client.event.emit('tock', 1);
-  // @ts-expect-error nor this
+  // @ts-expect-error no event has this name
   client.event.subscribe('chats/1', () => {});
   // @ts-expect-error a payload of another event
   client.event.emit('tick', 'one');
@@ -58,7 +58,7 @@ export function typed(client: Client<App>): void {
   client.event.emit('tick');
   // @ts-expect-error a part of the payload is missing
   client.event.emit('chat/1', { from: 'ada' });
-  // @ts-expect-error the payload is no text
+  // @ts-expect-error the payload is a number
   client.event.subscribe('tick', (count: string) => count);
 
   const sum: Promise<number> = client.rpc.call('add', { a: 1, b: 2 });
@@ -67,19 +67,19 @@ export function typed(client: Client<App>): void {
   client.rpc.call('now', undefined, { signal: new AbortController().signal });
   client.rpc.provide('add', ({ a, b }) => a + b);
   client.rpc.provide('now', async () => 'noon');
-  // @ts-expect-error nobody provides this
+  // @ts-expect-error no rpc has this name
   client.rpc.call('sub', { a: 1, b: 2 });
-  // @ts-expect-error the name has no number
+  // @ts-expect-error the name needs a number
   client.rpc.call('report/x', 'short');
   // @ts-expect-error the argument is missing
   client.rpc.call('add');
-  // @ts-expect-error an argument that is not known
+  // @ts-expect-error the argument is not one of the allowed texts
   client.rpc.call('report/7', 'medium');
   // @ts-expect-error the result is a number
   const text: Promise<string> = client.rpc.call('add', { a: 1, b: 2 });
-  // @ts-expect-error the provider gives text
+  // @ts-expect-error the result must be a number
   client.rpc.provide('add', ({ a, b }) => `${a + b}`);
-  // @ts-expect-error there is no such part of the argument
+  // @ts-expect-error the argument has no such key
   client.rpc.provide('add', ({ c }) => c);
   void [sum, now, lines, text];
 }
@@ -132,7 +132,7 @@ export function records(client: Client<App>): void {
   board.set(`cards.${id}.text`, 'elsewhere');
   // @ts-expect-error nor is this one
   board.get('cards.c7');
-  // @ts-expect-error a text of which nothing is known
+  // @ts-expect-error a text that is not a literal
   client.record.open('settings').set(id, 1);
   // @ts-expect-error a text can't spell this key
   client.record.open('dotted').set('a.b', 1);
@@ -142,41 +142,41 @@ export function records(client: Client<App>): void {
   client.record.open('dotted').set('', 1);
   client.record.open('dotted').set(['a.b'], 1);
   client.record.open('dotted').set('plain', 1);
-  // @ts-expect-error no key of the document
+  // @ts-expect-error not a key of the document
   todo.set(['titel'], 'new');
-  // @ts-expect-error another type behind an array path
+  // @ts-expect-error the value at the array path has another type
   board.set(['cards', id, 'text'], 1);
   // @ts-expect-error an array has indices
   todo.get(['tags', 'first']);
-  // @ts-expect-error a path has steps
+  // @ts-expect-error a path needs a step
   todo.get([]);
-  // @ts-expect-error another type in one of several changes
+  // @ts-expect-error one of the values has the wrong type
   void todo.patch([[['title'], 1]]);
   // @ts-expect-error the record may be missing
   const present: Todo = client.record.open('todos/1', { create: false }).value;
-  // @ts-expect-error no path of the document
+  // @ts-expect-error not a path of the document
   todo.set('titel', 'new');
-  // @ts-expect-error no path of its entries
+  // @ts-expect-error not a path of the list's entries
   todo.get('steps[0].txt');
   // @ts-expect-error a list has indices
   todo.get('tags.first');
-  // @ts-expect-error another type
+  // @ts-expect-error the value has the wrong type
   todo.set('done', 'yes');
-  // @ts-expect-error another type in a list
+  // @ts-expect-error the list's entries have another type
   void todo.setWithAck('tags[0]', 1);
-  // @ts-expect-error a part is missing
+  // @ts-expect-error a required key is missing
   todo.set({ title: 'whole' });
-  // @ts-expect-error another type among several
+  // @ts-expect-error one of the values has the wrong type
   void todo.patch({ title: 1 });
-  // @ts-expect-error the update forgets a part
+  // @ts-expect-error the result of the update lacks a required key
   void todo.update(() => ({ title: 'only' }));
-  // @ts-expect-error the path has text
+  // @ts-expect-error the value at the path is a text
   todo.subscribe('title', (count: number | undefined) => count);
-  // @ts-expect-error another type inside a map
+  // @ts-expect-error the value inside the map has another type
   board.set('cards.c7.text', 7);
-  // @ts-expect-error another document
+  // @ts-expect-error the record has another type of document
   void client.record.set('names', [1]);
-  // @ts-expect-error a strategy that is not known
+  // @ts-expect-error not a merge strategy
   client.record.open('tree', { merge: 'newest' });
   void [title, text, name, tag, value, got, card, mark, existing, present];
 }
@@ -189,7 +189,7 @@ export function listening(client: Client<App>, any: Client): void {
   listen(client.event, '^chat/', (name) => name === 'chats/1' && (() => {}));
   // @ts-expect-error no record has this name
   listen(client.record, '^todos/', (name) => name === 'tick' && (() => {}));
-  // @ts-expect-error whether it is served has to be said
+  // @ts-expect-error the callback must return whether it serves the name
   listen(client.event, '^chat/', () => {});
   // @ts-expect-error rpcs are provided, not listened for
   listen(client.rpc, '^add$', () => false);
@@ -202,15 +202,15 @@ export function lists(client: Client<App>, any: Client): void {
   order.onEntry(({ kind, entry, index }) => `${kind === 'added'} ${client.record.open(entry).name} ${index + 1}`);
   void openList(client.record, 'names').set(['any']);
   void openList(any.record, 'any').add('text');
-  // @ts-expect-error the record is no list
+  // @ts-expect-error the record is not a list
   openList(client.record, 'todos/1');
   // @ts-expect-error no record has this name
   openList(client.record, 'ordre');
-  // @ts-expect-error no entry of this list
+  // @ts-expect-error not an entry of this list
   void order.add('1');
-  // @ts-expect-error the same for several
+  // @ts-expect-error one of them is not an entry of this list
   void order.set(['todos/1', '1']);
-  // @ts-expect-error there is no such change
+  // @ts-expect-error there is no such kind of change
   order.onEntry(({ kind }) => kind === 'replaced');
   void first;
 }
@@ -235,13 +235,13 @@ export function anonymous(client: Client<App>, any: Client): void {
   void todo.switchTo('names');
   // @ts-expect-error the same without a first name
   void later.switchTo('names');
-  // @ts-expect-error no path to edit
+  // @ts-expect-error not a path of the document
   todo.set('titel', 'new');
-  // @ts-expect-error another type of value
+  // @ts-expect-error the value has the wrong type
   todo.set('title', 1);
-  // @ts-expect-error it may be missing
+  // @ts-expect-error the value may be undefined
   const certain: Todo = todo.value;
-  // @ts-expect-error the path has text
+  // @ts-expect-error the value at the path is a text
   todo.subscribe('title', (title: number | undefined) => title);
   void [value, certain];
 }
@@ -249,11 +249,11 @@ export function anonymous(client: Client<App>, any: Client): void {
 export function untyped(client: Client): void {
   client.event.emit('any name', { any: 'value' });
   client.event.subscribe('any name', (payload: unknown) => payload);
-  // @ts-expect-error what comes is not known
+  // @ts-expect-error the type of the payload is unknown
   client.event.subscribe('any name', (payload: string) => payload);
   const result: Promise<unknown> = client.rpc.call('any', 1);
   client.record.open('any record').set('any.path', { any: 'value' });
-  // @ts-expect-error a name is no number
+  // @ts-expect-error a name must be a text
   client.event.emit(1);
   void result;
 }

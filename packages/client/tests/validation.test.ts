@@ -1,4 +1,5 @@
-// Validation by schemas: what is wrong is not sent, and what is wrong and comes is told. The schemas are those of a library, and some by hand.
+// Validation by schemas: the client does not send invalid values, and reports invalid values that arrive. Some schemas come from a library,
+// others are written by hand.
 
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -28,9 +29,9 @@ const schemas: Schemas<App> = {
 interface Stage {
   client: Client<App>;
   last(): FakeSocket;
-  /** Errors that nobody else was told. */
+  /** Errors that `onError` received. */
   errors: TidewireError[];
-  /** What was sent since the last time. */
+  /** The messages that were sent since the last call. */
   sent(): Promise<Message[]>;
 }
 
@@ -49,7 +50,7 @@ async function opened(t: TestContext, validate = validateWith(schemas)): Promise
   return { client, last, errors, sent };
 }
 
-/** What is to be said about a value: where, and what kind it is. */
+/** Checks the error of an invalid value: its kind, and the path of the first issue. */
 const wrong = (kind: string, path?: string) => (error: object | undefined): boolean => {
   return error instanceof ValidationError && error instanceof TidewireError && error.code === 'VALIDATION_FAILED' && error.kind === kind && error.issues[0]?.path === path;
 };
@@ -200,7 +201,7 @@ export function types(): void {
   validateWith<App>({ records: { 'todos/*': todo }, rpcs: { add: { result: v.number() } } });
   // @ts-expect-error no record has this name
   validateWith<App>({ records: { 'todo/*': todo } });
-  // @ts-expect-error the schema of another type
+  // @ts-expect-error the schema has another type
   validateWith<App>({ events: { 'chat/*': todo } });
   // @ts-expect-error the result is a number
   validateWith<App>({ rpcs: { add: { result: v.string() } } });
