@@ -1,4 +1,4 @@
-// Events: a callback while the component is shown, and publishing.
+// Events: a callback while the component is mounted, and publishing.
 
 import type { EventContext, SubscribeOptions } from '@tidewire/client';
 import { useCallback, useEffect } from 'react';
@@ -15,7 +15,7 @@ export function useEvent(
 ): (payload?: unknown) => void {
   const client = useClient();
   const latest = useLatest({ callback, ...options });
-  // The client tells an end to its `onError` unless somebody else wants to know.
+  // Without an `onEnd`, the client reports the end of a subscription by `onError`. So one is passed only if the component has one.
   const isEndTold = options.onEnd !== undefined;
   useEffect(() => {
     if (name === undefined) return;

@@ -1,4 +1,4 @@
-// The hooks with the types of an app. What they do stands in the other files, where names and values have no types.
+// The hooks with the types of an app. Their code is in the other files, where names and values have no types.
 
 import type {
   AnyPath,
@@ -25,10 +25,10 @@ import { TidewireProvider, useClient, useConnection, type Connection, type Provi
 import { useRecord, type Edits, type RecordOptions } from './record.js';
 import { useProvide, useRpc, type Progress } from './rpc.js';
 
-/** What a hook shows of a document: what stands at a path, or all. */
+/** The value that a hook shows of a document: the value at a path, or the whole document. */
 export type Part<Doc, At> = [At] extends [undefined] ? Doc : ValueAt<Doc, At> | undefined;
 
-/** Something that is there: the component was suspended until then. */
+/** A value that is never undefined, because the component is suspended until the value has arrived. */
 export type Ready<Value> = Live<Value> & { readonly value: Value };
 export type Suspended = { suspense: true };
 
@@ -36,18 +36,18 @@ type DocOf<App, Name> = Name extends Names<RecordsOf<App>> ? RecordsOf<App>[Name
 type Place<Doc> = AnyPath<Doc> | undefined;
 
 export interface Hooks<App extends Schema = {}> {
-  /** Gives a client to the components below, and connects it in the browser. It stays the caller's, who closes it. */
+  /** Gives a client to the components below, and connects it in the browser. The app owns the client and closes it. */
   TidewireProvider(props: ProviderProps<Client<App>>): ReactElement;
 
-  /** The client of the provider, for what has no hook. */
+  /** The client of the provider, for functions without a hook. */
   useClient(): Client<App>;
 
   /** The state of the connection. */
   useConnection(): Connection;
 
   /**
-   * A record, or a part of it, and its edits. It is created if there is none, unless the option `create` is false; without a name nothing
-   * is opened.
+   * A record or a part of it, and its edits. If there is no such record, it is created, unless the option `create` is false. Without a
+   * name, no record is opened.
    */
   useRecord<Name extends Names<RecordsOf<App>>, At extends Place<DocOf<App, Name>> = undefined>(
     name: Name,
@@ -62,7 +62,7 @@ export interface Hooks<App extends Schema = {}> {
     options?: RecordOptions<DocOf<App, Name>, At, Part<DocOf<App, Name>, At>>,
   ): Live<Part<DocOf<App, Name>, At>> & Edits<DocOf<App, Name>>;
 
-  /** Calls the last `callback` with every event while the component is shown; gives back a function that publishes. */
+  /** Calls the last `callback` with every event while the component is mounted; returns a function that publishes. */
   useEvent<Name extends Names<EventsOf<App>>>(
     name: Name | undefined,
     callback: (payload: EventsOf<App>[Name], context: EventContext) => void,
@@ -72,18 +72,18 @@ export interface Hooks<App extends Schema = {}> {
   /** Whether a user is online. */
   usePresence(user: string, options: LiveOptions<boolean> & Suspended): Ready<boolean>;
   usePresence(user: string, options?: LiveOptions<boolean>): Live<boolean>;
-  /** All other users who are online. */
+  /** The ids of all other users that are online. */
   usePresence(options: LiveOptions<readonly string[]> & Suspended): Ready<readonly string[]>;
   usePresence(options?: LiveOptions<readonly string[]>): Live<readonly string[]>;
 
-  /** Calls an rpc, and shows how the last call goes. */
+  /** Calls an rpc, and shows the progress of the last call. */
   useRpc<Name extends Names<RpcsOf<App>>>(
     name: Name,
   ): Progress<Result<RpcsOf<App>[Name]>> & {
     call(...args: Optional<Argument<RpcsOf<App>[Name]>, RequestOptions>): Promise<Result<RpcsOf<App>[Name]>>;
   };
 
-  /** Answers calls with the last `answer` while the component is shown. */
+  /** Answers calls with the last `answer` while the component is mounted. */
   useProvide<Name extends Names<RpcsOf<App>>>(
     name: Name | undefined,
     answer: (argument: Argument<RpcsOf<App>[Name]>, context: RpcContext) => Result<RpcsOf<App>[Name]> | Promise<Result<RpcsOf<App>[Name]>>,
@@ -91,7 +91,7 @@ export interface Hooks<App extends Schema = {}> {
   ): void;
 }
 
-/** The hooks, typed by the schema of an app as its client is. All have one context: which interface types them does not matter to it. */
+/** The hooks, typed by the schema of an app like its client. All typed versions are the same functions and share one context. */
 export function hooks<App extends Schema = {}>(): Hooks<App> {
   const untyped = { TidewireProvider, useClient, useConnection, useRecord, useEvent, usePresence, useRpc, useProvide };
   return untyped as unknown as Hooks<App>;

@@ -1,8 +1,8 @@
-// React hooks for Tidewire. Importing this does nothing but define; the client is the app's own.
+// React hooks for Tidewire. Importing this module only defines names, without side effects. The app creates the client.
 
 import { hooks, type Hooks } from './hooks.js';
 
-// For any name, and what arrives is `unknown`; `hooks` gives those of an app.
+// The hooks for any name, with `unknown` values; `hooks` returns the hooks of an app.
 const untyped: Hooks = hooks();
 export const TidewireProvider: Hooks['TidewireProvider'] = untyped.TidewireProvider;
 export const useClient: Hooks['useClient'] = untyped.useClient;

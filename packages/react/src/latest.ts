@@ -1,10 +1,10 @@
-// What a component was drawn with last, for callbacks that live longer than one drawing.
+// The values of a component's last render, for callbacks that outlive that render.
 
 import { useInsertionEffect, useRef } from 'react';
 
 export function useLatest<Value>(value: Value): { current: Value } {
   const latest = useRef(value);
-  // Before all other effects, and only of what is really shown.
+  // Runs before all other effects, and only for a render that React commits.
   useInsertionEffect(() => {
     latest.current = value;
   });

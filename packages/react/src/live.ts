@@ -1,23 +1,23 @@
-// From what is shared to what a component shows: of one thing, or a part of it, and suspended until it is there.
+// Connects a component to a shared value: selects a part of it, and suspends the component until the value has arrived.
 
 import { useCallback, useMemo, useSyncExternalStore } from 'react';
 import { useScope } from './provider.js';
 import { NOTHING, type Kind, type State } from './shared.js';
 
-/** Something that the server tells about, as it is now. */
+/** The current state of a value that the server sends. */
 export interface Live<Value> extends State<Value> {
-  /** Asks the server anew, after an error. */
+  /** Asks the server again, after an error. */
   retry(): void;
 }
 
 export interface LiveOptions<Value> {
-  /** Suspends the component until the value is there, and throws the error if there is none. */
+  /** Suspends the component until the value has arrived. If there is an error instead, throws it. */
   suspense?: boolean;
-  /** What is shown until the value is there, on a server too; a component that has it does not suspend. */
+  /** The value until the server's has arrived, on a server too. A component that has it does not suspend. */
   initial?: Value | undefined;
 }
 
-/** What is known where nothing is connected: on a server, and while a page that came from one becomes alive. */
+/** The state where no client is connected: on a server, and while the browser hydrates a page from a server. */
 const ON_SERVER: State<never> = { ...NOTHING };
 
 export function useLive<Value, Part>(

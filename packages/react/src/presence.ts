@@ -1,4 +1,4 @@
-// Who is online: one user, or all others.
+// Presence: whether one user is online, or which other users are.
 
 import { useLive, type Live, type LiveOptions } from './live.js';
 import type { Kind } from './shared.js';

@@ -1,22 +1,25 @@
-// Which client the components below use, and the state of its connection.
+// The client that the components below use, and the state of its connection.
 
 import type { Client, State as ConnectionState, TidewireError } from '@tidewire/client';
 import { createContext, createElement, useCallback, useContext, useEffect, useMemo, useSyncExternalStore, type ReactElement, type ReactNode } from 'react';
 import { Store } from './shared.js';
 
-/** How long what nobody shows any more is kept by default, in milliseconds. React may take half a second to go on after a suspension. */
+/** The default of `keepMs`, in milliseconds. React may take half a second to continue after a suspension. */
 const KEEP_MS = 5_000;
 
 export interface ProviderProps<AnyClient> {
   client: AnyClient;
-  /** Whether a client that was never connected is connected when it is needed in the browser; by default true. */
+  /** Whether the provider connects a client that was never connected, in the browser only; by default true. */
   autoConnect?: boolean;
-  /** Milliseconds that a subscription is kept when no component needs it any more, and that what a component waited for waits for it; by default 5,000. */
+  /**
+   * Milliseconds that a subscription stays after its last component unmounts, and that an awaited value waits for its component; by default
+   * 5,000.
+   */
   keepMs?: number;
   children?: ReactNode;
 }
 
-/** What the hooks know of their surroundings. */
+/** The client and the settings that hooks get from the provider. */
 export interface Scope {
   readonly client: Client;
   readonly store: Store;
@@ -28,7 +31,7 @@ export interface Connection {
   readonly state: ConnectionState;
   /** Why the client is closed; undefined if it was never connected. */
   readonly error: TidewireError | undefined;
-  /** What the server told at the login about who this is. */
+  /** The client data that the server sent at the login. */
   readonly loginData: unknown;
 }
 
@@ -37,7 +40,7 @@ const Context = createContext<Scope | undefined>(undefined);
 export function TidewireProvider({ client, autoConnect = true, keepMs = KEEP_MS, children }: ProviderProps<Client>): ReactElement {
   const scope = useMemo<Scope>(() => {
     const connect = (): void => {
-      // Who is interested in a refusal sees it in `useConnection`, and where something is missing.
+      // A refusal shows in `useConnection`, and as the `error` of the hooks whose values are missing.
       if (autoConnect && client.state === 'closed' && !client.closeReason) client.connect().catch(() => undefined);
     };
     return { client, store: Store.of(client), keepMs, connect };

@@ -1,4 +1,4 @@
-// Records: their value or a part of it, and the edits.
+// Records: their value or a part of it, and their edits.
 
 import type { AnyPath, Client, Merge, RecordHandle } from '@tidewire/client';
 import { useEffect, useMemo } from 'react';
@@ -10,25 +10,25 @@ import type { Kind } from './shared.js';
 export type Edits<Doc> = Pick<RecordHandle<Doc>, 'set' | 'setWithAck' | 'patch' | 'update'>;
 
 export interface RecordOptions<Doc, At, Part> extends LiveOptions<Part> {
-  /** Shows what stands at this path only, a text or an array; the component is not drawn again when something else changes. */
+  /** Shows only the value at this path, a text or an array. The component renders again only when that value changes. */
   path?: At;
   /**
-   * False shows the record only if there is one: without it the value is undefined, and the error has the code RECORD_NOT_FOUND until another
-   * client writes the record. By default true: a missing record is created.
+   * False shows the record only if it exists. If it does not, the value is undefined, and the error has the code RECORD_NOT_FOUND until
+   * another client writes the record. By default true: a missing record is created.
    */
   create?: boolean;
-  /** What becomes of edits when somebody else was faster; it holds for all who show the record. By default `local`. */
+  /** How edits are merged if another client wrote first; by default `local`. It applies to all components that show the record. */
   merge?: Merge<Doc>;
 }
 
-/** An open record at one of its changes. */
+/** An open record, as a new object for each of its changes. */
 export interface Open {
   handle: RecordHandle;
   value: unknown;
 }
 
 export const RECORD: Kind<Open> = kindOf(true);
-/** Records that are not created. */
+/** Records that are not created if they are missing. */
 const EXISTING: Kind<Open> = kindOf(false);
 
 function kindOf(create: boolean): Kind<Open> {
@@ -38,7 +38,7 @@ function kindOf(create: boolean): Kind<Open> {
       const show = (): void => {
         const { notFound: error } = handle;
         if (error) tell({ value: undefined, isReady: true, error });
-        // After the end there is no version; the reason follows.
+        // After the end of the record there is no version, and `onEnd` reports the reason.
         else if (handle.version >= 0) tell({ value: { handle, value: handle.value }, isReady: true, error: undefined });
       };
       handle.subscribe(show);
@@ -54,7 +54,7 @@ export function useRecord(
   { path, merge, create = true, ...options }: RecordOptions<unknown, AnyPath<unknown> | undefined, unknown> = {},
 ): Live<unknown> & Edits<unknown> {
   const client = useClient();
-  // An array may be another one in each drawing, and say the same.
+  // Each render may pass a new array with the same steps, so the paths are compared as text.
   const at = typeof path === 'object' ? JSON.stringify(path) : path;
   const part = useMemo(() => ({ handle, value }: Open) => (path === undefined ? value : handle.get(path)), [typeof path, at]);
   const live = useLive(create ? RECORD : EXISTING, name, options, part);
@@ -65,7 +65,7 @@ export function useRecord(
   return useMemo(() => ({ ...live, ...edits }), [live, edits]);
 }
 
-/** Each edit opens the record for itself: the client has one document for all handles, and keeps it until it is saved. */
+/** Each edit opens the record by itself: the client has one document for all handles, and keeps it until it is saved. */
 function editsOf(client: Client, name: string | undefined, create: boolean): Edits<unknown> {
   const on = <Answer>(act: (handle: RecordHandle) => Answer): Answer => {
     if (name === undefined) throw new Error('there is no record to edit: useRecord has no name');

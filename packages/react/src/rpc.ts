@@ -1,4 +1,4 @@
-// Remote procedure calls: the last one's progress and answer, and providing while the component is shown.
+// Remote procedure calls: the progress and the answer of the last call, and providing while the component is mounted.
 
 import type { ProvideOptions, RequestOptions, RpcContext } from '@tidewire/client';
 import { useCallback, useEffect, useMemo, useRef, useState } from 'react';
@@ -6,11 +6,11 @@ import { useLatest } from './latest.js';
 import { useClient } from './provider.js';
 import { whileUsable } from './shared.js';
 
-/** How the last call goes. */
+/** The progress of the last call. */
 export interface Progress<Value> {
-  /** What it was answered; undefined before the first answer, and after a failure. */
+  /** The answer; undefined before the first answer, and after a failure. */
   readonly value: Value | undefined;
-  /** Why it failed. */
+  /** The error, if the last call has failed. */
   readonly error: unknown;
   readonly isRunning: boolean;
 }
@@ -29,7 +29,7 @@ export function useRpc(name: string): Progress<unknown> & { call(argument?: unkn
       };
       setLast((before) => ({ client, name, progress: { value: before.name === name ? before.progress.value : undefined, error: undefined, isRunning: true } }));
       const answer = client.rpc.call(name, argument, options);
-      // Who does not look at the promise sees the failure in `error`.
+      // A component that ignores the promise sees the failure in `error`.
       answer.then(
         (value) => show({ value, error: undefined, isRunning: false }),
         (error: unknown) => show({ value: undefined, error, isRunning: false }),
@@ -38,7 +38,7 @@ export function useRpc(name: string): Progress<unknown> & { call(argument?: unkn
     },
     [client, name],
   );
-  // What another rpc answered is not shown as the answer of this one.
+  // The answer of another rpc is not shown as the answer of this one.
   const progress = last.client === client && last.name === name ? last.progress : IDLE;
   return useMemo(() => ({ ...progress, call }), [progress, call]);
 }

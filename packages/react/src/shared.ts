@@ -1,13 +1,13 @@
-// What is shown in several places of an app and asked of the server once. It knows nothing of React.
+// Values that several components show and that the client requests from the server once. Nothing here depends on React.
 
 import type { Client, TidewireError } from '@tidewire/client';
 
-/** What is known of one thing that the server tells about. */
+/** The state of one value that the server sends. */
 export interface State<Value> {
   readonly value: Value | undefined;
   /** Whether the value is the server's. */
   readonly isReady: boolean;
-  /** Why there is none. */
+  /** Why the server's value is missing. */
   readonly error: TidewireError | undefined;
 }
 
@@ -15,13 +15,13 @@ export const NOTHING: State<never> = { value: undefined, isReady: false, error: 
 
 export type Tell<Value> = (change: Partial<State<Value>>) => void;
 
-/** One way to follow something of a name. */
+/** A kind of value that the client can follow by its name. */
 export interface Kind<Value> {
-  /** Tells what there is and every change of it, until what it gives back is called. */
+  /** Calls `tell` with the current value and every change, until the returned function is called. */
   start(client: Client, name: string, tell: Tell<Value>): () => void;
 }
 
-/** Does `start` as soon as `client` is not closed, and what that gave back at the end. */
+/** Calls `start` as soon as `client` is not closed. The returned function also calls the one that `start` returned. */
 export function whileUsable(client: Client, start: () => () => void): () => void {
   let stop: (() => void) | undefined;
   const run = (): void => {
@@ -35,7 +35,7 @@ export function whileUsable(client: Client, start: () => () => void): () => void
   };
 }
 
-/** One thing with all who look at it. It is followed while somebody does, and a little longer. */
+/** One value and all components that show it. The client follows the value while a component shows it, and a little longer. */
 export class Shared<Value> {
   state: State<Value> = NOTHING;
   readonly #listeners = new Set<() => void>();
@@ -51,7 +51,7 @@ export class Shared<Value> {
     private readonly over: () => void,
   ) {}
 
-  /** Calls `listener` with every change until the removal; after the last one everything is kept for `keepMs`. */
+  /** Calls `listener` with every change until the removal. After the last removal, the value is kept for `keepMs`. */
   subscribe(listener: () => void, keepMs: number): () => void {
     clearTimeout(this.#timer);
     this.#listeners.add(listener);
@@ -62,7 +62,10 @@ export class Shared<Value> {
     };
   }
 
-  /** Fulfilled when there is a value or an error. Whoever waits has not subscribed yet, and has `keepMs` for that from then on. */
+  /**
+   * Fulfilled when there is a value or an error. The waiting component has not subscribed yet. The value is kept for `keepMs` after that,
+   * so that the component can subscribe.
+   */
   wait(keepMs: number): Promise<void> {
     this.#run();
     this.#settled ??= new Promise<void>((done) => (this.#settle = done)).then(() => this.#keep(keepMs));
@@ -70,7 +73,7 @@ export class Shared<Value> {
     return this.#settled;
   }
 
-  /** Asks anew. */
+  /** Asks the server again. */
   retry(): void {
     this.#stop?.();
     this.#stop = undefined;
@@ -112,26 +115,29 @@ export class Shared<Value> {
       this.#stop?.();
       this.over();
     }, keepMs);
-    // Outside of pages a program does not wait for this to end.
+    // Outside of pages, the timer must not keep the process alive.
     (this.#timer as { unref?(): void }).unref?.();
   }
 }
 
-/** Everything that is followed of one client. */
+/** All values of one client that components show. */
 export class Store {
   static readonly #all = new WeakMap<Client, Store>();
   readonly #shared = new Map<Kind<unknown>, Map<string, Shared<unknown>>>();
 
   private constructor(readonly client: Client) {}
 
-  /** That of `client`: it outlives components, which lose what they had when they suspend before they were ever shown. */
+  /**
+   * The store of `client`. It is not part of a component's state, because React discards the state of a component that suspends before it
+   * is mounted.
+   */
   static of(client: Client): Store {
     let store = Store.#all.get(client);
     if (!store) Store.#all.set(client, (store = new Store(client)));
     return store;
   }
 
-  /** What is known already. */
+  /** The shared value, if it exists already. */
   find<Value>(kind: Kind<Value>, name: string): Shared<Value> | undefined {
     return this.#shared.get(kind)?.get(name) as Shared<Value> | undefined;
   }

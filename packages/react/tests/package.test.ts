@@ -8,9 +8,9 @@ import { test } from 'node:test';
 import { Packed, isSmall } from '../../client/tests/packed.js';
 
 const PACKAGE = resolve(import.meta.dirname, '..');
-/** What a page has to load at most, beside React and the client. */
+/** The most bytes that a page has to load, in addition to React and the client. */
 const BYTES_MAX = 3 * 1024;
-/** What the entry of lists adds to that at most. */
+/** The most bytes that the entry of lists adds. */
 const LISTS_BYTES_MAX = 600;
 
 const packed = new Packed(PACKAGE);
@@ -47,7 +47,7 @@ test('it has no dependency at run time', () => {
   assert.equal(dependencies, undefined);
 });
 
-/** An entry as a page loads it, with what it shares with others. */
+/** An entry as a page loads it, together with the modules that it imports. */
 function loaded(entry: string): string {
   const entryPoints = [join(PACKAGE, `dist/esm/${entry}.js`)];
   const { outputFiles } = buildSync({ entryPoints, bundle: true, external: ['react', '@tidewire/client'], format: 'esm', minify: true, write: false });

@@ -1,4 +1,5 @@
-// What must not compile: `npm run check` fails where an expected error is missing, with the types of React 19 and of 18. Nothing here is called.
+// Code that must not compile: `npm run check` fails where an expected error is missing, with the types of React 19 and of 18. Nothing here
+// is called.
 
 import { test } from 'node:test';
 import { Client } from '@tidewire/client';
@@ -63,33 +64,33 @@ export function Records(): void {
   const part: string | undefined = app.useRecord('todos/1', { create: false, suspense: true, path: ['title'] }).value;
   // @ts-expect-error a suspended record that is not created may be missing
   const present: Todo = app.useRecord('todos/1', { create: false, suspense: true }).value;
-  // @ts-expect-error no array path of the document
+  // @ts-expect-error not an array path of the document
   app.useRecord('todos/1', { path: ['titel'] });
-  // @ts-expect-error another value at the array path
+  // @ts-expect-error the value at the array path has another type
   app.useRecord('todos/1', { path: ['title'], initial: 1 });
-  // @ts-expect-error another type at the array path
+  // @ts-expect-error the value at the array path has another type
   set(['steps', 0, 'text'], 1);
   // @ts-expect-error no record has this name
   app.useRecord('todo/1');
-  // @ts-expect-error no path of the document
+  // @ts-expect-error not a path of the document
   app.useRecord('todos/1', { path: 'titel' });
-  // @ts-expect-error it may be missing
+  // @ts-expect-error the value may be undefined
   const certain: Todo = app.useRecord('todos/1').value;
-  // @ts-expect-error the path has text
+  // @ts-expect-error the value at the path is a text
   const count: number | undefined = app.useRecord('todos/1', { path: 'title' }).value;
-  // @ts-expect-error another document
+  // @ts-expect-error the record has another type of document
   app.useRecord('names', { initial: [1] });
-  // @ts-expect-error another value at the path
+  // @ts-expect-error the value at the path has another type
   app.useRecord('todos/1', { path: 'title', initial: 1 });
-  // @ts-expect-error nothing can be suspended without a name
+  // @ts-expect-error without a name the hook does not suspend
   app.useRecord(undefined, { suspense: true }).value.title;
   // @ts-expect-error no option has this name
   app.useRecord('names', { suspended: true });
-  // @ts-expect-error no path to edit
+  // @ts-expect-error not a path of the document
   set('titel', 'new');
-  // @ts-expect-error another type
+  // @ts-expect-error the value has the wrong type
   set('done', 'yes');
-  // @ts-expect-error a part is missing
+  // @ts-expect-error a required key is missing
   void setWithAck({ title: 'whole' });
   void [isReady, code, title, text, here, done, none, names, certain, count, step, existing, part, present];
 }
@@ -105,23 +106,23 @@ export function Lists(): void {
   const shown: readonly string[] | undefined = app.useList(isReady ? 'names' : undefined, { initial: ['milk'] }).value;
   // @ts-expect-error no record has this name
   app.useList('closed');
-  // @ts-expect-error its documents are no lists
+  // @ts-expect-error these documents are not lists
   app.useList('todos/1');
-  // @ts-expect-error another type of entry
+  // @ts-expect-error not an entry of this list
   void add('milk');
-  // @ts-expect-error one of the entries is no name of a todo
+  // @ts-expect-error one of the entries is not the name of a todo
   void set(['todos/1', 'milk']);
-  // @ts-expect-error another type of index
+  // @ts-expect-error an index is a number
   void remove('todos/1', 'first');
-  // @ts-expect-error it may be missing
+  // @ts-expect-error the value may be undefined
   const certain: readonly string[] = app.useList('names').value;
-  // @ts-expect-error what is shown is not to be changed
+  // @ts-expect-error the entries are read-only
   here.push('milk');
-  // @ts-expect-error another type of entry
+  // @ts-expect-error not an entry of this list
   app.useList('open', { initial: ['milk'] });
-  // @ts-expect-error a list has no parts
+  // @ts-expect-error a list has no option `path`
   app.useList('names', { path: '0' });
-  // @ts-expect-error nothing can be suspended without a name
+  // @ts-expect-error without a name the hook does not suspend
   app.useList(undefined, { suspense: true }).value.length;
   void [entries, error, made, here, shown, certain];
 }
@@ -133,11 +134,11 @@ export function Events(): void {
   reload();
   // @ts-expect-error no event has this name
   app.useEvent('chats/1', () => {});
-  // @ts-expect-error the payload is no number
+  // @ts-expect-error the payload is not a number
   app.useEvent('chat/1', (payload: number) => payload);
   // @ts-expect-error a payload is missing
   say();
-  // @ts-expect-error another payload
+  // @ts-expect-error the payload has the wrong type
   say({ words: 'hello' });
 }
 
@@ -145,9 +146,9 @@ export function Presence(): void {
   const isOnline: boolean | undefined = app.usePresence('bob').value;
   const users: readonly string[] | undefined = app.usePresence().value;
   const both: [boolean, readonly string[]] = [app.usePresence('bob', { suspense: true }).value, app.usePresence({ suspense: true }).value];
-  // @ts-expect-error a user id is text
+  // @ts-expect-error a user id is a text
   app.usePresence(1);
-  // @ts-expect-error it may be missing
+  // @ts-expect-error the value may be undefined
   const certain: boolean = app.usePresence('bob').value;
   void [isOnline, users, both, certain];
 }
@@ -159,15 +160,15 @@ export function Rpcs(): void {
   const now: Promise<string> = app.useRpc('now').call();
   app.useProvide('add', ({ a, b }) => a + b);
   app.useProvide('now', async () => 'noon');
-  // @ts-expect-error nobody provides this
+  // @ts-expect-error no rpc has this name
   app.useRpc('sub');
   // @ts-expect-error the argument is missing
   add.call();
-  // @ts-expect-error a part of the argument is missing
+  // @ts-expect-error a key of the argument is missing
   add.call({ a: 1 });
   // @ts-expect-error the result is a number
   const text: Promise<string> = add.call({ a: 1, b: 2 });
-  // @ts-expect-error the provider gives text
+  // @ts-expect-error the result must be a number
   app.useProvide('add', ({ a, b }) => `${a + b}`);
   void [sum, answer, now, text];
 }
@@ -178,7 +179,7 @@ export function Untyped(): void {
   const entries: readonly string[] | undefined = useList('any list').value;
   useEvent('any event', (payload: unknown) => payload)('any payload');
   const answer: Promise<unknown> = useRpc('any').call(1);
-  // @ts-expect-error what it is is not known
+  // @ts-expect-error the type of the value is unknown
   const text: string = value;
   void [answer, text, entries];
 }
