@@ -1,4 +1,4 @@
-// Who is connected, a page at a time, or who does not read.
+// Open connections, a page at a time: all of them, or only slow readers.
 
 import { useState } from 'preact/hooks';
 import { query, type Server } from './server.ts';

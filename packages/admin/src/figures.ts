@@ -1,4 +1,4 @@
-// Figures as the server gives them, and what two of them say about the time in between.
+// The server's figures, and the rates between two of them.
 
 export interface Store {
   name: string;
@@ -58,7 +58,7 @@ export interface Point {
 
 const sum = (numbers: Iterable<number>): number => [...numbers].reduce((all, one) => all + one, 0);
 
-/** What happened from `before` to `after`. A server that was started anew counts from 0 again. */
+/** The rates from `before` to `after`. A restarted server counts from 0 again. */
 export function point(before: Figures, after: Figures, roundTrip: number): Point {
   const seconds = Math.max((after.at - before.at) / 1000, 0.001);
   const rate = (from: number | undefined, to: number | undefined): number => {
@@ -97,7 +97,7 @@ export function percentile({ upTo, counts }: Turns, share: number): number {
   return upTo.at(-1) as number;
 }
 
-/** `1,234`, or `12.3 k` for what is large. */
+/** `1,234`, or `12.3 k` for a large number. */
 export function count(value: number): string {
   if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M`;
   if (value >= 1e4) return `${(value / 1e3).toFixed(1)} k`;

@@ -1,4 +1,5 @@
-// What a view shows of the server: loaded when the view opens, anew when something else is asked for, and again and again where it changes by itself.
+// Values from the server that a view shows. A view loads a value when it opens and when the request changes. A value that changes by itself
+// is loaded periodically.
 
 import { useEffect, useState } from 'preact/hooks';
 import { reason } from './server.ts';
@@ -10,8 +11,8 @@ export interface Loaded<T> {
 }
 
 /**
- * What `ask` gives, asked anew when one of `about` changes, and `againMs` milliseconds after each answer if that is given. An answer that comes when
- * something else has been asked for counts no more.
+ * The result of `ask`. It is loaded again when one of `about` changes, and `againMs` milliseconds after each answer if `againMs` is given.
+ * An answer that arrives after `about` has changed is ignored.
  */
 export function useLoaded<T>(ask: () => Promise<T>, about: readonly unknown[], againMs?: number): Loaded<T> {
   const [loaded, setLoaded] = useState<Loaded<T>>({ problem: '' });

@@ -1,4 +1,4 @@
-// The page: a key, then one view at a time. Figures are asked for as long as the page is open, so that plots go on in every view.
+// The page: sign-in with the key, then one view at a time. The page requests figures in every view, so that the plots have no gaps.
 
 import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
@@ -14,13 +14,13 @@ import { keptSession, reason, Refused, Server, signIn, type Session } from './se
 import { Trial } from './trial.tsx';
 
 const FIGURES_MS = 1_000;
-/** Five minutes of them. */
+/** Five minutes of figures. */
 const POINTS_MAX = 300;
 
 const VIEWS = ['Overview', 'Connections', 'Names', 'Records', 'Try out', 'Rules', 'Revoke'] as const;
 type View = (typeof VIEWS)[number];
 
-/** The key that the first screen of the server has put into the address; it does not stay there. */
+/** The key that the server's first screen has put into the address. It is removed from there. */
 function takeKey(): string | undefined {
   const key = /^#key=(.+)$/.exec(location.hash)?.[1];
   if (key !== undefined) history.replaceState(null, '', location.pathname);

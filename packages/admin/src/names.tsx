@@ -1,4 +1,4 @@
-// Names by subscribers, and who is online.
+// Names with their numbers of subscribers, and the users that are online.
 
 import { useState } from 'preact/hooks';
 import { query, type Server } from './server.ts';

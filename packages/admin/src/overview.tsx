@@ -1,4 +1,4 @@
-// How the server is: what flows, how long turns take, what it holds, and what it complains about.
+// The server's health: message and byte rates, turn times, memory, stores, and warnings.
 
 import { bytes, count, type Figures, type Point } from './figures.ts';
 import { Plot } from './plot.tsx';

@@ -1,4 +1,4 @@
-// From page to page of a list that the server gives in parts: each part names what the next one comes after.
+// Buttons for the pages of a list. The server returns one page at a time, with the name after which the next page begins.
 
 interface Place {
   after: string;

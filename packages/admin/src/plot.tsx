@@ -1,4 +1,4 @@
-// A plot of some numbers over the last minutes, with their newest values beside it in words.
+// A plot of some numbers over the last minutes, with their newest values as text.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import UPlot from 'uplot';
@@ -19,7 +19,7 @@ export interface PlotProps {
 const HEIGHT = 130;
 const COLOURS = ['--first', '--second'];
 
-/** Whether the system wants it dark; the canvas has to be drawn anew when that changes. */
+/** Whether the system prefers dark colours. When that changes, the canvas must be drawn again. */
 function useDark(): boolean {
   const wish = matchMedia('(prefers-color-scheme: dark)');
   const [isDark, setDark] = useState(wish.matches);

@@ -1,4 +1,4 @@
-// One record: its value as text, watched through a client of the page's own, and saved only over the version that was edited.
+// One record: its value as text, which a separate client of the page watches. Saving succeeds only on the version that was edited.
 
 import { Client } from '@tidewire/client';
 import { useEffect, useState } from 'preact/hooks';
@@ -6,7 +6,7 @@ import { Refused, reason, type Server } from './server.ts';
 
 interface Read {
   text: string;
-  /** Absent if there is no such record. */
+  /** Absent if the record does not exist. */
   tag?: string;
 }
 
@@ -37,7 +37,7 @@ export function RecordEditor({ server, name, onClose }: { server: Server; name: 
 
   const exists = read?.tag !== undefined;
   useEffect(() => {
-    // To watch a record that is not there would make it.
+    // Opening a missing record would create it.
     if (!exists) return;
     const client = new Client(undefined, {
       auth: async () => (await server.ask<{ login: Record<string, string> }>('POST', '/ticket')).login,

@@ -1,4 +1,4 @@
-// Stored records by the beginnings of their names; one of them is read, watched and edited.
+// Stored records by a prefix of their names, and an editor that reads, watches and saves one of them.
 
 import { useState } from 'preact/hooks';
 import { query, type Server } from './server.ts';

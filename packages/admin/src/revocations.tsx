@@ -1,4 +1,4 @@
-// Who is kept out: users and credentials that were revoked, and a form to revoke one more.
+// Revoked users and credentials, and a form to revoke another one.
 
 import { useEffect, useState } from 'preact/hooks';
 import { reason, type Server } from './server.ts';

@@ -1,4 +1,4 @@
-// The rules, and which of them decides a case.
+// The permission rules, and the rule that decides a given case.
 
 import { useEffect, useState } from 'preact/hooks';
 import { reason, type Server } from './server.ts';

@@ -1,17 +1,17 @@
-// What the page asks the server: below `api/`, with the cookie that the browser keeps and the token that changes need.
+// The page's requests to the server: below `api/`, with the browser's cookie, and with the session's token for changes.
 
-/** Somebody who is signed in. */
+/** The session of a signed-in operator. */
 export interface Session {
-  /** What changes need. */
+  /** A request that changes something must send this token. */
   token: string;
-  /** How the audit log calls it. */
+  /** The id of the session in the audit log. */
   session: string;
   /** Seconds since 1970. */
   ends: number;
   version: string;
 }
 
-/** An answer that is no success. */
+/** An answer without a status of success. */
 export class Refused extends Error {
   constructor(
     readonly status: number,
@@ -52,7 +52,7 @@ async function request(method: string, path: string, token: string, { body, head
     code = parsed.error?.code ?? '';
     message = parsed.error?.message ?? parsed.detail ?? parsed.title ?? message;
   } catch {
-    // A plain text says what is wrong.
+    // The body is not JSON: it is the text of the error.
   }
   throw new Refused(answer.status, code, message || `the server answered ${answer.status}`, after);
 }
@@ -62,7 +62,7 @@ export async function signIn(key: string): Promise<Session> {
   return (await request('POST', '/session', '', { body: { key } })).json() as Promise<Session>;
 }
 
-/** The session of the cookie, if there is one. */
+/** The session of the cookie, if the cookie is still valid. */
 export async function keptSession(): Promise<Session | undefined> {
   try {
     return (await (await request('GET', '/session', '')).json()) as Session;
@@ -72,14 +72,14 @@ export async function keptSession(): Promise<Session | undefined> {
   }
 }
 
-/** The server to whoever is signed in. */
+/** The server, as a signed-in operator uses it. */
 export class Server {
   constructor(
     readonly session: Session,
     private readonly onEnd: () => void,
   ) {}
 
-  /** The answer as it is. Whoever is not signed in any more is sent to the key. */
+  /** The response as it is. If the session has ended, the page returns to the sign-in. */
   async answer(method: string, path: string, asked?: Asked): Promise<Response> {
     try {
       return await request(method, path, this.session.token, asked);
@@ -94,20 +94,20 @@ export class Server {
     return (await this.answer(method, path, { body })).json() as Promise<T>;
   }
 
-  /** Signs out, which also ends what was opened meanwhile. */
+  /** Signs out. The server also closes the connections that were opened with this session. */
   async signOut(): Promise<void> {
     await this.answer('DELETE', '/session');
     this.onEnd();
   }
 }
 
-/** A query string of what is not empty. */
+/** A query string of the parameters that are not empty. */
 export function query(parameters: Record<string, string>): string {
   const given = Object.entries(parameters).filter(([, value]) => value !== '');
   return given.length === 0 ? '' : `?${new URLSearchParams(given)}`;
 }
 
-/** What went wrong, for people. */
+/** The text of an error, for the page. */
 export function reason(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

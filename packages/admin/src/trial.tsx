@@ -1,4 +1,4 @@
-// Events and rpcs to be tried out, as an operator or as a user whom the rules judge.
+// Publishes events and calls rpcs for a test, as an operator or as a user. Permission rules apply only to a user.
 
 import { useState } from 'preact/hooks';
 import { query, reason, type Server } from './server.ts';
