@@ -79,7 +79,7 @@ export interface Part {
   opened?(isNew: boolean): void;
   /** The messages that still wait for an answer from the server. */
   unanswered?(): Message[];
-  /** The session has ended. `refused` is set if a message was too large for the server, and names that message. */
+  /** The session has ended. If it ended because a message was too large for the server, `refused` is that message. */
   lost?(refused: Refused | undefined): void;
   /** The connection is closed for `reason`. */
   closed?(reason: TidewireError): void;
@@ -364,6 +364,7 @@ export class Connection {
     }
     if (socket === this.#socket && this.#isAnswerDue) this.#beat();
     for (const message of messages) {
+      // The message before this one may have closed or replaced the socket.
       if (socket !== this.#socket) return;
       if (message.topic === Topic.Connection) this.#handleConnection(message);
       else if (message.topic === Topic.Auth) this.#handleAuth(message);
@@ -445,8 +446,10 @@ export class Connection {
     else renewal?.reject(error);
   }
 
-  /** Lets messages flow, for the first time in this session or again. */
+  /** Makes the connection `open`: after the login of a new session, or again after `checking` or `stale`. */
   #goOn(isNew = false): void {
+    // The state changes first, so that the parts can send. The app is notified last: by then the parts have sent the subscriptions of a new
+    // session.
     this.#state = 'open';
     this.#beat();
     this.#tell((part) => part.opened?.(isNew));
@@ -538,12 +541,15 @@ export class Connection {
     const reason = new TidewireError('CONNECTION_LOST', `the connection was lost: ${why}`, { data: code });
     const lasted = this.#openedAt === undefined ? 0 : Date.now() - this.#openedAt;
     const { reconnectMinMs, reconnectMaxMs } = this.#options;
+    // The delay is random, so that clients do not reconnect at the same moment. Its limit starts again after a session that lasted longer
+    // than the longest delay.
     if (lasted > reconnectMaxMs) this.#attempts = 0;
     const wait = Math.random() * Math.min(reconnectMaxMs, reconnectMinMs * 2 ** this.#attempts);
     this.#attempts += 1;
     this.#state = 'waiting';
     this.#after(wait, () => this.#dial(this.address));
     this.#drop(reason, refused);
+    // The parts call functions of the app, which may have closed the client.
     if (this.#state === 'waiting') this.onState('waiting', reason);
   }
 

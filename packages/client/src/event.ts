@@ -107,6 +107,7 @@ export class Events<App extends Schema = {}> {
     const traceparent = this.#traceparent?.();
     const message: Message = { topic: Topic.Event, action: EventAction.Emit, name, ...payload(value), ...(traceparent && { traceparent }) };
     this.connection.judge('event', name, message.data);
+    // If other events wait, this one waits behind them, so that they keep their order.
     if (this.#queue.length > 0 || !this.connection.send(message)) {
       this.connection.checkSize(message);
       if (this.#queue.length >= this.#max) throw tooMany(this.#max);

@@ -17,7 +17,7 @@ export type Served = (() => void) | false;
 export type Serve<Name extends string> = (name: Name) => Served | Promise<Served>;
 
 export interface ListenOptions {
-  /** Called when the server refused the pattern or revoked the right to it: `serve` is called for no more names. */
+  /** Called when the server refused the pattern or revoked the right to it: `serve` is no longer called. */
   onEnd?: (error: TidewireError) => void;
 }
 

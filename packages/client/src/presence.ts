@@ -156,7 +156,7 @@ export class Presence {
     return watch;
   }
 
-  /** Reports that a query failed. If the connection was closed, the subscription in the next session queries again. */
+  /** Reports that a query failed, unless the client was closed: the next session queries again. */
   #unknown(error: TidewireError): undefined {
     if (error.code !== 'CLOSED') this.connection.onError(error);
     return undefined;

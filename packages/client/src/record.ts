@@ -155,6 +155,8 @@ export class Document extends Watched {
       // A notice, such as that the session has already subscribed to the record.
       return;
     } else if (version === next(this.version) || action === RecordAction.Update) {
+      // An update has the whole value, so it is taken even if versions between are missing. `next` also covers the step from the largest
+      // version to 1.
       if (this.version < version || version === next(this.version)) this.#take(remote(this.#base, message), version);
     } else if (flight && version === next(flight.message.version as number) && flight.message.version === next(this.version)) {
       // The change follows this client's own write, whose acknowledgement still waits for the disk.
@@ -296,6 +298,7 @@ export class Document extends Watched {
     const { version = 0 } = flight.message;
     if (version < 0) this.#take(applied(this.#base, edits), this.version);
     else if (version === next(this.version)) this.#take(flight.result, version);
+    // Otherwise the base already includes this write: its value, or a later one, has arrived first.
     else this.#show();
     // The server may have made this write earlier, as an older version.
     if (edits[0]?.key) this.#read();

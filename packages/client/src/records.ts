@@ -232,6 +232,7 @@ export class Records<App extends Schema = {}> {
       document.isCreated = options.create !== false;
       void this.#interest.want(name);
     } else if (options.create !== false && document.create()) {
+      // The session may have subscribed without creating the record, so it subscribes again.
       this.#interest.drop(name);
       void this.#interest.want(name);
     }

@@ -68,6 +68,7 @@ export class Database {
         result.createObjectStore(LEASES);
       };
       request.onerror = () => reject(request.error);
+      // The browser may open the database after the deadline. Then it is closed at once.
       request.onsuccess = () => (isLate ? request.result.close() : resolve(request.result));
     });
     try {
@@ -132,6 +133,7 @@ export class Database {
         const { holder = tab, until = 0 } = (found.result ?? {}) as { holder?: string; until?: number };
         // A lease that ends later than any new one would was written while the clock was wrong.
         isOwn = holder === tab || until < now || until > now + LEASE_MS;
+        // The read and this write are in one transaction, so two tabs never take the lease at the same time.
         if (isOwn) leases.put({ holder: tab, until: isWanted ? now + LEASE_MS : 0 }, 0);
       };
       return () => isOwn && isWanted;

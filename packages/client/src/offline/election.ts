@@ -52,6 +52,7 @@ export class Election {
     const request = new AbortController();
     this.#request = request;
     const lead = (): Promise<void> => {
+      // The browser holds the lock until this promise is fulfilled.
       return new Promise((release) => {
         if (this.#request !== request || this.#isOver) return release();
         this.#release = release;

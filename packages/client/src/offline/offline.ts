@@ -204,6 +204,7 @@ export class Offline<App extends Schema = {}> {
     const settled = (this.#settled = new Set());
     const { edits, rejections: old } = (await this.#database?.load()) ?? { edits: [], rejections: [] };
     const unkept = [...this.#pending.values()].flat().filter(({ seq }) => seq === undefined);
+    // The result may still have edits that were settled while the database was read.
     const all = [...edits, ...unkept].filter(({ id }) => !settled.has(id));
     this.#pending.clear();
     for (const [name, added] of byName(all)) this.#pending.set(name, sorted(added));
@@ -466,6 +467,8 @@ export class Offline<App extends Schema = {}> {
         this.#insert(marked);
       },
       made: async (name, edits, on) => {
+        // The queue changes before the other tabs are notified. If this tab closes before that, the next leader sends the edits again under
+        // the same key.
         const base = this.#sender?.base(name);
         const gone = new Set(edits);
         // Unless edits are merged by path, the remaining edits must not look as if another client had written first.

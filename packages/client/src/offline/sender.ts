@@ -136,6 +136,8 @@ export class Sender {
       );
       // This tab no longer holds the record. The tab that leads now sends the write again under the same key.
       if (this.#held.get(name) !== held) return;
+      // If the server refuses several edits, only one of them may be wrong, so their halves are tried separately. A conflict concerns all
+      // of them. Any other error may be temporary: the write is sent again under the same key.
       const reason = error && reasonOf(error);
       if (!error) await this.host.made(name, edits, on);
       else if (reason && (edits.length === 1 || reason === 'conflict')) await this.host.reject(name, edits, error.code);
