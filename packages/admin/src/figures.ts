@@ -85,7 +85,7 @@ export function point(before: Figures, after: Figures, roundTrip: number): Point
   };
 }
 
-/** The upper end of the bucket in which the share `share` of all turns has ended, in seconds; 0 without turns. */
+/** The percentile `share` of all turn times in seconds, as the upper end of its bucket; 0 without turns. */
 export function percentile({ upTo, counts }: Turns, share: number): number {
   const wanted = sum(counts) * share;
   if (wanted === 0) return 0;

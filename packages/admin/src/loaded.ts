@@ -6,7 +6,7 @@ import { reason } from './server.ts';
 
 export interface Loaded<T> {
   value?: T;
-  /** Why the last attempt failed; empty if it did not. The value before it stays. */
+  /** The error of the last attempt; empty if it succeeded. After an error the previous value stays. */
   problem: string;
 }
 

@@ -10,7 +10,7 @@ function lengthOf(pieces: Piece[]): number {
   return pieces.reduce((sum, { length }) => sum + length, 0);
 }
 
-/** A varint of a number from 0 to 2^53 - 1, or of a negative one of 32 bits, which has ten bytes. */
+/** The varint of a number from 0 to 2^53 - 1, or of a negative 32-bit number, which takes ten bytes. */
 function varint(value: number): number[] {
   if (value < 0) return [...[0, 7, 14, 21, 28].map((shift) => (value >> shift) | 128), 255, 255, 255, 255, 1];
   const bytes: number[] = [];

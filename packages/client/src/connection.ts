@@ -24,7 +24,7 @@ export type Credentials = object;
 
 /** The argument of a function that returns credentials. */
 export interface AuthContext {
-  /** Why the credentials before these were refused, if they were. */
+  /** The reason why the server refused the previous credentials; undefined if it did not. */
   readonly refusal: unknown;
   /** Calls the function again after `ms` milliseconds, to renew the login while the session is open. */
   renewIn(ms: number): void;

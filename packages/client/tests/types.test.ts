@@ -56,7 +56,7 @@ export function typed(client: Client<App>): void {
   client.event.emit('tick', 'one');
   // @ts-expect-error a payload is missing
   client.event.emit('tick');
-  // @ts-expect-error a part of the payload is missing
+  // @ts-expect-error a key of the payload is missing
   client.event.emit('chat/1', { from: 'ada' });
   // @ts-expect-error the payload is a number
   client.event.subscribe('tick', (count: string) => count);
@@ -233,7 +233,7 @@ export function anonymous(client: Client<App>, any: Client): void {
   openAnonymous(client.record, 'todo/1');
   // @ts-expect-error a record of another type
   void todo.switchTo('names');
-  // @ts-expect-error the same without a first name
+  // @ts-expect-error a record of another type, also without a first name
   void later.switchTo('names');
   // @ts-expect-error not a path of the document
   todo.set('titel', 'new');
