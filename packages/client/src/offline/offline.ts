@@ -1,5 +1,5 @@
-// The records of an app that work without a connection: the state that all tabs of a browser share. One tab leads, and only it connects to
-// the server. The other tabs receive the server's values from it, and put their edits into the shared queue.
+// The records of an app that work without a connection: the state that all tabs of a browser share. One tab leads, and only it
+// exchanges these records with the server. The other tabs receive the server's values from it, and put their edits into the shared queue.
 
 import { RecordHandle, TidewireError, type Client, type OpenOptions, type Schema, type State } from '../index.js';
 import { deferred, type Deferred } from '../deferred.js';
