@@ -1,7 +1,7 @@
-//! Accepting sockets: one task for each listener, paused while descriptors are short.
+//! Accepts sockets: one task for each listener. It pauses while no file descriptor is free.
 //!
-//! What waits in the kernel's queue is taken in batches, and the WebSockets that are open at once are handed over together,
-//! so that a thousand new connections wake the front and a shard a few times instead of a thousand times each.
+//! A task takes the sockets that wait in the kernel's queue in batches, and hands over together those that became WebSockets at
+//! once. So a thousand new connections wake the front and a shard a few times, instead of a thousand times each.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,37 +26,38 @@ use super::fast_upgrade::{self, FastUpgrade, try_upgrade};
 use super::http::{self, Arrival};
 use super::{Front, TooMany};
 
-/// Connections that the kernel keeps for us while we are busy; it caps this itself.
+/// Connections that may wait in the kernel's queue while the front is busy; the kernel may apply a lower limit.
 const BACKLOG: u32 = 4096;
-/// Sockets that are accepted before the front does something else, about a millisecond's worth.
+/// Sockets that a task accepts before it yields, about a millisecond's work.
 const BATCH_MAX: usize = 64;
-/// How often the log says that descriptors are short.
+/// How often the log reports that no file descriptor is free.
 const PAUSE_LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// How long to wait after the kernel itself had no descriptor or memory left, before it is asked again.
+/// How long to wait before the next attempt, after the kernel had no descriptor or memory left.
 const EXHAUSTED_DELAY: Duration = Duration::from_millis(100);
 
 /// Listens on an address.
 ///
 /// # Errors
-/// The address is in use, may not be listened on, or is none of this machine.
+/// The address is in use, does not belong to this machine, or this user may not listen on it.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
         TcpSocket::new_v6()?
     };
-    // A restarted server must not wait for the old connections' last packets.
+    // A restarted server must not wait for the last packets of the old connections.
     socket.set_reuseaddr(true)?;
-    // Small messages must not wait for the acknowledgement of earlier ones. Accepted sockets inherit it.
+    // Small messages must not wait for the acknowledgement of earlier ones. Accepted sockets inherit the option.
     socket.set_nodelay(true)?;
     socket.bind(address)?;
     let listener = socket.listen(BACKLOG)?;
-    // In everything that is spoken here the client begins. Without the option each connection wakes the front once more.
+    // In every protocol of this port the client speaks first. Without the option each connection would wake the front a second
+    // time.
     let _ = await_first_bytes(listener.as_fd());
     Ok(listener)
 }
 
-/// Accepts until `stop` becomes true; the listener is closed then.
+/// Accepts connections until `stop` becomes true, then closes the listener.
 pub async fn run(
     listener: TcpListener,
     speaks: Speaks,
@@ -73,7 +74,7 @@ async fn accept(listener: &TcpListener, speaks: Speaks, front: &Arc<Front>) {
     loop {
         let descriptor = descriptor(front).await;
         let accepted = listener.accept().await;
-        // The runtime watches what it accepts; most sockets are a shard's at once.
+        // Tokio registers each socket that it accepts. Most sockets go to a shard at once, so this undoes the registration.
         match accepted.and_then(|(socket, peer)| Ok((socket.into_std()?, peer))) {
             Ok((socket, peer)) => {
                 let mut opened = Vec::new();
@@ -92,13 +93,14 @@ async fn accept(listener: &TcpListener, speaks: Speaks, front: &Arc<Front>) {
                 log_pause(front, &error.to_string());
                 sleep(EXHAUSTED_DELAY).await;
             }
-            // The peer was gone before it was accepted; the next one may be there.
+            // The peer was gone before its connection was accepted. This error concerns no other connection.
             Err(error) => tracing::debug!(%error, "a connection was lost before it was accepted"),
         }
     }
 }
 
-/// Accepts what waits already, and says whether there may be more. An error is met again by whoever waits for the next one.
+/// Accepts the sockets that already wait, and returns whether there may be more. It ignores an error, because the next `accept`
+/// fails in the same way and handles it.
 fn accept_waiting(
     listener: &TcpListener,
     speaks: Speaks,
@@ -117,17 +119,17 @@ fn accept_waiting(
     true
 }
 
-/// A nonblocking socket, not known to the runtime.
+/// Accepts a nonblocking socket that the runtime does not know.
 fn accept_one(listener: &TcpListener) -> io::Result<(std::net::TcpStream, SocketAddr)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, address) = acceptfrom_with(listener, flags)?;
     let address = address.and_then(|address| SocketAddr::try_from(address).ok());
-    // A TCP socket without an address was closed by its peer meanwhile.
+    // A TCP socket without an address was closed by its peer in the meantime.
     let address = address.ok_or(io::ErrorKind::NotConnected)?;
     Ok((socket.into(), address))
 }
 
-/// Opens the WebSocket if that can be done at once, else gives the connection a task of its own.
+/// Opens the WebSocket if its request has arrived; otherwise starts a task that serves the connection.
 fn open(
     front: &Arc<Front>,
     socket: std::net::TcpStream,
@@ -141,7 +143,7 @@ fn open(
     }
     front.metrics.accepted.inc();
     let mut counted = None;
-    // A load balancer has still to tell the address.
+    // Behind a load balancer the client's address arrives later, in the PROXY protocol header.
     if !front.proxy_protocol {
         match front.count(peer.ip()) {
             Ok(place) => counted = place,
@@ -154,7 +156,7 @@ fn open(
     };
     let upgrade = match speaks {
         Speaks::Clear if !front.proxy_protocol => try_upgrade(front, socket, peer, ticket),
-        // What would be read here is the handshake's, or the load balancer's.
+        // The first bytes belong to the TLS handshake or the PROXY protocol header, so nothing is read here.
         _ => FastUpgrade::Unanswered {
             socket,
             ticket,
@@ -185,7 +187,7 @@ fn open(
     }
 }
 
-/// Waits until a descriptor is free, and says so while it has to.
+/// Waits for a free file descriptor. While it waits, it logs that accepting is paused.
 async fn descriptor(front: &Arc<Front>) -> OwnedSemaphorePermit {
     if let Ok(descriptor) = Arc::clone(&front.places.descriptors).try_acquire_owned() {
         return descriptor;
@@ -210,7 +212,7 @@ fn pause_begins(front: &Front) {
     }
 }
 
-/// At most one line in ten seconds, however many listeners wait and however often the pause begins anew.
+/// Logs at most one line in ten seconds, for all listeners and pauses together.
 fn log_pause(front: &Front, cause: &str) {
     let now = Instant::now();
     let mut last = front.pause_logged.lock();

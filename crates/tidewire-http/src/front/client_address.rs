@@ -1,8 +1,8 @@
-//! Where a client is, when proxies stand between it and the server.
+//! Finds the address of a client that connects through proxies.
 //!
-//! Only proxies that the configuration names are believed, and each of them for the hop before it only: the list that they
-//! make is read from its end, and the first address that is no trusted proxy is the client. What stands before that was
-//! written by the client itself.
+//! The server trusts only the proxies that the configuration names, and each of them only for the hop before it. So it reads
+//! the list of addresses from its end: the first address that is not a trusted proxy is the client. The client itself may have
+//! written everything before that.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,15 +14,15 @@ use tidewire_core::planted_fault::is_planted;
 
 /// The header that most proxies write.
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// Proxies in a row that are believed. A longer list is somebody's play.
+/// Trusted proxies in a row that the server follows. A longer list is not a real deployment.
 const HOPS_MAX: usize = 16;
 
-/// The proxies that are believed, and what they write.
+/// The proxies that the server trusts, and the header that they write.
 #[derive(Clone, Debug)]
 pub struct Proxies {
     /// Their addresses.
     pub trusted: Vec<AddressRange>,
-    /// Which header they write. The other one is left alone: a proxy passes on what a client wrote there.
+    /// The header that the proxies write. The server ignores the other one, because a proxy passes on the client's value of it.
     pub header: ForwardedHeader,
 }
 
@@ -36,13 +36,13 @@ impl Default for Proxies {
 }
 
 impl Proxies {
-    /// Whether this is the address of a proxy that is believed.
+    /// Whether this address belongs to a trusted proxy.
     #[must_use]
     pub fn trusts(&self, address: IpAddr) -> bool {
         self.trusted.iter().any(|range| range.contains(address))
     }
 
-    /// Whose request this is that came from `peer`. The port is 0 where a proxy does not tell it.
+    /// The address of the client whose request arrived from `peer`. The port is 0 if a proxy does not report it.
     #[must_use]
     pub fn client(&self, peer: SocketAddr, headers: &HeaderMap) -> SocketAddr {
         if !self.trusts(peer.ip()) {
@@ -53,7 +53,7 @@ impl Proxies {
             ForwardedHeader::Forwarded => &FORWARDED,
         };
         let mut nearest = peer;
-        // Lines of the same header are one list.
+        // Several lines of the same header form one list.
         let lines = headers.get_all(name).iter().rev();
         let elements = lines.flat_map(|line| line.to_str().unwrap_or_default().rsplit(','));
         for element in elements.take(HOPS_MAX) {
@@ -61,7 +61,7 @@ impl Proxies {
                 ForwardedHeader::XForwardedFor => node(element.trim()),
                 ForwardedHeader::Forwarded => forwarded_for(element).and_then(node),
             };
-            // A hop that can't be read hides everything before it.
+            // If a hop can't be parsed, the entries before it are not trustworthy.
             let Some(hop) = hop else { break };
             nearest = hop;
             if !self.trusts(hop.ip()) && !is_planted("forwarded-trust") {
@@ -83,7 +83,7 @@ fn forwarded_for(element: &str) -> Option<&str> {
     Some(unquoted.unwrap_or(value))
 }
 
-/// An address, with or without port, IPv6 in brackets where it has one.
+/// Parses an address with or without a port. An IPv6 address with a port has brackets.
 fn node(text: &str) -> Option<SocketAddr> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Some(canonical(address));
@@ -158,7 +158,7 @@ mod tests {
         check(&["::ffff:192.0.2.1"], "192.0.2.1:0");
         check(&["[2001:db9::1]:4711"], "[2001:db9::1]:4711");
         check(&["2001:db9::1"], "[2001:db9::1]:0");
-        // What the client wrote itself stands before its own address.
+        // The entries that the client wrote itself come before its own address.
         check(&["127.0.0.1, 192.0.2.1"], "192.0.2.1:0");
         check(&["127.0.0.1", "192.0.2.1"], "192.0.2.1:0");
         check(&["127.0.0.1, 192.0.2.1, 10.0.0.2"], "192.0.2.1:0");
@@ -166,9 +166,9 @@ mod tests {
             &["127.0.0.1,192.0.2.1", "2001:db8::7,10.0.0.2"],
             "192.0.2.1:0",
         );
-        // Proxies only: the first of them asked by itself.
+        // If all entries are trusted proxies, the first of them is the client.
         check(&["10.0.0.3, 10.0.0.2"], "10.0.0.3:0");
-        // Behind what can't be read nobody is believed.
+        // The server trusts no entry before one that can't be parsed.
         check(&["127.0.0.1, unknown, 10.0.0.2"], "10.0.0.2:0");
         check(&["127.0.0.1,"], PROXY);
         check(&["\u{e9}"], PROXY);

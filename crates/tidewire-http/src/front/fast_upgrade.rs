@@ -1,7 +1,9 @@
-//! The fast upgrade: a WebSocket whose request is there, whole and plain, when its socket is accepted.
+//! The fast upgrade: opens a WebSocket at once if its complete clear-text request has arrived when the front accepts the
+//! socket.
 //!
-//! Such a connection never meets the runtime's poll, hyper or a task of its own. What may be opened is decided by the same
-//! functions as for hyper's requests; whatever is unusual, refused or not whole goes to hyper with what was read.
+//! Such a connection needs no registration with the runtime, no hyper and no task. The same functions as for hyper's requests
+//! decide what may be opened. A request that is unusual, refused or incomplete goes to hyper, together with the bytes that were
+//! read.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -19,40 +21,40 @@ use super::http::{allow_origin, is_page, peer, switching_protocols};
 use super::{Front, TooMany, handshake};
 use crate::status::Stage;
 
-/// What is read of a socket here. A browser's request with many cookies may be longer; hyper takes it then.
+/// Bytes that the front reads here. The request of a browser with many cookies may be longer; hyper handles it then.
 const READ_BYTES: usize = 4096;
-/// Headers of a request that is read here.
+/// Headers of a request that is parsed here. Hyper handles requests with more.
 const HEADERS_MAX: usize = 64;
 
-/// What became of a socket.
+/// The result of an attempt.
 #[derive(Debug)]
 pub enum FastUpgrade {
-    /// It is an open WebSocket, and knows it.
+    /// The WebSocket is open and its client has the answer.
     Opened(Box<UpgradedSocket>),
-    /// It is for hyper, with what was read of it.
+    /// Hyper must serve the connection, beginning with the bytes that were read.
     Unanswered {
-        /// As it was.
+        /// The unchanged socket.
         socket: TcpStream,
-        /// As it was.
+        /// The unchanged ticket.
         ticket: Ticket,
         /// The first bytes of its stream.
         unread: Bytes,
     },
-    /// Its peer is gone.
+    /// The peer has gone, or was refused.
     Gone,
 }
 
 /// A request that opens a WebSocket, and the head of its answer.
 struct Opening {
     parts: Parts,
-    /// Bytes of the request; what was read behind them are frames.
+    /// Bytes of the request; the bytes after them are WebSocket frames.
     head_bytes: usize,
     answer: Vec<u8>,
     is_deflated: bool,
     is_text: bool,
 }
 
-/// Looks once at what a new nonblocking socket has, and opens the WebSocket that it asks for.
+/// Reads once from a new nonblocking socket, and opens the WebSocket that the client requests.
 pub fn try_upgrade(
     front: &Arc<Front>,
     mut socket: TcpStream,
@@ -95,7 +97,7 @@ pub fn try_upgrade(
         Ok(place) => place,
         Err(ticket) => return unanswered(socket, ticket),
     };
-    // The send buffer of a new socket takes an answer whole; if not, nobody is there to read it.
+    // The send buffer of a new socket has room for the whole answer. If the write is short, the peer has gone.
     match socket.write(&opening.answer) {
         Ok(sent) if sent == opening.answer.len() => {}
         outcome => {
@@ -116,11 +118,11 @@ pub fn try_upgrade(
     }))
 }
 
-/// The answer to whoever has all the connections that its address may have.
+/// The answer to a client whose address has reached `limits.connections_per_address_max`.
 const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\nretry-after: 5\r\ncontent-length: 54\r\n\
     content-type: text/plain; charset=utf-8\r\n\r\nthis address has all the connections that it may have\n";
 
-/// Sends a new connection away, with an answer where that costs nothing.
+/// Refuses a new connection, with an answer if the connection is in clear text.
 pub fn refuse(mut socket: TcpStream, speaks: Speaks) {
     if speaks == Speaks::Clear {
         // Unread bytes would make the kernel reset the connection and lose the answer.
@@ -129,7 +131,7 @@ pub fn refuse(mut socket: TcpStream, speaks: Speaks) {
     }
 }
 
-/// The request in `input`, if it is whole and nothing but the opening of a WebSocket that is let in.
+/// Parses `input`; returns `None` unless it begins with a complete request that opens a WebSocket and that the server accepts.
 fn opening(front: &Front, input: &[u8]) -> Option<Opening> {
     if front.status.stage() == Stage::Draining {
         return None;
@@ -159,15 +161,15 @@ fn opening(front: &Front, input: &[u8]) -> Option<Opening> {
     })
 }
 
-/// The head of a request and its length, read by hyper's own parser; `None` if it is not whole, or if hyper would look
-/// at more than the head.
+/// Parses the head of a request with hyper's own parser, and returns it with its length. Returns `None` if the head is
+/// incomplete, or if hyper would have to process more than the head.
 fn parse(input: &[u8]) -> Option<(Parts, usize)> {
     let mut fields = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut head = httparse::Request::new(&mut fields);
     let Ok(httparse::Status::Complete(head_bytes)) = head.parse(input) else {
         return None;
     };
-    // Any other method or version is no opening of a WebSocket.
+    // With any other method or version, a request does not open a WebSocket.
     if head.method != Some("GET") || head.version != Some(1) {
         return None;
     }

@@ -1,7 +1,7 @@
-//! The opening handshake of a WebSocket, seen from the server (RFC 6455, section 4.2.1).
+//! The server side of the WebSocket opening handshake (RFC 6455, section 4.2.1).
 //!
-//! Of the extensions permessage-deflate is taken up where it is allowed. Subprotocols are not: deepstream's clients
-//! need none.
+//! Of the extensions, the server accepts permessage-deflate if the configuration allows it. It negotiates no subprotocol,
+//! because deepstream's clients need none.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,30 +14,30 @@ use hyper::{HeaderMap, Method, Version};
 use tidewire_wire::frame::offer::{self, MalformedOffer};
 use tidewire_wire::frame::websocket::accept_key;
 
-/// The version of the protocol.
+/// The version of the WebSocket protocol.
 pub const VERSION: &str = "13";
 
-/// Why a request opens no WebSocket.
+/// Why a request does not open a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// To be answered with 405.
+    /// The server answers 405.
     #[error("a WebSocket is opened with GET")]
     Method,
-    /// To be answered with 426.
+    /// The server answers 426.
     #[error("this path is for WebSocket clients")]
     NoUpgrade,
-    /// To be answered with 426 and the version that is spoken.
+    /// The server answers 426 with the version that it speaks.
     #[error("only version 13 of the WebSocket protocol is spoken")]
     Version,
-    /// To be answered with 400.
+    /// The server answers 400.
     #[error("{0}")]
     Malformed(&'static str),
 }
 
-/// Checks a request and works out the value of `Sec-WebSocket-Accept`.
+/// Checks a request and computes the value of `Sec-WebSocket-Accept`.
 ///
 /// # Errors
-/// The request must be answered as the error says.
+/// The request does not open a WebSocket; each error determines the answer.
 pub fn accept(request: &Parts) -> Result<String, HandshakeError> {
     let headers = &request.headers;
     if request.method != Method::GET {
@@ -72,11 +72,11 @@ pub fn accept(request: &Parts) -> Result<String, HandshakeError> {
     }
 }
 
-/// The answer to the client's offers of compression, as the value of `Sec-WebSocket-Extensions`; `None` if it offers
-/// none that can be taken.
+/// The answer to the client's compression offers, as the value of `Sec-WebSocket-Extensions`; `None` if the server can accept
+/// none of them.
 ///
 /// # Errors
-/// The request is to be answered with 400.
+/// The header is malformed; the server must answer with 400.
 pub fn deflate(request: &Parts) -> Result<Option<String>, HandshakeError> {
     let malformed = |_| HandshakeError::Malformed("Sec-WebSocket-Extensions is malformed");
     let mut offers = String::new();
@@ -87,14 +87,14 @@ pub fn deflate(request: &Parts) -> Result<Option<String>, HandshakeError> {
     offer::accept(&offers).map_err(malformed)
 }
 
-/// The value of a header that is there once.
+/// The value of a header that occurs exactly once.
 fn single<'a>(headers: &'a HeaderMap, name: &hyper::header::HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?.to_str().ok()?.trim();
     values.next().is_none().then_some(first)
 }
 
-/// Whether a comma-separated header has the word.
+/// Whether a comma-separated header contains the word.
 fn has_token(headers: &HeaderMap, name: &hyper::header::HeaderName, word: &str) -> bool {
     let values = headers
         .get_all(name)

@@ -49,11 +49,11 @@ const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 /// Seconds after which a refused client may try again.
 const RETRY_SECONDS: &str = "5";
-/// Seconds for which a browser need not ask again.
+/// Seconds for which a browser may cache the answer to a preflight request.
 const PREFLIGHT_SECONDS: &str = "600";
-/// Headers that pages may send: of deepstream's API, and of what the server reads besides.
+/// Request headers that web pages may send: the ones of deepstream's HTTP API, and the others that this server reads.
 const REQUEST_HEADERS: &str = "accept, authorization, content-type, if-match, if-none-match, last-event-id, traceparent, x-http-method-override, x-requested-with";
-/// Headers that proxies add to requests; one that has any of them was not made by a program of this machine.
+/// Headers that proxies add. A request that has one of them did not come straight from a program on this machine.
 const FORWARDED_HEADERS: [&str; 7] = [
     "forwarded",
     "via",
@@ -63,36 +63,36 @@ const FORWARDED_HEADERS: [&str; 7] = [
     "x-forwarded-server",
     "x-real-ip",
 ];
-/// Headers of answers that pages may read.
+/// Headers of an answer that web pages may read.
 const ANSWER_HEADERS: &str = "etag, location, retry-after";
 
-/// A socket of the front, until it is handed over or closed.
+/// A socket of the front, until the front hands it over to a shard or closes it.
 pub(super) struct Socket {
     pub(super) front: Arc<Front>,
     pub(super) peer: SocketAddr,
     is_encrypted: bool,
-    /// What the peer has shown in the handshake. It is an extension of each request.
+    /// The certificate that the client presented in the TLS handshake. Each request carries it as an extension.
     certificate: Option<ClientCertificate>,
-    /// Where its bytes leave.
+    /// Counts the connection's open streams, and can cut the connection off.
     pub(super) outlet: Arc<Outlet>,
-    /// Whether a request has come.
+    /// Whether a request has arrived.
     has_asked: AtomicBool,
-    /// Moves to the shard with the upgrade.
+    /// The permits of the connection. The upgrade moves them to the shard.
     ticket: Mutex<Option<Ticket>>,
 }
 
-/// A socket that was accepted.
+/// An accepted socket.
 #[derive(Debug)]
 pub struct Arrival {
-    /// Known to the runtime.
+    /// Registered with the tokio runtime.
     pub stream: TcpStream,
-    /// What was read of it already; nothing where the peer may speak TLS.
+    /// Bytes that the front has read from it already; empty if the peer may speak TLS.
     pub unread: Bytes,
-    /// Its other end.
+    /// The address of the peer.
     pub peer: SocketAddr,
-    /// What the peer may speak.
+    /// Whether the peer may speak TLS, clear text or both.
     pub speaks: Speaks,
-    /// Its place among the descriptors, and at its address.
+    /// Its descriptor permit, and its count at the peer's address.
     pub ticket: Ticket,
 }
 
@@ -112,7 +112,7 @@ pub async fn serve(front: Arc<Front>, arrival: Arrival) {
         peer = client;
     }
     let opening = tls::open(&front, stream, unread, speaks);
-    // A handshake has the time of a request's head.
+    // The time limit of a request's head also bounds a handshake.
     let stream = match timeout(front.head_timeout, opening).await {
         Ok(Ok(Some(stream))) => stream,
         Ok(Ok(None)) => return,
@@ -163,11 +163,11 @@ async fn serve_http1(socket: Arc<Socket>, stream: FrontStream) {
     let served = async {
         let mut outcome = timeout(limit, connection.as_mut()).await;
         if outcome.is_err() {
-            // A request that runs may end; no other one follows it.
+            // The request in progress may finish, but no other one follows.
             connection.as_mut().graceful_shutdown();
             outcome = timeout(limit, connection.as_mut()).await;
         }
-        // A stream lasts as long as its session.
+        // An event stream may last as long as its session.
         while outcome.is_err() && socket.outlet.has_streams() {
             outcome = timeout(limit, connection.as_mut()).await;
         }
@@ -194,8 +194,8 @@ async fn serve_http1(socket: Arc<Socket>, stream: FrontStream) {
     }
 }
 
-/// Reads the head of the PROXY protocol and counts the connection at the address that it tells; `None` if it is to be
-/// closed.
+/// Reads the PROXY protocol header and counts the connection at the client address that it contains. Returns `None` if the
+/// front must close the connection.
 async fn introduce(
     front: &Front,
     stream: &mut TcpStream,
@@ -209,7 +209,7 @@ async fn introduce(
         });
     };
     let is_trusted = front.doors.read().proxies.trusts(peer.ip());
-    // This machine may ask for itself, as `tidewire health` does.
+    // Programs on this machine may connect directly, as `tidewire health` does, but may not report another address.
     if !is_trusted && !is_loopback(peer.ip()) {
         refuse("the peer is none of network.trusted_proxies");
         return None;
@@ -238,7 +238,7 @@ async fn introduce(
 }
 
 impl Socket {
-    /// Tells of a connection whose outlet was shut. What waits in it goes with it.
+    /// Logs that the connection was cut off because its outlet was shut. Bytes that still wait in the outlet are lost.
     pub(super) fn was_cut(&self) {
         tracing::debug!(peer = %self.peer, "a connection was cut off: a stream has lost a right and its client does not read");
     }
@@ -249,9 +249,9 @@ impl Socket {
         self.hardened(answer)
     }
 
-    /// The answer with what browsers are told about all of them.
+    /// Adds the security headers that every answer has.
     pub(super) fn hardened(&self, mut answer: Answer) -> Answer {
-        // The answer that opens a WebSocket has no body that a browser could take for something else.
+        // The answer that opens a WebSocket has no body that a browser could misinterpret.
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             let headers = answer.headers_mut();
             harden(headers);
@@ -319,7 +319,7 @@ impl Socket {
         answer
     }
 
-    /// 200 as long as every shard finishes its turns, whatever the store does.
+    /// Answers 200 as long as every shard finishes its turns, whatever the state of the store.
     fn health(&self) -> Answer {
         let stuck = self.front.status.stuck_shards();
         if stuck.is_empty() {
@@ -384,8 +384,9 @@ impl Socket {
         plain(StatusCode::NOT_FOUND, text)
     }
 
-    /// Whether the request was made on this machine: by a loopback peer that is no proxy, under one loopback name. A proxy that
-    /// tells no client's address mostly passes on the name that the client has asked for, and that is foreign.
+    /// Whether the request was made on this machine: the peer is a loopback address and not a proxy, and the only `Host` is a
+    /// loopback name. A proxy that adds no forwarding header usually passes on the `Host` that the client sent, and that is not
+    /// a loopback name.
     fn is_local(&self, headers: &HeaderMap) -> bool {
         let is_forwarded = FORWARDED_HEADERS
             .iter()
@@ -398,7 +399,7 @@ impl Socket {
         is_loopback(self.peer.ip()) && !is_forwarded && is_loopback_name(host_name(host))
     }
 
-    /// Who asks, seen through proxies that are believed.
+    /// The address of the client, which trusted proxies report in a header.
     fn client(&self, headers: &HeaderMap) -> SocketAddr {
         self.front.doors.read().proxies.client(self.peer, headers)
     }
@@ -480,7 +481,7 @@ impl Socket {
         refuse_handshake(error)
     }
 
-    /// Counts a WebSocket that comes through a proxy at its client's address.
+    /// Counts a WebSocket at its client's address, if it arrived through a trusted proxy.
     fn count(&self, client: SocketAddr) -> Result<(), TooMany> {
         let mut slot = self.ticket.lock();
         match &mut *slot {
@@ -492,7 +493,8 @@ impl Socket {
         }
     }
 
-    /// A place among the connections, with the descriptor of this socket.
+    /// Takes a permit for an open connection and passes the socket's ticket to it. Returns `None` if `limits.connections_max`
+    /// is reached.
     fn take_place(&self) -> Option<Place> {
         let mut slot = self.ticket.lock();
         match self.front.places.take(slot.take()?) {
@@ -505,7 +507,7 @@ impl Socket {
     }
 }
 
-/// Whether a path is of a page that is answered before anything else is looked at.
+/// Whether this is the path of a page that `respond` answers before it checks `Host` and `Origin`.
 pub(super) fn is_page(path: &str) -> bool {
     matches!(path, "/health" | "/ready" | "/health-check")
 }
@@ -524,7 +526,7 @@ pub(super) fn switching_protocols(accepted: &str, deflate: Option<&str>) -> Head
     headers
 }
 
-/// Lets pages of this origin read the answer.
+/// Allows web pages of this origin to read the answer.
 pub(super) fn allow_origin(headers: &mut HeaderMap, origin: &str) {
     if let Ok(origin) = HeaderValue::from_str(origin) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -539,7 +541,7 @@ pub(super) fn allow_origin(headers: &mut HeaderMap, origin: &str) {
     }
 }
 
-/// What authentication may ask for.
+/// The address, headers and certificate of a client, for authentication.
 pub(crate) fn peer(address: SocketAddr, parts: &Parts) -> Peer {
     let headers = parts.headers.iter().map(|(name, value)| {
         let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -552,7 +554,7 @@ pub(crate) fn peer(address: SocketAddr, parts: &Parts) -> Peer {
     }
 }
 
-/// A WebSocket whose handshake was answered.
+/// A WebSocket whose handshake the front has answered.
 struct Opened {
     peer: Arc<Peer>,
     place: Place,
@@ -560,7 +562,7 @@ struct Opened {
     is_text: bool,
 }
 
-/// Waits until the 101 has left, takes the socket from the runtime, and gives it to a shard.
+/// Waits until the 101 answer has left, removes the socket from the runtime, and hands it over to a shard.
 async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, opened: Opened) {
     let Opened {
         peer,

@@ -1,7 +1,7 @@
-//! One HTTP/2 connection: what it may have open at a time, how long it lasts, and when a flood ends it.
+//! One HTTP/2 connection: how much may be open on it at a time, how long it lasts, and when a flood ends it.
 //!
-//! Its requests are answered by the same functions as those of HTTP/1.1 ([`super::http`]). WebSockets are not opened here:
-//! extended CONNECT (RFC 8441) is not announced, so clients open a connection of HTTP/1.1 for each of them.
+//! The functions that answer HTTP/1.1 requests also answer these ([`super::http`]). The server opens no WebSocket here: it does
+//! not announce extended CONNECT (RFC 8441), so a client opens one HTTP/1.1 connection for each WebSocket.
 
 mod activity;
 mod answered;
@@ -33,34 +33,34 @@ use activity::Activity;
 use answered::Answered;
 use frames::Counted;
 
-/// Bytes that a peer may send ahead on one stream and on all of them: the least that the protocol allows. Bodies are read
-/// as soon as there is room for them, so more would only be memory in the hands of peers.
+/// Bytes that a peer may send ahead, on one stream and on all of them together: the minimum that the protocol allows. The
+/// server reads bodies as soon as there is room for them, so a larger window would only let peers occupy memory.
 const WINDOW_BYTES: u32 = (64 << 10) - 1;
-/// Bytes of one answer that wait in the library for the peer to take them.
+/// Bytes of one answer that the library holds until the peer takes them.
 const SEND_BYTES_MAX: usize = 64 << 10;
-/// Streams that were reset before the server has seen them. More are a flood (CVE-2023-44487).
+/// Streams that the peer has reset before the server has seen them. A larger number is a flood (CVE-2023-44487).
 const RESETS_PENDING_MAX: usize = 20;
-/// Streams that the server had to reset because of what the peer did on them. More are a flood (CVE-2025-8671).
+/// Streams that the server had to reset because of the peer's faults on them. A larger number is a flood (CVE-2025-8671).
 const LOCAL_RESETS_MAX: usize = 100;
-/// So many times `http.head_bytes_max` the library takes of a head before it answers by itself. What lies between is answered and
-/// counted here.
+/// The library accepts heads of up to this multiple of `http.head_bytes_max`, and answers larger ones itself. Heads between the
+/// two limits are answered and counted by [`answer`].
 const LIBRARY_HEADS: u32 = 4;
-/// Time for a peer to take the goodbye of a connection that has nothing open.
+/// Time for the peer to take the GOAWAY frame of a connection on which nothing is open.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// What one connection of HTTP/2 may have.
+/// The limits of one HTTP/2 connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Http2Limits {
-    /// Streams that are open at a time.
+    /// Streams that may be open at the same time.
     pub streams_max: u32,
-    /// Requests among them that are worked on, or whose answers are not taken yet.
+    /// Requests among them that the server works on, or whose answers the peer has not taken completely.
     pub requests_max: usize,
-    /// How often the peer is asked whether it is there, and how long it may take to say so.
+    /// How often the server pings the peer, and how long it waits for the reply.
     pub ping_interval: Duration,
 }
 
 impl Http2Limits {
-    /// As the configuration says.
+    /// The limits that the configuration requests.
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
         let http = &plan.config.http;
@@ -134,7 +134,7 @@ fn builder(socket: &Socket) -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// Answers one request when its turn comes.
+/// Answers one request, after it has waited for a permit.
 async fn answer(
     socket: Arc<Socket>,
     activity: Arc<Activity>,
@@ -161,8 +161,8 @@ async fn answer(
     Ok(Answered::of(answer, is_head, running))
 }
 
-/// Waits until the connection is to be ended: nothing was open for the time of a request's head, its time is over, a flood
-/// was noticed, or the server stops.
+/// Waits until the connection must end: nothing was open on it for the time limit of a request's head, its maximum time has
+/// passed, a flood was detected, or the server is stopping.
 async fn served(socket: &Socket, activity: &Activity) {
     let front = &socket.front;
     let mut draining = pin!(front.status.draining());
@@ -179,7 +179,8 @@ async fn served(socket: &Socket, activity: &Activity) {
         if now >= activity.idle_deadline(front.head_timeout) {
             return;
         }
-        // Streams last as long as their sessions. Requests do not: some must have ended meanwhile.
+        // Event streams last as long as their sessions, so they do not end the connection. Requests have no such right: unless
+        // the number of open requests was zero at some moment of this period, the connection ends.
         if now >= end {
             if !activity.has_streams() || activity.is_busy_since(period) {
                 return;
@@ -189,7 +190,8 @@ async fn served(socket: &Socket, activity: &Activity) {
     }
 }
 
-/// Lets the peer take what is under way, then its time is over.
+/// Drives the connection on, so that the peer can take the answers in flight. Returns `None` if a request takes longer than the
+/// connection timeout, if nothing is open and the peer does not take GOAWAY, or after a flood.
 async fn leave<C>(
     socket: &Socket,
     activity: &Activity,
@@ -213,7 +215,7 @@ where
     }
 }
 
-/// Whether the library itself has ended the connection because of too many resets or frames of a kind.
+/// Whether the library itself has ended the connection because the peer sent too many resets or too many frames of one kind.
 fn is_flood(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref());
     cause.is_some_and(|cause: &h2::Error| {

@@ -1,6 +1,7 @@
-//! The front: accepts sockets, makes TLS handshakes, answers HTTP, and hands upgraded WebSockets to the shards.
+//! The front: accepts sockets, performs TLS handshakes, answers HTTP requests, and hands upgraded WebSockets to the shards.
 //!
-//! It runs on tokio with hyper. What happens on a connection after its upgrade is none of its business.
+//! It runs on tokio with hyper. After the upgrade of a connection, its shard owns the socket and the front does no more work
+//! for it.
 
 pub mod accept;
 pub mod client_address;
@@ -43,12 +44,12 @@ use origin::Gate;
 use site::Mounted;
 use tls::Tls;
 
-/// What SIGHUP may change.
+/// The settings that SIGHUP may change.
 #[derive(Clone, Debug, Default)]
 pub struct Doors {
     /// Which pages and names are served.
     pub gate: Gate,
-    /// Whom the server believes when it tells a client's address.
+    /// Which proxies the server trusts to report a client's address.
     pub proxies: Proxies,
     /// Whether other machines may read `/metrics`.
     pub metrics_public: bool,
@@ -57,7 +58,7 @@ pub struct Doors {
 }
 
 impl Doors {
-    /// As the configuration says.
+    /// The settings that the configuration requests.
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
         let network = &plan.config.network;
@@ -78,59 +79,60 @@ impl Doors {
     }
 }
 
-/// An address has all the connections that it may have.
+/// The address has reached `limits.connections_per_address_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
-/// What all connections of the front share.
+/// State that all connections of the front share.
 pub struct Front {
     /// Paths of WebSockets.
     pub paths: Vec<String>,
     /// Paths of WebSockets that speak JSON.
     pub json_paths: Vec<String>,
-    /// Whether offers of permessage-deflate are taken.
+    /// Whether the server accepts offers of permessage-deflate.
     pub takes_deflate: bool,
     /// Whether this is development mode.
     pub is_development: bool,
-    /// Web pages of this port.
+    /// Web pages that the main port serves.
     pub sites: Vec<Mounted>,
-    /// Where records are kept, for `/ready`: memory must not be taken for a disk.
+    /// Where the server keeps records. `/ready` reports it, so that an operator does not mistake a memory store for a disk
+    /// store.
     pub store: StoreKind,
-    /// Whether connections begin with a head of the PROXY protocol.
+    /// Whether each connection must begin with a PROXY protocol header.
     pub proxy_protocol: bool,
-    /// Time for a request's head.
+    /// Time limit for the head of a request.
     pub head_timeout: Duration,
-    /// Bytes of a request's head.
+    /// Size limit of a request's head, in bytes.
     pub head_bytes_max: usize,
-    /// Life of a connection that is not upgraded.
+    /// How long a connection that is not upgraded may last.
     pub connection_timeout: Duration,
-    /// What one connection of HTTP/2 may have.
+    /// The limits of one HTTP/2 connection.
     pub http2: Http2Limits,
-    /// What SIGHUP may change.
+    /// The settings that SIGHUP may change.
     pub doors: RwLock<Doors>,
-    /// Whether accepting is paused because they ran out.
+    /// Whether accepting is paused because no file descriptor is free.
     pub is_paused: AtomicBool,
-    /// When the log last said so.
+    /// When the log last reported such a pause.
     pub pause_logged: Mutex<Option<Instant>>,
-    /// Open WebSockets.
+    /// The permits of open connections, and the file descriptors.
     pub places: Arc<Places>,
-    /// How the node is.
+    /// The state of the node.
     pub status: Arc<Status>,
-    /// Its numbers.
+    /// The metrics of the node.
     pub metrics: Arc<Metrics>,
-    /// How handshakes are made, if TLS is spoken at all.
+    /// TLS settings and certificate; `None` if TLS is off.
     pub tls: Option<Arc<Tls>>,
-    /// For how long browsers take this host with TLS only, if they are told.
+    /// How long browsers must use only TLS for this host; `None` sends no such header.
     pub hsts_max_age: Option<Duration>,
     /// The shards.
     pub shards: Arc<dyn HandOver>,
-    /// What can be done without a WebSocket, unless `http.api` is off.
+    /// The HTTP API; `None` if `http.api` is off.
     pub api: Option<Arc<Api>>,
-    /// The admin page, if it is on. Set before anybody is let in.
+    /// The admin page, if it is enabled. It is set before the front accepts the first connection.
     pub admin_page: OnceLock<Page>,
 }
 
-/// The web pages of the port that is for all.
+/// The web pages that the main port serves.
 fn sites(plan: &Plan) -> Vec<Mounted> {
     let docs = plan.has_docs.then(|| Mounted::new("/docs/", &site::DOCS));
     let demo = plan.has_demo.then(|| Mounted::new("/", &site::DEMO));
@@ -138,7 +140,7 @@ fn sites(plan: &Plan) -> Vec<Mounted> {
 }
 
 impl Front {
-    /// A front as the plan says; nothing is accepted yet.
+    /// A front with the settings of the plan; it accepts nothing yet.
     #[must_use]
     pub fn new(
         plan: &Plan,
@@ -185,7 +187,7 @@ impl Front {
         })
     }
 
-    /// Whether WebSockets on this path speak JSON; `None` if there are none on it.
+    /// Whether the WebSockets of this path speak JSON; `None` if this is not a WebSocket path.
     #[must_use]
     pub fn is_text(&self, path: &str) -> Option<bool> {
         let has = |paths: &[String]| paths.iter().any(|known| known == path);
@@ -195,17 +197,18 @@ impl Front {
         }
     }
 
-    /// The answer to a request for a page, if there is one.
+    /// The answer to a request for a web page; `None` if no site has this path.
     fn page<B>(&self, request: &Request<B>) -> Option<Answer> {
         let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
         let mut sites = self.sites.iter();
         sites.find_map(|site| site.answer(method, path, headers))
     }
 
-    /// Counts a connection at its address; `Ok(None)` for a proxy, whose clients are counted instead.
+    /// Counts a connection at its address. Returns `Ok(None)` for a trusted proxy, because there each client is counted
+    /// instead.
     ///
     /// # Errors
-    /// `limits.connections_per_address_max` is reached; it was logged and counted.
+    /// `limits.connections_per_address_max` is reached; the refusal has been logged and counted.
     pub fn count(&self, address: IpAddr) -> Result<Option<Counted>, TooMany> {
         if self.doors.read().proxies.trusts(address) {
             return Ok(None);
@@ -224,7 +227,7 @@ impl Front {
         counted.map(Some).ok_or(TooMany)
     }
 
-    /// Reads the certificate again. A wrong one changes nothing, and that is said.
+    /// Reads the certificate again. If it is not valid, the old one stays in use, and the log and a metric report that.
     pub fn renew_certificate(&self) {
         let Some(tls) = &self.tls else { return };
         match tls.reload() {
@@ -240,7 +243,7 @@ impl Front {
         }
     }
 
-    /// The same if its files have changed since they were read.
+    /// Reads the certificate again if its files have changed since the last read.
     pub fn renew_changed_certificate(&self) {
         if self.tls.as_ref().is_some_and(|tls| tls.has_changed_files()) {
             self.renew_certificate();

@@ -1,42 +1,42 @@
-//! Which web pages may talk to the server, and under which names.
+//! Checks which web pages may use the server, and under which names the server answers.
 //!
-//! A request with an `Origin` comes from a browser, which would let any page that its user visits connect. The `Host` is
-//! checked against names that an attacker's own domain could be pointed to (DNS rebinding).
+//! A request with an `Origin` comes from a browser, and a browser would let any page that its user visits connect. The check of
+//! `Host` is against DNS rebinding: an attacker can point a domain name at the address of this server.
 
 use hyper::HeaderMap;
 use hyper::header::{HOST, HeaderName, ORIGIN};
 use tidewire_config::outbound_url::is_loopback_name;
 
-/// The lists of the configuration.
+/// The checks that the configuration requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gate {
-    /// Whether loopback pages are allowed. Development mode serves loopback names and those of `hosts` only.
+    /// Development mode: pages with loopback names are allowed, and only loopback names and `hosts` are served.
     pub is_development: bool,
-    /// Whether only loopback names and those of `hosts` are served outside development mode too: every user of this machine may
-    /// log in and the server listens on loopback addresses, so a page that reaches it under a name of its own (DNS rebinding)
-    /// would need no credentials.
+    /// Outside development mode too, only loopback names and `hosts` are served. This is set if every user of this machine may
+    /// log in and the server listens on loopback addresses only. A page that reaches such a server under its own name (DNS
+    /// rebinding) would need no credentials.
     pub is_open_loopback: bool,
-    /// Origins that are allowed.
+    /// Allowed origins.
     pub origins: Vec<String>,
-    /// Host names that are served besides loopback names. Where neither of the above holds, an empty list is all names.
+    /// Host names that are served in addition to loopback names. If neither flag above is set, an empty list means all names.
     pub hosts: Vec<String>,
 }
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No, or more than one, readable `Host` or `Origin`.
+    /// A `Host` or `Origin` is unreadable or occurs more than once, or `Host` is missing.
     Malformed(&'static str),
-    /// The page is not allowed; the option that could allow it is `network.origins`.
+    /// The server does not allow the page; the operator can add it to `network.origins`.
     Origin(String),
-    /// The name is not served; the option that could allow it is `network.hosts`.
+    /// The server does not answer under this name; the operator can add it to `network.hosts`.
     Host(String),
 }
 
-/// A request that was let in.
+/// A request that passed the checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// The origin to name in the answer, if the request comes from a page.
+    /// The origin to allow in the answer, if the request comes from a web page.
     pub origin: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Gate {
     /// Checks the `Host` and `Origin` of a request.
     ///
     /// # Errors
-    /// The request must not be served.
+    /// The server must not serve the request.
     pub fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Refusal> {
         let host = single(headers, &HOST, "a request needs one Host")?;
         let origin = single(headers, &ORIGIN, "a request has at most one Origin")?;
@@ -62,7 +62,7 @@ impl Gate {
         }
     }
 
-    /// Whether the server answers to this name.
+    /// Whether the server answers under this name.
     #[must_use]
     pub fn serves(&self, host: &str) -> bool {
         let needs_listing = self.is_development || self.is_open_loopback;
@@ -89,7 +89,8 @@ impl Gate {
     }
 }
 
-/// Whether a request comes from no page, or from one of the server's own: of no other port or name, whatever the lists say.
+/// Whether the request comes from a page of this same origin, or from no page. Pages of other ports and names do not count,
+/// whatever the lists allow.
 #[must_use]
 pub fn is_own_page(headers: &HeaderMap) -> bool {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
@@ -138,7 +139,8 @@ fn host_port(authority: &str) -> Option<&str> {
     behind_name.strip_prefix(':')
 }
 
-/// Behind a proxy that ends TLS the page's scheme is not the server's, so the default ports of both count.
+/// A proxy may end TLS, so the page's scheme may differ from the server's. The default port of the page's scheme applies to
+/// both sides.
 fn is_same_authority(scheme: &str, authority: &str, host: &str) -> bool {
     let default_port = if scheme == "https" { "443" } else { "80" };
     let page_port = host_port(authority).unwrap_or(default_port);
@@ -262,7 +264,7 @@ mod tests {
             let page = format!("http://{host}");
             check(&gate, host, Some(&page), refused(host));
         }
-        // Pages of other origins stay out, as outside development mode.
+        // Pages of other origins are refused, as they are outside development mode.
         let other = "http://localhost:5173";
         let outcome = Err(Refusal::Origin(other.to_owned()));
         check(&gate, "localhost:6020", Some(other), outcome);

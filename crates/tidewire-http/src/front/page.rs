@@ -1,8 +1,8 @@
-//! The page at `/` in development mode where the demo is not: what can be reached here.
+//! The page at `/` in development mode, unless the demo is there: it lists the addresses of this server.
 
 use std::fmt::Write as _;
 
-/// The page, for a server that is reached as `host`.
+/// The HTML of the page, for a server that the browser reached as `host`.
 #[must_use]
 pub fn index(host: &str, is_encrypted: bool, paths: &[String], json_paths: &[String]) -> String {
     let host = escape(host);
@@ -34,7 +34,7 @@ pub fn index(host: &str, is_encrypted: bool, paths: &[String], json_paths: &[Str
     )
 }
 
-/// `text` without characters that mean something in HTML.
+/// Escapes the characters of `text` that have a meaning in HTML.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,7 +1,7 @@
-//! The PROXY protocol: a load balancer that passes bytes on tells the client's address before them.
+//! The PROXY protocol: a load balancer that forwards bytes sends the client's address before them.
 //!
-//! Both versions are read, the text of version 1 and the binary head of version 2, and not a byte more, since TLS or HTTP
-//! begins right behind.
+//! The server accepts version 1, which is a line of text, and version 2, which has a binary header. It reads not a byte more
+//! than the header, because TLS or HTTP begins right after it.
 
 use std::io::{Error, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,22 +9,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tidewire_core::planted_fault::is_planted;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// How version 2 begins.
+/// The first bytes of version 2.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// How version 1 begins.
+/// The first bytes of version 1.
 const TEXT: &[u8] = b"PROXY ";
-/// The longest line of version 1, its end included.
+/// The longest line of version 1, including its end.
 const LINE_BYTES_MAX: usize = 107;
-/// What version 2 may carry: addresses of local sockets and what else senders like to tell. Haproxy sends less than 300.
+/// Size limit of the part of a version 2 header after its length: addresses of local sockets and optional fields. HAProxy sends
+/// less than 300 bytes.
 const BODY_BYTES_MAX: usize = 2048;
 
-/// The head that whoever asks about the server's health sends for itself: nobody's address is told.
+/// The header for a health check that speaks for itself; it contains no client address.
 pub const OWN: &[u8] = b"PROXY UNKNOWN\r\n";
 
-/// Reads a head and gives the client's address; `None` where the sender speaks for itself or does not know.
+/// Reads a header and returns the client's address; `None` if the sender speaks for itself or does not know the address.
 ///
 /// # Errors
-/// The stream ends, or it does not begin with a head.
+/// The stream ends, or it does not begin with a valid header.
 pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<SocketAddr>> {
     let mut start = [0; SIGNATURE.len()];
     stream.read_exact(&mut start).await?;
@@ -35,7 +36,8 @@ pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Opti
         return Err(malformed("the connection does not begin with a PROXY head"));
     }
     let mut line = start.to_vec();
-    // Byte by byte, because what follows is not ours; it is at most 95 of them, once for a connection.
+    // Read byte by byte, because the bytes after the line are not part of the header. These are at most 95 reads for each
+    // connection.
     while !line.ends_with(b"\r\n") {
         if line.len() == LINE_BYTES_MAX {
             return Err(malformed("the line of the PROXY head has no end"));
@@ -61,7 +63,7 @@ async fn read_binary(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<O
     parse_binary(version_and_command, family, &body)
 }
 
-/// What stands between `PROXY ` and the end of the line.
+/// Parses the part of the line after `PROXY `.
 fn parse_text(line: &str) -> std::io::Result<Option<SocketAddr>> {
     let mut words = line.split(' ');
     let protocol = words.next();
@@ -86,13 +88,13 @@ fn parse_text(line: &str) -> std::io::Result<Option<SocketAddr>> {
     }
 }
 
-/// A port as the protocol has it: digits only.
+/// Parses a port in the form that the protocol allows: digits only.
 fn parse_port(text: &str) -> Option<u16> {
     let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_digits)
 }
 
-/// Command, family and what follows the length of version 2.
+/// Parses the command and address family of version 2, and the part after the length.
 fn parse_binary(
     version_and_command: u8,
     family: u8,
@@ -100,7 +102,7 @@ fn parse_binary(
 ) -> std::io::Result<Option<SocketAddr>> {
     let short = || malformed("the PROXY head is too short for its addresses");
     match (version_and_command, family >> 4) {
-        // The sender's own connection, and addresses of no or a local family.
+        // The connection is the sender's own, or its addresses are unspecified or those are Unix sockets.
         (0x20, _) | (0x21, 0 | 3) => Ok(None),
         (0x21, 1) => {
             let (addresses, _) = body.split_first_chunk::<12>().ok_or_else(short)?;
@@ -132,7 +134,7 @@ fn malformed(problem: &'static str) -> Error {
 mod tests {
     use super::*;
 
-    /// The address, the text `none`, or what is wrong; and how many bytes were left.
+    /// The address, the text `none`, or the error; and the number of bytes that were not read.
     async fn outcome(mut input: &[u8]) -> (String, usize) {
         let text = match read(&mut input).await {
             Ok(Some(address)) => address.to_string(),
@@ -192,7 +194,7 @@ mod tests {
     async fn a_binary_head_tells_the_client() {
         let four = [192, 0, 2, 1, 10, 0, 0, 1, 0x12, 0x67, 1, 187];
         check(&binary(0x21, 0x11, &four), "192.0.2.1:4711").await;
-        // What is behind the addresses is for others.
+        // The bytes after the addresses are optional fields, which the server skips.
         check(
             &binary(0x21, 0x11, &[&four[..], &[4; 300]].concat()),
             "192.0.2.1:4711",

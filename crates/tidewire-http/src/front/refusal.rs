@@ -1,51 +1,51 @@
-//! What is in the way of HTTP requests, and how often it was: one counter with a fixed list of causes.
+//! Counts refused HTTP requests: one counter with a fixed list of causes.
 //!
-//! What refuses a login or an origin has metrics of its own, and so has what the engine refuses.
+//! Refused logins and origins have their own metrics, and so have refusals of the engine.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-/// Why a request was refused, or its connection ended before there was one.
+/// Why a request was refused, or why a connection ended without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestRefusal {
     /// The first head did not arrive within `http.head_timeout`.
     SlowHead,
-    /// No further head arrived within `http.head_timeout`, as is usual at the end of a connection that is kept.
+    /// No further head arrived within `http.head_timeout`. This is the usual end of a keep-alive connection.
     Idle,
-    /// The head has more than `http.head_bytes_max`, or more than 100 fields.
+    /// The head is larger than `http.head_bytes_max`, or has more than 100 fields.
     LargeHead,
-    /// The head is no head of HTTP, could be read in two ways, or asks for no WebSocket that there is.
+    /// The head is not valid HTTP, is ambiguous, or contains a malformed WebSocket handshake.
     MalformedHead,
-    /// The connection took longer than `http.connection_timeout` with what it was asked.
+    /// The connection took longer than `http.connection_timeout` for its requests.
     SlowConnection,
-    /// The body has more than `http.body_bytes_max`.
+    /// The body is larger than `http.body_bytes_max`.
     LargeBody,
     /// The body did not arrive within `http.body_timeout`.
     SlowBody,
-    /// The bodies of all requests have `http.bodies_bytes_max`.
+    /// The bodies of all requests together have reached `http.bodies_bytes_max`.
     Bodies,
-    /// The server works on `http.requests_max` requests.
+    /// The server is already working on `http.requests_max` requests.
     Requests,
     /// `http.streams_max` streams are open.
     Streams,
-    /// The caller has its share of the requests.
+    /// The caller has used its share of the requests.
     RequestShare,
-    /// The caller has its share of the bytes of bodies.
+    /// The caller has used its share of the bytes of bodies.
     BodyShare,
-    /// The caller has its share of the streams.
+    /// The caller has used its share of the streams.
     StreamShare,
-    /// A stream was ended because its client did not read while the node was short of memory.
+    /// The server ended a stream because its client did not read while the node was short of memory.
     UnreadStream,
     /// A batch has more than `http.batch_commands_max` commands.
     Commands,
     /// The name of a record is empty, longer than `limits.name_bytes_max`, or not percent-encoded UTF-8.
     Names,
-    /// The body or the query string does not say what the operation wants.
+    /// The body or the query string is not valid for the operation.
     Malformed,
-    /// The new value of a record is none within the limits, or a patch does not fit its record.
+    /// The new value of a record is invalid or exceeds a limit, or a patch does not fit the record.
     Value,
-    /// A ticket was used before, has ended, or was never given.
+    /// A ticket was used before, has expired, or was never issued.
     Ticket,
 }
 
@@ -73,7 +73,8 @@ impl RequestRefusal {
         Self::Ticket,
     ];
 
-    /// What ended a connection of hyper's, if that was the fault of its head. `is_first` says that no request came before.
+    /// The cause if hyper ended the connection because of a faulty head. `is_first` means that the connection had no request
+    /// before.
     #[must_use]
     pub fn of_connection(error: &hyper::Error, is_first: bool) -> Option<Self> {
         if error.is_timeout() {
@@ -111,12 +112,12 @@ impl RequestRefusal {
     }
 }
 
-/// How often each of them was in somebody's way. Clones count together.
+/// How often each cause occurred. Clones share their counters.
 #[derive(Clone, Debug)]
 pub struct RequestRefusals(Family<[(&'static str, &'static str); 1], Counter>);
 
 impl RequestRefusals {
-    /// All at 0, and shown by this registry.
+    /// All counters at 0, registered in `registry`.
     pub fn registered(registry: &mut Registry) -> Self {
         let family = Family::default();
         let help = "HTTP requests refused, and connections ended without one, by the limit that was in their way";
@@ -133,7 +134,7 @@ impl RequestRefusals {
         self.counter(cause).inc();
     }
 
-    /// How often this was the cause.
+    /// How often this cause occurred.
     #[must_use]
     pub fn of(&self, cause: RequestRefusal) -> u64 {
         self.counter(cause).get()
@@ -145,7 +146,7 @@ impl RequestRefusals {
 }
 
 impl Default for RequestRefusals {
-    /// All at 0, and shown by nobody.
+    /// All counters at 0, in a registry that no page shows.
     fn default() -> Self {
         Self::registered(&mut Registry::default())
     }

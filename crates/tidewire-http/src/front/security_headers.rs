@@ -1,6 +1,6 @@
-//! Headers with which browsers do less with an answer than they would. Nothing that the server answers is meant to be framed,
-//! to run, to load something, or to be embedded by a page of another site, but for pages of its own, which bring a policy
-//! of theirs (`site.rs`); what pages of allowed origins read, they read by CORS, which none of these headers is in the way of.
+//! Response headers that restrict browsers. By default no answer of the server may be framed, run as a script, load resources,
+//! or be embedded by a page of another site. The server's own pages are the exception and bring their own policy (`site.rs`).
+//! Pages of allowed origins read answers by CORS, which these headers do not restrict.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use hyper::header::{
     STRICT_TRANSPORT_SECURITY,
 };
 
-/// What every answer has.
+/// Headers of every answer.
 const ALWAYS: [(&str, &str); 3] = [
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
     ("cross-origin-resource-policy", "same-origin"),
 ];
-/// What an answer has that does not say something else of the same name: no content, and nothing that is kept.
+/// Headers of an answer that does not set them itself: the browser may load nothing and must not cache the answer.
 const ELSE: [(HeaderName, &str); 2] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -25,7 +25,7 @@ const ELSE: [(HeaderName, &str); 2] = [
     (CACHE_CONTROL, "no-store"),
 ];
 
-/// Adds them to the headers of an answer.
+/// Adds the security headers to the headers of an answer.
 pub(crate) fn harden(headers: &mut HeaderMap) {
     for (name, value) in ALWAYS {
         let name = HeaderName::from_static(name);
@@ -38,9 +38,10 @@ pub(crate) fn harden(headers: &mut HeaderMap) {
     }
 }
 
-/// Has browsers use TLS only for this host. It counts on TLS alone, and must not be sent in the clear (RFC 6797, section 7.2).
+/// Makes browsers use only TLS for this host. The header has an effect over TLS only, and must not be sent in clear text (RFC
+/// 6797, section 7.2).
 pub(super) fn stay_encrypted(headers: &mut HeaderMap, max_age: Duration) {
-    // Digits are a header's value.
+    // The value consists of ASCII characters, so it is a valid header value.
     if let Ok(value) = HeaderValue::from_str(&format!("max-age={}", max_age.as_secs())) {
         headers.insert(STRICT_TRANSPORT_SECURITY, value);
     }

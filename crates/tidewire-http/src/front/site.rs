@@ -1,7 +1,7 @@
-//! Web pages that are in the binary: what was built of each site, found by path and answered as files are.
+//! Web pages that are embedded in the binary: finds the files of a built site by path and answers like a file server.
 //!
-//! A site is a folder in `pages/` of this crate. Its files need no store of their own: browsers ask each time whether what they have
-//! is still the same. Who may see a site is decided where it is mounted.
+//! A site is a folder in `pages/` of this crate. Browsers revalidate its files on each use, so the pages need no version in
+//! their addresses. The code that mounts a site decides which users may see it.
 
 use std::io::Write as _;
 use std::sync::OnceLock;
@@ -23,13 +23,14 @@ use crate::api::{Answer, Body};
 
 include!(concat!(env!("OUT_DIR"), "/sites.rs"));
 
-/// What a page of ours may do: load from this server, talk to it, and be shown in no frame. Nothing stands inline, and no text becomes
-/// markup (`innerHTML` and the like fail in browsers that know trusted types).
+/// The content security policy of the server's own pages: they may load from and connect to this server only, and must not be
+/// framed. No script or style is inline. Text cannot become markup: `innerHTML` and similar functions fail in browsers that
+/// support trusted types.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; \
                       require-trusted-types-for 'script'";
-/// Bytes of a digest that tell files apart.
+/// Bytes of the SHA-256 digest that identify a file in its tag.
 const TAG_BYTES: usize = 16;
-/// The share of a file that compression has to save to pay: a tenth.
+/// Compression must save more than this fraction of a file to be used: a tenth.
 const SAVED_MIN: usize = 10;
 /// The page of a folder.
 const INDEX: &str = "index.html";
@@ -39,28 +40,28 @@ const INDEX: &str = "index.html";
 pub struct Site {
     /// The name of its folder.
     pub name: &'static str,
-    /// By their paths.
+    /// The files, sorted by path.
     files: &'static [File],
 }
 
 /// A file of a site.
 #[derive(Debug)]
 struct File {
-    /// Below the site, without a slash at its beginning.
+    /// The path relative to the site, without a leading slash.
     path: &'static str,
     bytes: &'static [u8],
     prepared: OnceLock<Prepared>,
 }
 
-/// What is worked out once, when the file is first asked for.
+/// The forms of a file, computed at its first request.
 #[derive(Debug)]
 struct Prepared {
     plain: Form,
-    /// Absent where it saves too little.
+    /// Absent if compression saves too little.
     gzip: Option<Form>,
 }
 
-/// A file as it is sent. Each form has a tag of its own (RFC 9110, section 8.8.3.3).
+/// One representation of a file as it is sent. Each has its own tag (RFC 9110, section 8.8.3.3).
 #[derive(Debug)]
 struct Form {
     bytes: Bytes,
@@ -81,7 +82,7 @@ impl File {
             let digest = Sha256::digest(self.bytes);
             let digest = URL_SAFE_NO_PAD.encode(&digest[..TAG_BYTES]);
             let tag = |ending: &str| {
-                // Letters, digits, dashes and underscores are a header's value.
+                // Letters, digits, dashes and underscores are valid in a header.
                 HeaderValue::from_str(&format!("\"{digest}{ending}\""))
                     .unwrap_or(HeaderValue::from_static("\"\""))
             };
@@ -141,7 +142,7 @@ impl Site {
     }
 }
 
-/// A site at its place.
+/// A site at its path.
 #[derive(Clone, Copy, Debug)]
 pub struct Mounted {
     /// The path of its first page; it ends with a slash.
@@ -157,7 +158,7 @@ impl Mounted {
         Self { at, site }
     }
 
-    /// The answer to a request for `path`; `None` if the site has nothing there.
+    /// The answer to a request for `path`; `None` if the site has no file there.
     pub fn answer(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<Answer> {
         let found = self.find(path)?;
         if !matches!(*method, Method::GET | Method::HEAD) {
@@ -188,24 +189,24 @@ impl Mounted {
     }
 }
 
-/// What stands at a path.
+/// The result of a lookup.
 enum Found {
     File(&'static File),
-    /// A folder with a page, asked for without the slash on which its links depend.
+    /// A folder with a page, requested without the trailing slash that its relative links need.
     Folder,
 }
 
 fn moved(path: &str) -> Answer {
     let mut answer = Answer::default();
     *answer.status_mut() = StatusCode::PERMANENT_REDIRECT;
-    // The path is one of the site's.
+    // The path is a path of the site, so it is a valid header value.
     if let Ok(place) = HeaderValue::from_str(&format!("{path}/")) {
         answer.headers_mut().insert(LOCATION, place);
     }
     answer
 }
 
-/// The bytes compressed, if that pays.
+/// The compressed bytes, if compression saves enough.
 fn compressed(bytes: &[u8]) -> Option<Bytes> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes).ok()?;
@@ -214,7 +215,7 @@ fn compressed(bytes: &[u8]) -> Option<Bytes> {
     pays.then(|| Bytes::from(compressed))
 }
 
-/// Whether the browser takes gzip: it is named, or everything is, and not with the weight 0.
+/// Whether the browser accepts gzip: `gzip` or `*` is listed, and its weight is not 0.
 fn takes_gzip(headers: &HeaderMap) -> bool {
     let lists = headers.get_all(ACCEPT_ENCODING).iter();
     let codings = lists.filter_map(|list| list.to_str().ok());
@@ -232,7 +233,7 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     takes_any
 }
 
-/// Whether the browser has the form of this tag already.
+/// Whether the browser already has the form with this tag.
 fn knows(headers: &HeaderMap, tag: &HeaderValue) -> bool {
     let lists = headers.get_all(IF_NONE_MATCH).iter();
     let tags = lists.filter_map(|list| list.to_str().ok());
@@ -272,7 +273,7 @@ mod tests {
         File::new("index.html", b"<h1>site</h1>"),
         File::new("page.js", &[b'x'; 4_000]),
     ];
-    /// All that are in the binary.
+    /// All sites in the binary.
     static SITES: [&Site; 3] = [&ADMIN, &DEMO, &DOCS];
     static SITE: Site = Site::new("site", &FILES);
 

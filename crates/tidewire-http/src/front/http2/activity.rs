@@ -1,4 +1,5 @@
-//! What is open on a connection of HTTP/2, since when, and how much of it was abandoned.
+//! Tracks the open requests and streams of one HTTP/2 connection, since when they are open, and how many requests the peer has
+//! abandoned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,43 +8,44 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// Requests that may be reset before they are answered. A page that stops loading resets a few.
+/// Requests that the peer may reset before the server has answered them. A page that stops loading resets a few.
 const ABANDONED_MAX: u64 = 200;
 
-/// Frames that ask for nothing within a second. Nobody means so many: clients ping a few times a second at most.
+/// Idle frames (see `frames.rs`) that a peer may send within one second. A client pings a few times a second at most.
 const IDLE_FRAMES_MAX: usize = 1_000;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What is open on a connection.
+/// The open requests and streams of one connection.
 #[derive(Debug)]
 pub(super) struct Activity {
     open: Mutex<Open>,
-    /// For requests that are worked on.
+    /// One permit for each request that the server may work on at a time.
     places: Arc<Semaphore>,
     flood: Notify,
 }
 
 #[derive(Debug)]
 struct Open {
-    /// Requests that wait, are worked on, or whose answers are not taken yet.
+    /// Requests that wait, that the server works on, or whose answers the peer has not taken completely.
     requests: usize,
     /// Streams of server-sent events.
     streams: usize,
-    /// Requests that have come.
+    /// Requests that have arrived so far.
     begun: u64,
-    /// Those that were reset before they were answered.
+    /// Requests that the peer reset before the server had answered them.
     abandoned: u64,
-    /// When the number of requests last rose from or fell to none.
+    /// When the number of open requests last became zero or stopped being zero.
     requests_changed: Instant,
-    /// When something was last open.
+    /// The last time at which something was open.
     idle_since: Instant,
-    /// Frames that ask for nothing, and since when they are counted.
+    /// The number of idle frames, and the start of the second in which they are counted.
     idle_frames: usize,
     idle_frames_since: Instant,
 }
 
 impl Open {
-    /// Whether so much was abandoned, and more than was not, or asked for nothing, that it must be meant.
+    /// Whether the peer is flooding the server: it has abandoned more than [`ABANDONED_MAX`] requests and more than half of
+    /// all, or it has sent more than [`IDLE_FRAMES_MAX`] idle frames within a second.
     fn is_flood(&self) -> bool {
         let is_abandoned = self.abandoned > ABANDONED_MAX && self.abandoned > self.begun / 2;
         is_abandoned || self.idle_frames > IDLE_FRAMES_MAX
@@ -51,7 +53,7 @@ impl Open {
 }
 
 impl Activity {
-    /// Nothing is open; so many requests may be worked on at a time.
+    /// A connection with nothing open, on which the server works on at most `requests_max` requests at a time.
     pub(super) fn new(requests_max: usize) -> Arc<Self> {
         let now = Instant::now();
         Arc::new(Self {
@@ -70,7 +72,7 @@ impl Activity {
         })
     }
 
-    /// Counts a request; none is taken from a flood.
+    /// Counts a request; returns `None` if the connection is a flood.
     pub(super) fn begin(self: &Arc<Self>) -> Option<Running> {
         let mut open = self.open.lock();
         if open.is_flood() {
@@ -100,13 +102,13 @@ impl Activity {
         self.open.lock().streams > 0
     }
 
-    /// Whether requests were open the whole time from `instant` on.
+    /// Whether at least one request was open at every moment since `instant`.
     pub(super) fn is_busy_since(&self, instant: Instant) -> bool {
         let open = self.open.lock();
         open.requests > 0 && open.requests_changed <= instant
     }
 
-    /// When nothing will have been open for `patience`; while something is open that moves on.
+    /// When the connection will have been idle for `patience`. While something is open, each call returns a later time.
     pub(super) fn idle_deadline(&self, patience: Duration) -> Instant {
         let open = self.open.lock();
         match open.requests + open.streams {
@@ -115,7 +117,7 @@ impl Activity {
         }
     }
 
-    /// Counts frames that ask for nothing and have come now. A flood of them stays one.
+    /// Counts idle frames that arrived at `now`. Once they are a flood, a later second does not reset the count.
     pub(super) fn note_idle_frames(&self, count: usize, now: Instant) {
         let mut open = self.open.lock();
         if open.is_flood() {
@@ -133,12 +135,12 @@ impl Activity {
         }
     }
 
-    /// Whether the connection is a flood of abandoned requests or of frames that ask for nothing.
+    /// Whether the connection is a flood of abandoned requests or of idle frames.
     pub(super) fn is_flood(&self) -> bool {
         self.open.lock().is_flood()
     }
 
-    /// Waits until it is one.
+    /// Waits until the connection is a flood.
     pub(super) async fn flooded(&self) {
         self.flood.notified().await;
     }
@@ -172,7 +174,7 @@ impl Open {
     }
 }
 
-/// A request that is open until this is dropped.
+/// An open request. Dropping this value ends it.
 #[derive(Debug)]
 pub(super) struct Running {
     activity: Arc<Activity>,
@@ -182,23 +184,23 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Waits for a place among the requests that are worked on.
+    /// Waits for one of the permits of `requests_max`.
     pub(super) async fn admitted(mut self) -> Self {
         let places = Arc::clone(&self.activity.places);
-        // It is never closed.
+        // The semaphore is never closed.
         self.place = places.acquire_owned().await.ok();
         self
     }
 
-    /// Notes that its answer has begun to leave.
+    /// Notes that the answer has begun to leave.
     pub(super) fn answered(&mut self) {
         self.is_answered = true;
     }
 
-    /// Notes that its answer lasts, so that it counts among the streams from now on.
+    /// Notes that the answer is an event stream: it releases its permit and counts as a stream, no longer as a request.
     pub(super) fn lasts(&mut self) {
         self.place = None;
-        // Streams end by being reset.
+        // A reset is the usual end of a stream, so it does not count as abandoned.
         self.is_answered = true;
         if !std::mem::replace(&mut self.is_stream, true) {
             let mut open = self.activity.open.lock();
@@ -218,7 +220,7 @@ impl Drop for Running {
 mod tests {
     use super::*;
 
-    /// The clock after it has moved on.
+    /// Waits until the clock has advanced, and returns its time.
     fn later() -> Instant {
         let now = Instant::now();
         loop {
@@ -298,7 +300,7 @@ mod tests {
         assert!(poll_once(third.as_mut()).is_some());
     }
 
-    /// What a future gives now.
+    /// Polls the future once, and returns its output if it is ready.
     fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         match future.poll(&mut context) {

@@ -1,7 +1,8 @@
-//! The body of an answer over HTTP/2, in pieces that the peer has made room for.
+//! The body of an answer over HTTP/2, cut into small pieces.
 //!
-//! The library takes a piece whole as soon as the peer's window has room for one byte. An answer in one piece would leave
-//! the sight of our limits while most of it still waits; in small ones it is here until its last piece.
+//! The library takes a whole piece as soon as the peer's window has room for one byte. An answer in one piece would therefore
+//! escape our limits while most of it still waits. With small pieces, the request counts as open until the library takes the
+//! last piece.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -15,25 +16,25 @@ use hyper::{Response, StatusCode};
 use super::activity::Running;
 use crate::api::{Answer, Body};
 
-/// Bytes of a piece: one frame.
+/// Size limit of a piece: one frame.
 const PIECE_BYTES_MAX: usize = 16 << 10;
 
 /// The body of an answer.
 #[derive(Debug)]
 pub(super) struct Answered {
     body: Body,
-    /// What of it was begun.
+    /// The rest of the chunk that was last taken from `body`.
     rest: Bytes,
     running: Running,
 }
 
 impl Answered {
-    /// An answer whose request is open until it is taken.
+    /// An answer whose request stays open until the peer has taken the body.
     pub(super) fn of(mut answer: Answer, is_head: bool, mut running: Running) -> Response<Self> {
         if matches!(answer.body(), Body::Stream(_)) {
             running.lasts();
         }
-        // HTTP/1.1 leaves such bodies out by itself.
+        // HTTP/1.1 omits such bodies without our help.
         let is_bare = matches!(
             answer.status(),
             StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
@@ -46,7 +47,7 @@ impl Answered {
                 true => Body::default(),
                 false => body,
             };
-            // Nobody will ask for it.
+            // The library does not poll an empty body, so `poll_frame` would never note this.
             if body.is_end_stream() {
                 running.answered();
             }
@@ -67,7 +68,7 @@ impl HttpBody for Answered {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        // The head has left; of a stream that was reset before nobody asks for the body.
+        // The head of the answer has left. If the peer had reset the stream earlier, the library would not ask for the body.
         self.running.answered();
         while self.rest.is_empty() {
             match ready!(Pin::new(&mut self.body).poll_frame(context)) {
@@ -86,7 +87,8 @@ impl HttpBody for Answered {
         self.rest.is_empty() && self.body.is_end_stream()
     }
 
-    /// Of what was not begun, which is all of it as long as somebody asks.
+    /// The size of the part that was not taken from `body` yet. The library asks before the first piece, when that is the whole
+    /// body.
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }

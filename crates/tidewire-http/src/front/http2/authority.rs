@@ -1,14 +1,14 @@
-//! The name under which a request of HTTP/2 reaches the server: `:authority`, which stands for `Host` (RFC 9113, 8.3.1).
+//! The name under which an HTTP/2 request addresses the server: `:authority`, which replaces `Host` (RFC 9113, section 8.3.1).
 //!
-//! Everything behind this reads `Host` and nothing else, so a request can't have two names.
+//! All later code reads only `Host`, so a request cannot have two names.
 
 use hyper::Request;
 use hyper::header::{HOST, HeaderValue};
 
-/// The request with its authority as its `Host`.
+/// Copies the authority of a request into its `Host` header.
 ///
 /// # Errors
-/// What is wrong with its names; it is to be answered with 400.
+/// The names of the request conflict or are malformed; the error says how. The server must answer with 400.
 pub(super) fn named<B>(mut request: Request<B>) -> Result<Request<B>, &'static str> {
     let Some(authority) = request.uri().authority() else {
         return Ok(request);
@@ -19,7 +19,7 @@ pub(super) fn named<B>(mut request: Request<B>) -> Result<Request<B>, &'static s
         return Err("Host and :authority differ");
     }
     match HeaderValue::from_str(authority) {
-        // Who put a password into an address must not find it in a log.
+        // An address may contain a password (`user:password@host`), which must not reach a log.
         Ok(_) if authority.contains('@') => Err(":authority has user information"),
         Ok(host) => {
             request.headers_mut().insert(HOST, host);
@@ -54,7 +54,7 @@ mod tests {
         check("https://a.example/p", &["b.example"], None);
         check("https://a.example/p", &["a.example", "b.example"], None);
         check("https://me:secret@a.example/p", &[], None);
-        // Without an authority the gate decides about what is there.
+        // Without an authority the request keeps its `Host` headers, and the gate checks them.
         check("/p", &["a.example"], Some(&["a.example"]));
         check(
             "/p",

@@ -1,7 +1,8 @@
-//! Counts the frames of a peer that ask for nothing: pings, settings, priorities, goodbyes, unknown ones, and window updates
-//! for bytes that were never sent to it.
+//! Counts the idle frames of a peer. An idle frame requests no work: a ping, settings, a priority, GOAWAY, an unknown frame, or
+//! a window update for bytes that the server never sent.
 //!
-//! The library answers or drops each of them at once and counts none, so a flood of them would only be work.
+//! The library answers or drops each such frame at once and does not count them, so a flood of them would cost the server work
+//! without limit.
 
 use std::io;
 use std::pin::Pin;
@@ -13,32 +14,33 @@ use tokio::time::Instant;
 
 use super::activity::Activity;
 
-/// Bytes of the client's preface, which is no frame (RFC 9113, section 3.4).
+/// Bytes of the client's preface, which comes before the first frame (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
 /// Bytes before the payload of a frame (RFC 9113, section 4.1).
 const HEAD_BYTES: usize = 9;
 
-/// Bytes sent to a peer that one of its window updates may answer. Clients update once for each half of a window, or for each
-/// frame that they have read; small reads of a small window are the least that makes sense.
+/// The server must have sent this number of bytes for each window update that does not count as idle. Clients send an update
+/// for each half of a window, or for each frame that they have read. 256 bytes correspond to small reads of a small window, the
+/// worst case that makes sense.
 const BYTES_PER_UPDATE: usize = 256;
-/// Bytes that are remembered as sent and not answered yet. More would let a peer save up a flood during a long download.
+/// Limit of `unanswered_bytes`. With more, a long download would let the peer save up credit for a flood.
 const UNANSWERED_BYTES_MAX: usize = 4 << 20;
 
-/// Frames that ask for nothing.
+/// The number of frames that may be idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Idle {
-    /// Those of which none is needed.
+    /// Frames that are always idle.
     frames: usize,
-    /// Window updates, which answer what was sent.
+    /// Window updates. They are idle unless they answer bytes that the server has sent.
     updates: usize,
 }
 
-/// Where a stream of bytes stands between two frames.
+/// The position in the peer's byte stream relative to its frames.
 #[derive(Debug)]
 struct Frames {
-    /// What is left of the preface or of a payload.
+    /// Bytes of the preface or of the current payload that have not arrived yet.
     rest: usize,
-    /// What has come of a head.
+    /// The head of the next frame, as far as it has arrived.
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
 }
@@ -52,7 +54,7 @@ impl Frames {
         }
     }
 
-    /// Takes in the next bytes, and says which frames that ask for nothing begin in them.
+    /// Consumes the next bytes and counts the idle frames that begin in them.
     fn idle_in(&mut self, mut bytes: &[u8]) -> Idle {
         let mut count = Idle::default();
         while !bytes.is_empty() {
@@ -80,8 +82,8 @@ impl Frames {
 
 const WINDOW_UPDATE: u8 = 8;
 
-/// Whether a frame of this type (RFC 9113, section 11.2) asks for nothing. What opens, fills or resets streams does, and so does
-/// CONTINUATION; of those the library counts what is too much.
+/// Whether a frame of this type (RFC 9113, section 11.2) is idle. Frames that open, fill or reset streams are not, and neither
+/// is CONTINUATION: for all of these the library has its own limits.
 fn is_idle(kind: u8) -> bool {
     const PRIORITY: u8 = 2;
     const SETTINGS: u8 = 4;
@@ -91,18 +93,18 @@ fn is_idle(kind: u8) -> bool {
     matches!(kind, PRIORITY | SETTINGS | PING | GOAWAY) || kind > CONTINUATION
 }
 
-/// A stream of which the frames are counted as they are read.
+/// A stream that counts the idle frames while it is read.
 #[derive(Debug)]
 pub(super) struct Counted<S> {
     stream: S,
     frames: Frames,
-    /// Bytes sent to the peer that none of its window updates has answered yet.
+    /// Bytes that the server has sent and for which the peer has not yet sent a window update.
     unanswered_bytes: usize,
     activity: Arc<Activity>,
 }
 
 impl<S> Counted<S> {
-    /// A stream of which nothing was read.
+    /// Wraps a stream from which nothing was read yet.
     pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
         Self {
             stream,
@@ -112,7 +114,7 @@ impl<S> Counted<S> {
         }
     }
 
-    /// The frames of `idle` that count as a flood: not the window updates that answer what was sent.
+    /// The frames of `idle` that count towards a flood: all but the window updates that answer bytes that the server has sent.
     fn needless(&mut self, idle: Idle) -> usize {
         let answering = idle.updates.min(self.unanswered_bytes / BYTES_PER_UPDATE);
         self.unanswered_bytes -= answering * BYTES_PER_UPDATE;
@@ -127,7 +129,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // Nothing of a flood is read any more; whoever was told of it ends the connection.
+        // After a flood the server reads nothing more. `Activity::flooded` has woken the task that ends the connection.
         if this.activity.is_flood() {
             return Poll::Pending;
         }
@@ -171,7 +173,7 @@ mod tests {
     fn frame(kind: u8, payload_bytes: u16) -> Vec<u8> {
         let [high, low] = payload_bytes.to_be_bytes();
         let mut frame = vec![0, high, low, kind, 0, 0, 0, 0, 0];
-        // A payload that looks like frames.
+        // The payload looks like the heads of frames.
         frame.resize(HEAD_BYTES + usize::from(payload_bytes), 6);
         frame
     }

@@ -1,12 +1,12 @@
-//! How large the head of a request is.
+//! The size of a request's head.
 
 use hyper::Request;
 use hyper::http::uri::Scheme;
 
-/// What each field counts beside its name and value (RFC 9113, section 6.5.2).
+/// Bytes that each field counts in addition to its name and value (RFC 9113, section 6.5.2).
 const FIELD_BYTES: usize = 32;
 
-/// Bytes of all fields as HTTP/2 counts them, those that begin with a colon included.
+/// Bytes of all fields as HTTP/2 counts them, including the pseudo-header fields that begin with a colon.
 pub(super) fn list_bytes<B>(request: &Request<B>) -> usize {
     let field = |name: &str, value: usize| name.len() + value + FIELD_BYTES;
     let uri = request.uri();

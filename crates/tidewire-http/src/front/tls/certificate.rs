@@ -1,8 +1,8 @@
-//! The certificate, and whose certificates clients may show: read and checked at the start, and again when the files change
-//! or SIGHUP comes.
+//! The server's certificate and the authorities of client certificates. The server reads and checks them at the start, and
+//! again when the files change or SIGHUP arrives.
 //!
-//! New ones are used only if they are right as a whole; handshakes go on with the old ones otherwise, and the log and a
-//! metric say so. Connections that are open keep what they have.
+//! It uses the new files only if all of them are valid. Otherwise handshakes continue with the old ones, and the log and a
+//! metric report that. Open connections keep the certificate of their handshake.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use tidewire_config::section::{ClientCertificates, TlsVersion};
 
 use super::stream::HTTP_2;
 
-/// What is spoken inside where nothing else is agreed on: WebSockets are opened by HTTP/1.1.
+/// The protocol of a connection without HTTP/2: HTTP/1.1, which also opens WebSockets.
 const HTTP_1: &[u8] = b"http/1.1";
 
-/// Where certificate and key are, and the authorities of clients' certificates.
+/// The paths of the certificate, its key, and the authorities of client certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Files {
     certificate: PathBuf,
@@ -35,21 +35,21 @@ struct Files {
     client_ca: Option<PathBuf>,
 }
 
-/// What tells that a file was replaced or written, without reading it.
+/// Modification time, size and inode of each file. A change of them shows that the file was written or replaced.
 type Stamp = [Option<(SystemTime, u64, u64)>; 3];
 
-/// How handshakes are made.
+/// The TLS configuration and the files that it comes from.
 #[derive(Debug)]
 pub struct Tls {
     files: Files,
     options: Options,
-    /// What the next handshake needs.
+    /// The configuration of the next handshake.
     config: RwLock<Arc<ServerConfig>>,
-    /// The files as they were when they were last read.
+    /// The state of the files when they were last read.
     stamp: Mutex<Stamp>,
 }
 
-/// What stays the same when the files are read again.
+/// Options that stay the same when the files are read again.
 #[derive(Debug)]
 struct Options {
     provider: Arc<CryptoProvider>,
@@ -60,10 +60,10 @@ struct Options {
 }
 
 impl Tls {
-    /// Reads the files of the configuration; `None` if it has none.
+    /// Reads the files of the configuration; returns `None` if it names none.
     ///
     /// # Errors
-    /// A file can't be read, is not PEM, or certificate and key do not belong together.
+    /// A file can't be read or is not PEM, or the key does not belong to the certificate.
     pub fn open(plan: &Plan) -> Result<Option<Arc<Self>>, Problem> {
         let options = &plan.config.tls;
         let (Some(certificate), Some(key)) = (&options.certificate.0, &options.key.0) else {
@@ -90,28 +90,29 @@ impl Tls {
         })))
     }
 
-    /// What a handshake that begins now needs.
+    /// The configuration for a handshake that begins now.
     #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config.read())
     }
 
-    /// Whether the files are not those that were last read.
+    /// Whether the files have changed since they were last read.
     #[must_use]
     pub fn has_changed_files(&self) -> bool {
         self.files.stamp() != *self.stamp.lock()
     }
 
-    /// Reads the files again. With an error handshakes go on as before.
+    /// Reads the files again. After an error, handshakes continue with the old configuration.
     ///
     /// # Errors
     /// As for [`Tls::open`].
     pub fn reload(&self) -> Result<(), Problem> {
-        // Taken before the files are read: what is written meanwhile counts as another change.
+        // Taken before the files are read, so that a write during the read counts as another change.
         *self.stamp.lock() = self.files.stamp();
         let ticketer = match self.files.client_ca {
             None => Arc::clone(&self.config.read().ticketer),
-            // A resumed connection has the certificate of its first handshake, whose authority may be gone by now.
+            // A resumed connection keeps the certificate of its first handshake, whose authority may have been removed since.
+            // New ticket keys prevent the resumption.
             Some(_) => new_ticketer()?,
         };
         let renewed = self.options.config(&self.files, ticketer)?;
@@ -120,7 +121,7 @@ impl Tls {
     }
 }
 
-/// Tickets hold the session at the client, so a server with many clients keeps nothing for them. Their keys live in memory
+/// With tickets the client stores the session, so the server stores nothing for each client. The ticket keys exist in memory
 /// only and change every six hours.
 fn new_ticketer() -> Result<Arc<dyn ProducesTickets>, Problem> {
     Ticketer::new().map_err(wrong)
@@ -149,7 +150,7 @@ impl Options {
             Some(path) => builder.with_client_cert_verifier(self.client_verifier(path)?),
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
-        // In the order of preference.
+        // In order of preference.
         config.alpn_protocols = match self.http2 {
             true => vec![HTTP_2.to_vec(), HTTP_1.to_vec()],
             false => vec![HTTP_1.to_vec()],
@@ -253,10 +254,10 @@ fn read(path: &Path, option: &str, what: &str) -> Result<Vec<u8>, Problem> {
     })
 }
 
-/// Makes rustls use the one library that this server was built with, whatever else is linked in.
+/// Makes rustls use the cryptographic library that this server was built with, even if others are linked in.
 ///
 /// # Errors
-/// Another one was installed before, which only a defect can cause.
+/// Another library was installed before, which only a defect can cause.
 pub fn install_provider() -> Result<(), &'static str> {
     aws_lc_rs::default_provider()
         .install_default()

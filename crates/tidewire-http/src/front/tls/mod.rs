@@ -1,6 +1,6 @@
 //! TLS at the front: the certificate and its renewal, the handshake, and the stream that hyper reads.
 //!
-//! The TLS state is that of `tidewire-net` from the first byte on, so a shard takes it over at the upgrade as it is.
+//! The front uses the TLS state of `tidewire-net` from the first byte, so at the upgrade a shard takes it over unchanged.
 
 mod certificate;
 mod stream;
@@ -14,18 +14,18 @@ use tidewire_config::plan::Speaks;
 
 use super::Front;
 
-/// The first byte of a TLS connection: a handshake record.
+/// The first byte of a TLS connection: the type of a handshake record.
 const HANDSHAKE: u8 = 0x16;
 
-/// Whoever speaks plain HTTP to a port of TLS gets an answer that he can read.
+/// A readable answer for a client that speaks plain HTTP to a TLS port.
 const WRONG_SCHEME: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
     connection: close\r\ncontent-length: 62\r\n\r\nthis port speaks TLS only; use https:// and wss:// to reach it";
 
-/// Makes the stream of a connection, with its handshake done; `None` if there is nothing more to do for it. `unread` is
-/// what was read of it before, which is nothing where the peer may speak TLS.
+/// Makes the stream of a connection and performs its TLS handshake; returns `None` if the connection needs no more work.
+/// `unread` contains the bytes that the front has read already; it is empty if the peer may speak TLS.
 ///
 /// # Errors
-/// The peer is gone, or no handshake is possible with it.
+/// The peer has gone, or the handshake failed.
 pub async fn open(
     front: &Front,
     stream: TcpStream,

@@ -1,7 +1,7 @@
-//! The stream that hyper reads and writes, in the clear or over TLS, and its hand-over to a shard.
+//! The stream that hyper reads and writes, in clear text or over TLS, and its handover to a shard.
 //!
-//! Over TLS it drives the same unbuffered state that the shard drives later. What is read goes through a buffer of the
-//! thread, so that a connection that waits holds none.
+//! Over TLS it drives the same unbuffered state that the shard drives after the upgrade. All connections of a thread share one
+//! read buffer, so a waiting connection holds no buffer.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,12 +16,12 @@ use tidewire_shard::handle::ClientCertificate;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Ciphertext read at once.
+/// Ciphertext bytes of one read.
 const READ_BYTES: usize = 16 << 10;
-/// Ciphertext that waits for the peer to read before no more is taken.
+/// Ciphertext bytes that may wait for the peer; above this limit the stream accepts no more plaintext.
 const OUTGOING_BYTES_MAX: usize = 64 << 10;
 
-/// HTTP/2, as ALPN names it.
+/// The ALPN name of HTTP/2.
 pub(super) const HTTP_2: &[u8] = b"h2";
 
 thread_local! {
@@ -31,30 +31,30 @@ thread_local! {
 /// A connection of the front.
 #[derive(Debug)]
 pub enum FrontStream {
-    /// In the clear.
+    /// Clear text.
     Clear {
-        /// The rest of its stream.
+        /// The socket.
         socket: TcpStream,
-        /// What was read of it before hyper got it.
+        /// Bytes that the front read from the socket before hyper got it.
         unread: Bytes,
     },
-    /// Over TLS, with the handshake done.
+    /// TLS, after the handshake.
     Tls(Box<TlsStream>),
 }
 
-/// A connection on its way to a shard.
+/// A connection that the front hands over to a shard.
 #[derive(Debug)]
 pub struct Handover {
-    /// The socket, nonblocking and known to nobody else.
+    /// The nonblocking socket; nothing else holds it.
     pub stream: std::net::TcpStream,
-    /// Its TLS state, with ciphertext that makes no whole record yet.
+    /// Its TLS state, with the ciphertext of an incomplete record.
     pub tls: Option<Box<TlsState>>,
-    /// Plaintext that was read and not looked at.
+    /// Plaintext that was read and not processed.
     pub unread: Bytes,
 }
 
 impl FrontStream {
-    /// A connection in the clear of which `unread` was read already.
+    /// A clear-text connection from which `unread` was read already.
     #[must_use]
     pub fn clear(socket: TcpStream, unread: Bytes) -> Self {
         Self::Clear { socket, unread }
@@ -66,7 +66,7 @@ impl FrontStream {
         matches!(self, Self::Tls(_))
     }
 
-    /// The certificate that the client has shown.
+    /// The certificate that the client has presented.
     #[must_use]
     pub fn certificate(&self) -> Option<ClientCertificate> {
         let Self::Tls(stream) = self else { return None };
@@ -74,16 +74,16 @@ impl FrontStream {
         Some(ClientCertificate(der.into()))
     }
 
-    /// Whether its peer and the server have agreed on HTTP/2.
+    /// Whether the client and the server have negotiated HTTP/2.
     #[must_use]
     pub fn is_http2(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.tls.alpn() == Some(HTTP_2))
     }
 
-    /// Takes the socket from the runtime. `unread` is what hyper has read and not used.
+    /// Removes the socket from the runtime. `unread` contains the bytes that hyper has read and not used.
     ///
     /// # Errors
-    /// The runtime does not let go of the socket.
+    /// The runtime can't release the socket.
     pub fn hand_over(self, unread: Bytes) -> io::Result<Handover> {
         match self {
             Self::Clear {
@@ -106,7 +106,7 @@ impl FrontStream {
     }
 }
 
-/// `behind` behind `unread`, which needs no copy where one of them is empty, as nearly always.
+/// `unread` followed by `behind`. In nearly all cases `behind` is empty, and no copy is needed.
 fn joined(unread: Bytes, behind: &[u8]) -> Bytes {
     match behind.is_empty() {
         true => unread,
@@ -114,21 +114,21 @@ fn joined(unread: Bytes, behind: &[u8]) -> Bytes {
     }
 }
 
-/// A connection over TLS.
+/// A TLS connection.
 #[derive(Debug)]
 pub struct TlsStream {
     socket: TcpStream,
     tls: Box<TlsState>,
-    /// Decrypted and not read yet.
+    /// Decrypted bytes that hyper has not read yet.
     plaintext: BytesMut,
-    /// Encrypted and not sent yet.
+    /// Encrypted bytes that are not sent yet.
     outgoing: BytesMut,
 }
 
-/// Makes the handshake. The caller bounds its time.
+/// Performs the handshake. The caller bounds its time.
 ///
 /// # Errors
-/// The peer is gone, or no handshake is possible with it; it was told why.
+/// The peer has gone, or the handshake failed; the peer has received the alert.
 pub async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Box<TlsStream>> {
     let mut stream = Box::new(TlsStream {
         socket,
@@ -148,9 +148,9 @@ pub async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<
     Ok(stream)
 }
 
-/// Answers a peer that does not speak TLS, as well as possible.
+/// Tries to send an answer to a peer that does not speak TLS.
 pub async fn answer_in_the_clear(mut socket: TcpStream, answer: &[u8]) {
-    // What it has sent is read, because closing a socket with unread bytes may destroy the answer.
+    // The request is read first, because closing a socket with unread bytes may make the kernel discard the answer.
     let mut request = vec![0; READ_BYTES];
     let _ = socket.try_read(&mut request);
     let _ = socket.write_all(answer).await;
@@ -158,7 +158,8 @@ pub async fn answer_in_the_clear(mut socket: TcpStream, answer: &[u8]) {
 }
 
 impl TlsStream {
-    /// Reads ciphertext once, decrypts it behind the plaintext that waits, and says how much came; 0 at the end.
+    /// Reads ciphertext once and appends the decrypted bytes to `plaintext`. Returns the number of ciphertext bytes; 0 at the
+    /// end of the stream.
     fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.socket.poll_read_ready(context))?;
@@ -170,7 +171,7 @@ impl TlsStream {
                 } else {
                     Ok(0)
                 };
-                // With an error it is the alert.
+                // After an error, the outgoing bytes are the alert.
                 self.outgoing.extend_from_slice(&self.tls.take_outgoing());
                 self.plaintext.extend_from_slice(&scratch[..opened?]);
                 Ok(count)
@@ -182,7 +183,7 @@ impl TlsStream {
         }
     }
 
-    /// Sends what is encrypted.
+    /// Sends the encrypted bytes.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.outgoing.is_empty() {
             let socket = Pin::new(&mut self.socket);
@@ -192,12 +193,12 @@ impl TlsStream {
             }
             let _ = self.outgoing.split_to(sent);
         }
-        // An idle connection holds no buffer.
+        // An idle connection must not hold a buffer.
         self.outgoing = BytesMut::new();
         Poll::Ready(Ok(()))
     }
 
-    /// Encrypts into what is to be sent.
+    /// Encrypts and appends the result to `outgoing`.
     fn seal(
         &mut self,
         plaintext_bytes: usize,
@@ -245,7 +246,7 @@ impl AsyncWrite for TlsStream {
         }
         let record = &bytes[..bytes.len().min(RECORD_BYTES_MAX)];
         self.seal(record.len(), |tls, room| tls.seal(record, room))?;
-        // What does not leave now leaves with the flush.
+        // Bytes that do not leave now leave with the next flush.
         if let Poll::Ready(outcome) = self.poll_send(context) {
             outcome?;
         }
