@@ -1,4 +1,4 @@
-//! Answers of HTTP: their bodies, and the few shapes that many operations share.
+//! HTTP answers: their bodies, and the few forms that many operations share.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,11 +17,11 @@ use super::stream::EventStream;
 
 /// The content type of JSON answers, as deepstream writes it.
 const JSON: &str = "application/json; charset=utf-8";
-/// The content type of errors in words.
+/// The content type of errors in plain text.
 const TEXT: &str = "text/plain; charset=utf-8";
 /// Seconds after which a refused client may try again.
 const RETRY_SECONDS: &str = "5";
-/// Deepstream ends its bodies so.
+/// The end of every deepstream body.
 const END: &str = "\r\n\r\n";
 
 /// An answer.
@@ -30,11 +30,11 @@ pub type Answer = Response<Body>;
 /// The body of an answer.
 #[derive(Debug)]
 pub enum Body {
-    /// All of it is there.
+    /// The whole body in one buffer.
     Whole(Full<Bytes>),
-    /// It is there in pieces.
+    /// The whole body in several buffers.
     Pieces(Pieces),
-    /// It comes piece by piece.
+    /// An event stream, whose pieces arrive later.
     Stream(EventStream),
 }
 
@@ -94,17 +94,17 @@ impl HttpBody for Body {
     }
 }
 
-/// An error in words, as deepstream sends it.
+/// A plain-text error in deepstream's form.
 pub(super) fn text(status: StatusCode, text: &str) -> Answer {
     typed(status, TEXT, format!("{text}{END}"))
 }
 
-/// A result, as deepstream sends it.
+/// A JSON result in deepstream's form.
 pub(super) fn json(text: &str) -> Answer {
     typed(StatusCode::OK, JSON, format!("{text}{END}"))
 }
 
-/// A result in pieces, as deepstream sends it.
+/// A JSON result in several pieces, in deepstream's form.
 pub(super) fn json_pieces(mut pieces: Pieces) -> Answer {
     pieces.push(END);
     typed_pieces(JSON, pieces)
@@ -118,49 +118,49 @@ pub(super) fn typed_pieces(content_type: &'static str, pieces: Pieces) -> Answer
     answer
 }
 
-/// The server can't now; another attempt may succeed.
+/// A refusal for now; a later attempt may succeed.
 pub(super) fn busy(reason: &str) -> Answer {
     retryable(text(StatusCode::SERVICE_UNAVAILABLE, reason))
 }
 
-/// The caller holds its share of what is named; others are still served.
+/// The caller has used its share of the named resource; the server still serves other callers.
 pub(super) fn share(of: &str) -> Answer {
     let reason = format!("this caller holds its share of {of}; others are still served");
     retryable(text(StatusCode::TOO_MANY_REQUESTS, &reason))
 }
 
-/// Says when another attempt makes sense.
+/// Adds the header that tells the client when to try again.
 pub(super) fn retryable(mut answer: Answer) -> Answer {
     let seconds = HeaderValue::from_static(RETRY_SECONDS);
     answer.headers_mut().insert(RETRY_AFTER, seconds);
     answer
 }
 
-/// Says how credentials are given.
+/// Adds the header that names the authentication scheme.
 pub(super) fn with_challenge(mut answer: Answer) -> Answer {
     let challenge = HeaderValue::from_static("Bearer");
     answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     answer
 }
 
-/// Lets the caller keep the answer, if it asks each time whether it is still the same.
+/// Allows the caller to cache the answer, provided that it revalidates it on each use.
 pub(super) fn revalidated(mut answer: Answer) -> Answer {
     let revalidated = HeaderValue::from_static("private, no-cache");
     answer.headers_mut().insert(CACHE_CONTROL, revalidated);
-    // With the origin of a page it has headers that it does not have without.
+    // With an `Origin` in the request, the answer has additional headers, so caches must keep the two apart.
     let vary = HeaderValue::from_static("Origin");
     answer.headers_mut().insert(VARY, vary);
     answer
 }
 
-/// The answer to an OPTIONS request that is no preflight of a browser.
+/// The answer to an OPTIONS request that is not a browser's preflight request.
 pub(super) fn options(methods: Option<&'static str>) -> Answer {
     let mut answer = Answer::default();
     *answer.status_mut() = StatusCode::NO_CONTENT;
     with_allow(answer, methods)
 }
 
-/// Names the methods that the path takes.
+/// Adds the methods that the path accepts.
 pub(super) fn with_allow(mut answer: Answer, methods: Option<&'static str>) -> Answer {
     if let Some(methods) = methods {
         let methods = HeaderValue::from_static(methods);

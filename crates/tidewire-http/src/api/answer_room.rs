@@ -1,8 +1,9 @@
-//! Memory for answers: reserved before they are asked for, held until their bytes have left.
+//! Memory for answers. A request reserves it before it asks the engine for an answer, and holds it until the answer's bytes
+//! have left.
 //!
-//! An answer is reserved twice: in the node's budget, and in the part of it that all answers of the API share. While it is built its
-//! bytes are there up to three times, in the turn log, in the channel to the request and in the answer, and the first two are counted by
-//! the shard. So that part is a quarter of the budget, and what is built stays within all of it.
+//! Each answer is reserved twice: in the node's budget, and in the part of it that all answers of the API share. While an
+//! answer is built, its bytes exist up to three times: in the turn log, in the channel to the request and in the answer. The
+//! shard counts the first two. So the shared part is a quarter of the budget, and all copies together stay within the whole.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,15 +14,15 @@ use tidewire_net::memory_budget::{MemoryBudget, Share};
 use tidewire_shard::share::{Caller, Seat, Shares};
 use tokio::time::{Instant, sleep};
 
-/// How long a request waits before it tries again to reserve memory. What others hold is given back in milliseconds or, by peers
-/// that do not read, only at their ends; nothing tells when.
+/// How long a request waits before it tries again to reserve memory. Other requests release memory within milliseconds, or only
+/// at their end if their peer does not read. No notification announces it, so the request polls.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(10);
-/// Bytes of one frame of an answer. The HTTP library holds a frame whole, whatever the peer reads of it.
+/// Bytes of one frame of an answer. The HTTP library holds a whole frame in memory until the peer has read all of it.
 const FRAME_BYTES: usize = 64 << 10;
-/// Texts below this size are joined, so that an answer of many small ones has few frames.
+/// Texts below this size are joined, so that an answer of many small texts has few frames.
 const JOINED_BYTES: usize = 16 << 10;
 
-/// The part of the node's memory that answers may have.
+/// The part of the node's memory that answers may use.
 #[derive(Clone, Debug)]
 pub(super) struct AnswerMemory {
     budget: MemoryBudget,
@@ -29,7 +30,7 @@ pub(super) struct AnswerMemory {
 }
 
 impl AnswerMemory {
-    /// A quarter of a budget of `bytes_max`, of which a caller may have as much as it leaves to others.
+    /// A quarter of a budget of `bytes_max` bytes. One caller may hold at most as much of it as it leaves free for the others.
     pub(super) fn new(budget: MemoryBudget, bytes_max: usize) -> Self {
         Self {
             budget,
@@ -37,7 +38,7 @@ impl AnswerMemory {
         }
     }
 
-    /// Memory for `bytes` of a caller; `None` if there is none now.
+    /// Reserves `bytes` for a caller; returns `None` if that is not possible now.
     pub(super) fn reserve(&self, caller: &Caller, bytes: usize) -> Option<Reserved> {
         let seat = self.shares.take(caller.clone(), 0).ok()?;
         let mut reserved = Reserved {
@@ -48,7 +49,7 @@ impl AnswerMemory {
         reserved.try_resize(bytes).then_some(reserved)
     }
 
-    /// The same, and waits for it until `deadline`.
+    /// Reserves `bytes` for a caller, and waits until `deadline` if that is not possible at once.
     pub(super) async fn wait(
         &self,
         caller: &Caller,
@@ -67,17 +68,19 @@ impl AnswerMemory {
     }
 }
 
-/// Memory that is reserved.
+/// Reserved memory, released on drop.
 #[derive(Debug)]
 pub(super) struct Reserved {
     seat: Seat,
     share: Share,
-    /// The most that one caller may ever have. More is not asked for, or it would never be there.
+    /// The most that one caller can ever hold. `try_resize` caps requests at this size, because a larger one could never
+    /// succeed.
     bytes_max: usize,
 }
 
 impl Reserved {
-    /// Reserves `bytes` from now on; false if they are more than before and not there, and then everything stays as it was.
+    /// Changes the reservation to `bytes`. Returns false, and changes nothing, if it would have to grow and the memory is not
+    /// free.
     pub(super) fn try_resize(&mut self, bytes: usize) -> bool {
         let bytes = bytes.min(self.bytes_max);
         let before = self.seat.count();
@@ -86,14 +89,14 @@ impl Reserved {
         }
         let is_there = self.share.try_report(bytes);
         if !is_there {
-            // Fewer are always taken.
+            // Shrinking always succeeds.
             let _ = self.seat.resize(before);
         }
         is_there
     }
 }
 
-/// Text whose memory is reserved until its last byte has left.
+/// Text whose memory stays reserved until its last byte has left.
 struct ReservedText {
     text: String,
     _memory: Reserved,
@@ -105,9 +108,9 @@ impl AsRef<[u8]> for ReservedText {
     }
 }
 
-/// Text as bytes that hold its share of the budget as long as they are there.
+/// Turns text into bytes that keep `memory` reserved until they are dropped.
 pub(super) fn reserved_bytes(text: String, mut memory: Reserved) -> Bytes {
-    // The text is there already, so what of it could not be reserved is not refused any more.
+    // The text already exists, so it is sent even if its full size can't be reserved.
     let _ = memory.try_resize(text.len());
     Bytes::from_owner(ReservedText {
         text,
@@ -115,17 +118,17 @@ pub(super) fn reserved_bytes(text: String, mut memory: Reserved) -> Bytes {
     })
 }
 
-/// An answer in pieces, which are given on one after the other as the peer reads.
+/// An answer in pieces, given to the HTTP library one at a time as the peer reads.
 #[derive(Debug, Default)]
 pub struct Pieces {
     pieces: VecDeque<Bytes>,
-    /// What is small and comes next.
+    /// Small texts that follow the last piece.
     joined: String,
     bytes: usize,
 }
 
 impl Pieces {
-    /// Appends text.
+    /// Appends text without reserved memory.
     pub(super) fn push(&mut self, text: &str) {
         self.joined.push_str(text);
         self.bytes += text.len();
@@ -134,7 +137,7 @@ impl Pieces {
         }
     }
 
-    /// Appends text that has a share of the budget.
+    /// Appends text with reserved memory.
     pub(super) fn push_reserved(&mut self, text: String, memory: Reserved) {
         if text.len() < JOINED_BYTES {
             return self.push(&text);
@@ -151,12 +154,12 @@ impl Pieces {
         }
     }
 
-    /// Bytes that were not given on yet.
+    /// Bytes that the HTTP library has not taken yet.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The next frame.
+    /// Removes and returns the next frame.
     pub(super) fn next_frame(&mut self) -> Option<Bytes> {
         self.end_joined();
         let piece = self.pieces.front_mut()?;

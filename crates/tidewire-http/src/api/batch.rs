@@ -1,7 +1,8 @@
-//! `POST /api`: a batch of commands, answered with one result for each.
+//! `POST /api`: a batch of commands, answered with one result for each command.
 //!
-//! Commands run concurrently, so many at a time; their answers find them by correlation id where the protocol has one, else
-//! by name in the order sent. An event has no answer, so a ping follows it: what comes before the pong is about it.
+//! Up to [`WINDOW`] commands run concurrently. An answer belongs to the command with its correlation id, where the protocol has
+//! one; otherwise to the oldest waiting command with its name. An event has no answer, so the batch sends a ping after it: an
+//! error before the pong belongs to the event.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -28,11 +29,11 @@ use super::outcome::{Outcome, user_list};
 use super::{Api, ApiRequest, WORKING};
 use crate::front::refusal::RequestRefusal;
 
-/// Commands that may wait for their answers. It bounds what a session has to take at once, and looking for the one that
-/// an answer belongs to is no work.
+/// Commands that may wait for their answers at the same time. The limit bounds the messages that a session receives at once,
+/// and keeps the linear search for the command of an answer cheap.
 const WINDOW: usize = 256;
-/// Bytes that are reserved for the answer of a command of which nothing says how large it is. Such answers are mostly small and may
-/// take seconds, in which a reservation for the largest one would keep everything else out.
+/// Bytes that are reserved for the answer of a command whose answer size is unknown in advance. Such answers are usually small
+/// and may take seconds. A reservation of the largest possible answer would keep out all other requests for that time.
 const UNKNOWN_BYTES: usize = 64 << 10;
 
 impl Api {
@@ -48,7 +49,7 @@ impl Api {
     /// Runs a batch as if its caller had logged in with this object.
     ///
     /// # Errors
-    /// The server works on as many requests as it may; nothing was done.
+    /// The server is working on as many requests as it may; no command was run.
     pub(crate) async fn commands_as(
         &self,
         request: &ApiRequest,
@@ -60,7 +61,7 @@ impl Api {
         Ok(self.batch_of(request, text, Some(credentials)).await)
     }
 
-    /// Runs a batch with the credentials that are given or, if none are, with those in it.
+    /// Runs a batch with the credentials `given`; without them, the batch must contain its credentials.
     async fn batch_of(
         &self,
         request: &ApiRequest,
@@ -100,7 +101,7 @@ impl Api {
         }
     }
 
-    /// Runs all commands; an error only if nothing was done.
+    /// Runs all commands; returns an error only if none of them was run.
     async fn run(
         &self,
         request: &ApiRequest,
@@ -119,11 +120,12 @@ impl Api {
         let mut caller = self.call(request, credentials, &batch.next_messages())?;
         loop {
             if batch.is_starved() && batch.holds_memory() {
-                // Batches that hold memory and wait for more would wait for each other.
+                // If such a batch waited, batches that hold memory and need more could deadlock.
                 return Ok(batch.give_up(Outcome::no_memory));
             }
             let received = if batch.is_starved() {
-                // Nothing is on its way, so no answer gives memory back: others have it.
+                // No command of this batch is in flight, so no answer will release memory here. Other requests hold it; try
+                // again soon.
                 match timeout(RETRY_INTERVAL, caller.receive()).await {
                     Ok(received) => received,
                     Err(_) if caller.is_late() => Err(CallError::Timeout),
@@ -155,7 +157,7 @@ impl Api {
                 batch.take(&message);
             }
             if batch.is_open {
-                // From the login on it is its user's memory.
+                // After the login, reservations count for the user instead of the address.
                 batch.room.caller = request.caller();
             }
             let messages = batch.next_messages();
@@ -169,21 +171,21 @@ impl Api {
     }
 }
 
-/// Why a batch is not run at all.
+/// Why the server does not run a batch at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BatchError {
     /// The body is not JSON.
     NotJson,
-    /// What is wrong with it.
+    /// The fault in the body.
     Invalid(String),
-    /// It has more commands than `http.batch_commands_max`, which is this.
+    /// The batch has more commands than `http.batch_commands_max`, which is this number.
     TooMany(usize),
 }
 
-/// Reads the body of a batch: the credentials, then the commands.
+/// Parses the body of a batch: the credentials, then the commands.
 ///
 /// # Errors
-/// Nothing of it must be run.
+/// No command of it may be run.
 pub fn parse<'a, C>(
     text: &'a str,
     credentials: impl FnOnce(Option<&'a RawValue>, Option<&'a RawValue>) -> Result<C, &'static str>,
@@ -218,7 +220,7 @@ pub fn parse<'a, C>(
     Ok((credentials, parsed))
 }
 
-/// The results as one object.
+/// Writes the results as one JSON object.
 fn result(outcomes: Vec<Outcome>) -> Pieces {
     let success_count = outcomes.iter().filter(|outcome| outcome.is_success).count();
     let word = match success_count {
@@ -243,7 +245,7 @@ fn result(outcomes: Vec<Outcome>) -> Pieces {
     pieces
 }
 
-/// What the answer to a batch may take.
+/// The limits and the memory of a batch's answer.
 struct Room {
     bytes_max: usize,
     record_bytes_max: usize,
@@ -251,26 +253,26 @@ struct Room {
     caller: Caller,
 }
 
-/// A batch that runs.
+/// A running batch.
 struct Batch<'a> {
     commands: &'a [Command<'a>],
-    /// The trace that the request belongs to.
+    /// The trace of the request.
     trace: Option<Trace>,
     outcomes: Vec<Option<Outcome>>,
     /// The next command to be sent.
     next: usize,
     /// Commands that wait for an answer, oldest first.
     waiting: Vec<usize>,
-    /// Events whose pong has not come yet, oldest first.
+    /// Events whose pong has not arrived yet, oldest first.
     emits: VecDeque<usize>,
     /// Whether the login was accepted.
     is_open: bool,
     room: Room,
-    /// Bytes of the results that are known.
+    /// Bytes of the results so far.
     bytes: usize,
-    /// What is reserved for results that are not known yet, by command. Those of records count with all that they may have.
+    /// Memory for results that have not arrived yet, by command. For a record it is the size limit of a record.
     reserved: HashMap<usize, Reserved>,
-    /// Results of records among them.
+    /// Results of records that have not arrived yet.
     records_waiting: usize,
 }
 
@@ -291,8 +293,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The commands that may be sent now. One whose result could have no room waits for the results of those before it, and is not
-    /// run at all once the answer is full.
+    /// Encodes the commands that may be sent now. If there might be no room for the result of a command, it waits for the
+    /// results of earlier ones. Once the answer is full, the remaining commands are not run at all.
     fn next_messages(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         while let Some(command) = self.commands.get(self.next)
@@ -319,7 +321,7 @@ impl<'a> Batch<'a> {
         out
     }
 
-    /// Reserves memory for the result of the next command; false if it has to wait.
+    /// Reserves memory for the result of the next command; returns false if the command has to wait.
     fn reserve(&mut self, size: AnswerSize) -> bool {
         let bytes = match size {
             AnswerSize::Small => return true,
@@ -342,19 +344,19 @@ impl<'a> Batch<'a> {
         true
     }
 
-    /// Whether commands are left and none of them is on its way, for want of memory.
+    /// Whether commands are left and, for lack of memory, none of them is in flight.
     fn is_starved(&self) -> bool {
         let is_waiting = !self.waiting.is_empty() || !self.emits.is_empty();
         self.is_open && self.next < self.commands.len() && !is_waiting
     }
 
-    /// Whether results are known that have memory.
+    /// Whether a result that has arrived holds memory.
     fn holds_memory(&self) -> bool {
         let mut known = self.outcomes.iter().flatten();
         known.any(|outcome| outcome.memory.is_some())
     }
 
-    /// Takes the result of a command in, if there is room for it.
+    /// Stores the result of a command, or an error in its place if there is no room for it.
     fn know(&mut self, index: usize, mut outcome: Outcome) {
         if self.commands[index].answer_size() == AnswerSize::Record {
             self.records_waiting -= 1;
@@ -366,7 +368,7 @@ impl<'a> Batch<'a> {
             .as_mut()
             .is_none_or(|memory| memory.try_resize(outcome.text.len()));
         if is_large && (bytes > self.room.bytes_max || !has_memory) {
-            // A read has changed nothing, so it is as good as not run.
+            // A read has changed nothing, so the answer can report it as not run.
             outcome = match self.commands[index] {
                 Command::Read { .. } => Outcome::no_room(),
                 _ => Outcome::dropped(),
@@ -382,7 +384,7 @@ impl<'a> Batch<'a> {
         self.next == self.commands.len() && self.waiting.is_empty() && self.emits.is_empty()
     }
 
-    /// The outcomes, with the same one for all that have none.
+    /// The outcomes so far, with `outcome` for every command that has none.
     fn give_up(self, outcome: impl Fn() -> Outcome) -> Vec<Outcome> {
         let outcomes = self.outcomes.into_iter();
         outcomes
@@ -390,7 +392,7 @@ impl<'a> Batch<'a> {
             .collect()
     }
 
-    /// Takes an answer in.
+    /// Processes one message from the session.
     fn take(&mut self, message: &Message<'_>) {
         match message {
             Message::Connection(Connection::Pong) => {
@@ -536,7 +538,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Gives its outcome to the oldest waiting command that fits.
+    /// Stores the outcome of the oldest waiting command that matches.
     fn settle(&mut self, fits: impl Fn(&Command<'_>) -> bool, outcome: impl FnOnce() -> Outcome) {
         let commands = self.commands;
         let place = self
@@ -549,7 +551,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Gives its outcome to the command with this correlation id.
+    /// Stores the outcome of the waiting command with this correlation id.
     fn settle_by(&mut self, correlation: Option<&str>, outcome: impl FnOnce() -> Outcome) {
         let index = correlation.and_then(|id| id.parse::<usize>().ok());
         let place = self

@@ -1,4 +1,4 @@
-//! Bodies of requests: how much of them is taken, for how long, and how much of all of them at a time.
+//! Request bodies: how many bytes the server accepts, for how long it waits, and how many bytes all bodies together may use.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -11,17 +11,17 @@ use super::answer::{self, Answer};
 use super::{Api, ApiRequest, is_of_type};
 use crate::front::refusal::RequestRefusal;
 
-/// A body that was read. Its room among all of them is held as long as the request is worked on.
+/// The body of a request. The request's `standing` holds its room among all bodies until the request ends.
 pub(super) struct Taken {
     pub(super) bytes: Bytes,
 }
 
-/// What bounds a body.
+/// Which size limit applies to a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyLimit {
     /// `http.body_bytes_max`.
     Body,
-    /// `auth.login_bytes_max`, if that is less.
+    /// `auth.login_bytes_max`, if that is less than `http.body_bytes_max`.
     Login,
 }
 
@@ -33,23 +33,23 @@ pub(super) fn too_large_login() -> Answer {
     )
 }
 
-/// Why a body was not taken.
+/// Why the server refused a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyError {
-    /// It has more than `http.body_bytes_max`.
+    /// The body has more than `http.body_bytes_max`.
     TooLarge,
     /// It did not arrive within `http.body_timeout`.
     TooSlow,
-    /// The bodies of all requests have `http.bodies_bytes_max`.
+    /// The bodies of all requests together have reached `http.bodies_bytes_max`.
     NoRoom,
-    /// The caller has its share of `http.bodies_bytes_max`.
+    /// The caller has used its share of `http.bodies_bytes_max`.
     Share,
-    /// The connection was lost, or the framing is wrong.
+    /// The connection was lost, or the framing is invalid.
     Broken,
 }
 
 impl BodyError {
-    /// The limit that was in its way, if it was one.
+    /// The metric's cause, if a limit was the reason.
     fn cause(self) -> Option<RequestRefusal> {
         match self {
             Self::TooLarge => Some(RequestRefusal::LargeBody),
@@ -60,7 +60,7 @@ impl BodyError {
         }
     }
 
-    /// The answer in deepstream's words.
+    /// The answer in deepstream's form.
     pub(super) fn answer(self) -> Answer {
         let failed = "Failed to parse body of request: ";
         let (status, reason) = match self {
@@ -85,7 +85,7 @@ impl BodyError {
 }
 
 impl Api {
-    /// Reads a body within all limits, and counts which of them is in its way.
+    /// Reads a body within all limits, and counts a refusal by its cause.
     pub(super) async fn read(&self, request: &mut ApiRequest) -> Result<Taken, BodyError> {
         self.read_within(request, BodyLimit::Body).await
     }
@@ -102,12 +102,12 @@ impl Api {
         taken
     }
 
-    /// Reads the body of a request that must be JSON, or says how to answer it.
+    /// Reads the body of a request that must be JSON; the error is the answer to send.
     pub(super) async fn read_json(&self, request: &mut ApiRequest) -> Result<Taken, Answer> {
         self.read_json_within(request, BodyLimit::Body).await
     }
 
-    /// The same within another limit.
+    /// Reads a body like `read_json`, within `limit`.
     pub(super) async fn read_json_within(
         &self,
         request: &mut ApiRequest,
@@ -151,7 +151,7 @@ impl Api {
                 Refused::Full => BodyError::NoRoom,
                 Refused::Share => BodyError::Share,
             })?;
-        // A request of the API has its place before its body is read.
+        // A request of the API has its permit, and with it its `standing`, before its body is read.
         if let Some(standing) = &request.standing {
             standing.keep_body(room);
         }

@@ -1,4 +1,4 @@
-//! The session of a request: opened, logged in, and listened to until a deadline.
+//! The session of a request: opens it, logs it in, and receives its messages until a deadline.
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -14,31 +14,32 @@ use super::body::too_large_login;
 use super::{Api, ApiRequest, peer};
 use crate::front::refusal::RequestRefusal;
 
-/// Why a caller gets no more answers.
+/// Why a caller receives no more answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallError {
     /// The login was refused.
     Refused,
-    /// The object of the login has more than `auth.login_bytes_max`.
+    /// The credentials are larger than `auth.login_bytes_max`.
     LoginTooLarge,
-    /// Its address was closed for a limit too often, or too many logins of the address or the user were refused.
+    /// The caller's address was disconnected for exceeding a limit too often, or the address or user had too many refused
+    /// logins.
     Banned,
-    /// Nobody can say now whether to let it in.
+    /// The auth chain cannot decide about logins now.
     Unavailable,
-    /// Its user holds all that one may hold of what requests share.
+    /// The user has used its share of the requests.
     Share,
-    /// The server stops, or has no shard.
+    /// The server is stopping, or has no shard.
     GoingAway,
-    /// The answers have more than `http.answer_bytes_max`, or the session was ended for another reason.
+    /// The answers exceed `http.answer_bytes_max`, or the session was ended for another reason.
     Ended,
-    /// The node has no memory for the answer; nothing was done.
+    /// The node has no memory for the answer; the engine has received no command.
     NoMemory,
-    /// The time is over.
+    /// The deadline has passed.
     Timeout,
 }
 
 impl CallError {
-    /// The answer to a request of which nothing was done, or nothing is known.
+    /// The answer to a request that has changed nothing, or whose outcome is unknown.
     pub(super) fn answer(self) -> Answer {
         match self {
             Self::Refused => answer::text(
@@ -90,12 +91,12 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Gives the session more messages.
+    /// Sends more messages to the session.
     pub(super) fn send(&self, messages: Vec<u8>) {
         self.session.send(messages);
     }
 
-    /// Fails if the message refuses the login.
+    /// Returns an error if the message refuses the login.
     pub(super) fn check_login(&self, message: &Message<'_>) -> Result<(), CallError> {
         match message {
             Message::Connection(Connection::Reject) => Err(CallError::Banned),
@@ -106,22 +107,22 @@ impl Caller {
         }
     }
 
-    /// Whether its time is over.
+    /// Whether the deadline has passed.
     pub(super) fn is_late(&self) -> bool {
         Instant::now() >= self.deadline
     }
 
-    /// What the webhook gives to clients that log in over HTTP, as JSON, once the login was answered.
+    /// The webhook's data for clients that log in over HTTP, as JSON. It is set before the login is answered.
     pub(super) fn token(&self) -> Option<&str> {
         self.session.token()
     }
 
-    /// The session, for longer than a request.
+    /// Releases the session from the deadline, so that it can outlive the request.
     pub(super) fn into_session(self) -> CarriedSession {
         self.session
     }
 
-    /// The next chunk of whole messages; read them with [`messages`].
+    /// Receives the next chunk of whole messages; [`messages`] decodes it.
     pub(super) async fn receive(&mut self) -> Result<Bytes, CallError> {
         match timeout_at(self.deadline, self.session.receive()).await {
             Ok(chunk) => Ok(chunk?),
@@ -131,8 +132,8 @@ impl Caller {
 }
 
 impl Api {
-    /// Opens a session that logs in and then does what `messages` say, without waiting in between: what stands behind a
-    /// login waits for it, and is not done if it is refused.
+    /// Opens a session that logs in and then processes `messages`, without a round trip in between. The session processes
+    /// messages after a login only once the login has succeeded; if it is refused, they have no effect.
     pub(super) fn call(
         &self,
         request: &ApiRequest,
@@ -145,7 +146,7 @@ impl Api {
         self.open(request, credentials, Stay::Passing { bytes_max }, first)
     }
 
-    /// Opens a session that logs in, and stays and coalesces.
+    /// Opens a session that logs in, outlives the request, and coalesces changes.
     pub(super) fn stay(
         &self,
         request: &ApiRequest,
@@ -175,7 +176,7 @@ impl Api {
     }
 }
 
-/// The messages that every session begins with.
+/// The messages that begin every session.
 fn introduction(credentials: &Credentials, coalesces: bool) -> Vec<u8> {
     let mut out = Vec::new();
     let challenge = Connection::challenge(coalesces);
@@ -185,18 +186,18 @@ fn introduction(credentials: &Credentials, coalesces: bool) -> Vec<u8> {
     out
 }
 
-/// Appends a message for a session.
+/// Appends a message in the encoding that carried sessions use.
 pub(super) fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
     Deepstream::encode(Dialect::Server, message, out);
 }
 
-/// The messages of a chunk, in order.
+/// Decodes the messages of a chunk, in order.
 pub(super) fn messages(mut chunk: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let bytes = Deepstream::message_bytes(chunk)?;
         let (message, rest) = chunk.split_at(bytes);
         chunk = rest;
-        // The shard wrote it with the same file, so it can be read.
+        // The shard encoded the chunk with the same codec, so every message decodes.
         Deepstream::decode(message).ok()
     })
 }

@@ -1,4 +1,4 @@
-//! Commands of a batch: deepstream's JSON objects, checked and turned into messages.
+//! The commands of a batch: parses and checks deepstream's JSON objects, and turns them into messages.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use tidewire_core::trace::Trace;
 
 use super::caller::encode;
 
-/// The version in a write that takes whatever is next.
+/// The version of a write that replaces whatever version exists.
 const ANY_VERSION: WireVersion = -1;
 
-/// The properties of an object. Of equal keys the last one counts, as in `JSON.parse`.
+/// The properties of an object. If a key repeats, the last value counts, as in `JSON.parse`.
 pub(super) type Properties<'a> = BTreeMap<String, &'a RawValue>;
 
-/// How large the answer to a command may be.
+/// An upper bound of the size of a command's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AnswerSize {
     /// A few words.
     Small,
-    /// A record.
+    /// As large as a record.
     Record,
-    /// What somebody else says.
+    /// Unknown, because another client provides the answer or it lists users.
     Unknown,
 }
 
@@ -51,7 +51,7 @@ pub enum Command<'a> {
         /// The record.
         name: String,
     },
-    /// Asks for a version.
+    /// Reads the version of a record.
     Head {
         /// The record.
         name: String,
@@ -60,11 +60,11 @@ pub enum Command<'a> {
     Write {
         /// The record.
         name: String,
-        /// The path; without one the whole value.
+        /// The path within the record; `None` for the whole value.
         path: Option<String>,
         /// JSON.
         data: &'a str,
-        /// The version that the write expects to make, or -1.
+        /// The version that the record must get by this write, or -1 for any.
         version: WireVersion,
     },
     /// Deletes a record or list.
@@ -72,12 +72,12 @@ pub enum Command<'a> {
         /// The record.
         name: String,
     },
-    /// Has records loaded again.
+    /// Makes the server load records again from the store.
     Notify {
         /// The records.
         names: Vec<String>,
     },
-    /// Who is online? All, or which of these.
+    /// Asks which users are online: all of them, or those in a list.
     Query {
         /// User ids.
         names: Option<Vec<String>>,
@@ -85,10 +85,10 @@ pub enum Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// Reads a command whose names may have `name_bytes_max` bytes.
+    /// Parses a command whose names may have `name_bytes_max` bytes.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The command is invalid; the text describes the fault.
     pub fn parse(text: &'a RawValue, name_bytes_max: usize) -> Result<Self, String> {
         let properties: Properties<'a> =
             serde_json::from_str(text.get()).map_err(|_| "a command is an object".to_owned())?;
@@ -145,7 +145,7 @@ impl<'a> Command<'a> {
     pub(super) fn answer_size(&self) -> AnswerSize {
         match self {
             Self::Read { .. } => AnswerSize::Record,
-            // In a conflict the answer has the value that is there.
+            // After a version conflict, the answer contains the current value.
             Self::Write { version, .. } if *version != ANY_VERSION => AnswerSize::Record,
             Self::Make { .. } | Self::Query { .. } => AnswerSize::Unknown,
             Self::Emit { .. }
@@ -156,7 +156,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Appends the command as messages. `correlation` tells its answers from those of others; an event belongs to `trace`.
+    /// Appends the command as messages. `correlation` identifies its answers; an event becomes part of `trace`.
     pub fn encode(&self, correlation: &str, trace: Option<Trace>, out: &mut Vec<u8>) {
         let id = correlation;
         let correlation = Some(id);
@@ -213,12 +213,12 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Whether a property has names of records; lists are records, too.
+/// Whether a property contains names of records. Lists are records, too.
 fn is_of_record(key: &str) -> bool {
     key.starts_with("record") || key.starts_with("list")
 }
 
-/// The properties of a command that were not taken yet.
+/// The properties of a command that are not parsed yet.
 struct Fields<'a> {
     properties: Properties<'a>,
     name_bytes_max: usize,
@@ -269,7 +269,7 @@ impl<'a> Fields<'a> {
         Ok(Some(names))
     }
 
-    /// 0 and nothing mean whatever is next.
+    /// The version of a write. An absent version and 0 mean any version.
     fn version(&mut self) -> Result<WireVersion, String> {
         let Some(value) = self.take("version") else {
             return Ok(ANY_VERSION);
@@ -286,7 +286,7 @@ impl<'a> Fields<'a> {
         let path = self
             .take("path")
             .map(|path| text_of(path).ok_or_else(|| "\"path\" must be a string".to_owned()));
-        // An empty path is the whole record.
+        // An empty path means the whole record.
         let path = path.transpose()?.filter(|path| !path.is_empty());
         let data = self.take("data").ok_or("\"data\" is missing")?;
         if path.is_none() && !is_container(data) {
@@ -317,7 +317,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The version that a number means. JSON has one kind of numbers, so 2.0 and 2e0 are the integer 2.
+/// The version that a number represents. JSON has one kind of number, so 2.0 and 2e0 are the integer 2.
 fn version_of(value: &RawValue) -> Option<WireVersion> {
     let number: f64 = serde_json::from_str(value.get()).ok()?;
     let version = number as WireVersion;

@@ -1,8 +1,8 @@
-//! Entity tags and the conditions that requests set with them (RFC 9110, section 13). A condition that can't be read is refused,
-//! because a change must not go ahead on one that the caller did not mean.
+//! Entity tags and the conditions that requests set with them (RFC 9110, section 13). The server refuses a condition that it
+//! cannot parse, because a change must not proceed on a condition that the caller did not intend.
 //!
-//! A tag is the epoch of the record's store (`epochs.rs`), the record's incarnation and its version. The epoch is new after an unclean
-//! stop, because a version that was shown and never stored is used again then.
+//! A tag consists of the epoch of the record's store (`epochs.rs`), the record's incarnation and its version. The epoch changes
+//! after an unclean stop, because a version that was shown but never stored is then used again.
 
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
@@ -10,10 +10,10 @@ use tidewire_core::message::{Only, Tag};
 
 use super::problem::Problem;
 
-/// The tag of a state, as the value of `ETag`.
+/// The tag of a record's state, as the value of `ETag`.
 pub(super) fn entity_tag(epoch: u64, tag: Tag) -> HeaderValue {
     let text = format!("\"{}\"", opaque(epoch, tag));
-    // Digits and dashes are a header's value.
+    // Digits, letters and dashes are valid in a header.
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("\"\""))
 }
 
@@ -21,12 +21,12 @@ fn opaque(epoch: u64, tag: Tag) -> String {
     format!("{epoch:x}-{:x}-{}", tag.incarnation, tag.version)
 }
 
-/// One side of a condition.
+/// The tags of one condition header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Tags {
-    /// `*`: any state.
+    /// `*`: any state of an existing record.
     Any,
-    /// One of these.
+    /// A list of tags.
     Of(Vec<Listed>),
 }
 
@@ -34,7 +34,7 @@ enum Tags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Listed {
     is_weak: bool,
-    /// The state, if the tag is one of this server's.
+    /// The state, if this server issued the tag in this epoch.
     tag: Option<Tag>,
 }
 
@@ -45,14 +45,14 @@ pub(super) struct Conditions {
     is_none_match: Option<Tags>,
 }
 
-/// What a condition says about a state.
+/// The result of a condition for a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Met {
-    /// Go on.
+    /// The request may proceed.
     Yes,
-    /// A change, or a read that wants a certain state, must not be done.
+    /// The server must not execute the request: the record is not in the required state.
     No,
-    /// A reader has this state already.
+    /// The client already has this state. A read answers 304, and a change must not proceed.
     Known,
 }
 
@@ -60,7 +60,7 @@ impl Conditions {
     /// The conditions in the headers of a request.
     ///
     /// # Errors
-    /// One of them is neither `*` nor a list of entity tags.
+    /// A header is neither `*` nor a list of entity tags.
     pub(super) fn of(headers: &HeaderMap, epoch: u64) -> Result<Self, Problem> {
         Ok(Self {
             is_match: tags(headers, &IF_MATCH, epoch)?,
@@ -68,7 +68,7 @@ impl Conditions {
         })
     }
 
-    /// What they say about the state of a record, `None` if it does not exist.
+    /// Evaluates the conditions for the state of a record; `None` means that the record does not exist.
     pub(super) fn judge(&self, state: Option<Tag>) -> Met {
         let is_in = |tags: &Tags, takes_weak: bool| match tags {
             Tags::Any => state.is_some(),
@@ -93,7 +93,8 @@ impl Conditions {
         Met::Yes
     }
 
-    /// The same as what the owner of a record can judge in one step; `None` if its state has to be known first.
+    /// The same condition in a form that the record's owner evaluates in one step with the change; `None` if the state must be
+    /// read first.
     pub(super) fn only(&self) -> Option<Only> {
         match (&self.is_match, &self.is_none_match) {
             (None, None) => Some(Only::Always),
@@ -123,7 +124,7 @@ fn tags(headers: &HeaderMap, name: &HeaderName, epoch: u64) -> Result<Option<Tag
     list.map(Some).ok_or(Problem::INVALID_CONDITION)
 }
 
-/// `*`, or a list of tags in which elements may be empty.
+/// Parses `*`, or a list of tags in which elements may be empty.
 fn list(text: &str, epoch: u64) -> Option<Tags> {
     if text.trim() == "*" {
         return Some(Tags::Any);
@@ -148,7 +149,7 @@ fn list(text: &str, epoch: u64) -> Option<Tags> {
     (!list.is_empty()).then_some(Tags::Of(list))
 }
 
-/// The state that a tag of this epoch names.
+/// Parses a tag of this epoch.
 fn parse(text: &str, epoch: u64) -> Option<Tag> {
     let mut parts = text.split('-');
     let own_epoch = u64::from_str_radix(parts.next()?, 16).ok()?;
@@ -158,7 +159,7 @@ fn parse(text: &str, epoch: u64) -> Option<Tag> {
         incarnation,
         version,
     };
-    // Tags are the same if their characters are, so none is written in two ways.
+    // Tags are equal if their characters are, so only the canonical form of a tag is valid.
     let is_same = own_epoch == epoch && opaque(epoch, tag) == text;
     is_same.then_some(tag)
 }

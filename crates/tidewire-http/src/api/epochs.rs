@@ -1,23 +1,24 @@
-//! The epochs that entity tags and ids of streams carry: a record's is that of the store that keeps it.
+//! The epochs in entity tags and stream ids. The epoch of a record is derived from the store that keeps it.
 //!
-//! Incarnations are unique within a store only, so a tag has to tell stores apart, too: a record that is deleted, and created anew
-//! after its prefix leads to another store, may get the incarnation there that it had here.
+//! Incarnations are unique only within one store, so a tag must also distinguish stores. A record may be deleted, and created
+//! again after its prefix was moved to another store. There it may get the same incarnation as before.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tidewire_core::address::Epoch;
 use tidewire_core::route::StoreRoutes;
 
-/// See the head of this file.
+/// The epoch of each store. See the comment at the top of this file.
 #[derive(Debug)]
 pub struct RecordEpochs {
     routes: StoreRoutes,
-    /// By number of the store.
+    /// Epochs by store number.
     epochs: Vec<u64>,
 }
 
 impl RecordEpochs {
-    /// The epochs of stores with their names, by number: the default store first. With it alone all epochs are its own.
+    /// Makes the epochs of the given stores, in order of their numbers, beginning with the default store. The default store's
+    /// epoch is used unchanged; the epochs of other stores are hashed with their names.
     pub fn new<'a>(
         routes: StoreRoutes,
         stores: impl IntoIterator<Item = (&'a str, Epoch)>,
@@ -30,12 +31,12 @@ impl RecordEpochs {
         Self { routes, epochs }
     }
 
-    /// The epoch of a record's states. Those of different epochs are never compared.
+    /// The epoch of a record's states. Tags with different epochs never match.
     pub(super) fn of(&self, name: &str) -> u64 {
         self.epochs[self.routes.find(name).index()]
     }
 
-    /// The epoch of states of these records, in this order: that of each if they have it in common.
+    /// The epoch of the states of several records, in this order. It is the common epoch if all records have the same one.
     pub(super) fn of_all(&self, names: &[String]) -> u64 {
         let epochs: Vec<u64> = names.iter().map(|name| self.of(name)).collect();
         match epochs.split_first() {
@@ -46,7 +47,8 @@ impl RecordEpochs {
     }
 }
 
-/// The same in each process of this version of the server; another version may find that tags have changed, which costs a read.
+/// A hash that is the same in each process of this version of the server. In another version tags may change, which costs
+/// clients one read.
 fn hash(of: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);

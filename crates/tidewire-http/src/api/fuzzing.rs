@@ -1,4 +1,4 @@
-//! What the API reads of a request, for the fuzz targets: the same functions that serve requests, without a server around them.
+//! The parsers of the API for the fuzz targets: the same functions that serve requests, without a server around them.
 
 use hyper::header::HeaderMap;
 use tidewire_core::message::{Only, Tag};
@@ -11,19 +11,19 @@ use super::condition::{Conditions, Met};
 use super::login::{body_credentials, credentials_of};
 use super::{Route, name, record, stream};
 
-/// A batch that would be run.
+/// A valid batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// JSON for the auth chain.
+    /// The credentials for the auth chain, as JSON.
     pub credentials: String,
-    /// Each command as it goes to a shard.
+    /// Each command, encoded for a shard.
     pub commands: Vec<Vec<u8>>,
 }
 
-/// Reads the body of a batch. The correlation of each command is its index.
+/// Parses the body of a batch. The correlation id of each command is its index.
 ///
 /// # Errors
-/// Nothing of it would be run.
+/// The server would not run the batch.
 pub fn batch(
     text: &str,
     allow_auth_data: bool,
@@ -47,19 +47,19 @@ pub fn batch(
     })
 }
 
-/// The operation that a path asks for, as text.
+/// The operation of a path, as text.
 #[must_use]
 pub fn route(path: &str) -> Option<String> {
     Route::of(path).map(|route| format!("{route:?}"))
 }
 
-/// The record that a path names.
+/// The record in a path.
 #[must_use]
 pub fn record_name(path: &str, name_bytes_max: usize) -> Option<String> {
     record::name_of(path, name_bytes_max).ok()
 }
 
-/// A name as it stands in a path.
+/// Escapes a name for use in a path.
 #[must_use]
 pub fn escape(name: &str) -> String {
     name::escape(name)
@@ -71,7 +71,7 @@ pub fn parameters(query: &str) -> Option<Vec<(String, String)>> {
     name::parameters(query)
 }
 
-/// Events, records and ticket that a query string asks for.
+/// The events, records and ticket in a query string.
 #[must_use]
 pub fn wanted(
     query: &str,
@@ -81,7 +81,7 @@ pub fn wanted(
     Some((wanted.events, wanted.records, wanted.ticket))
 }
 
-/// What the header of a request logs in with, as JSON.
+/// The credentials in the headers of a request, as JSON.
 #[must_use]
 pub fn credentials(headers: &HeaderMap) -> Option<String> {
     credentials_of(headers)
@@ -89,7 +89,8 @@ pub fn credentials(headers: &HeaderMap) -> Option<String> {
         .map(|credentials| credentials.as_json().to_owned())
 }
 
-/// What the conditions of a request say about a state, and what its owner is asked in one step, if that is enough.
+/// Whether the conditions of a request hold for a state, and the form that the record's owner can evaluate in one step, if it
+/// exists.
 #[must_use]
 pub fn condition(
     headers: &HeaderMap,
@@ -100,7 +101,7 @@ pub fn condition(
     Some((conditions.judge(state) == Met::Yes, conditions.only()))
 }
 
-/// The id of the last piece of a stream of so many records, read and written again.
+/// Parses the id of the last piece of a stream with `count` records, and formats it again.
 #[must_use]
 pub fn stream_id(id: &str, epoch: u64, count: usize) -> Option<String> {
     stream::parse_id(id, epoch, count).map(|records| stream::id(epoch, &records))

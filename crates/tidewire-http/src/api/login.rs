@@ -1,4 +1,4 @@
-//! Who asks: the credentials of a request, and `POST /api/auth`.
+//! The credentials of a request, and `POST /api/auth`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ use super::problem::Problem;
 use super::{Api, ApiRequest};
 use crate::front::refusal::RequestRefusal;
 
-/// The credentials that the server itself has given to a request, else those of its headers.
+/// The credentials that the server itself attached to a request, or else the credentials in its headers.
 pub(super) fn credentials_of_request(parts: &Parts) -> Result<Credentials, Problem> {
     match parts.extensions.get::<Credentials>() {
         Some(given) => Ok(given.clone()),
@@ -27,7 +27,7 @@ pub(super) fn credentials_of_request(parts: &Parts) -> Result<Credentials, Probl
     }
 }
 
-/// The credentials in the header of a request.
+/// The credentials in the `Authorization` header of a request.
 pub(super) fn credentials_of(headers: &HeaderMap) -> Result<Credentials, Problem> {
     let Some(header) = headers.get(AUTHORIZATION) else {
         return Ok(Credentials::none());
@@ -84,7 +84,7 @@ impl Api {
         }
     }
 
-    /// Logs in and out again, and gives what is for the client.
+    /// Logs in with a session that ends at once, and returns the data for the client.
     async fn ask(
         &self,
         request: &ApiRequest,
@@ -131,13 +131,13 @@ pub(super) fn body_credentials(
     Ok(token.map_or_else(Credentials::none, |token| Credentials::token(&token)))
 }
 
-/// What the auth chain has for a client that has logged in, as JSON.
+/// The auth chain's data for a client that has logged in, as JSON.
 struct Given {
     client_data: Option<String>,
     token: Option<String>,
 }
 
-/// What a login is answered with. A key that the auth handler did not give is left out.
+/// The body of a successful login's answer. It contains only the keys for which the auth handler provided a value.
 fn logged_in(given: &Given, ticket: Option<String>) -> String {
     let mut answer = serde_json::Map::new();
     for (key, text) in [("token", &given.token), ("clientData", &given.client_data)] {
@@ -151,7 +151,7 @@ fn logged_in(given: &Given, ticket: Option<String>) -> String {
     Value::Object(answer).to_string()
 }
 
-/// Answers a body that is not JSON.
+/// The answer to a body that is not JSON.
 pub(super) fn unparsable() -> Answer {
     answer::text(
         StatusCode::BAD_REQUEST,

@@ -1,7 +1,8 @@
-//! The HTTP API: what can be done without a WebSocket. Contract: `docs/http-api.md`.
+//! The HTTP API: operations that need no WebSocket. Contract: `docs/http-api.md`.
 //!
-//! A request gets a session at a shard (see [`tidewire_shard::carrier`]), logs it in through the same auth chain and is judged
-//! by the same rules. Nothing here decides what a caller may do; it translates HTTP to messages and answers back.
+//! A request opens a session at a shard (see [`tidewire_shard::carrier`]), which logs in through the same auth chain as a
+//! WebSocket session. The same rules authorize it. The API itself makes no permission decision; it only translates HTTP to
+//! messages, and answers back to HTTP.
 
 mod answer;
 mod answer_room;
@@ -57,96 +58,97 @@ pub use answer::{Answer, Body};
 pub use epochs::RecordEpochs;
 pub use stream::EventStream;
 
-/// The answer to a request that has no place.
+/// The answer when `http.requests_max` is reached.
 const WORKING: &str = "the server works on all the requests that it may (http.requests_max)";
-/// Containers that a patched record may nest whatever the limits say: with more of them serde_json would not read it again.
+/// Nesting limit of a patched record, whatever the configured limits: with more containers serde_json could not parse the
+/// record again.
 const PATCHED_NESTING_MAX: usize = 127;
 
-/// Bounds and times of the API, all of them options of the section `http`.
+/// Limits and timeouts of the API; most come from the options of the section `http`.
 #[derive(Clone, Copy, Debug)]
 pub struct ApiLimits {
-    /// Bytes of a request's body.
+    /// Size limit of a request's body.
     pub body_bytes_max: usize,
-    /// Bytes of the object of a login.
+    /// Size limit of the credentials of a login.
     pub login_bytes_max: usize,
-    /// Time for it to arrive.
+    /// Time for a body to arrive.
     pub body_timeout: Duration,
-    /// Time for the answers of the engine.
+    /// Time for the engine to answer.
     pub request_timeout: Duration,
-    /// Bytes of the answer to one request.
+    /// Size limit of the answer to one request.
     pub answer_bytes_max: usize,
-    /// Bytes of a record, which the answer to a read may have.
+    /// Size limit of a record, and so of the answer to a read.
     pub record_bytes_max: usize,
-    /// Commands of one batch.
+    /// Limit of the commands of one batch.
     pub commands_max: usize,
-    /// Bytes of a name.
+    /// Size limit of a name.
     pub name_bytes_max: usize,
-    /// What a JSON patch may make of a record.
+    /// Limits of the result of a JSON patch.
     pub patch: PatchLimits,
-    /// A session says something at least so often.
+    /// Interval within which a session must send at least one message.
     pub heartbeat_interval: Duration,
-    /// Whether a batch may log in with the data of a login instead of a token.
+    /// Whether a batch may contain the data of a login instead of a token.
     pub allow_auth_data: bool,
-    /// Whether `/api/auth` is there.
+    /// Whether `/api/auth` exists.
     pub auth_endpoint: bool,
-    /// Whether `/api/auth/sign-up` is there.
+    /// Whether `/api/auth/sign-up` exists.
     pub sign_up: bool,
 }
 
-/// What the API has of its node.
+/// The parts of the node that the API uses.
 #[derive(Debug)]
 pub struct Common {
     /// The shards.
     pub shards: Arc<[ShardHandle]>,
-    /// Of which store each record is, for its entity tags.
+    /// The epoch of each store, for entity tags.
     pub epochs: RecordEpochs,
-    /// What is in the way of requests.
+    /// Counts refused requests by cause.
     pub refused: RequestRefusals,
-    /// What the node may hold.
+    /// The memory budget of the node.
     pub budget: MemoryBudget,
 }
 
-/// What all requests of the API share.
+/// State that all requests of the API share.
 #[derive(Debug)]
 pub struct Api {
     shards: Arc<[ShardHandle]>,
     next_shard: AtomicUsize,
     limits: ApiLimits,
-    /// Requests that may be worked on now.
+    /// Permits of the requests in progress.
     requests: Arc<Shares>,
-    /// Bytes of bodies that may be held now.
+    /// Permits of the bytes of bodies.
     bodies: Arc<Shares>,
-    /// Streams that may be open now.
+    /// Permits of the open streams.
     streams: Arc<Shares>,
-    /// What answers may have of the memory of the node.
+    /// The memory that answers may use.
     memory: AnswerMemory,
     tickets: LoginTickets,
-    /// Where new users are made, if everybody may become one.
+    /// Creates new users, if the configuration allows users to sign up.
     sign_ups: Option<SignUps>,
     epochs: RecordEpochs,
-    /// What `/openapi.json` answers.
+    /// The answer of `/openapi.json`.
     description: String,
-    /// What was in the way of requests.
+    /// Counts refused requests by cause.
     refused: RequestRefusals,
 }
 
-/// A request of the API as the front hands it over.
+/// A request that the front hands over to the API.
 #[derive(Debug)]
 pub struct ApiRequest {
     /// Its head.
     pub parts: Parts,
     /// Its body, not read yet.
     pub body: Incoming,
-    /// Where it comes from.
+    /// The address of its client.
     pub address: SocketAddr,
-    /// Where the bytes of its connection leave.
+    /// The outlet of its connection.
     pub outlet: Arc<Outlet>,
-    /// What it holds of all that requests share, once it has a place.
+    /// The shared permits that the request holds, once it has been admitted.
     standing: Option<Arc<Standing>>,
 }
 
 impl ApiRequest {
-    /// Takes a request apart.
+    /// Splits a request into head and body.
     #[must_use]
     pub fn new(request: Request<Incoming>, address: SocketAddr, outlet: Arc<Outlet>) -> Self {
         let (parts, body) = request.into_parts();
@@ -159,7 +161,7 @@ impl ApiRequest {
         }
     }
 
-    /// Whose it is: that of its address until its login.
+    /// The caller for which permits count: the address until the login, the user afterwards.
     fn caller(&self) -> Caller {
         match &self.standing {
             Some(standing) => standing.caller(),
@@ -172,7 +174,7 @@ fn as_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The operations, by their paths.
+/// The operations by path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     /// `/api`: a batch of commands.
@@ -183,9 +185,9 @@ enum Route {
     SignUp,
     /// `/records/NAME`: one record.
     Record,
-    /// `/sse`: a stream.
+    /// `/sse`: a stream of events and records.
     Stream,
-    /// `/openapi.json`: the description of all of them.
+    /// `/openapi.json`: the description of the API.
     Description,
 }
 
@@ -216,7 +218,7 @@ fn route_methods(path: &str) -> Option<&'static str> {
 }
 
 impl Api {
-    /// An API of these shards.
+    /// An API for these shards.
     pub fn new(plan: &Plan, common: Common, auth: &AuthChain) -> Self {
         let Common {
             shards,
@@ -263,13 +265,13 @@ impl Api {
         }
     }
 
-    /// Whether a path is one of the API's.
+    /// Whether the API serves this path.
     #[must_use]
     pub fn serves(&self, path: &str) -> bool {
         self.route(path).is_some()
     }
 
-    /// The methods that a path of the API takes, as the value of `Allow`.
+    /// The methods that a path of the API accepts, as the value of `Allow`.
     #[must_use]
     pub fn methods(&self, path: &str) -> Option<&'static str> {
         self.route(path).and_then(|_| route_methods(path))
@@ -283,19 +285,19 @@ impl Api {
         })
     }
 
-    /// Answers a request as if its caller had logged in with this object, whatever credentials it has.
+    /// Answers a request as if its caller had logged in with this object. The request's own credentials are ignored.
     pub(crate) async fn answer_as(&self, mut request: ApiRequest, login: &Value) -> Answer {
         let credentials = Credentials::object(login);
         request.parts.extensions.insert(credentials);
         self.answer(request).await
     }
 
-    /// Answers a request to one of the API's paths.
+    /// Answers a request for one of the API's paths.
     pub async fn answer(&self, mut request: ApiRequest) -> Answer {
         let Some(route) = self.route(request.parts.uri.path()) else {
             return answer::text(StatusCode::NOT_FOUND, "Endpoint not found.");
         };
-        // What lasts counts among the streams, not among the requests.
+        // A stream outlives a request, so it uses a permit of `http.streams_max` instead of `http.requests_max`.
         if route == Route::Stream && request.parts.method == Method::GET {
             return self.stream(request).await;
         }
@@ -334,20 +336,20 @@ impl Api {
         }
     }
 
-    /// The shard for the next session: one after the other, since requests are short and many.
+    /// The shard for the next session. Shards take turns, since requests are short and numerous.
     fn shard(&self) -> Option<&ShardHandle> {
         let next = self.next_shard.fetch_add(1, Ordering::Relaxed);
         self.shards.get(next.checked_rem(self.shards.len())?)
     }
 
-    /// Memory for so many bytes, if it is there within the time of a request.
+    /// Waits for memory of `bytes` bytes, at most for the time limit of a request.
     async fn memory(&self, request: &ApiRequest, bytes: usize) -> Result<Reserved, CallError> {
         let deadline = Instant::now() + self.limits.request_timeout;
         let memory = self.memory.wait(&request.caller(), bytes, deadline).await;
         memory.ok_or(CallError::NoMemory)
     }
 
-    /// The answer to a request that is refused, which is counted.
+    /// Counts a refusal, and returns its answer.
     fn refuse(&self, problem: Problem) -> Answer {
         if let Some(cause) = problem.cause() {
             self.refused.count(cause);
@@ -355,7 +357,7 @@ impl Api {
         problem.answer()
     }
 
-    /// A place among the requests that are worked on; a refusal is counted.
+    /// Takes one of the permits for requests in progress; a refusal is counted.
     fn place(&self, request: &ApiRequest) -> Result<Seat, Refused> {
         let place = self.requests.take(Caller::at(request.address.ip()), 1);
         place.inspect_err(|refused| {
@@ -367,7 +369,7 @@ impl Api {
     }
 }
 
-/// Whether the body is said to be of this type, whatever parameters follow.
+/// Whether `Content-Type` names this media type; parameters are ignored.
 fn is_of_type(parts: &Parts, expected: &str) -> bool {
     let value = parts.headers.get(CONTENT_TYPE);
     let value = value.and_then(|value| value.to_str().ok()).unwrap_or("");
@@ -375,7 +377,7 @@ fn is_of_type(parts: &Parts, expected: &str) -> bool {
     essence.trim().eq_ignore_ascii_case(expected)
 }
 
-/// Who asks, as the auth chain may want to know it.
+/// The client's address, headers and certificate, for the auth chain.
 fn peer(parts: &Parts, address: SocketAddr) -> Arc<Peer> {
     Arc::new(crate::front::http::peer(address, parts))
 }

@@ -1,8 +1,8 @@
-//! Names in addresses: percent-escapes are undone once, and nothing else has a meaning, neither `/` nor dots.
+//! Names in URLs. Percent-escapes are decoded once, and no other character has a meaning, neither `/` nor dots.
 
 use tidewire_core::planted_fault::is_planted;
 
-/// The text behind percent-escapes; `None` if an escape is broken or the bytes are no UTF-8.
+/// Decodes percent-escapes; returns `None` if an escape is malformed or the bytes are not UTF-8.
 pub fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -24,7 +24,7 @@ pub fn unescape(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The parameters of a query string, in order; `None` if one is broken. A plus is a space, as in forms.
+/// The parameters of a query string, in order; `None` if one is malformed. A plus sign is a space, as in forms.
 pub fn parameters(query: &str) -> Option<Vec<(String, String)>> {
     let parts = query.split('&').filter(|part| !part.is_empty());
     let decode = |text: &str| unescape(&text.replace('+', " "));
@@ -36,7 +36,7 @@ pub fn parameters(query: &str) -> Option<Vec<(String, String)>> {
         .collect()
 }
 
-/// `name` as it stands in an address, with every byte escaped that could mean something.
+/// Escapes `name` for a URL: every byte that could have a meaning becomes a percent-escape.
 pub fn escape(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {

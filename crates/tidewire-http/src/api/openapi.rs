@@ -1,5 +1,6 @@
-//! `/openapi.json`: the description of the API for tools. It is kept by hand; tests hold it against the routes, by
-//! operation here and by what is taken and answered in `e2e/schemathesis`. What depends on options is filled in at the start.
+//! `/openapi.json`: the description of the API for tools. It is maintained by hand. Tests compare it with the routes, here by
+//! operation, and in `e2e/schemathesis` by accepted requests and answers. Values that depend on options are filled in at the
+//! start.
 
 use hyper::StatusCode;
 use serde_json::Value;
@@ -13,7 +14,7 @@ pub(super) const PATH: &str = "/openapi.json";
 pub(super) const METHODS: &str = "GET, HEAD, OPTIONS";
 
 const DESCRIPTION: &str = include_str!("openapi.json");
-/// Where the limits of names, of batches and of streams stand.
+/// The places of the limits of names, batches and streams in the document.
 const NAME_LENGTHS: [&str; 2] = [
     "/components/schemas/Name/maxLength",
     "/components/schemas/RecordName/maxLength",
@@ -29,7 +30,7 @@ const AUTH_DATA: &str =
 
 /// The description of an API with these limits.
 pub(super) fn description(limits: &ApiLimits) -> String {
-    // A test reads it, so it is never null here.
+    // A test parses the document, so this cannot fail.
     let mut description: Value = serde_json::from_str(DESCRIPTION).unwrap_or_default();
     let mut fill = |place: &str, value: Value| {
         if let Some(found) = description.pointer_mut(place) {

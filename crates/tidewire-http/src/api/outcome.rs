@@ -1,4 +1,4 @@
-//! What became of a command, as deepstream says it: the object of one result.
+//! The outcome of a command in deepstream's form: the object of one result.
 
 use serde_json::{Map, Value, json};
 use tidewire_core::json;
@@ -12,12 +12,12 @@ use super::answer_room::Reserved;
 pub(super) struct Outcome {
     pub(super) text: String,
     pub(super) is_success: bool,
-    /// What was reserved for the text, if it may be large.
+    /// The memory reserved for the text, if it may be large.
     pub(super) memory: Option<Reserved>,
 }
 
 impl Outcome {
-    /// It was done.
+    /// The command was executed and has no other result.
     pub(super) fn done() -> Self {
         Self::success(String::from("{\"success\":true}"))
     }
@@ -78,7 +78,7 @@ impl Outcome {
         }
     }
 
-    /// The time of the request is over.
+    /// The deadline of the request has passed.
     pub(super) fn timeout() -> Self {
         Self::failure(json!({
             "errorTopic": "connection",
@@ -117,7 +117,7 @@ impl Outcome {
         }))
     }
 
-    /// The session was ended before the answer.
+    /// The session was ended before the answer arrived.
     pub(super) fn ended(reason: &str) -> Self {
         Self::failure(json!({
             "errorTopic": "connection",
@@ -126,7 +126,7 @@ impl Outcome {
         }))
     }
 
-    /// An event was not published.
+    /// The event was not published.
     pub(super) fn emit(error: &EventError<'_>) -> Self {
         match error {
             EventError::Denied(_) => Self::failure(json!({
@@ -143,7 +143,7 @@ impl Outcome {
         }
     }
 
-    /// An rpc was not answered by a provider.
+    /// No provider has answered the rpc.
     pub(super) fn rpc(error: &RpcError<'_>) -> Self {
         match error {
             RpcError::Denied(_) => denied("rpc", 107, "REQUEST", 2),
@@ -198,8 +198,8 @@ impl Outcome {
                     "error": format!("Record update failed. Version {version} exists for record \"{record}\"."),
                     "currentVersion": version,
                 }));
-                // A caller that may not read the record gets the version only. The value was checked where it entered, and goes on
-                // as it is: a tree of it takes many times its bytes.
+                // If the caller may not read the record, it gets the version only. The value was checked when the server
+                // received it, so its text is copied unchanged: as a tree it would take many times as much memory.
                 if let Some(data) = data {
                     outcome.text.pop();
                     outcome.text.push_str(",\"currentData\":");

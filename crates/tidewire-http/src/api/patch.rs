@@ -3,31 +3,33 @@
 use serde_json::{Map, Value};
 use tidewire_core::planted_fault::is_planted;
 
-/// Operations of one patch.
+/// Limit of the operations of one patch.
 const OPERATIONS_MAX: usize = 10_000;
-/// Values that operations may shift in arrays or look into before they move them, all together. A thousand removals at the
-/// front of an array of ten thousand are 10 million; at the limit about half a second of one core was spent.
+/// Limit of the array elements that all operations together may shift, and of the values that they may visit for the nesting
+/// check. A thousand removals at the front of an array of ten thousand elements are 10 million steps. A patch that reaches the
+/// limit has used about half a second of one core.
 const STEPS_MAX: usize = 1 << 25;
 
-/// Bounds of what a patch may make of a document.
+/// Limits of the document that a patch creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PatchLimits {
-    /// Bytes of all copies together, so that a short patch makes no huge document.
+    /// Bytes of all copies together. Otherwise a short patch could create a huge document.
     pub copied_bytes_max: usize,
-    /// Containers that the result may nest, at any time. What looks at a value calls itself for each, and a copy doubles them.
+    /// Containers that the document may nest at any time. Functions that walk a value recurse once for each level, and one copy
+    /// can double the nesting.
     pub nesting_max: usize,
 }
 
 /// Why a patch was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchError {
-    /// It is no patch.
+    /// The patch is not valid.
     Malformed,
-    /// The document does not have what it needs, or a test failed.
+    /// The document lacks a value that the patch needs, or a test failed.
     Unfit,
-    /// It has too many operations, copies too much, nests too deep or costs too much work.
+    /// The patch has too many operations, copies too many bytes, nests too deep or costs too much work.
     TooLarge,
-    /// It puts something in place of the whole document that no record can be.
+    /// The patch replaces the whole document by a value that is not a record.
     NotARecord,
 }
 
@@ -110,15 +112,15 @@ fn operations(patch: &Value) -> Result<Vec<Operation<'_>>, PatchError> {
     list.iter().map(Operation::parse).collect()
 }
 
-/// Whether a value can be a whole document.
+/// Whether a value can be a whole record.
 fn is_container(value: &Value) -> bool {
     value.is_object() || value.is_array()
 }
 
-/// Looks whether this is a JSON patch that a record can have, whatever it is now. With each of its operations it stays a record.
+/// Checks a JSON patch without a document: after each of its operations, the document can still be a record.
 ///
 /// # Errors
-/// It is malformed, has too many operations, or leaves no record.
+/// The patch is malformed, has too many operations, or replaces the record by a value that is not one.
 pub fn check(patch: &Value) -> Result<(), PatchError> {
     operations(patch).map(drop)
 }
@@ -126,7 +128,7 @@ pub fn check(patch: &Value) -> Result<(), PatchError> {
 /// Applies a JSON patch.
 ///
 /// # Errors
-/// Nothing of it is applied.
+/// The patch was not applied; the document is lost.
 pub fn apply(document: Value, patch: &Value, limits: PatchLimits) -> Result<Value, PatchError> {
     let mut patched = Patched {
         document,
@@ -160,7 +162,7 @@ impl Patched {
             }
             Operation::Move { from, path } => {
                 if path.len() > from.len() && path.starts_with(&from) {
-                    // A value can't be moved into itself.
+                    // RFC 6902 forbids to move a value into itself.
                     return Err(PatchError::Unfit);
                 }
                 let moved = self.remove(&from)?;
@@ -216,7 +218,7 @@ impl Patched {
 
     fn remove(&mut self, path: &[String]) -> Result<Value, PatchError> {
         let Some((last, parents)) = path.split_last() else {
-            // Nothing would be left that a record can be.
+            // A removal of the whole document would leave no record.
             return Err(PatchError::Unfit);
         };
         let removed = match find_mut(&mut self.document, parents).ok_or(PatchError::Unfit)? {
@@ -233,7 +235,7 @@ impl Patched {
         removed.ok_or(PatchError::Unfit)
     }
 
-    /// Refuses what would nest too deep at its place.
+    /// Refuses a value that would nest too deep at its path.
     fn check_nesting(&mut self, path: &[String], value: &Value) -> Result<(), PatchError> {
         let nesting_left = self.limits.nesting_max.checked_sub(path.len());
         check_nesting(
@@ -244,7 +246,7 @@ impl Patched {
     }
 }
 
-/// Counts work.
+/// Counts steps, and fails at their limit.
 fn spend(steps: &mut usize, more: usize) -> Result<(), PatchError> {
     *steps += more;
     if *steps > STEPS_MAX {
@@ -253,7 +255,7 @@ fn spend(steps: &mut usize, more: usize) -> Result<(), PatchError> {
     Ok(())
 }
 
-/// Refuses a value that has more than `nesting_max` containers in each other. It calls itself no deeper than that.
+/// Refuses a value that nests more than `nesting_max` containers. The recursion has the same limit.
 fn check_nesting(value: &Value, nesting_max: usize, steps: &mut usize) -> Result<(), PatchError> {
     spend(steps, 1)?;
     if is_planted("patch-nesting") {
@@ -303,7 +305,7 @@ fn parse(pointer: &str) -> Result<Vec<String>, PatchError> {
         .collect()
 }
 
-/// The index that a token means in an array: digits without leading zeros.
+/// The array index of a token: digits without leading zeros.
 fn index(token: &str) -> Option<usize> {
     let is_number = token.bytes().all(|byte| byte.is_ascii_digit());
     let has_leading_zero = token.len() > 1 && token.starts_with('0');
@@ -328,7 +330,7 @@ fn find_mut<'v>(document: &'v mut Value, path: &[String]) -> Option<&'v mut Valu
     })
 }
 
-/// Equality as RFC 6902 means it: numbers by their value, so 1 is 1.0.
+/// Equality as in RFC 6902: numbers are compared by value, so 1 equals 1.0.
 fn is_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
@@ -658,7 +660,7 @@ mod tests {
         }
     }
 
-    /// Small documents over few keys, so that patches meet what is there.
+    /// Small documents with few keys, so that patches match the values in them.
     fn document() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),

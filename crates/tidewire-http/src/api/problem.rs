@@ -1,4 +1,4 @@
-//! Refusals of the plain operations: a status and a JSON object with a code that programs can act on.
+//! Refusals of the resource operations: a status, and a JSON object with a code on which programs can act.
 
 use hyper::StatusCode;
 use tidewire_core::message::RecordError;
@@ -105,7 +105,7 @@ impl Problem {
         }
     }
 
-    /// What was in the way, if it was the request itself; other causes are counted where they are met.
+    /// The metric's cause, if the request itself was at fault. Other causes are counted where they occur.
     pub(super) fn cause(self) -> Option<RequestRefusal> {
         match self {
             Self::INVALID_NAME => Some(RequestRefusal::Names),
@@ -117,7 +117,7 @@ impl Problem {
         }
     }
 
-    /// As an answer.
+    /// The problem as an answer.
     pub(super) fn answer(self) -> Answer {
         let Self {
             status,

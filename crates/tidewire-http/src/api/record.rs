@@ -1,7 +1,8 @@
-//! `/records/NAME`: one record as a resource, read and changed as HTTP means it.
+//! `/records/NAME`: one record as a resource, with the semantics of HTTP.
 //!
-//! Conditions are judged by the record's owner in one step with the change. What needs the value first, a patch above all, is
-//! written only if the record is still as it was read, and tried again with the newer value if others were faster.
+//! The record's owner evaluates a condition in one step with the change. A patch and some conditions need the current value
+//! first. Such a change is written only if the record is still in the state that was read; otherwise the server repeats it with
+//! the newer value.
 
 use hyper::header::{ETAG, HeaderValue, LOCATION};
 use hyper::{Method, StatusCode};
@@ -22,7 +23,7 @@ use super::patch;
 use super::problem::Problem;
 use super::{Api, ApiRequest, answer, is_of_type};
 
-/// Where the records are.
+/// The path prefix of records.
 pub(super) const PREFIX: &str = "/records/";
 /// The methods of a record.
 pub(super) const METHODS: &str = "GET, HEAD, PUT, PATCH, DELETE, OPTIONS";
@@ -30,31 +31,32 @@ pub(super) const METHODS: &str = "GET, HEAD, PUT, PATCH, DELETE, OPTIONS";
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
-/// How often a change is tried while others change the record, too.
+/// How often the server tries a change while other clients change the record.
 const ATTEMPTS_MAX: u32 = 20;
 
-/// How many times its bytes a text may take as a tree of values, which a patch needs: two bytes as `0,` become a value of 32, in a list
-/// that has grown to twice what it holds. It is reserved before the tree is built.
+/// A patch needs its text as a tree of values. The tree takes up to this many times the bytes of the text: two bytes such as
+/// `0,` become a value of 32 bytes, in a list that may have grown to twice its length. The memory is reserved before the tree
+/// is built.
 const TREE_FACTOR: usize = 32;
 
-/// What the engine answers.
+/// An answer of the engine.
 enum Reply {
-    /// The value with its state, if the record exists.
+    /// The record's state and value, if the record exists.
     Fetched(Option<(Tag, String)>),
-    /// A durable change.
+    /// The change is durable.
     Stored { existed: bool, tag: Option<Tag> },
-    /// The record is in another state.
+    /// The record is not in the state that the condition requires.
     PreconditionFailed,
 }
 
-/// A tree of values with the memory that is reserved for it.
+/// A tree of values and the memory reserved for it.
 struct Tree {
     value: Value,
     #[expect(dead_code, reason = "it is held, not read")]
     memory: Reserved,
 }
 
-/// How a change is made of the value that is there.
+/// A change of a record.
 enum Change {
     Put(String),
     Delete,
@@ -93,7 +95,7 @@ impl Api {
             .await
     }
 
-    /// The value of a record, as whoever logs in with this object may read it; `None` if it does not exist or can't be read.
+    /// The value of a record as the user with this login may read it; `None` if it does not exist or can't be read.
     pub(crate) async fn value_as(
         &self,
         request: &ApiRequest,
@@ -140,7 +142,7 @@ impl Api {
                 answer::revalidated(answer)
             }
             Met::Yes => {
-                // Proxies may keep it, if they ask each time whether it is still the same.
+                // A proxy may cache the answer if it revalidates it on each use.
                 let mut pieces = Pieces::default();
                 pieces.push_reserved(data, memory);
                 answer::revalidated(answer::typed_pieces(JSON, pieces))
@@ -150,8 +152,8 @@ impl Api {
         Ok(answer)
     }
 
-    /// The change that a request asks for. What is wrong with it whatever the record is comes before conditions (RFC 9110, section
-    /// 13.2.1).
+    /// Parses the change that a request contains. Faults that do not depend on the record are reported before the conditions
+    /// are evaluated (RFC 9110, section 13.2.1).
     async fn change(&self, request: &mut ApiRequest) -> Result<Change, Problem> {
         if request.parts.method == Method::DELETE {
             return Ok(Change::Delete);
@@ -180,7 +182,7 @@ impl Api {
             patch::check(&value)?;
             return Ok(Change::Patch(Tree { value, memory }));
         }
-        // Anything but an object replaces the whole record.
+        // A merge patch that is not an object replaces the whole record.
         if !value.is_object() && !value.is_array() {
             return Err(Problem::NOT_A_VALUE);
         }
@@ -195,7 +197,7 @@ impl Api {
         conditions: &Conditions,
         change: &Change,
     ) -> Result<Answer, Problem> {
-        // In one step where nothing has to be known first.
+        // If the change does not depend on the current value, the owner evaluates condition and change in one step.
         let whole = match change {
             Change::Put(data) => Some(Some(data.as_str())),
             Change::Delete => Some(None),
@@ -239,11 +241,11 @@ impl Api {
         Err(Problem::CONTENDED)
     }
 
-    /// The new value; `None` if the record is to be removed.
+    /// The new value; `None` if the change deletes the record.
     fn changed(&self, change: &Change, old: Option<&str>) -> Result<Option<String>, Problem> {
         let old = || -> Result<Value, Problem> {
             let old = old.ok_or(Problem::NOT_FOUND)?;
-            // Whatever is stored was checked, but may have numbers that nothing here can hold.
+            // Every stored value has passed the checks, but it may contain numbers that `Value` can't represent.
             serde_json::from_str(old).map_err(|_| Problem::PATCH_FAILED)
         };
         let new = match change {
@@ -280,7 +282,7 @@ impl Api {
     }
 }
 
-/// The record that a path names.
+/// The name of the record in a path.
 pub(super) fn name_of(path: &str, name_bytes_max: usize) -> Result<String, Problem> {
     let name = path.strip_prefix(PREFIX).and_then(unescape);
     let is_name =
@@ -288,7 +290,7 @@ pub(super) fn name_of(path: &str, name_bytes_max: usize) -> Result<String, Probl
     name.filter(is_name).ok_or(Problem::INVALID_NAME)
 }
 
-/// Only one operation is under way at a time, so nothing needs an id of its own.
+/// A session of this module has only one operation in flight, so all operations can use the same correlation id.
 const CORRELATION: &str = "1";
 
 fn fetch(name: &str) -> Vec<u8> {
@@ -313,7 +315,7 @@ fn put(name: &str, only: Only, data: Option<&str>) -> Vec<u8> {
     out
 }
 
-/// Waits for the engine's answer to the one operation under way.
+/// Waits for the engine's answer to the operation in flight.
 async fn reply(caller: &mut Caller) -> Result<Reply, Problem> {
     loop {
         let chunk = caller.receive().await?;

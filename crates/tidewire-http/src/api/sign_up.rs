@@ -1,4 +1,4 @@
-//! `POST /api/auth/sign-up`: somebody becomes a user of the record store (`auth.store.sign_up`).
+//! `POST /api/auth/sign-up`: creates a user in the record store (`auth.store.sign_up`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -23,8 +23,8 @@ pub(super) const PATH: &str = "/api/auth/sign-up";
 /// The methods of the path.
 pub(super) const METHODS: &str = "POST, OPTIONS";
 
-/// Addresses whose rates are remembered. When so many have asked of late, no other one is answered: an attacker with that many
-/// must not make the server forget them.
+/// Addresses whose rates the server remembers. When all entries are in use, requests from other addresses are refused: an
+/// attacker with that many addresses must not make the server forget their rates.
 const ADDRESSES_MAX: usize = 10_000;
 
 const TOO_FAST: Problem = Problem::new(
@@ -58,7 +58,7 @@ const UNAVAILABLE: Problem = Problem::new(
     "users can't be stored now; the user was made or not, which a login tells",
 );
 
-/// The body.
+/// The body of a request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
@@ -66,7 +66,7 @@ struct Wanted {
     password: String,
 }
 
-/// Where users are made, and how often from each address.
+/// Creates users, and limits how often each address may do so.
 #[derive(Debug)]
 pub(super) struct SignUps {
     users: Arc<Users>,
@@ -76,7 +76,7 @@ pub(super) struct SignUps {
 }
 
 impl SignUps {
-    /// `None` if nobody may sign up.
+    /// Returns `None` if the configuration does not allow users to sign up.
     pub(super) fn new(options: &AuthStore, users: Option<&Arc<Users>>) -> Option<Self> {
         let users = users.filter(|_| options.sign_up)?;
         Some(Self {
@@ -87,7 +87,7 @@ impl SignUps {
         })
     }
 
-    /// Takes a permit of the address, if it has one.
+    /// Takes a permit of the address; returns false if none is available.
     fn admits(&self, address: IpAddr) -> bool {
         let Some(rate) = self.rate else { return true };
         let since = self.began.elapsed().as_nanos();
@@ -130,7 +130,7 @@ impl Api {
     }
 
     async fn try_sign_up(&self, request: &mut ApiRequest) -> Result<String, Problem> {
-        // The path is not served without it.
+        // Without `sign_ups` the path is not served.
         let sign_ups = self.sign_ups.as_ref().ok_or(Problem::METHOD)?;
         let users = &sign_ups.users;
         if !sign_ups.admits(request.address.ip()) {
@@ -147,7 +147,7 @@ impl Api {
             UserError::Taken => TAKEN,
             UserError::InvalidName => INVALID_NAME,
             UserError::InvalidPassword => INVALID_PASSWORD,
-            // The name is in use, by whomever.
+            // A broken user record occupies its name too.
             UserError::Broken => TAKEN,
             UserError::Missing | UserError::HeldOff | UserError::Unavailable(_) => UNAVAILABLE,
         })?;

@@ -1,9 +1,12 @@
 //! `GET /sse`: events and records as server-sent events.
 //!
-//! A stream is a lasting session that coalesces. A record is told as a whole value each time. One value is asked for at a time,
-//! after the one before has reached the kernel and memory for it is reserved; until then changes of a record coalesce to its newest
-//! value. When the client does not read, the channel to it fills, then the session lags, as that of a slow socket does: it gets the
-//! newest value of each record, and of events the number that it missed, or, if they have history, the events.
+//! A stream is a session that outlives its request and coalesces changes. Each change of a record arrives at the client as a
+//! whole value. The stream fetches a value only after memory for it is reserved, and sends a piece only after the kernel has
+//! taken the one before. Until the value is fetched, changes of the record coalesce to its newest value.
+//!
+//! If the client does not read, the session's channel fills, and then the session lags like the session of a slow socket. It
+//! then receives the newest value of each record. Of an event with history it receives the missed events, and of other events
+//! their number.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -42,40 +45,40 @@ pub(super) const PATH: &str = "/sse";
 /// The methods of the path.
 pub(super) const METHODS: &str = "GET, OPTIONS";
 
-/// Something is sent at least so often, so that neither proxies nor the session's shard take the stream for dead.
+/// The stream sends something at least once in this interval, so that proxies and the session's shard do not consider it dead.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// Pieces between this task and its socket; the rest waits in the session's channel, from where it can be taken back when a
-/// right is lost.
+/// Pieces that may wait between the stream's task and its socket. All others wait in the session's channel, where the shard can
+/// still take them back when the session loses a right.
 const PIECES_MAX: usize = 1;
-/// Events of one stream, and records.
+/// Limit of the events of one stream, and of its records.
 pub(super) const NAMES_MAX: usize = 100;
-/// Values that a stream asks for at a time. One of a store that is slow does not hold up those of others, and what waits for a
-/// client that does not read is bounded.
+/// Values that a stream fetches at the same time. With several, a slow store does not delay the values of other stores. The
+/// limit bounds the memory for a client that does not read.
 const FETCHES_MAX: usize = 4;
-/// A stream asks for more than one value at a time while its caller has memory for so many more.
+/// A stream fetches more than one value at a time only while its caller could reserve this number of further values.
 const PLENTY: usize = 8;
-/// How long a client may leave a piece unread while the node is short of memory. Afterwards its stream ends; the client comes back by
-/// itself and says what it had.
+/// How long a client may leave a piece unread while the node is short of memory. After that the stream ends. The client
+/// reconnects by itself, and the id in its request tells the server what it had.
 const UNREAD_TIME: Duration = Duration::from_secs(10);
-/// How often that is looked at.
+/// How often the stream checks that.
 const UNREAD_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of one frame. The HTTP library holds a frame whole, whatever the client reads of it.
+/// Bytes of one frame. The HTTP library holds a whole frame in memory until the client has read all of it.
 const FRAME_BYTES: usize = 64 << 10;
-/// A version so far behind the last one is of the numbers that start again, not late.
+/// If a version is this far behind the last one, the version counter has wrapped around; the state is not an old one.
 const LATE_VERSIONS: i32 = 1 << 30;
 
 /// The body of a stream's answer.
 #[derive(Debug)]
 pub struct EventStream {
     pieces: mpsc::Receiver<Bytes>,
-    /// What is left of the last piece.
+    /// The rest of the piece that is being sent.
     rest: Bytes,
     outlet: Arc<Outlet>,
     _standing: Arc<Standing>,
 }
 
 impl EventStream {
-    /// The next piece, none behind the last one.
+    /// The next frame; `None` after the last piece.
     pub(super) fn poll_piece(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -87,7 +90,7 @@ impl EventStream {
             }
         }
         let bytes = self.rest.len().min(FRAME_BYTES);
-        // The piece is told to have left when its last part has been dropped, this one included.
+        // The outlet reports that a piece has left when the last part of it is dropped, which includes this frame.
         let frame = match bytes < self.rest.len() {
             true => self.rest.split_to(bytes),
             false => std::mem::take(&mut self.rest),
@@ -102,12 +105,12 @@ impl Drop for EventStream {
     }
 }
 
-/// What a stream is asked for.
+/// The parameters of a request for a stream.
 pub(super) struct Wanted {
     pub(super) events: Vec<String>,
     pub(super) records: Vec<String>,
     pub(super) ticket: Option<String>,
-    /// The id of the last piece of an earlier stream, from a page that can't set the header.
+    /// The id of the last piece of an earlier stream, for a page that can't set the `Last-Event-ID` header.
     last_id: Option<String>,
 }
 
@@ -151,7 +154,8 @@ impl Api {
         let mut caller = self.stay(request, &credentials)?;
         let rest = logged_in(&mut caller).await?;
         let last_id = request.parts.headers.get("last-event-id");
-        // An EventSource that comes back by itself has seen more than the address says that it began with.
+        // An `EventSource` that reconnects by itself sends the header. The id in its URL is older: it is where the first
+        // connection began.
         let known = last_id
             .and_then(|id| id.to_str().ok())
             .or(wanted.last_id.as_deref());
@@ -191,7 +195,7 @@ impl Api {
     }
 }
 
-/// What a query string asks for.
+/// Parses the query string of a request for a stream.
 pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<Wanted, Problem> {
     let mut wanted = Wanted {
         events: Vec::new(),
@@ -212,14 +216,14 @@ pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<Wanted, Probl
                 wanted.last_id = Some(value);
                 continue;
             }
-            // A page may add parameters of its own, such as one that defeats caches.
+            // A page may add its own parameters, such as one that prevents caching.
             _ => continue,
         };
         let is_reserved = key == "record" && value.starts_with(RESERVED);
         if value.is_empty() || value.len() > name_bytes_max || is_reserved {
             return Err(Problem::INVALID_NAME);
         }
-        // Those that repeat count, too: what is taken must not depend on what the names are.
+        // Repeated names count too, so that the limit does not depend on which names the client sends.
         *count += 1;
         if *count > NAMES_MAX {
             return Err(Problem::INVALID_QUERY);
@@ -234,7 +238,7 @@ pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<Wanted, Probl
     Ok(wanted)
 }
 
-/// Waits until the login is decided, and gives what came behind that.
+/// Waits until the login has succeeded, and returns the chunk with that message and the ones after it.
 async fn logged_in(caller: &mut Caller) -> Result<Bytes, Problem> {
     loop {
         let chunk = caller.receive().await?;
@@ -254,7 +258,7 @@ fn streaming(body: EventStream) -> Answer {
     *answer.status_mut() = StatusCode::OK;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // Nobody on the way may keep it, or wait for more of it to compress.
+    // No proxy may cache the stream, or delay it to compress more of it at once.
     headers.insert(
         CACHE_CONTROL,
         HeaderValue::from_static("no-store, no-transform"),
@@ -264,18 +268,18 @@ fn streaming(body: EventStream) -> Answer {
     answer
 }
 
-/// A record of a stream.
+/// The state of one record of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Followed {
-    /// What the client has; nothing, or that there is no such record, if absent.
+    /// The state that the client has; `None` if the client has none, or knows that the record does not exist.
     tag: Option<Tag>,
-    /// Whether the client knows of it at all.
+    /// Whether the client knows the state of the record, which may be that it does not exist.
     is_known: bool,
-    /// The value is to be asked for.
+    /// The value must be fetched.
     is_wanted: bool,
-    /// The value is being asked for.
+    /// A fetch of the value is in flight.
     is_fetching: bool,
-    /// It has changed since it was asked for.
+    /// The record has changed since that fetch was sent.
     is_stale: bool,
 }
 
@@ -287,7 +291,7 @@ fn places(names: &[String]) -> HashMap<String, usize> {
         .collect()
 }
 
-/// The records with what a client that comes back has of them.
+/// The records of a new stream, with the states that a reconnecting client has.
 fn records(names: &[String], id: Option<&str>, epoch: u64) -> Vec<Followed> {
     let known = id.and_then(|id| parse_id(id, epoch, names.len()));
     known.unwrap_or_else(|| vec![Followed::default(); names.len()])
@@ -349,18 +353,18 @@ struct Stream {
     names: Vec<String>,
     places: HashMap<String, usize>,
     records: Vec<Followed>,
-    /// What is to be sent.
+    /// Text that is ready to be sent.
     text: String,
-    /// What is reserved for it.
+    /// The memory reserved for that text.
     text_memory: Vec<Reserved>,
-    /// Records whose values are to be asked for, in the order of their changes.
+    /// Records whose values must be fetched, in the order of their changes.
     wanted: VecDeque<usize>,
-    /// Values that are asked for.
+    /// Fetches in flight.
     fetches: usize,
-    /// What is reserved for each of them.
+    /// The memory reserved for each fetch, by record.
     memory: Vec<Option<Reserved>>,
     answers: AnswerMemory,
-    /// Whose memory it is.
+    /// The caller for which the memory counts.
     caller: Holder,
     record_bytes_max: usize,
     refused: RequestRefusals,
@@ -370,7 +374,7 @@ impl Stream {
     async fn run(mut self, first: Bytes, keep_alive: Duration) {
         self.subscribe();
         self.take(&first);
-        // The client sees at once that it is connected.
+        // An SSE comment comes first, so that the client notices at once that it is connected.
         self.text.push_str(": connected\n\n");
         let mut told = Instant::now();
         loop {
@@ -382,7 +386,7 @@ impl Stream {
             }
             let patience = match self.fetch_wanted() {
                 true => keep_alive.saturating_sub(told.elapsed()),
-                // For want of memory, which others give back.
+                // A fetch waits for memory that others hold; try again soon.
                 false => RETRY_INTERVAL,
             };
             let received = tokio::select! {
@@ -392,7 +396,7 @@ impl Stream {
             match received {
                 Ok(Ok(chunk)) => self.take(&chunk),
                 Ok(Err(_)) => {
-                    // The client comes back by itself, with credentials that may still be good.
+                    // The client reconnects by itself, and its credentials may still be valid then.
                     let _ = self
                         .sender
                         .send(Bytes::from_static(b"event: end\ndata: {}\n\n"))
@@ -408,14 +412,15 @@ impl Stream {
         }
     }
 
-    /// Sends what there is to be sent; false if the client is gone, or has not read for long while memory is short.
+    /// Sends the text. Returns false if the client is gone, or if it has not read for [`UNREAD_TIME`] while memory is short.
     async fn send_text(&mut self) -> bool {
         let memory = std::mem::take(&mut self.text_memory);
         let (piece, left) = self.outlet.piece(std::mem::take(&mut self.text));
         if self.sender.send(piece).await.is_err() {
             return false;
         }
-        // No more is taken before the kernel has the piece, so a change of rights can wait for what is on its way.
+        // The stream takes no other chunk until the kernel has this piece. So a change of rights can wait for the bytes in
+        // flight.
         let mut left = pin!(left);
         let offered = Instant::now();
         loop {
@@ -453,12 +458,12 @@ impl Stream {
             }));
         }
         if !self.names.is_empty() {
-            // In one message: its refusals come in the order of the names, whatever the records are.
+            // In one message, so that refusals arrive in the order of the names, whatever the state of the records.
             self.follow(0..self.names.len());
         }
     }
 
-    /// Subscribes to records, then asks for their values: nothing that is published in between is missed.
+    /// Subscribes to records and then fetches their values. In this order the client misses no change in between.
     fn follow(&mut self, places: Range<usize>) {
         let names = self.names[places.clone()].iter();
         self.say(&Message::Record(Record::Bulk {
@@ -471,7 +476,7 @@ impl Stream {
         }
     }
 
-    /// Has the value of a record asked for. Changes until then coalesce.
+    /// Marks the value of a record to be fetched. Changes until the fetch coalesce.
     fn fetch(&mut self, place: usize) {
         let record = &mut self.records[place];
         if record.is_fetching {
@@ -481,7 +486,7 @@ impl Stream {
         }
     }
 
-    /// Asks for as many values as may be on their way at a time; false if one has to wait because the node has no memory for it.
+    /// Sends as many fetches as the limits allow. Returns false if none is in flight and the next one must wait for memory.
     fn fetch_wanted(&mut self) -> bool {
         while self.fetches < FETCHES_MAX
             && let Some(place) = self.wanted.front().copied()
@@ -506,7 +511,7 @@ impl Stream {
         true
     }
 
-    /// The answer to a question for a value has come, with so many bytes that are to be sent.
+    /// Ends a fetch: its answer has arrived, and `bytes` of it will be sent.
     fn end_fetch(&mut self, place: usize, bytes: usize) {
         let record = &mut self.records[place];
         if std::mem::take(&mut record.is_fetching) {
@@ -515,13 +520,13 @@ impl Stream {
         if let Some(mut memory) = self.memory[place].take()
             && bytes > 0
         {
-            // The text is there, so what of it could not be reserved is not refused any more.
+            // The text already exists, so it is sent even if its full size can't be reserved.
             let _ = memory.try_resize(bytes);
             self.text_memory.push(memory);
         }
     }
 
-    /// Takes in what came for the session.
+    /// Processes a chunk of the session.
     fn take(&mut self, chunk: &[u8]) {
         for message in messages(chunk) {
             match &message {
@@ -548,7 +553,7 @@ impl Stream {
                 }
                 Message::Event(Event::Position { name, position }) => {
                     self.events.begin(name, Some(*position));
-                    // An id without data is no piece, but what the client comes back with.
+                    // An id without data is not delivered to the page, but the client sends it when it reconnects.
                     self.push_id();
                     self.text.push('\n');
                 }
@@ -577,7 +582,8 @@ impl Stream {
                 }
             }
             Record::Deleted { name } => {
-                // The subscription has ended with the record; the next one of this name is to be seen, too.
+                // The subscription has ended with the record. Subscribe again, so that the stream sees a new record with this
+                // name.
                 if let Some(place) = self.places.get(*name).copied() {
                     self.follow(place..place + 1);
                 }
@@ -621,7 +627,7 @@ impl Stream {
         }
     }
 
-    /// Subscribes once more to an event of which something was left out.
+    /// Subscribes again to an event from `position`, because the session has skipped some of its messages.
     fn resume(&self, name: &str, position: Position) {
         self.say(&Message::Event(Event::Unsubscribe {
             names: vec![name],
@@ -702,7 +708,8 @@ impl Stream {
         if is_read {
             self.end_fetch(place, 0);
         }
-        // Who may not subscribe may not read either, and is told so once; so is who loses the right later.
+        // A client that may not subscribe may not read either, so only the refused subscription is reported. A right that is
+        // lost later is also reported once.
         if !is_read || code == "RECORD_LOAD_ERROR" {
             self.tell_refusal("record", name, code);
         }
@@ -733,7 +740,8 @@ impl Stream {
     }
 }
 
-/// Whether a state is older than what the client has, as an answer may be that was asked for before a change.
+/// Whether a state is older than the one that the client has. This happens when the fetch was answered before a change whose
+/// state has already arrived.
 fn is_late(had: Option<Tag>, tag: Option<Tag>) -> bool {
     let (Some(had), Some(tag)) = (had, tag) else {
         return false;
@@ -742,7 +750,8 @@ fn is_late(had: Option<Tag>, tag: Option<Tag>) -> bool {
     had.incarnation == tag.incarnation && behind > 0 && behind < LATE_VERSIONS
 }
 
-/// Appends JSON without line ends, which would end the field. Between its tokens they mean nothing, within them there are none.
+/// Appends JSON without line ends, because a line end would end the field. JSON allows line ends only between tokens, where
+/// they have no meaning.
 fn push_line(data: &str, out: &mut String) {
     out.extend(data.chars().filter(|symbol| !matches!(symbol, '\n' | '\r')));
 }

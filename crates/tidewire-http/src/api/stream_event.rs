@@ -1,35 +1,36 @@
-//! The events of a stream, and how far its client has those with history.
+//! The events of a stream, and the positions up to which the client has the events with history.
 //!
-//! Every piece about such an event has an id that holds the positions of all of them, so that a stream that comes back with it resumes each.
-//! Whatever is not the next one of its event is not told: after a gap for slow reading the event is resumed, too.
+//! Every piece about such an event has an id with the positions of all events of the stream, so a client that reconnects with
+//! the id can resume each of them. A message that is not the next one of its event is not sent to the client. After a gap
+//! because the client was slow, the stream resumes the event.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 
 use tidewire_core::message::Position;
 
-/// Between the states of records and the positions of events in an id.
+/// Separates the states of records from the positions of events in an id.
 const SEPARATOR: char = '~';
 
-/// An event of a stream.
+/// The state of one event of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Told {
-    /// What the client has; nothing if the event has no history, as far as is known.
+    /// The position that the client has; `None` if the event has no history, or if the stream does not know its position yet.
     position: Option<Position>,
-    /// It was asked to be resumed, and not answered yet.
+    /// The stream has requested to resume the event, and the answer has not arrived yet.
     is_resuming: bool,
 }
 
-/// What to do with an event that came.
+/// How a message of an event relates to the position that the client has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It is the next one.
+    /// It is the next message.
     Next,
-    /// It is to be left out: it comes again with those before it, or came already.
+    /// The stream skips this message: the client already has it, or it will arrive again after the ones before it.
     Other,
 }
 
-/// See the head of this file.
+/// The events of a stream. See the comment at the top of this file.
 #[derive(Debug)]
 pub(super) struct StreamEvents {
     names: Vec<String>,
@@ -38,7 +39,7 @@ pub(super) struct StreamEvents {
 }
 
 impl StreamEvents {
-    /// The events of a stream whose client comes back with this id.
+    /// The events of a stream; `id` is the id with which a client reconnects.
     pub(super) fn new(names: Vec<String>, id: Option<&str>) -> Self {
         let known = id.and_then(|id| parse_positions(id, names.len()));
         let positions = known.unwrap_or_else(|| vec![None; names.len()]);
@@ -59,14 +60,14 @@ impl StreamEvents {
         &self.names
     }
 
-    /// The names with their positions, to subscribe to.
+    /// The names and positions for the subscription.
     pub(super) fn wishes(&self) -> Vec<(&str, Option<Position>)> {
         let names = self.names.iter().map(String::as_str);
         let positions = self.told.iter().map(|told| told.position);
         names.zip(positions).collect()
     }
 
-    /// What follows of an event begins behind a position.
+    /// Sets the position of an event: the messages that follow come after it. This ends a resume.
     pub(super) fn begin(&mut self, name: &str, position: Option<Position>) {
         if let Some(told) = self.find(name) {
             *told = Told {
@@ -76,7 +77,7 @@ impl StreamEvents {
         }
     }
 
-    /// An event with history has come.
+    /// Processes a message of an event with history.
     pub(super) fn take(&mut self, name: &str, offset: u64) -> Place {
         let Some(told) = self.find(name) else {
             return Place::Other;
@@ -90,8 +91,8 @@ impl StreamEvents {
         }
     }
 
-    /// Some of an event were left out because the client was slow. The position to resume it from, if it has history; nothing of
-    /// it is told until that was answered.
+    /// Starts to resume an event after the session has skipped some of its messages. Returns the position to resume from, if
+    /// the event has history. Until the answer arrives, the stream sends no message of the event.
     pub(super) fn resume(&mut self, name: &str) -> Option<Position> {
         let told = self.find(name)?;
         let position = told.position?;
@@ -107,7 +108,7 @@ impl StreamEvents {
         for (index, told) in self.told.iter().enumerate() {
             id.push(if index == 0 { SEPARATOR } else { '_' });
             match told.position {
-                // Writing to a text does not fail.
+                // Writing to a string does not fail.
                 Some(Position { epoch, offset }) => {
                     let _ = write!(id, "{epoch:x}-{offset:x}");
                 }
@@ -122,7 +123,7 @@ impl StreamEvents {
     }
 }
 
-/// The part of an id that is about records.
+/// The part of an id with the states of the records.
 pub(super) fn record_part(id: &str) -> &str {
     id.split(SEPARATOR).next().unwrap_or(id)
 }
