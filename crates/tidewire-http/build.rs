@@ -1,5 +1,5 @@
-//! Lists the web pages that the binary has: one site for each folder in `pages/`, which holds what `make pages` has made of its
-//! sources, and the documentation, which is made here.
+//! Lists the web pages that go into the binary. Each folder in `pages/` is one site; `make pages` builds its files. The site of
+//! the documentation is built here.
 
 mod book;
 
@@ -29,8 +29,8 @@ fn main() {
     fs::write(out.join("sites.rs"), code).expect("the target folder can be written to");
 }
 
-/// Writes the constant of a site whose files lie below a folder that a variable names. The folder itself is not in the code: a
-/// release is the same wherever it is built.
+/// Writes the constant of a site. The paths of its files are relative to the folder that the environment variable names. The
+/// code does not contain that folder itself, so a release is the same wherever it is built.
 fn list(
     code: &mut String,
     name: &str,
@@ -54,7 +54,7 @@ fn list(
     );
 }
 
-/// All files below `folder`, each with its path there.
+/// All files below `folder`, each with its path relative to it.
 fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, PathBuf)>) {
     for entry in entries(folder) {
         let path = format!("{prefix}{}", file_name(&entry));

@@ -1,4 +1,5 @@
-//! Makes the site of the documentation of the documents in this repository, so that each version serves its own.
+//! Builds the documentation site from the documents in this repository, so that each version of the server serves its own
+//! documentation.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -10,7 +11,7 @@ use pulldown_cmark::{CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, 
 /// Documents and their pages.
 type Group = &'static [(&'static str, &'static str)];
 
-/// Documents with the pages that are made of them, in the order of the menu.
+/// Documents and the pages built from them, in the order of the menu.
 const MENU: [(&str, Group); 5] = [
     (
         "Begin",
@@ -76,30 +77,30 @@ const MENU: [(&str, Group); 5] = [
         ],
     ),
 ];
-/// Folders whose documents have pages of the same names, which a page of their own lists.
+/// Folders whose documents become pages with the same names. Each folder also gets a page with a list of them.
 const FOLDERS: [(&str, &str, &str); 2] = [
     ("spec", "spec", "Specifications"),
     ("docs/decisions", "decisions", "Decisions"),
 ];
-/// What stands beside the pages.
+/// Other files of the site.
 const FILES: [(&str, &str); 2] = [
     ("style.css", include_str!("style.css")),
     ("icon.svg", include_str!("../pages/demo/icon.svg")),
 ];
-/// Headings from which on a page begins with a list of them.
+/// A page with at least this many headings begins with a list of them.
 const CONTENTS_MIN: usize = 4;
 
 /// A document.
 struct Document {
-    /// From the root of the repository.
+    /// The path relative to the root of the repository.
     source: String,
-    /// From the root of the site.
+    /// The path relative to the root of the site.
     target: String,
     title: String,
     text: String,
 }
 
-/// Writes the site into `out`; its files, each with its path there.
+/// Writes the site into `out`, and returns its files, each with its path in the site.
 ///
 /// # Panics
 /// A document of the menu is missing, or has no heading.
@@ -185,13 +186,13 @@ fn documents(repository: &Path) -> Vec<Document> {
     documents
 }
 
-/// The document as HTML. What stands in it is text: HTML is shown, not taken for markup.
+/// Renders the document as HTML. HTML in the document is shown as text, not interpreted as markup.
 fn rendered(document: &Document, targets: &HashMap<&str, String>) -> String {
     let mut events = Vec::new();
     let mut contents = Vec::new();
     let mut heading: Option<(usize, HeadingLevel, String)> = None;
     let mut taken: HashMap<String, u32> = HashMap::new();
-    // Links that lead out of the site lose their ends, too.
+    // If a link's start was dropped because it leads out of the site, its end must be dropped too.
     let mut is_dropped = Vec::new();
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH;
     for event in Parser::new_ext(&document.text, options) {
@@ -262,7 +263,7 @@ fn rendered(document: &Document, targets: &HashMap<&str, String>) -> String {
     }
     let mut page = String::new();
     html::push_html(&mut page, events.into_iter());
-    // What scrolls can be reached by the keyboard, and a heading of a column that says nothing is none.
+    // Makes areas that scroll reachable by keyboard, and turns empty column headings into ordinary cells.
     let page = page.replace("<pre>", "<pre tabindex=\"0\">");
     let page = page.replace("<th></th>", "<td></td>");
     match page.split_once("</h1>\n") {
@@ -282,7 +283,8 @@ fn rendered(document: &Document, targets: &HashMap<&str, String>) -> String {
     }
 }
 
-/// The anchor of a heading, as GitHub makes it: letters and digits in lower case, dashes for spaces, a number if it stands twice.
+/// The anchor of a heading in GitHub's form: letters and digits in lower case, dashes for spaces, and a number if the anchor
+/// repeats.
 fn anchor(text: &str, taken: &mut HashMap<String, u32>) -> String {
     let kept = text.to_lowercase();
     let kept = kept.chars().filter_map(|character| match character {
@@ -299,7 +301,7 @@ fn anchor(text: &str, taken: &mut HashMap<String, u32>) -> String {
     }
 }
 
-/// Where a link of a document leads on the site; none if that is not there.
+/// The target of a document's link on the site; `None` if the site does not contain it.
 fn linked(document: &Document, link: &str, targets: &HashMap<&str, String>) -> Option<String> {
     if link.contains("://") || link.starts_with('#') {
         return Some(link.to_owned());
@@ -323,7 +325,7 @@ fn linked(document: &Document, link: &str, targets: &HashMap<&str, String>) -> O
     Some(format!("{}{target}{anchor}", to_root(&document.target)))
 }
 
-/// What leads from a page to the root of the site.
+/// The relative path from a page to the root of the site.
 fn to_root(target: &str) -> String {
     "../".repeat(target.matches('/').count())
 }

@@ -1,5 +1,5 @@
-//! Everything that a node says over HTTP: the front that accepts connections and hands WebSockets to shards, the HTTP API, the admin API
-//! and page, the pages in the binary, and the numbers of `/metrics`.
+//! The HTTP side of a node: the front that accepts connections and hands WebSockets over to shards, the HTTP API, the admin API
+//! and page, the web pages in the binary, and the metrics of `/metrics`.
 
 pub mod admin;
 pub mod api;

@@ -1,6 +1,6 @@
-//! The numbers of `/metrics`; [`exposition`] says in which format.
+//! The metrics of `/metrics`; [`exposition`] selects the format.
 //!
-//! What a shard counts, it counts alone; a collector sums it when somebody asks.
+//! Each shard has its own counters. A collector sums them for each request.
 
 pub mod exposition;
 pub mod process;
@@ -25,31 +25,31 @@ use tidewire_store::thread::StoreHealth;
 use crate::front::refusal::RequestRefusals;
 use exposition::Exposition;
 
-/// The numbers of the front, and the collectors of everything else.
+/// The metrics of the front, and the collectors of all others.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
     /// Sockets accepted.
     pub accepted: Counter,
-    /// Times that accepting paused because descriptors ran out.
+    /// How often accepting was paused because no file descriptor was free.
     pub accept_pauses: Counter,
     /// WebSockets opened.
     pub upgrades: Counter,
     /// TLS handshakes that were completed.
     pub tls_handshakes: Counter,
-    /// Those that were not.
+    /// TLS handshakes that failed.
     pub tls_handshake_failures: Counter,
-    /// Connections of HTTP/2.
+    /// HTTP/2 connections.
     pub http2_connections: Counter,
-    /// Those that were ended because they were a flood.
+    /// HTTP/2 connections that the server ended because of a flood.
     pub http2_floods: Counter,
-    /// Certificates read again.
+    /// How often the certificate was read again successfully.
     pub tls_certificate_reloads: Counter,
-    /// 1 while the files of the certificate are wrong and an older one is shown, else 0.
+    /// 1 while the files of the certificate are invalid and an older certificate is in use, else 0.
     pub tls_certificate_stale: Gauge,
-    /// Files of rules read again.
+    /// How often the rule file was read again successfully.
     pub rules_reloads: Counter,
-    /// 1 while the file of rules is wrong and older ones are in force, else 0.
+    /// 1 while the rule file is invalid and older rules are in force, else 0.
     pub rules_stale: Gauge,
     /// 1 in development mode, else 0.
     pub development_mode: Gauge,
@@ -61,7 +61,7 @@ pub struct Metrics {
     pub connection_refusals: Counter,
     /// Connections refused because of `limits.connections_per_address_max`.
     pub address_refusals: Counter,
-    /// Connections closed because of their head of the PROXY protocol, or because it is not for them to send one.
+    /// Connections closed because their PROXY protocol header was missing or invalid, or because the peer may not send one.
     pub proxy_refusals: Counter,
     /// HTTP requests refused, by cause.
     pub refused_requests: RequestRefusals,
@@ -138,32 +138,32 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Adds numbers that are gathered when somebody asks for them.
+    /// Adds metrics that are collected for each request.
     pub fn register(&self, collector: Box<dyn Collector>) {
         self.registry.lock().register_collector(collector);
     }
 
-    /// Adds numbers that another part of the server counts.
+    /// Adds metrics of another part of the server.
     pub fn add(&self, register: impl FnOnce(&mut Registry)) {
         register(&mut self.registry.lock());
     }
 
-    /// Adds a number that somebody else counts.
+    /// Adds a counter of another part of the server.
     pub fn register_counter(&self, name: &str, help: &str, counter: &Counter) {
         self.registry.lock().register(name, help, counter.clone());
     }
 
-    /// Adds a number that somebody else sets.
+    /// Adds a gauge of another part of the server.
     pub fn register_gauge(&self, name: &str, help: &str, gauge: &Gauge) {
         self.registry.lock().register(name, help, gauge.clone());
     }
 
-    /// All numbers in a format.
+    /// All metrics in the given format.
     #[must_use]
     pub fn text(&self, exposition: Exposition) -> String {
         let mut text = String::new();
         let registry = self.registry.lock();
-        // Writing to a string fails only if a collector fails; what was written until then is still right.
+        // Writing to a string fails only if a collector fails. The text up to that point is still valid.
         let _ = encode(&mut text, &registry);
         drop(registry);
         match exposition {
@@ -173,7 +173,7 @@ impl Metrics {
     }
 }
 
-/// The numbers of shards and store, gathered when somebody asks.
+/// The metrics of the shards and stores, collected for each request.
 #[derive(Clone)]
 pub struct ShardNumbers {
     shards: Arc<[ShardHandle]>,
@@ -181,7 +181,7 @@ pub struct ShardNumbers {
 }
 
 impl ShardNumbers {
-    /// The numbers of these shards and of these stores by name.
+    /// The metrics of these shards, and of these stores by name.
     #[must_use]
     pub fn new(shards: Arc<[ShardHandle]>, stores: Vec<(String, Arc<StoreHealth>)>) -> Self {
         Self { shards, stores }
@@ -195,7 +195,7 @@ impl ShardNumbers {
         numbers.fold(0, u64::wrapping_add)
     }
 
-    /// The numbers of all shards and stores as JSON, for the admin page: under the names that they have as metrics.
+    /// The metrics of all shards and stores as JSON, for the admin page. They have the same names as in `/metrics`.
     #[must_use]
     pub fn figures(&self) -> Value {
         let by_name = |numbers: &[Number]| -> Map<String, Value> {
@@ -269,7 +269,7 @@ impl ShardNumbers {
 }
 
 impl ShardNumbers {
-    /// How long turns take. The sum is that of the upper ends, as exact as a histogram is.
+    /// Encodes the histogram of turn times. Its sum uses the upper bound of each bucket, so it is as exact as the histogram.
     fn encode_turns(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let times = TURN_TIMES.map(|time| time.as_secs_f64());
         let counts = self.turns_by_time();
@@ -286,7 +286,7 @@ impl ShardNumbers {
         family.encode_histogram::<NoLabelSet>(sum.sum(), counts.iter().sum(), &buckets, None)
     }
 
-    /// A number of each store. It has a label only where there are several.
+    /// Encodes one metric of each store, with a label only if there are several stores.
     fn encode_stores<M: EncodeMetric>(
         &self,
         mut family: MetricEncoder<'_>,
@@ -303,7 +303,7 @@ impl ShardNumbers {
     }
 }
 
-/// A number of a store: how it is called, what it is, and where it is.
+/// A metric of a store: its name, its help text, and its value.
 type StoreNumber = (&'static str, &'static str, fn(&StoreHealth) -> &AtomicU64);
 
 const STORE_COUNTERS: [StoreNumber; 7] = [
@@ -357,9 +357,9 @@ impl std::fmt::Debug for ShardNumbers {
     }
 }
 
-/// A number of a shard: how it is called, what it is, and where it is.
+/// A metric of a shard: its name, its help text, and its value.
 type Number = (&'static str, &'static str, fn(&ShardStats) -> &AtomicU64);
-/// The same for one number per topic.
+/// A metric of a shard with one value per topic.
 type TopicNumbers = (
     &'static str,
     &'static str,

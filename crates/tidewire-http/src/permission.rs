@@ -1,4 +1,4 @@
-//! From the option `permissions` to the engine's judge, and what is logged of a denial. The language itself is
+//! Creates the permission implementation that the option `permissions` names, and logs denials. The rule language itself is in
 //! `tidewire-rules`.
 
 use std::fs;
@@ -19,13 +19,14 @@ use tidewire_rules::set::{PlacedRule, RULE_KINDS, RuleSet};
 use crate::audit;
 use crate::permission_demo::DemoRules;
 
-/// Denials that are logged in one second; the others are only counted. A crowd that is denied must not fill the disk.
+/// Denials that are logged in one second. Further ones are only counted, so that a crowd of denied clients does not fill the
+/// disk.
 const REPORTS_PER_SECOND_MAX: u64 = 20;
 
-/// Reads a file of rules. Called again, it reads it again; a wrong file gives no rules.
+/// Reads the rules from a file, again on each call.
 ///
 /// # Errors
-/// Everything that is wrong, each with file, line and column. Never empty.
+/// All problems of the file, each with file, line and column. The list is never empty.
 pub fn load(path: &Path) -> Result<RuleSet, Vec<Problem>> {
     let file = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|error| {
@@ -45,10 +46,10 @@ pub fn load(path: &Path) -> Result<RuleSet, Vec<Problem>> {
     })
 }
 
-/// The judge that the options ask for.
+/// Creates the permission implementation that the options request.
 ///
 /// # Errors
-/// The first thing that is wrong with the file of rules.
+/// The first problem of the rule file.
 pub fn open(plan: &Plan) -> Result<Arc<dyn Permission>, Problem> {
     let rules: Arc<dyn Permission> = match &plan.config.permissions {
         Rules::None if plan.has_demo => Arc::new(DemoRules::load()?),
@@ -66,7 +67,8 @@ pub fn open(plan: &Plan) -> Result<Arc<dyn Permission>, Problem> {
     })
 }
 
-/// Lets operators do everything and writes all of it into the audit log; everybody else is judged by the rules.
+/// Allows operators everything and writes each decision about them to the audit log. The rules decide about all other
+/// principals.
 #[derive(Debug)]
 struct Audited(Arc<dyn Permission>);
 
@@ -91,7 +93,7 @@ impl Permission for Audited {
 
     fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
         match question.principal.credential() {
-            // Asked once with everything at hand, and so audited once.
+            // An operator's action is decided once, when all documents are known, so the audit log has one line for it.
             Some(Credential::Operator(_)) => None,
             _ => self.0.decide_without(question, unknown),
         }
@@ -103,25 +105,25 @@ impl Permission for Audited {
 
     fn read_right(&self, principal: &Principal, name: &str) -> ReadRight {
         match principal.is_operator() {
-            // Audited once, when it subscribes.
+            // The audit log gets its one line when the operator subscribes.
             true => ReadRight::Fixed,
             false => self.0.read_right(principal, name),
         }
     }
 }
 
-/// Rules whose denials are logged with the rule that denied: at `info` in development mode, else at `debug`.
+/// Rules whose denials are logged together with the rule that denied: at `info` in development mode, else at `debug`.
 #[derive(Debug)]
 pub struct Reported {
     rules: RuleSet,
     is_development: bool,
-    /// The second of the last report, and how many there were in it.
+    /// The second of the last report. `count` is the number of reports in it.
     second: AtomicU64,
     count: AtomicU64,
 }
 
 impl Reported {
-    /// Reports what these rules deny.
+    /// Rules whose denials are logged.
     #[must_use]
     pub fn new(rules: RuleSet, is_development: bool) -> Self {
         Self {
@@ -138,7 +140,8 @@ impl Reported {
         &self.rules
     }
 
-    /// Whether this second has room for another report. Two shards may both begin a second; that lets one more through.
+    /// Whether another report may be logged in this second. If two shards begin a second at the same time, one more report gets
+    /// through.
     fn may_report(&self, now_ms: u64) -> bool {
         let second = now_ms / 1000;
         if self.second.swap(second, Ordering::Relaxed) != second {
@@ -147,7 +150,7 @@ impl Reported {
         self.count.fetch_add(1, Ordering::Relaxed) < REPORTS_PER_SECOND_MAX
     }
 
-    /// The decision, which is logged if it is a refusal.
+    /// Returns the decision, and logs it if it is a denial or the rule failed.
     fn reported(&self, question: &Question<'_>, explanation: Explanation<'_>) -> Decision {
         let is_refused = matches!(explanation.decision, Decision::Deny | Decision::Failed);
         if is_refused && (self.is_development || tracing::enabled!(tracing::Level::DEBUG)) {
@@ -212,7 +215,7 @@ impl Permission for Reported {
     }
 }
 
-/// `permissions.yml:4:28 "profile/$id" write: user.id === $id`
+/// Describes a rule like this: `permissions.yml:4:28 "profile/$id" write: user.id === $id`
 pub fn describe(rules: &RuleSet, rule: &PlacedRule) -> String {
     let (place, path) = (rule.place, rule.path.as_str());
     let text = rule.text().trim();
@@ -225,7 +228,7 @@ pub fn describe(rules: &RuleSet, rule: &PlacedRule) -> String {
     )
 }
 
-/// The next rule that takes the name and would have allowed it, if there is one.
+/// Describes the next rule that applies to the name and would have allowed the action.
 fn allowing(rules: &RuleSet, question: &Question<'_>) -> String {
     let mut candidates = rules.candidates(question);
     let allowing = candidates.find(|explanation| explanation.decision == Decision::Allow);

@@ -1,5 +1,5 @@
-//! The judge of a server in development mode that has the demo and no rules: those of the demo hold for what is the demo's,
-//! everything else is allowed.
+//! Permission in development mode with the demo and without configured rules: the rules of the demo apply to the names of the
+//! demo, and everything else is allowed.
 
 use tidewire_config::Problem;
 use tidewire_core::effect::Principal;
@@ -9,21 +9,21 @@ use tidewire_rules::load::parse;
 
 use crate::permission::Reported;
 
-/// What the names of the demo begin with.
+/// The prefix of the demo's names.
 const NAMES: &str = "tidewire-demo/";
 const RULES: &str = include_str!("../../../examples/demo/permissions.yml");
-/// What logs call the rules.
+/// The name of the rule file in logs.
 const FILE: &str = "examples/demo/permissions.yml";
 
-/// The judge.
+/// The rules of the demo.
 #[derive(Debug)]
 pub struct DemoRules(Reported);
 
 impl DemoRules {
-    /// The rules that are in the binary.
+    /// Parses the rules in the binary.
     ///
     /// # Errors
-    /// The first thing that is wrong with them; a test shows that nothing is.
+    /// The first problem of the rules; a test proves that they are valid.
     pub fn load() -> Result<Self, Problem> {
         match parse(RULES, FILE, &RuleLimits::default()) {
             Ok(rules) => Ok(Self(Reported::new(rules, true))),

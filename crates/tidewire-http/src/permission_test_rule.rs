@@ -1,14 +1,14 @@
-//! The judge of the permission tests, in builds with the feature `test-rules` only.
+//! Permission for the permission tests, only in builds with the feature `test-rules`.
 //!
-//! By the beginning of the name: `denied/` nothing is allowed, `noread/` reading and subscribing are not, `nowrite/`
-//! changing and publishing are not, `broken/` the rule fails, and `needs/RECORD/...` is allowed while the field `open` of
-//! the record RECORD is true.
+//! The prefix of a name decides: `denied/` allows nothing, `noread/` denies reads and subscriptions, `nowrite/` denies changes
+//! and publishing, and with `broken/` the rule fails. `needs/RECORD/...` is allowed while the field `open` of the record RECORD
+//! is true.
 
 use serde_json::Value;
 use tidewire_core::effect::Principal;
 use tidewire_core::permission::{Access, Decision, Permission, Question, ReadRight, Unknown};
 
-/// The judge.
+/// A permission implementation that decides by the prefix of the name.
 #[derive(Clone, Copy, Debug)]
 pub struct TestRule;
 
@@ -37,7 +37,7 @@ impl Permission for TestRule {
     }
 
     fn decide_without(&self, question: &Question<'_>, _unknown: Unknown) -> Option<Decision> {
-        // It never looks at a document.
+        // The decision depends on neither document of the record.
         Some(self.decide(question))
     }
 

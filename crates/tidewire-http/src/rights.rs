@@ -1,6 +1,6 @@
-//! Changes of rights for all shards of a node, acknowledged when they hold everywhere.
+//! Changes the rights on all shards of a node, and waits until every shard has applied the change.
 //!
-//! Whoever changes them (the admin API, a signal, a file that is watched) does it here.
+//! All sources of such changes use this module: the admin API, a signal, and watched files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ impl fmt::Display for ShardEnded {
 
 impl std::error::Error for ShardEnded {}
 
-/// Why nothing was revoked.
+/// Why a revocation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RevokeError {
-    /// As many are revoked as can be remembered (`limits.revocations_max`).
+    /// The server remembers as many revocations as it may (`limits.revocations_max`).
     Full,
-    /// The node has stopped, or a shard has ended. The revocation may hold.
+    /// The node has stopped, or a shard has ended. Some shards may have applied the revocation.
     ShardEnded,
 }
 
@@ -45,28 +45,29 @@ impl fmt::Display for RevokeError {
 
 impl std::error::Error for RevokeError {}
 
-/// The rules that are to hold next.
+/// The rules that must be applied next.
 #[derive(Debug, Default)]
 struct Wanted {
-    /// Counts the requests for rules.
+    /// The number of the latest request.
     request: u64,
-    /// The newest request's, until they are given to the shards.
+    /// The rules of the latest request, until they are sent to the shards.
     permission: Option<Arc<dyn Permission>>,
-    /// The last request whose rules, or newer ones, hold everywhere.
+    /// The latest request whose rules, or newer ones, every shard has applied.
     done: u64,
 }
 
-/// See the head of this file.
+/// The rights of all sessions. See the comment at the top of this file.
 #[derive(Debug)]
 pub struct Rights {
     shards: Arc<[ShardHandle]>,
-    /// The last change's; held while one is given to the shards, so that all get all in one order.
+    /// The number of the last change. It is locked while a change is sent to the shards, so that all shards get all changes in
+    /// the same order.
     number: Mutex<u64>,
     wanted: Mutex<Wanted>,
-    /// Held by whoever waits for a change of rules. One at a time: judging everybody again would else begin anew for
-    /// each and, where they come fast, never end.
+    /// Held while a change of rules is in progress, so that only one runs at a time. Otherwise each new change would make the
+    /// shards authorize all subscriptions from the beginning again, and with frequent changes that would never end.
     turn: tokio::sync::Mutex<()>,
-    /// What the shards have been told, for those who let people in elsewhere.
+    /// All revocations that were sent to the shards, for logins that do not go through a shard.
     revocations: RwLock<Revocations>,
     revocations_max: usize,
 }
@@ -85,12 +86,12 @@ impl Rights {
         }
     }
 
-    /// Puts another judge in the place of the one before. When this returns, every subscription that it does not allow has
-    /// ended, and nothing is written to a socket any more for a right that was lost. Of changes that come while one is under
-    /// way only the newest takes place, and answers for all.
+    /// Replaces the permission implementation. When this returns, every subscription that the new one denies has ended, and no
+    /// shard writes to a socket any message for a right that was lost. If several changes arrive while one is in progress, only
+    /// the newest of them is applied, and the others return when it is.
     ///
     /// # Errors
-    /// The node stops.
+    /// The node is stopping.
     pub async fn set_rules(&self, permission: Arc<dyn Permission>) -> Result<(), ShardEnded> {
         let request = {
             let mut wanted = self.wanted.lock();
@@ -113,21 +114,22 @@ impl Rights {
         Ok(())
     }
 
-    /// Ends all sessions of whoever is revoked, and lets nobody in with that any more. When this returns, nothing is
-    /// written to their sockets any more, and nothing that they have sent is on its way.
+    /// Ends all sessions of a revoked user or credential, and refuses its further logins. When this returns, no shard writes to
+    /// the sockets of these sessions, and none of their messages is in flight.
     ///
     /// # Errors
-    /// Too many are revoked, or the node stops.
+    /// `limits.revocations_max` is reached, or the node is stopping.
     pub async fn revoke(&self, revocation: Revocation, now: WallTime) -> Result<(), RevokeError> {
         let change = self.remember(revocation, now)?;
         let changed = self.change(&change).await;
         changed.map_err(|ShardEnded| RevokeError::ShardEnded)
     }
 
-    /// The same for revocations of an earlier run, before anybody is let in. Does not wait, because nobody is there yet.
+    /// Repeats the revocations of an earlier run before the server accepts connections. It does not wait for the shards,
+    /// because no session exists yet.
     ///
     /// # Errors
-    /// There are too many.
+    /// `limits.revocations_max` is reached.
     pub fn revoke_again(
         &self,
         revocations: impl IntoIterator<Item = Revocation>,
@@ -140,16 +142,16 @@ impl Rights {
         Ok(())
     }
 
-    /// Takes a revocation back: whoever it kept out may log in again.
+    /// Removes a revocation, so that the user or credential can log in again.
     ///
     /// # Errors
-    /// The node stops.
+    /// The node is stopping.
     pub async fn restore(&self, what: Revoked) -> Result<(), ShardEnded> {
         self.revocations.write().remove(&what);
         self.change(&RightsChange::Restore(what)).await
     }
 
-    /// Whether somebody must not be let in, for those who let people in without a session of a shard.
+    /// Whether the principal is revoked, for logins that do not go through a session of a shard.
     #[must_use]
     pub fn is_revoked(&self, principal: &Principal, now: WallTime) -> bool {
         self.revocations.read().covers(principal, now)

@@ -1,4 +1,4 @@
-//! A case to try rules with: who asks for what, with which data. From the command line or a table.
+//! Test cases for rules: a principal, an action, a name and data. They come from the command line or a table.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use tidewire_rules::set::{PlacedRule, RULE_KINDS, RuleSet};
 
 use crate::permission::describe;
 
-/// Other records that one case reads at most, as one decision of a running server.
+/// Other records that one case may read, the same number as for a decision of a running server.
 const READS_MAX: usize = 10;
 
-/// One case.
+/// One test case.
 #[derive(Debug)]
 pub struct Case {
     access: Access,
@@ -30,19 +30,19 @@ pub struct Case {
     records: BTreeMap<String, Option<Payload>>,
 }
 
-/// What is decided about a case.
+/// The decision about a case.
 pub struct Decided<'s> {
-    /// Allowed, or how not.
+    /// The decision.
     pub decision: Decision,
-    /// The rule that decided; absent if no path that takes the name has it.
+    /// The rule that decided; `None` if no path that matches the name has a rule of this kind.
     pub rule: Option<&'s PlacedRule>,
-    /// The records that were read, and whether the case has them.
+    /// The records that were read, and whether the case contains them.
     pub reads: Vec<(Name, bool)>,
-    /// What the rules behind the first would say.
+    /// The other rules that apply to the name, and the decision that each would make.
     pub others: Vec<(&'s PlacedRule, Decision)>,
 }
 
-/// The actions by which one rule is asked in several ways, under deepstream's names.
+/// The actions that share a rule, under deepstream's names.
 const ACTIONS: [(&str, Asked); 18] = [
     ("READ", Asked::Record(RecordAction::Read)),
     ("HEAD", Asked::Record(RecordAction::Head)),
@@ -118,7 +118,7 @@ fn checked(what: &str, text: Option<String>) -> Result<Option<String>, String> {
 }
 
 impl Case {
-    /// A case of the command line.
+    /// Parses a case from the command line.
     pub fn parse(text: CaseText) -> Result<Self, String> {
         let server_data = checked("--user-data", text.user_data)?;
         let mut records = BTreeMap::new();
@@ -141,12 +141,12 @@ impl Case {
         })
     }
 
-    /// Gives the case another record; `None` if there is no such record.
+    /// Adds a record to the case; `None` means that the record does not exist.
     pub fn add_record(&mut self, name: &str, value: Option<Payload>) {
         self.records.insert(name.to_owned(), value);
     }
 
-    /// Decides the case, with the records that it has.
+    /// Decides the case with the records that it contains.
     pub fn decide<'s>(&self, rules: &'s RuleSet) -> Decided<'s> {
         let mut values: Vec<(Name, Option<Payload>)> = Vec::new();
         loop {
@@ -194,20 +194,20 @@ fn now() -> WallTime {
     WallTime(since.map_or(0, |since| since.as_millis() as u64))
 }
 
-/// What a case of a table expects.
+/// The result that a row of a table expects.
 #[derive(Debug)]
 pub struct Expected {
     /// The decision that the case must have.
     pub decision: Decision,
-    /// The line of the rule that decides.
+    /// The line of the rule that must decide.
     pub line: Option<u64>,
 }
 
 /// A table of cases.
 pub struct CaseFile {
-    /// The rules, beside the file.
+    /// The rule file, relative to the file of the table.
     pub permissions: Option<String>,
-    /// Each with the line where it begins.
+    /// Each case with the line at which it begins.
     pub cases: Vec<(u64, Expected, Case)>,
 }
 
@@ -248,13 +248,13 @@ enum User {
     },
 }
 
-/// `null` is a value here, unlike what is not there.
+/// Keeps an explicit `null` as a value, so that it differs from an absent field.
 fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
 impl CaseFile {
-    /// Reads a table. The error begins with the place behind the file's name.
+    /// Parses a table. The error text begins with line and column, to be appended to the file's name.
     pub fn parse(text: &str) -> Result<Self, String> {
         let table: Table = serde_saphyr::from_str(text).map_err(|error| {
             let place = error.location().map_or_else(String::new, |place| {
@@ -322,12 +322,12 @@ impl Row {
         ))
     }
 }
-/// A case as it stands on the command line.
+/// A case in the words of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaseText {
-    /// `record.write`
+    /// Section and name of the rule, such as `record.write`.
     pub rule: String,
-    /// The name that is asked for.
+    /// The name of the record, event or rpc.
     pub name: Option<String>,
     /// The user id.
     pub user: String,
@@ -337,21 +337,21 @@ pub struct CaseText {
     pub payload: Option<String>,
     /// `oldData` as JSON.
     pub old: Option<String>,
-    /// The action, where one rule guards several.
+    /// The action, if the rule covers several.
     pub action: Option<String>,
     /// Other records as `NAME=JSON`.
     pub others: Vec<String>,
 }
 
-/// Which rule decides a case, and how, in words.
+/// The rule that decides a case, and its decision, as text.
 pub struct Explained {
-    /// `allowed`, or how not.
+    /// `allowed`, or the kind of denial.
     pub outcome: &'static str,
-    /// The rule; absent if no path that takes the name has it.
+    /// The rule; `None` if no path that matches the name has a rule of this kind.
     pub by: Option<String>,
-    /// The records that were read, and whether the case has them.
+    /// The records that were read, and whether the case contains them.
     pub reads: Vec<(Name, bool)>,
-    /// What the rules behind the first would say.
+    /// The other rules that apply to the name, and the decision that each would make.
     pub others: Vec<(&'static str, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! How the node is: what `/health` and `/ready` say, and what they are told by shards, store and the stop.
+//! The state of the node, which `/health` and `/ready` report. It comes from the shards, the stores and the shutdown.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use tokio::sync::watch;
 /// A shard that has not finished a turn for this long is stuck.
 const TURN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where the node is in its life.
+/// The stage of the node's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Not serving yet.
+    /// The node does not serve clients yet.
     Starting,
-    /// Serving.
+    /// The node serves clients.
     Serving,
-    /// Asked to stop; connections are still accepted so that load balancers can go elsewhere first.
+    /// The node has begun to stop. It still accepts connections, so that load balancers can remove it first.
     Leaving,
-    /// No longer accepting.
+    /// The node no longer accepts connections.
     Draining,
 }
 
-/// Why the node should get no new connections.
+/// A reason why the node should get no new connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reason {
     /// A constant word for programs.
@@ -31,34 +31,34 @@ pub struct Reason {
     pub text: String,
 }
 
-/// Says how long ago a shard's last turn ended. It ends one at least twice a second.
+/// Returns the time since a shard's last turn ended. Every shard ends a turn at least twice a second.
 pub type SinceTurn = Box<dyn Fn() -> Duration + Send + Sync>;
 
-/// Says why the store fails, if it does.
+/// Returns the reason if the store is failing.
 pub type StoreFailure = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// Says whether a store has used up its quota.
+/// Returns whether a store has used up its quota.
 pub type IsFull = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// Says what keeps the auth chain from deciding as it should, and for each whether logins fail because of it.
+/// Returns the problems of the auth chain, and for each whether logins fail because of it.
 pub type AuthTroubles = Box<dyn Fn() -> Vec<(Reason, bool)> + Send + Sync>;
 
-/// Says what is wrong, if something is, that keeps nobody out.
+/// Returns a problem that does not prevent logins.
 pub type Warning = Box<dyn Fn() -> Option<Reason> + Send + Sync>;
 
-/// The state that is shared by all threads of a node.
+/// The state of a node, which all its threads share.
 pub struct Status {
     stage: watch::Sender<Stage>,
     shards: RwLock<Vec<SinceTurn>>,
     store: RwLock<StoreFailure>,
-    /// By name, the stores beside it.
+    /// The stores other than the default one, by name.
     other_stores: RwLock<Vec<(String, StoreFailure)>>,
     auth: RwLock<AuthTroubles>,
     rules: RwLock<Warning>,
     damage: RwLock<Warning>,
-    /// By name, the stores that may be full.
+    /// The stores with a quota, by name.
     full_stores: RwLock<Vec<(String, IsFull)>>,
-    /// Why acknowledged writes may be lost, where somebody has asked for that.
+    /// Why acknowledged writes may be lost, if the operator has configured such a store.
     relaxed_stores: RwLock<Vec<String>>,
 }
 
@@ -79,48 +79,48 @@ impl Default for Status {
 }
 
 impl Status {
-    /// Adds the next shard to what `/health` looks at.
+    /// Adds the next shard to the shards that `/health` checks.
     pub fn watch_shard(&self, since_turn: SinceTurn) {
         self.shards.write().push(since_turn);
     }
 
-    /// Says how the store is found to fail.
+    /// Sets the check of the default store.
     pub fn watch_store(&self, failure: StoreFailure) {
         *self.store.write() = failure;
     }
 
-    /// Says how a store beside it is found to fail. All other records go on, so that makes the node no worse for new
+    /// Adds the check of another store. While it fails, all other records still work, so the node remains ready for new
     /// connections.
     pub fn watch_other_store(&self, name: String, failure: StoreFailure) {
         self.other_stores.write().push((name, failure));
     }
 
-    /// Says how the auth chain is found to be in trouble.
+    /// Sets the check of the auth chain.
     pub fn watch_auth(&self, troubles: AuthTroubles) {
         *self.auth.write() = troubles;
     }
 
-    /// Says how the file of rules is found to be wrong.
+    /// Sets the check of the rule file.
     pub fn watch_rules(&self, warning: Warning) {
         *self.rules.write() = warning;
     }
 
-    /// Says how stored records are found to be damaged.
+    /// Sets the check for damaged records.
     pub fn watch_damage(&self, warning: Warning) {
         *self.damage.write() = warning;
     }
 
-    /// Says how a store is found to have used up its quota. It is still read, and records can be deleted.
+    /// Adds the check of a store's quota. A store that has used it up can still be read, and its records can be deleted.
     pub fn watch_quota(&self, name: String, is_full: IsFull) {
         self.full_stores.write().push((name, is_full));
     }
 
-    /// Says from now on that an acknowledged write may be lost.
+    /// Adds a warning that an acknowledged write may be lost.
     pub fn warn_of_store(&self, weakness: String) {
         self.relaxed_stores.write().push(weakness);
     }
 
-    /// What is wrong without making the node useless: it should get new connections all the same.
+    /// Problems that do not make the node unready: it should still get new connections.
     #[must_use]
     pub fn warnings(&self) -> Vec<Reason> {
         let mut warnings = self.auth_troubles(false);
@@ -166,10 +166,10 @@ impl Status {
         self.stage.send_replace(stage);
     }
 
-    /// Waits until the node accepts nothing more.
+    /// Waits until the node no longer accepts connections.
     pub async fn draining(&self) {
         let mut stage = self.stage.subscribe();
-        // The sender is here, so it is not gone.
+        // `self` owns the sender, so waiting can't fail.
         let _ = stage.wait_for(|stage| *stage == Stage::Draining).await;
     }
 

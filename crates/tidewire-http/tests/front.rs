@@ -1,4 +1,4 @@
-//! The front over real sockets: routes, limits, handshakes, and what a shard gets handed over.
+//! Tests the front over real sockets: routes, limits, handshakes, and the connections that it hands over to shards.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -25,7 +25,7 @@ use tokio::sync::watch;
 const DEADLINE: Duration = Duration::from_secs(10);
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
-/// Keeps what is handed over for the test.
+/// Passes the connections that the front hands over to the test.
 struct Catcher(Mutex<Sender<UpgradedSocket>>);
 
 impl HandOver for Catcher {
@@ -115,11 +115,11 @@ impl Server {
         stream
             .read_to_end(&mut answer)
             .expect("an answer within the deadline");
-        // What is compressed is no text.
+        // A compressed answer is not valid UTF-8.
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// A request without a body that asks for the connection to be closed.
+    /// Sends a request without a body and with `Connection: close`.
     fn ask(&self, line: &str, headers: &[(&str, &str)]) -> String {
         self.exchange(&request(
             line,
@@ -127,7 +127,7 @@ impl Server {
         ))
     }
 
-    /// Waits until so many requests were refused for this cause.
+    /// Waits until `count` requests were refused for this cause.
     fn counts(&self, cause: RequestRefusal, count: u64) {
         let refused = &self.front.metrics.refused_requests;
         let deadline = Instant::now() + DEADLINE;
@@ -312,7 +312,7 @@ fn an_open_loopback_server_is_not_reached_under_a_foreign_name() {
             );
         }
     }
-    // Both ways in: the whole request at once, and in two pieces, which hyper reads.
+    // Test both paths: the request arrives whole, or in two pieces and hyper reads it.
     let upgrade = request(
         "GET /deepstream",
         &upgrade_headers(&[rebound, ("connection", "Upgrade, close")]),
@@ -503,7 +503,7 @@ fn an_upgrade_hands_the_socket_over_with_its_head() {
     );
     assert!(connection.unread.is_empty());
     assert_eq!(server.front.places.open(), 1);
-    // The socket is alive in both directions, and closing it frees the place.
+    // The socket works in both directions, and closing it releases its permit.
     connection.stream.set_nonblocking(false).expect("blocking");
     (&connection.stream).write_all(b"down").expect("sent");
     let mut down = [0; 4];
@@ -516,7 +516,7 @@ fn an_upgrade_hands_the_socket_over_with_its_head() {
     assert_eq!(server.front.places.open(), 0);
 }
 
-/// A header that changes nothing, but with which a request is never answered the short way.
+/// A header that does not change the answer, but prevents the fast upgrade.
 const LONG_WAY: (&str, &str) = ("content-length", "0");
 
 #[test]
@@ -542,7 +542,7 @@ fn the_short_way_and_the_long_way_answer_alike() {
         let short = open(path, headers);
         let mut long = open(path, &[headers, &[LONG_WAY]].concat());
         let is_date = |line: &String| line.starts_with("date: ");
-        // hyper adds it, and nothing else tells the ways apart.
+        // Only hyper adds this header, so it shows which path was taken.
         assert!(!short.0.iter().any(is_date), "{short:?} went the long way");
         assert!(long.0.iter().any(is_date), "{long:?} went the short way");
         long.0.retain(|line| !is_date(line));
@@ -674,7 +674,7 @@ fn clients_of_a_trusted_proxy_are_counted_at_their_own_address() {
     ]);
     let mut open = Vec::new();
     let mut check = |list: &str, expected| {
-        // Both ways in: the whole request at once, and in two pieces, which hyper reads.
+        // Test both paths: the request arrives whole, or in two pieces and hyper reads it.
         let headers = upgrade_headers(&[("x-forwarded-for", list)]);
         let text = request("GET /deepstream", &headers);
         let mut stream = server.connect();
@@ -743,7 +743,7 @@ fn a_load_balancer_tells_the_address_before_anything_else() {
         "PROXY TCP9\r\n",
     ] {
         let mut rest = Vec::new();
-        // What was sent and not read makes the kernel reset the connection.
+        // Because the front leaves bytes unread, the kernel may reset the connection, so an error is ignored.
         let _ = exchange(refused).read_to_end(&mut rest);
         assert!(rest.is_empty(), "{refused:?}");
     }
@@ -771,7 +771,7 @@ fn addresses_are_told_by_trusted_load_balancers_only() {
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
     assert!(rest.is_empty());
-    // This machine may ask how the server is.
+    // A health check from this machine is allowed.
     let own = format!("PROXY UNKNOWN\r\n{text}");
     assert_eq!(status_of(&server.exchange(&own)), 200);
 }
@@ -801,7 +801,7 @@ fn a_head_that_does_not_end_is_cut_off() {
         .expect("closed within the deadline");
     assert!(start.elapsed() >= Duration::from_millis(100));
     server.counts(RequestRefusal::SlowHead, 1);
-    // So does one on which nothing was said, and one that is kept for another request; the latter is no attack.
+    // A silent connection and an idle keep-alive connection end in the same way. The idle one is not an attack.
     let mut silent = server.connect();
     let mut kept = server.connect();
     kept.write_all(request("GET /health", &[]).as_bytes())
@@ -856,7 +856,8 @@ fn a_head_that_can_be_read_in_two_ways_is_refused_or_the_last() {
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{rest:?}: {answer}");
         server.counts(RequestRefusal::MalformedHead, index);
     }
-    // Whoever reads the length and not the chunks takes what is hidden for a part of the body; so it is not answered.
+    // A server that uses the length instead of the chunks would take the hidden request for a part of the body, so there must
+    // be only one answer.
     let both =
         format!("{start}content-length: 99\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{hidden}");
     let answer = server.exchange(&both);
@@ -903,7 +904,7 @@ fn accepting_pauses_without_descriptors_and_resumes() {
         assert_eq!(status_of(&read_head(&mut stream)), 101);
         open.push((stream, server.handed_over()));
     }
-    // The third waits in the kernel's queue; it is served as soon as a descriptor is free.
+    // The third connection waits in the kernel's queue until a descriptor is free.
     let mut waiting = server.connect();
     waiting.write_all(text.as_bytes()).expect("sent");
     let deadline = Instant::now() + DEADLINE;

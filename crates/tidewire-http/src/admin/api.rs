@@ -1,4 +1,5 @@
-//! What the admin API can do: status, revocations, reload; users are in `admin/users.rs`. Contract: `docs/admin-api.md`.
+//! The operations of the admin API: status, revocations and reload. Users are in `admin/users.rs`. Contract:
+//! `docs/admin-api.md`.
 
 use std::sync::Arc;
 
@@ -17,13 +18,13 @@ use super::users;
 use crate::rights::{RevokeError, Rights};
 use crate::status::Status;
 
-/// Bytes of what is revoked: a token id has at most 256, a user id may have more.
+/// Bytes of the name of a revoked user or credential. A token id has at most 256, but a user id may have more.
 const SUBJECT_BYTES_MAX: usize = 4096;
 
-/// A request that is not done.
+/// A request that the server refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// For HTTP.
+    /// The HTTP status.
     pub status: StatusCode,
     /// A constant word for programs.
     pub code: &'static str,
@@ -49,40 +50,40 @@ pub(super) fn invalid(message: impl Into<String>) -> Refusal {
 
 pub(super) type Answer = Result<(StatusCode, Value), Refusal>;
 
-/// What the API works on.
+/// The parts of the node that the API uses.
 pub struct Admin {
-    /// How the node is.
+    /// The state of the node.
     pub status: Arc<Status>,
-    /// Who gets in.
+    /// The chain that decides logins.
     pub auth: Arc<AuthChain>,
-    /// Who does not any more.
+    /// The stored revocations.
     pub ledger: Arc<Ledger>,
-    /// Who is in.
+    /// Ends sessions and changes rights on all shards.
     pub rights: Arc<Rights>,
-    /// Reads the configuration anew, as SIGHUP does.
+    /// Makes the server read its configuration again, as SIGHUP does. Returns false if the server can't receive the request.
     pub reload: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// The body of a revocation: exactly one of the first five.
+/// The body of a revocation: exactly one of the first five fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Order {
     user: Option<String>,
     token: Option<String>,
     key: Option<String>,
-    /// A serial number, or a whole certificate as PEM, of which number and end are taken.
+    /// A serial number, or a whole certificate as PEM; of the latter, the serial number and the expiry are used.
     certificate: Option<String>,
-    /// A whole token, of which id and end are taken.
+    /// A whole token, of which the id and the expiry are used.
     jwt: Option<String>,
     /// Seconds since 1970.
     until: Option<u64>,
 }
 
 impl Admin {
-    /// Does what a request asks for.
+    /// Executes a request.
     ///
     /// # Errors
-    /// Why it is not done.
+    /// The reason why the request was not executed.
     pub async fn act(
         &self,
         method: &Method,
@@ -144,7 +145,8 @@ impl Admin {
         }
     }
 
-    /// When it is answered, nobody gets in with it, whoever was in is out, and a restart does not undo it.
+    /// When the answer arrives at the caller, the credential or user can no longer log in, its sessions have ended, and the
+    /// revocation survives a restart.
     async fn revoke(&self, body: &[u8]) -> Answer {
         let order: Order = serde_json::from_slice(body)
             .map_err(|error| invalid(format!("the body is no revocation: {error}")))?;
@@ -155,7 +157,7 @@ impl Admin {
         }
         let ledger = Arc::clone(&self.ledger);
         let revocation = blocking(move || ledger.revocation(what, until)).await?;
-        // The sessions first: they shall not go on because a disk is slow or fails.
+        // End the sessions before the revocation is stored: they must not continue because a disk is slow or fails.
         match self.rights.revoke(revocation.clone(), now).await {
             Ok(()) => {}
             Err(error @ RevokeError::Full) => {
@@ -220,7 +222,7 @@ impl Admin {
         Ok((what, until.unwrap_or(FOR_EVER)))
     }
 
-    /// The path is `KIND/NAME`, the name percent-encoded.
+    /// `path` is `KIND/NAME`, with the name percent-encoded.
     async fn lift(&self, path: &str) -> Answer {
         let missing = || {
             Refusal::new(

@@ -1,4 +1,4 @@
-//! The key of whoever runs the server. Only its hash is kept.
+//! The operator's admin key. The server keeps only its hash.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use tidewire_config::Problem;
 use tidewire_config::section::Admin as Options;
 use zeroize::Zeroizing;
 
-/// Characters of a key below which the start is refused: 128 bits as hexadecimal.
+/// Minimum length of a key; with a shorter one the server does not start. 32 hexadecimal characters are 128 bits.
 const KEY_CHARACTERS_MIN: usize = 32;
 
-/// A key, as its hash.
+/// The hash of a key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// The key of the options; `None` if there is none.
+    /// The key from the options; `None` if no key is set.
     ///
     /// # Errors
-    /// It can't be read or is too short. The text has nothing of it.
+    /// The key can't be read or is too short. The error text does not contain the key.
     pub fn read(options: &Options) -> Result<Option<Self>, Problem> {
         let (option, key) = match &options.key_file.0 {
             Some(path) => {
@@ -43,10 +43,10 @@ impl Key {
         Ok(Some(Self::of(&key)))
     }
 
-    /// A new key with its text, which is kept nowhere.
+    /// A new key and its text. The server does not store the text.
     ///
     /// # Errors
-    /// The system has no randomness.
+    /// The operating system provides no random numbers.
     pub fn random() -> Result<(Self, String), String> {
         let text = random_id()? + &random_id()?;
         Ok((Self::of(&text), text))
@@ -56,7 +56,7 @@ impl Key {
         Self(Sha256::digest(text.as_bytes()).into())
     }
 
-    /// Whether this is its text, in a time that does not depend on it.
+    /// Whether `text` is the key. The comparison takes the same time for every text.
     #[must_use]
     pub fn is(&self, text: &str) -> bool {
         is_same(&Self::of(text).0, &self.0)

@@ -1,6 +1,7 @@
-//! The admin API: on a listener of its own, on this machine only, with a key of its own. The admin page, in `page`, takes the same key.
+//! The admin API. It has a separate listener, which accepts connections from this machine only, and a separate key. The admin
+//! page, in `page`, accepts the same key.
 //!
-//! This file knows sockets, limits and the key; what can be asked is in `api.rs`.
+//! This file handles sockets, limits and the key; `api.rs` has the operations.
 
 pub mod api;
 pub mod key;
@@ -31,27 +32,28 @@ use crate::front::security_headers::harden;
 
 pub use key::Key;
 
-/// Bytes of a request's body.
+/// Size limit of a request's body.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a request's head.
+/// Size limit of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Time of a connection, whatever it does.
+/// Time limit of a connection, whatever it does.
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
-/// Connections at once.
+/// Connections that may be open at the same time.
 const CONNECTIONS_MAX: usize = 32;
-/// Wrong keys that are answered as such; more are told to wait. The right key always works: whoever can reach the listener
-/// could else keep the operator out, and a key of this length can't be guessed at any speed.
+/// Wrong keys within a minute that are answered as wrong; further ones are answered with "wait". The right key always works.
+/// Otherwise any program that can reach the listener could lock the operator out, and a key of this length can't be guessed at
+/// any speed.
 const WRONG_KEYS_MAX: u32 = 10;
-/// The time after which so many are answered again.
+/// The time after which the count starts again.
 const WRONG_KEYS_WINDOW: Duration = Duration::from_secs(60);
 
-/// Requests with wrong keys of late.
+/// Recent requests with wrong keys.
 struct WrongKeys {
     since: Instant,
     count: u32,
 }
 
-/// The API with its limits.
+/// The admin API with its limits.
 pub struct Server {
     key: Key,
     admin: Arc<Admin>,
@@ -59,7 +61,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// An API that answers whoever has the key.
+    /// An API that accepts requests with this key.
     #[must_use]
     pub fn new(key: Key, admin: Arc<Admin>) -> Arc<Self> {
         let wrong = WrongKeys {
@@ -73,7 +75,7 @@ impl Server {
         })
     }
 
-    /// Answers until `stop` becomes true.
+    /// Answers requests until `stop` becomes true.
     pub async fn run(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let accepting = async {
@@ -125,7 +127,7 @@ impl Server {
         }
     }
 
-    /// Looks at the key first, so that without it nobody learns which paths there are.
+    /// Checks the key before the path, so that a client without the key can't find out which paths exist.
     fn admit(&self, request: &Request<Incoming>, peer: SocketAddr) -> Result<(), Refusal> {
         let header = request.headers().get(AUTHORIZATION);
         let given = header

@@ -1,4 +1,4 @@
-//! The users of the record store: listed, read, made, changed and deleted by an operator.
+//! The users of the record store: an operator can list, read, create, change and delete them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use tidewire_core::text::Name;
 use super::api::{Admin, Answer, Refusal, invalid, percent_decoded, unavailable};
 use crate::rights::RevokeError;
 
-/// What paths of users begin with.
+/// The path prefix of users.
 pub(super) const PATH: &str = "/admin/v1/users";
-/// How long a password that is none any more is remembered. Logins that were judged by it before arrive within
-/// seconds; afterwards nobody can have it.
+/// How long the server remembers the id of a replaced or deleted password. A login that was accepted with it arrives at a shard
+/// within seconds; later no login can have it.
 const MEMORY: Duration = Duration::from_secs(600);
 
 impl Admin {
-    /// A request to [`PATH`], of which `rest` is what stands behind.
+    /// Handles a request to [`PATH`]; `rest` is the rest of the path.
     pub(super) async fn user(
         &self,
         method: &Method,
@@ -50,7 +50,8 @@ impl Admin {
         }
     }
 
-    /// When it is answered, the user is stored, and with a new password all sessions of the old one have ended.
+    /// When the answer arrives at the caller, the user is stored. If the password is new, all sessions of the old one have
+    /// ended.
     async fn put(&self, users: &Arc<Users>, name: &str, body: &[u8]) -> Answer {
         let change: Change = serde_json::from_slice(body)
             .map_err(|error| invalid(format!("the body is no user: {error}")))?;
@@ -70,7 +71,7 @@ impl Admin {
         Ok((status, read(users, name).await?.1))
     }
 
-    /// When it is answered, the user is none any more, now and after a restart.
+    /// When the answer arrives at the caller, the user does not exist, and a restart does not bring it back.
     async fn delete(&self, users: &Arc<Users>, name: &str) -> Answer {
         let id = users.delete(name).await.map_err(refusal)?;
         tracing::info!(name, "a user was deleted");
@@ -78,7 +79,8 @@ impl Admin {
         Ok((StatusCode::NO_CONTENT, Value::Null))
     }
 
-    /// Ends the sessions of a password that is none any more. It is not stored: a restart ends them anyway.
+    /// Ends the sessions of a password that is no longer valid. The revocation is not stored, because a restart ends the
+    /// sessions anyway.
     async fn end_sessions(&self, id: Name) -> Result<(), Refusal> {
         let now = jwt::now();
         let memory = u64::try_from(MEMORY.as_millis()).unwrap_or(u64::MAX);

@@ -15,7 +15,7 @@ const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 const TEXT: &[u8] = b"PROXY ";
 /// The longest line of version 1, including its end.
 const LINE_BYTES_MAX: usize = 107;
-/// Size limit of the part of a version 2 header after its length: addresses of local sockets and optional fields. HAProxy sends
+/// Size limit of the part of a version 2 header after its length: addresses of local sockets and optional fields. Haproxy sends
 /// less than 300 bytes.
 const BODY_BYTES_MAX: usize = 2048;
 

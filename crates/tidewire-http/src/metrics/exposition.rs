@@ -1,12 +1,12 @@
-//! The two formats of `/metrics`, and which of them a request gets: OpenMetrics 1.0 where its `Accept` prefers that, else
-//! Prometheus' text format 0.0.4, which every scraper and `promtool` reads.
+//! The two formats of `/metrics`, and their selection: OpenMetrics 1.0 if the `Accept` header prefers it, else Prometheus' text
+//! format 0.0.4, which every scraper and `promtool` can read.
 
 use std::fmt::Write as _;
 
 use hyper::HeaderMap;
 use hyper::header::ACCEPT;
 
-/// A format of numbers as text.
+/// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposition {
     /// Prometheus' text format, version 0.0.4.
@@ -16,8 +16,8 @@ pub enum Exposition {
 }
 
 impl Exposition {
-    /// The format that the headers of a request ask for (RFC 9110, section 12.5.1). OpenMetrics has to be named: `*/*` is
-    /// what programs send that were not told what to ask for.
+    /// The format that the headers of a request prefer (RFC 9110, section 12.5.1). OpenMetrics must be named explicitly:
+    /// programs send `*/*` if their author has configured nothing.
     #[must_use]
     pub fn wanted(headers: &HeaderMap) -> Self {
         let (mut text, mut open_metrics) = (0, 0);
@@ -61,15 +61,15 @@ impl Exposition {
     }
 }
 
-/// A weight of `Accept` in thousandths; what is no weight counts as none.
+/// Parses a weight of `Accept`, in thousandths. An invalid weight counts as 0.
 fn thousandths(weight: &str) -> u32 {
     let weight: f32 = weight.parse().unwrap_or(0.0);
-    // At most 1,000, whatever is written.
+    // At most 1,000, whatever the header contains.
     (weight.clamp(0.0, 1.0) * 1_000.0) as u32
 }
 
-/// OpenMetrics as Prometheus' text format. They differ in the names of counters, which have their suffix in the descriptors
-/// too, and in the lines with a unit and with the end, which the older format does not have.
+/// Converts OpenMetrics to Prometheus' text format. The formats differ in the descriptors of counters, which have the suffix
+/// only in the older format, and in the lines `UNIT` and `EOF`, which exist only in OpenMetrics.
 #[must_use]
 pub fn text_of(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
@@ -82,7 +82,7 @@ pub fn text_of(open_metrics: &str) -> String {
         if line == "# EOF" || line.starts_with("# UNIT ") {
             continue;
         }
-        // The help stands before the type that decides on the name.
+        // The help line comes before the type line, but its name depends on the type.
         if let Some((name, help)) = line
             .strip_prefix("# HELP ")
             .and_then(|rest| rest.split_once(' '))
@@ -123,7 +123,7 @@ mod tests {
             }
             assert_eq!(Exposition::wanted(&headers), expected, "{accept:?}");
         };
-        // What Prometheus 2.42 sends, as Debian has it.
+        // The header of Prometheus 2.42 from Debian.
         let prometheus = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
             text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         check(&[prometheus], Exposition::OpenMetrics);

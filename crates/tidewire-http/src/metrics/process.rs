@@ -1,6 +1,6 @@
-//! What the operating system says of the process: memory, time on processors, descriptors.
+//! Metrics of the process from the operating system: memory, processor time and file descriptors.
 //!
-//! It is read when somebody asks. What a system does not tell is left out.
+//! They are read for each request. Metrics that a system does not provide are omitted.
 
 use std::fmt;
 use std::fs;
@@ -15,7 +15,7 @@ use prometheus_client::registry::Unit;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The numbers of this process.
+/// The metrics of this process.
 #[derive(Debug)]
 pub struct ProcessNumbers;
 
@@ -55,7 +55,7 @@ impl Collector for ProcessNumbers {
     }
 }
 
-/// Memory of the process.
+/// Resident memory of the process.
 #[must_use]
 pub fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
@@ -66,13 +66,13 @@ pub fn resident_bytes() -> Option<u64> {
     Some(kibibytes << 10)
 }
 
-/// Open descriptors, without the one that looks.
+/// Open file descriptors, without the one that reads the list.
 fn descriptor_count() -> Option<u64> {
     let found = fs::read_dir("/proc/self/fd").ok()?.count() as u64;
     Some(found.saturating_sub(1))
 }
 
-/// Time of all threads since the start.
+/// Processor time of all threads since the start.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()

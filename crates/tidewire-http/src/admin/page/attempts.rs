@@ -1,4 +1,5 @@
-//! Wrong keys by address, so that nobody tries keys at the speed of the machine, and nobody keeps others out.
+//! Counts wrong keys by address. A client can't try keys at the speed of the machine, and it can't lock out clients at other
+//! addresses.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,29 +9,29 @@ use parking_lot::Mutex;
 use tidewire_shard::backoff::subject;
 use tokio::time::Instant;
 
-/// The time after which an address may give as many wrong keys again.
+/// The time after which the count of an address starts again.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Addresses that are remembered. While so many have given wrong keys within the window, no further address is listened to: a flood
-/// from everywhere must not cost memory.
+/// Addresses that the server remembers. When all entries have wrong keys within the window, the server refuses keys from all
+/// other addresses: a flood from many addresses must not use more memory.
 const ADDRESSES_MAX: usize = 10_000;
 
-/// The wrong keys of an address.
+/// The recent wrong keys of an address.
 #[derive(Debug)]
 struct Wrong {
     since: Instant,
     count: u32,
 }
 
-/// See the head of this file.
+/// Wrong keys by address. See the comment at the top of this file.
 #[derive(Debug)]
 pub(super) struct Attempts {
-    /// By address; whoever has one of IPv6 has all of its /64.
+    /// By address; an IPv6 address counts for its whole /64 network, because a client may have all of it.
     wrong: Mutex<HashMap<IpAddr, Wrong>>,
     count_max: u32,
 }
 
 impl Attempts {
-    /// Nobody has tried yet; an address may give `count_max` wrong keys in a minute.
+    /// No wrong key so far; each address may send `count_max` wrong keys in a minute.
     pub(super) fn new(count_max: u32) -> Self {
         Self {
             wrong: Mutex::default(),
@@ -38,7 +39,7 @@ impl Attempts {
         }
     }
 
-    /// How long an address has to wait before a key of it is looked at; `None` if it need not.
+    /// How long an address must wait before the server checks another key from it; `None` if it need not wait.
     pub(super) fn wait(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let mut wrong = self.wrong.lock();
         if wrong.len() >= ADDRESSES_MAX {
@@ -53,7 +54,7 @@ impl Attempts {
         .filter(|left| !left.is_zero())
     }
 
-    /// Notes that an address has given a wrong key.
+    /// Counts a wrong key from an address.
     pub(super) fn note(&self, address: IpAddr, now: Instant) {
         let mut wrong = self.wrong.lock();
         let known = wrong.entry(subject(address)).or_insert(Wrong {

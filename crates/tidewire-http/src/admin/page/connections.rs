@@ -1,4 +1,5 @@
-//! Who is connected: a page of it at a time, gathered in short looks at the shards.
+//! The list of connections, one page at a time. The server inspects the shards in small steps, so that none of them is blocked
+//! for long.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -7,23 +8,25 @@ use tidewire_shard::inspect::{Carriage, ConnectionView};
 use super::{Asked, Outcome, Page, parameter, shown};
 use crate::admin::api::{Refusal, invalid, unavailable};
 
-/// Connections after which an answer ends. What was inspected at together is told together, so it may have some more.
+/// An answer ends when it has this number of connections. It always includes a whole inspection step, so it may have a few
+/// more.
 const ENOUGH: usize = 100;
-/// Looks of one request. Where the filter finds little among many, the answer is short and says where to go on.
+/// Inspection steps of one request. If the filter matches few connections, the answer is short, and `next` tells the page where
+/// to continue.
 const LOOKS_MAX: usize = 64;
 
-/// Where a look begins: a shard, and a place of it.
+/// The start of an inspection step: a shard, and a position in its list of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cursor {
     shard: usize,
     place: usize,
 }
 
-/// Which connections are wanted.
+/// The connections that the page has requested.
 struct Filter {
-    /// A part of the user id or the address.
+    /// A part of the user id or address, in lower case.
     text: Option<String>,
-    /// Only those for which something waits to be sent.
+    /// Whether only connections match that lag, or that have bytes in the outbox.
     is_slow: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The numbers that the page plots: the same as in `/metrics`, with what else there is to know of the node at a glance.
+//! The numbers that the page plots: the numbers of `/metrics`, and the state of the node.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::api::Answer;
 use crate::metrics::process::resident_bytes;
 
 impl Page {
-    /// Reads counters that the shards keep anyway; nobody waits for it.
+    /// Reads counters that the shards maintain anyway, so no shard has to answer a request.
     pub(super) fn figures(&self) -> Answer {
         let mut figures = self.parts.numbers.figures();
         let status = &self.parts.admin.status;

@@ -1,8 +1,9 @@
-//! The admin page at `/admin`: who gets in, and what it may ask. Contract: `docs/admin-page.md`.
+//! The admin page at `/admin`: signs operators in and serves the requests of the page. Contract: `docs/admin-page.md`.
 //!
-//! The key is exchanged for a cookie, which only this path gets. What concerns records, events, rpcs and presence goes through the engine
-//! like the requests of any client, as an operator whom no rule keeps out (`auth/operator.rs`); what concerns revocations and users is
-//! the admin API's. Nothing here decides anything twice.
+//! The operator exchanges the admin key for a cookie, which browsers send only to this path. Requests about records, events,
+//! rpcs and presence go through the engine like those from other clients, with an operator's login that every rule allows
+//! (`auth/operator.rs`). Requests about revocations and users go to the admin API. The page implements none of these decisions
+//! itself.
 
 mod attempts;
 mod connections;
@@ -46,60 +47,60 @@ use crate::front::origin::is_own_page;
 use crate::front::site::{ADMIN, Mounted};
 use crate::metrics::ShardNumbers;
 
-/// Where the page is.
+/// The path of the page.
 pub const PATH: &str = "/admin";
-/// What it asks is below this.
+/// The path prefix of the page's requests.
 const API: &str = "/admin/api";
-/// The header with the token of changes.
+/// The header with the token that each change needs.
 const TOKEN: HeaderName = HeaderName::from_static("x-admin-token");
-/// Bytes of a body, but for those of records, which have the limit of the HTTP API.
+/// Size limit of a body. For records, the limit of the HTTP API applies instead.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// Bytes of the body of whoever is not signed in.
+/// Size limit of the body of a client that is not signed in.
 const KEY_BYTES_MAX: usize = 4 << 10;
 /// Time for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the page works on.
+/// The parts of the node that the page uses.
 pub struct Parts {
-    /// The engine, as the HTTP API reaches it.
+    /// The HTTP API, through which the page reaches the engine.
     pub api: Arc<Api>,
     /// The admin API.
     pub admin: Arc<Admin>,
-    /// Where operators get their tickets.
+    /// Issues the tickets with which operators log in.
     pub operators: Arc<Operators>,
     /// The shards.
     pub shards: Arc<[ShardHandle]>,
     /// The stores, by number.
     pub stores: Vec<StoreClient>,
-    /// What an acknowledged write means in each of them.
+    /// The meaning of an acknowledged write in each store.
     pub promises: Vec<String>,
-    /// The numbers of both.
+    /// The numbers of shards and stores.
     pub numbers: ShardNumbers,
-    /// Where the rules come from.
+    /// The source of the rules.
     pub rules: Rules,
 }
 
-/// See the head of this file.
+/// The admin page. See the comment at the top of this file.
 pub struct Page {
     key: Key,
     sessions: Sessions,
     attempts: Attempts,
     parts: Parts,
-    /// What a browser loads.
+    /// The files that a browser loads.
     site: Mounted,
-    /// Held by whoever looks through all names: one at a time, whatever it costs.
+    /// Held while a request inspects all names of all shards: the inspection is expensive, so only one runs at a time.
     inspecting: tokio::sync::Mutex<()>,
 }
 
-/// A request that is signed in.
+/// A request from an operator who is signed in.
 struct Asked {
     request: ApiRequest,
     signed_in: SignedIn,
-    /// The value of its cookie.
+    /// The value of the request's cookie.
     cookie: String,
 }
 
-/// The body of who wants to sign in.
+/// The body of a request to sign in.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SignIn {
@@ -109,7 +110,7 @@ struct SignIn {
 type Outcome = Result<Answer, Refusal>;
 
 impl Page {
-    /// A page for whoever has the key.
+    /// A page that accepts this key.
     #[must_use]
     pub fn new(key: Key, options: &Options, parts: Parts) -> Self {
         Self {
@@ -122,14 +123,14 @@ impl Page {
         }
     }
 
-    /// Whether a path is the page's.
+    /// Whether a path belongs to the page.
     #[must_use]
     pub fn serves(path: &str) -> bool {
         let rest = path.strip_prefix(PATH);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Answers a request to one of its paths.
+    /// Answers a request for one of the page's paths.
     pub async fn answer(&self, request: ApiRequest, is_encrypted: bool) -> Answer {
         let outcome = match is_own_page(&request.parts.headers) {
             true => self.route(request, is_encrypted).await,
@@ -235,7 +236,7 @@ impl Page {
         })
     }
 
-    /// When it is answered, what was opened with the session has ended, too.
+    /// When the answer arrives at the browser, all connections that were opened with the session have ended, too.
     async fn sign_out(&self, asked: &Asked) -> Outcome {
         self.sessions.close(&asked.cookie);
         self.end(&asked.signed_in).await?;
@@ -255,7 +256,7 @@ impl Page {
         revoked.map_err(|error| unavailable(&error.to_string()))
     }
 
-    /// The object of a login for the page's own client.
+    /// Returns a login object for the page's own client.
     fn ticket(&self, asked: &Asked) -> Outcome {
         let login = self.login(asked.principal())?;
         asked.audit("connect", "");
@@ -267,7 +268,7 @@ impl Page {
         login.ok_or_else(|| unavailable("the system has no random numbers"))
     }
 
-    /// One record, as `/records/NAME` of the HTTP API has it.
+    /// Answers a request for one record, like `/records/NAME` of the HTTP API.
     async fn record(&self, asked: Asked, name: &str) -> Outcome {
         let login = self.login(asked.principal())?;
         let mut request = asked.request;
@@ -280,7 +281,7 @@ impl Page {
         Ok(answer)
     }
 
-    /// A request to the admin API.
+    /// Executes a request of the admin API.
     async fn act(&self, mut asked: Asked, path: &str, is_reading: bool) -> Outcome {
         let body = read(&mut asked.request.body, BODY_BYTES_MAX).await?;
         let parts = &asked.request.parts;
@@ -288,7 +289,7 @@ impl Page {
         let what = format!("{} {path}", parts.method);
         match is_reading {
             true => self.look(&asked, &what),
-            // The body may hold a password or a token.
+            // Without the body, which may contain a password or a token.
             false => asked.audit("admin api", &what),
         }
         let query = parts.uri.query();
@@ -300,7 +301,7 @@ impl Page {
         Ok(shown(status, &answer))
     }
 
-    /// Writes into the audit log that somebody looks at something, unless it stands there already.
+    /// Writes to the audit log that the operator looked at `what`, unless the log already has a recent line about it.
     fn look(&self, asked: &Asked, what: &str) {
         if self
             .sessions
@@ -326,7 +327,7 @@ impl Asked {
         audit::page(&self.signed_in.id, self.request.address, action, about);
     }
 
-    /// The parameters of the query string; each stands at most once.
+    /// The parameters of the query string.
     fn parameters(&self) -> Result<Vec<(String, String)>, Refusal> {
         let query = self.request.parts.uri.query().unwrap_or_default();
         let broken = || invalid("the query string is not percent-encoded");
@@ -351,7 +352,7 @@ impl std::fmt::Debug for Page {
     }
 }
 
-/// The value of a parameter.
+/// The value of a parameter; `None` if it is absent or empty.
 fn parameter<'a>(parameters: &'a [(String, String)], name: &str) -> Option<&'a str> {
     let mut parameters = parameters.iter();
     let found = parameters.find(|(known, _)| known == name);
@@ -372,7 +373,7 @@ async fn read(body: &mut Incoming, bytes_max: usize) -> Result<bytes::Bytes, Ref
     }
 }
 
-/// Whether the page was loaded with TLS, which a proxy may have ended.
+/// Whether the browser loaded the page over TLS, which a proxy may have ended.
 fn has_secure_page(headers: &HeaderMap) -> bool {
     let origin = headers.get(hyper::header::ORIGIN);
     origin.is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
@@ -384,7 +385,7 @@ fn set_cookie(answer: &mut Answer, value: &str, seconds: u64, is_secure: bool) {
     let cookie = format!(
         "{name}={value}; Path={PATH}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
     );
-    // The value is of letters, digits, `-` and `_`.
+    // The value consists of letters, digits, `-` and `_`.
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         answer.headers_mut().insert(SET_COOKIE, cookie);
     }
@@ -427,7 +428,7 @@ fn refused(refusal: &Refusal) -> Answer {
     shown(refusal.status, &json!({ "error": error }))
 }
 
-/// An answer with a body of JSON, or without one.
+/// An answer with a JSON body, or without a body if `body` is null.
 fn shown(status: StatusCode, body: &Value) -> Answer {
     let text = match body {
         Value::Null => String::new(),

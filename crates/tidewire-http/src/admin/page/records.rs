@@ -1,4 +1,5 @@
-//! Stored records by the beginnings of their names, a page at a time. Their values are read one by one, through the engine.
+//! Lists stored records by the prefix of their names, one page at a time. The page reads their values one by one through the
+//! engine.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -10,11 +11,11 @@ use tokio::sync::oneshot;
 use super::{Asked, Outcome, Page, parameter, shown};
 use crate::admin::api::unavailable;
 
-/// Records of a page. A scan brings their values along, so a page of large ones is no light thing.
+/// Records on a page. A scan of the store also reads the values, so a page of large records is expensive.
 const PAGE_RECORDS: usize = 50;
 
 impl Page {
-    /// What is written and not committed yet, which lasts milliseconds, is not among them.
+    /// The list lacks records whose writes are not committed yet. That takes milliseconds.
     pub(super) async fn records(&self, asked: &Asked) -> Outcome {
         let parameters = asked.parameters()?;
         let prefix = parameter(&parameters, "prefix").unwrap_or_default();
@@ -29,7 +30,7 @@ impl Page {
             has_more |= page.more;
             found.extend(page.records);
         }
-        // What a client can't name is the server's own.
+        // Records with reserved names belong to the server; clients can't name them.
         found.retain(|(name, _)| !name.starts_with(RESERVED));
         found.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
         has_more |= found.len() > PAGE_RECORDS;
@@ -47,7 +48,8 @@ impl Page {
     }
 }
 
-/// Behind the server's own names, which begin with a character that sorts before all that people type.
+/// The name after which a scan begins: at least the last of the server's reserved names. They begin with a character that sorts
+/// before every character that people type.
 fn first_after(after: Option<&str>) -> Name {
     let own_end = format!("{RESERVED}{}", char::MAX);
     match after {
@@ -66,7 +68,7 @@ async fn scan(store: &StoreClient, prefix: &str, after: &Name) -> Result<ScanPag
     store.scan(
         scan,
         Box::new(move |page| {
-            // Whoever asked may have gone.
+            // The request may have been cancelled.
             let _ = answer.send(page);
         }),
     );

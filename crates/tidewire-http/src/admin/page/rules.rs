@@ -1,4 +1,4 @@
-//! The rules, and which of them decides a case. What the case leaves open is what the server has now.
+//! The rules, and which of them decides a case. Where the case gives no value for a record, the server uses the current one.
 
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -13,18 +13,18 @@ use crate::admin::api::{Refusal, invalid};
 use crate::permission::load;
 use crate::rule_case::{Case, CaseText, explained};
 
-/// The body of a question.
+/// The body of a request to explain a case.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Question {
-    /// As `record.write`.
+    /// Section and name of the rule, such as `record.write`.
     rule: String,
     name: Option<String>,
     user: String,
-    /// `user.data`.
+    /// The value of `user.data`.
     user_data: Option<Box<RawValue>>,
     data: Option<Box<RawValue>>,
-    /// Left out it is the record as it is.
+    /// If it is absent, the record's current value is used.
     old_data: Option<Box<RawValue>>,
     action: Option<String>,
 }
@@ -90,7 +90,7 @@ impl Page {
             others: Vec::new(),
         })
         .map_err(invalid)?;
-        // Each round finds at least one record that the rule reads; a decision reads few.
+        // Each round finds at least one more record that the rule reads. A decision reads few records.
         let explained = loop {
             let explained = explained(&rules, &case);
             let missing = explained.reads.iter().find(|(_, is_given)| !is_given);
@@ -120,7 +120,7 @@ impl Page {
         Ok(shown(StatusCode::OK, &body))
     }
 
-    /// The value of a record now.
+    /// The current value of a record.
     async fn value(&self, asked: &Asked, name: &str) -> Result<Option<String>, Refusal> {
         let login = self.login(asked.principal())?;
         let api = &self.parts.api;

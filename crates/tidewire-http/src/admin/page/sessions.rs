@@ -1,4 +1,4 @@
-//! Who is signed in on the admin page: a cookie that scripts can't read, and a token that other sites can't know.
+//! The sign-in sessions of the admin page. Each has a cookie that scripts can't read, and a token that other sites can't know.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,19 +12,20 @@ use tokio::time::Instant;
 
 /// The name of the cookie.
 pub(super) const COOKIE: &str = "tidewire-admin";
-/// For so long the audit log does not repeat that somebody looks at the same, as a page does again and again by itself.
+/// After the first look at something, the audit log omits further looks at it for this time. The page repeats its requests by
+/// itself.
 const LOOK_INTERVAL: Duration = Duration::from_secs(600);
-/// Things looked at that are remembered of one session; beyond that the log repeats some of them.
+/// Looks that are remembered for each session. Beyond this number the log repeats some of them.
 const LOOKS_MAX: usize = 1_000;
 
-/// Somebody who is signed in.
+/// An operator's sign-in session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SignedIn {
-    /// For the log and for what was opened with it. Nobody gets in with it.
+    /// Identifies the session in the log and in the connections that it opened. It is not a credential.
     pub(super) id: String,
-    /// What changes have to have.
+    /// The token that each change must carry.
     pub(super) token: String,
-    /// When it ends.
+    /// When the session ends.
     pub(super) ends: WallTime,
 }
 
@@ -34,17 +35,17 @@ struct Open {
     looks: HashMap<String, Instant>,
 }
 
-/// See the head of this file.
+/// The sessions. See the comment at the top of this file.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    /// By the hash of the cookie's value, so that it stands nowhere.
+    /// By the hash of the cookie's value, so that the server does not store the value itself.
     open: Mutex<HashMap<[u8; 32], Open>>,
     lifetime: Duration,
     count_max: usize,
 }
 
 impl Sessions {
-    /// Nobody is signed in. One more than `count_max` ends the oldest.
+    /// No session so far. When a session beyond `count_max` opens, the oldest one ends.
     pub(super) fn new(lifetime: Duration, count_max: usize) -> Self {
         Self {
             open: Mutex::default(),
@@ -58,10 +59,10 @@ impl Sessions {
         self.lifetime
     }
 
-    /// Signs somebody in: the value of the cookie, the session, and the one that had to end for it.
+    /// Opens a session. Returns the value of its cookie, the session, and the session that had to end for it.
     ///
     /// # Errors
-    /// The system has no randomness.
+    /// The operating system provides no random numbers.
     pub(super) fn open(
         &self,
         now: WallTime,
@@ -91,19 +92,19 @@ impl Sessions {
         Ok((cookie, signed_in, ended.map(|open| open.signed_in)))
     }
 
-    /// Whose the cookie is.
+    /// The session with this cookie, if it has not ended.
     pub(super) fn find(&self, cookie: &str, now: WallTime) -> Option<SignedIn> {
         let open = self.open.lock();
         let found = open.get(&digest(cookie))?;
         (found.signed_in.ends > now).then(|| found.signed_in.clone())
     }
 
-    /// Signs somebody out.
+    /// Ends the session with this cookie.
     pub(super) fn close(&self, cookie: &str) {
         self.open.lock().remove(&digest(cookie));
     }
 
-    /// Whether a look at something is news for the audit log.
+    /// Whether the audit log must report a look at `what`.
     pub(super) fn is_first_look(&self, cookie: &str, what: &str, now: Instant) -> bool {
         let mut open = self.open.lock();
         let Some(found) = open.get_mut(&digest(cookie)) else {
@@ -125,7 +126,7 @@ impl Sessions {
 }
 
 impl SignedIn {
-    /// Whether this is its token.
+    /// Whether `token` is the token of this session.
     pub(super) fn has_token(&self, token: &str) -> bool {
         is_same(token.as_bytes(), self.token.as_bytes())
     }

@@ -1,4 +1,4 @@
-//! Which names are subscribed to, by how many: those with most, of all shards together.
+//! Counts the subscribers of each name over all shards, and lists the names with the most.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,9 +11,10 @@ use tidewire_core::text::Name;
 use super::{Asked, Outcome, Page, parameter, shown};
 use crate::admin::api::{invalid, unavailable};
 
-/// Names of an answer.
+/// Names in an answer.
 const SHOWN: usize = 100;
-/// Different names that are counted at most; with more, those that come later are left out, and the answer says so.
+/// Limit of the distinct names that are counted. With more names, the later ones are not counted, and `complete` in the answer
+/// is false.
 const NAMES_MAX: usize = 100_000;
 
 const KINDS: [(&str, SubscribedKind); 3] = [

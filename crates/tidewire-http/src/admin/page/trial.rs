@@ -1,4 +1,4 @@
-//! Trying things out: commands of the HTTP API, as an operator or as a user whom the rules judge.
+//! Runs commands of the HTTP API for a trial: as an operator, or as a user whose rights the rules decide.
 
 use hyper::StatusCode;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::{Asked, BODY_BYTES_MAX, Outcome, Page, parameter, read};
 use crate::admin::api::{Refusal, invalid};
 use crate::audit;
 
-/// What the fields of a command are called that have its name.
+/// The fields of a command that may contain its name.
 const NAMES: [&str; 3] = ["eventName", "recordName", "rpcName"];
 
 impl Page {
@@ -31,7 +31,7 @@ impl Page {
         answer.map_err(|reason| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "BUSY", reason))
     }
 
-    /// Writes into the audit log what somebody does as a user: the engine takes it for the user's.
+    /// Writes to the audit log what the operator does as another user, because the engine attributes it to that user.
     fn note(&self, asked: &Asked, user: &str, text: &str) {
         asked.audit("act as", user);
         let body: Value = serde_json::from_str(text).unwrap_or_default();
@@ -44,7 +44,7 @@ impl Page {
     }
 }
 
-/// A user as whom something is tried, with what an auth handler would say of it.
+/// The principal of a user for a trial, with the data that an auth handler would provide.
 fn as_user(user: &str, data: Option<&str>) -> Result<Principal, Refusal> {
     let data = match data {
         None => None,
