@@ -99,6 +99,8 @@ impl Rights {
             wanted.permission = Some(permission);
             wanted.request
         };
+        // Requests that wait for `turn` leave their rules in `wanted`, where newer rules replace them. The request that gets
+        // the turn applies the newest rules. The requests up to `newest` then find `done` at or above their number and return.
         let _turn = self.turn.lock().await;
         let (newest, permission) = {
             let mut wanted = self.wanted.lock();

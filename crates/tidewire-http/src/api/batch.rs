@@ -134,6 +134,8 @@ impl Api {
             } else {
                 caller.receive().await
             };
+            // Before the login is accepted, an error is the answer to the whole batch. Afterwards commands may have run, so
+            // each command without a result gets its own outcome.
             let chunk = match received {
                 Ok(chunk) => chunk,
                 Err(error) if !batch.is_open => return Err(error),

@@ -142,6 +142,7 @@ impl Api {
         let bytes = match hint.exact().map(usize::try_from) {
             Some(Ok(bytes)) if bytes <= bytes_max => bytes,
             Some(_) => return Err(BodyError::TooLarge),
+            // A body without a length reserves the most that it may have.
             None => bytes_max,
         };
         let room = self

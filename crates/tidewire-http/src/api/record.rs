@@ -236,6 +236,7 @@ impl Api {
             if let Reply::Stored { existed, tag } = reply(&mut caller).await? {
                 return self.stored(name, existed, tag);
             }
+            // The record has changed since it was fetched: fetch the newer value and try again.
             caller.send(fetch(name));
         }
         Err(Problem::CONTENDED)

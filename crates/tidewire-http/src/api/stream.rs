@@ -496,6 +496,8 @@ impl Stream {
                 return true;
             }
             let Some(memory) = reserve(self.record_bytes_max) else {
+                // The answer of a fetch in flight wakes the stream, which then tries again. Without one, it must poll for
+                // memory.
                 return self.fetches > 0;
             };
             self.wanted.pop_front();
@@ -622,6 +624,7 @@ impl Stream {
                 }
             }
         }
+        // The record has changed while this fetch was in flight, so its answer may be older than the change.
         if is_stale {
             self.fetch(place);
         }

@@ -72,6 +72,7 @@ pub async fn run(
 
 async fn accept(listener: &TcpListener, speaks: Speaks, front: &Arc<Front>) {
     loop {
+        // The descriptor permit comes first: while none is free, new connections wait in the kernel's queue instead of failing.
         let descriptor = descriptor(front).await;
         let accepted = listener.accept().await;
         // Tokio registers each socket that it accepts. Most sockets go to a shard at once, so this undoes the registration.

@@ -95,6 +95,7 @@ pub fn try_upgrade(
     }
     let place = match front.places.take(ticket) {
         Ok(place) => place,
+        // `limits.connections_max` is reached. Hyper answers the request with 503, and counts and logs the refusal.
         Err(ticket) => return unanswered(socket, ticket),
     };
     // The send buffer of a new socket has room for the whole answer. If the write is short, the peer has gone.

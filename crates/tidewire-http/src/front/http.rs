@@ -452,6 +452,8 @@ impl Socket {
             let answer = plain(StatusCode::TOO_MANY_REQUESTS, text.into());
             return with_header(answer, RETRY_AFTER, RETRY_SECONDS);
         }
+        // The permit is taken before the 101 answer, because afterwards the server could not refuse the WebSocket with an HTTP
+        // status.
         let Some(place) = self.take_place() else {
             self.front.metrics.connection_refusals.inc();
             peer_line("connection refused", || {

@@ -90,11 +90,14 @@ pub(super) async fn serve(socket: Arc<Socket>, stream: FrontStream) {
             outcome = connection.as_mut() => return Some(outcome),
             () = served(&socket, &activity) => {}
         }
+        // GOAWAY tells the peer to open no new requests. `leave` polls the connection further, so that the open ones can
+        // finish.
         connection.as_mut().graceful_shutdown();
         leave(&socket, &activity, connection).await
     };
     let outcome = tokio::select! {
         outcome = ended => outcome,
+        // When a shard shuts the outlet, the connection is dropped without GOAWAY: the bytes in it must not leave.
         () = socket.outlet.was_shut() => return socket.was_cut(),
     };
     let is_flood = match &outcome {

@@ -36,6 +36,7 @@ pub async fn open(
         return Ok(Some(FrontStream::clear(stream, unread)));
     };
     let mut first = [0];
+    // A peek leaves the byte in the socket for the TLS handshake or hyper.
     if stream.peek(&mut first).await? == 0 {
         return Ok(None);
     }

@@ -138,6 +138,7 @@ pub async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<
     });
     while !stream.tls.is_established() {
         let outcome = std::future::poll_fn(|context| stream.poll_open(context)).await;
+        // Flush even after an error, so that the peer gets the alert.
         let flushed = std::future::poll_fn(|context| stream.poll_send(context)).await;
         match outcome {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
