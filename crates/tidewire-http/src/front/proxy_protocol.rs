@@ -102,7 +102,7 @@ fn parse_binary(
 ) -> std::io::Result<Option<SocketAddr>> {
     let short = || malformed("the PROXY head is too short for its addresses");
     match (version_and_command, family >> 4) {
-        // The connection is the sender's own, or its addresses are unspecified or those are Unix sockets.
+        // The connection is the sender's own, or its addresses are unspecified or local (Unix sockets).
         (0x20, _) | (0x21, 0 | 3) => Ok(None),
         (0x21, 1) => {
             let (addresses, _) = body.split_first_chunk::<12>().ok_or_else(short)?;

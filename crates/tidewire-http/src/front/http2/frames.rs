@@ -26,7 +26,7 @@ const BYTES_PER_UPDATE: usize = 256;
 /// Limit of `unanswered_bytes`. With more, a long download would let the peer save up credit for a flood.
 const UNANSWERED_BYTES_MAX: usize = 4 << 20;
 
-/// The number of frames that may be idle.
+/// Counts of the frames that are or may be idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Idle {
     /// Frames that are always idle.
