@@ -1,7 +1,7 @@
-//! Changes of records whose read rule depends on data: before subscribers get one, the owner checks again who may read it.
+//! Changes of records whose read rule depends on data: the owner checks the read right of the subscribers again before they get a change.
 //!
-//! The sessions that have lost the right lose their subscription ahead of the change. If a rule needs another record, or there is more to
-//! authorize than a turn takes, the record's later requests wait behind the change, so everything keeps its order.
+//! A session that has lost the right loses its subscription before the others get the change. If a rule needs another record, or one turn
+//! can't authorize all subscribers, the record's later requests wait behind the change, so everything keeps its order.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use crate::work::RULE_WORK;
 /// Groups that are authorized in one turn. Usually less than a millisecond.
 const SLICE: usize = 500;
 
-/// Records that are kept for the rules of later groups.
+/// Number of records that are kept for the rules of later groups, at most.
 const KNOWN_MAX: usize = 64;
 
 impl RecordOwner {
-    /// Has the right of a subscriber checked again before each change, if it depends on data.
+    /// If the subscriber's right depends on data, notes that it must be checked again before each change.
     pub(super) fn add_reader<E: Effects>(
         &mut self,
         turn: &TurnContext<'_, E>,
@@ -47,7 +47,7 @@ impl RecordOwner {
         self.cache.bytes += readers.count() * READER_BYTES;
     }
 
-    /// A subscription has ended.
+    /// Removes the reader of a subscription that has ended.
     pub(super) fn remove_reader(&mut self, name: &Name, session: SessionId, serial: u32) {
         let Some(record) = self.table.get_mut(name).filter(|known| known.has_readers) else {
             return;
@@ -64,7 +64,7 @@ impl RecordOwner {
         }
     }
 
-    /// All subscriptions have ended, or no right depends on data now.
+    /// Removes all readers of a record: all its subscriptions have ended, or no subscriber's right depends on data now.
     pub(super) fn drop_readers(&mut self, name: &Name) {
         let Some(record) = self.table.get_mut(name).filter(|known| known.has_readers) else {
             return;
@@ -75,7 +75,7 @@ impl RecordOwner {
         }
     }
 
-    /// Tells the subscribers of a change.
+    /// Sends a change to the subscribers. If the read right of some of them depends on data, the owner authorizes them first.
     pub(super) fn publish<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -112,7 +112,8 @@ impl RecordOwner {
         };
         let blocked = record.waiting.as_ref().map(|waits| waits.blocked);
         match blocked {
-            // The store has told of another owner's change meanwhile. A value that is on its way comes to the first job.
+            // While the first job waits, the store has returned another owner's change. If a rule waits for a value, `RecordOwner::value`
+            // gives it to the job that is first when the value arrives.
             Some(blocked @ (Blocked::Rule | Blocked::Turn)) => {
                 let record = self.table.get_mut(name);
                 let Some(waits) = record.and_then(|record| record.waiting.as_mut()) else {
@@ -133,7 +134,7 @@ impl RecordOwner {
         }
     }
 
-    /// Authorizes the subscribers, ends the subscriptions of those that may not read the change, and gives it to the others.
+    /// Authorizes the subscribers, ends the subscriptions of those that may not read the change, and sends the change to the others.
     pub(super) fn announce<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -184,7 +185,7 @@ impl RecordOwner {
             return Step::Done;
         };
         if !announcement.depends {
-            // The rules are others now.
+            // The rules have changed: no right depends on data now.
             self.drop_readers(name);
         }
         if let Some(record) = self.table.get(name) {
@@ -194,7 +195,7 @@ impl RecordOwner {
         Step::Done
     }
 
-    /// Ends the subscriptions of the group that was authorized last. They are counted until their shards give them back.
+    /// Ends the subscriptions of the group that was authorized last. `Interest` counts them until their shards release them.
     fn end_group<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -221,7 +222,7 @@ impl RecordOwner {
         }
     }
 
-    /// Goes on with a record whose subscribers were too many to be authorized in one turn.
+    /// Continues with a record that has more subscribers than one turn can authorize.
     pub(super) fn authorize_more<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -240,7 +241,7 @@ impl RecordOwner {
 }
 
 impl Job {
-    /// The group that was authorized is done with. What its rule has read is kept for the next one.
+    /// Finishes the group that was authorized. The values that its rule has read are kept for the next groups.
     fn next_group(&mut self) {
         let JobKind::Announce(announcement) = &mut self.kind else {
             return;

@@ -1,7 +1,7 @@
-//! Which rights a job needs, and what the answers may tell of its record.
+//! The rights that a job needs, and how much its answers may reveal about the record.
 //!
-//! What a rule decides without the record is decided first, so that a denial costs neither a load nor a patch. What is answered to a
-//! session without the right to read does not depend on the record: `spec/rights.md` has the whole table.
+//! If a rule can decide without the record, it decides first, so that a denial costs neither a load nor a patch. If a session may not read
+//! the record, its answer does not depend on the record: `spec/rights.md` has the whole table.
 
 use crate::context::{Authorization, TurnContext};
 use crate::effect::Effects;
@@ -12,8 +12,8 @@ use crate::record::job::{Asking, Given, Job, JobKind, Step, ask, refuse, stopped
 use crate::record::kept::{Blocked, Value};
 use crate::text::Name;
 
-/// The rights that a job needs whatever its record is, in the order in which they are asked for. A job that finds no record may
-/// need the right to create it besides.
+/// The rights that a job needs regardless of its record, in the order in which the owner checks them. A job that finds no record may also
+/// need the right to create it.
 fn needed(kind: &JobKind) -> &'static [Access] {
     match kind {
         JobKind::Bulk {
@@ -40,8 +40,8 @@ fn needed(kind: &JobKind) -> &'static [Access] {
     }
 }
 
-/// Authorizes a job while nothing is known of its record. `None` if the record has to be looked at, or may be: nothing has refused the
-/// job so far. Without `may_wait` no other record is asked for, because one read is under way for each record at most.
+/// Authorizes a job before its record is known. Returns `None` if nothing has refused the job so far, so that the decision may need the
+/// record. Without `may_wait` the rules get no other record, because at most one read is in flight for each record.
 pub(super) fn authorize_early<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     job: &mut Job,
@@ -65,7 +65,7 @@ pub(super) fn authorize_early<E: Effects>(
     None
 }
 
-/// Whether the job's session may read the record as it is. An answer that depends on the record is for a session that may.
+/// Whether the job's session may read the record as it is. Only such a session gets an answer that depends on the record.
 pub(super) fn authorize_read<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     job: &mut Job,
@@ -82,9 +82,9 @@ pub(super) fn authorize_read<E: Effects>(
     ask(turn, job, name, asking).unwrap_or(Authorization::Deny)
 }
 
-/// What becomes of a job that a rule has not allowed, with the record at hand. A rule can fail because of what the record is, and
-/// deny another record: the session can tell the two apart only if it may read. Whether it may is asked for a denial, too, where the
-/// rule has looked at the record: else the reads of that question would show which of the two it was.
+/// Refuses a job that a rule did not allow, when the record is known. A rule may fail on one record and deny on another; the session may
+/// see the difference only if it may read the record. If the rule has looked at the record, the owner checks the read right for a denial as
+/// well. Otherwise the reads of that check would reveal which of the two happened.
 pub(super) fn refuse_by_rule<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     name: &Name,
@@ -109,8 +109,8 @@ pub(super) fn refuse_by_rule<E: Effects>(
     }
 }
 
-/// Why a subscriber loses its right, with the record at hand. As where a request is refused, a rule that has failed because of the record
-/// denies.
+/// Why a subscriber loses its right, when the record is known. As in `refuse_by_rule`, a rule that failed because of the record counts as a
+/// denial.
 pub(super) fn loss<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     job: &mut Job,
@@ -125,8 +125,8 @@ pub(super) fn loss<E: Effects>(
     }
 }
 
-/// Refuses a change that the record can't take before a rule has allowed it. A session that may not read the record is denied: else
-/// it would find out by its changes what is there.
+/// Refuses a change that does not fit the record, before a rule has allowed it. If the session may not read the record, the change is
+/// denied: otherwise the session could find out the record's content by trying changes.
 pub(super) fn refuse_change<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     name: &Name,
@@ -145,14 +145,14 @@ pub(super) fn refuse_change<E: Effects>(
     }
 }
 
-/// Whether a rule has looked at the record, or at what a change has made of it.
+/// Whether a rule has looked at the record, or at the result of a change to it.
 fn has_looked<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     job: &mut Job,
     access: Access,
     name: &Name,
 ) -> bool {
-    // What a patch has made has the rest of the record in it.
+    // The result of a patch contains the rest of the record.
     job.after = None;
     let new = job.new_value();
     let asking = Asking {

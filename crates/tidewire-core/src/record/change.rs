@@ -1,4 +1,4 @@
-//! Changes of records: checked where they enter, applied where the value is.
+//! Changes of records: the shard of the session checks them, the owner of the record applies them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::text::{Name, Payload};
 /// The value of a record that was created and not yet written.
 pub(crate) const EMPTY: &str = "{}";
 
-/// Checks a change of a client and makes it its own; `None` if it can't be used.
+/// Checks a client's change and copies it into an owned one; `None` if it is not valid.
 pub(crate) fn check(context: &ShardContext, change: &Change<'_>) -> Option<OwnedChange> {
     match *change {
         Change::Update { data } | Change::CreateAndUpdate { data } => check_update(context, data),
@@ -25,7 +25,7 @@ pub(crate) fn check(context: &ShardContext, change: &Change<'_>) -> Option<Owned
 /// The value after the change.
 ///
 /// # Errors
-/// The value can't take it, or the result would pass a limit.
+/// The change does not fit the value, or the result would exceed a limit.
 pub(crate) fn apply(
     value: &str,
     change: &OwnedChange,

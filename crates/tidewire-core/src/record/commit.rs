@@ -1,9 +1,9 @@
-//! Writes on their way to the store: which records are dirty, which are in the batch under way, and who waits.
+//! Writes on their way to the store: which records are dirty, which of them are in the batch in flight, and which sessions wait.
 //!
-//! A record is in a batch once, with its newest value, and the batch answers all writes that it covers. A failed
-//! batch is sent again whole and unchanged, because it may have been done in part: what is stored then is known to be
-//! what the batch expected or what it writes. Nothing that was shown is rolled back, unless another owner has written
-//! the record.
+//! A batch contains each record at most once, with its newest value, and its answer covers all writes that led to that value. A failed
+//! batch is sent again whole and unchanged, because the store may have done part of it. Each record in the store then has one of two known
+//! states: the one that the batch expected, or the one that it writes. A value that was shown is never rolled back, unless another owner
+//! has written the record.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -22,22 +22,22 @@ use crate::text::Name;
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
 
-/// What a write costs a store beside its name and value, about, in bytes: it takes as long as writing these. So a batch is bounded in
-/// records as well.
+/// Approximate cost of a write in addition to its name and value, in bytes: a store needs as long for it as for writing this number of
+/// bytes. It also bounds the number of records in a batch.
 const WRITE_OVERHEAD_BYTES: usize = 256;
-/// Shares that a queued record is in the queue for. Those of more have the write wait as long as one of these does.
+/// The most shares that a queued record is queued for. A write of a further share waits until one of these shares has its turn.
 const SHARES_MAX: usize = 8;
-/// The first pause after a failed commit; it doubles up to the longest.
+/// The pause after the first failed commit. It doubles with each further failure, up to `RETRY_LONGEST`.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(5);
-/// Bytes of a batch at first, and at least: fewer would have the store sync more often than write.
+/// Bytes of a batch at first, and at least. With smaller batches the store would sync more than it writes.
 const BATCH_BYTES_FIRST: usize = 1 << 20;
 const BATCH_BYTES_MIN: usize = 256 << 10;
-/// A full batch that takes longer makes the next ones smaller. An acknowledged write of another session waits for the commit under
-/// way and for its own, so it is stored within twice this time.
+/// If a full batch takes longer, the next ones become smaller. An acknowledged write of another session waits for the commit in flight and
+/// for its own commit, so it is stored within twice this time.
 const COMMIT_TIME: Duration = Duration::from_millis(8);
 
-/// Somebody who waits until a write is durable.
+/// A session that waits until a write is durable.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) session: SessionId,
@@ -45,19 +45,19 @@ pub(crate) struct Waiter {
     pub(crate) what: WaitsFor,
 }
 
-/// What the waiter asked for.
+/// The request that the waiter has made.
 #[derive(Debug)]
 pub(crate) enum WaitsFor {
     /// A write acknowledgement.
     Write {
         action: crate::message::RecordAction,
         correlation: Option<Box<str>>,
-        /// What a `Put` has made.
+        /// The result of a `Put`.
         stored: Option<Stored>,
     },
-    /// The end of the record.
+    /// The deletion of the record.
     Delete,
-    /// The end of the record, by a `Put`.
+    /// The deletion of the record by a `Put`.
     Remove {
         correlation: Box<str>,
         existed: bool,
@@ -65,7 +65,7 @@ pub(crate) enum WaitsFor {
 }
 
 impl WaitsFor {
-    /// What to answer when the outcome is unknown.
+    /// The answer when the outcome is unknown.
     pub(crate) fn refusal(&self) -> RecordRefusal {
         match self {
             Self::Write { .. } => RecordRefusal::UpdateFailed,
@@ -73,7 +73,7 @@ impl WaitsFor {
         }
     }
 
-    /// What to answer when it is durable.
+    /// The answer when the change is durable.
     pub(crate) fn done(self) -> Answer {
         match self {
             Self::Write {
@@ -101,26 +101,26 @@ impl WaitsFor {
     }
 }
 
-/// Those who wait for one record, nearly always one or nobody.
+/// The sessions that wait for one record, nearly always one or none.
 type Waiters = SmallVec<[Waiter; 1]>;
 
 #[derive(Debug)]
 struct Dirty {
     bytes: usize,
-    /// What the store has, without the batch under way.
+    /// The record's state in the store before the batch in flight.
     stored: Expected,
     /// The first key of a write that the store may not have (see `Repeats`).
     unstored_from: u64,
-    /// In the queue for the next batch.
+    /// Whether it is queued for the next batch.
     queued: bool,
-    /// The first key of a write that came after what the batch under way has.
+    /// The first key of a write that is newer than the value in the batch in flight.
     queued_from: u64,
     waiting: Waiters,
-    /// Those whom the batch under way answers.
+    /// The sessions that the batch in flight answers.
     covered: Waiters,
-    /// For which shares it is queued. Most records are written by one user.
+    /// The shares that it is queued for. Most records are written by one user.
     shares: SmallVec<[Share; 1]>,
-    /// The user that has written the newest value, unless it has no name.
+    /// The user that has written the newest value, unless the user has no name.
     writer: Option<Name>,
 }
 
@@ -129,7 +129,7 @@ impl Dirty {
         self.bytes + WRITE_OVERHEAD_BYTES
     }
 
-    /// The deadline of the session that has waited longest. All wait equally long, and those whom the batch under way answers
+    /// The deadline of the session that has waited longest. All sessions have the same timeout, and those that the batch in flight answers
     /// came first.
     fn first_deadline(&self) -> Option<Instant> {
         let first = self.covered.first().or_else(|| self.waiting.first());
@@ -140,22 +140,22 @@ impl Dirty {
 #[derive(Debug)]
 struct Batch {
     number: u64,
-    /// Whether its answer is still to come; else it has failed and is sent again.
+    /// Whether its answer is still to come. Otherwise it has failed and is sent again.
     is_under_way: bool,
     sent: Instant,
-    /// Whether it left something in the queue.
+    /// Whether records were left in the queue when it was sent.
     is_full: bool,
     writes: Arc<[StoreWrite]>,
 }
 
-/// What the end of a batch means for whom.
+/// Receives the outcome of a batch, for each record and each session that waits.
 pub(crate) trait Ending {
-    /// What the waiter waited for is durable.
+    /// The waiter's change is durable.
     fn answer(&mut self, name: &Name, waiter: Waiter);
-    /// The store has all that was written to the record.
+    /// The store has all changes of the record.
     fn clean(&mut self, name: &Name);
-    /// Another owner has written the record. All that was not in the store yet is dropped; nobody can say what became of
-    /// what these have waited for, nor of the writes whose keys have this number or a later one.
+    /// Another owner has written the record. All changes that were not in the store yet are dropped. The outcome is unknown for these
+    /// waiters, and for the writes whose keys have the number `from` or a later one.
     fn superseded(&mut self, name: &Name, from: u64, waiters: impl Iterator<Item = Waiter>);
 }
 
@@ -165,14 +165,14 @@ pub(crate) struct Commits {
     dirty: Map<Name, Dirty>,
     bytes: usize,
     queue: WriteQueue,
-    /// Records that are queued, and what writing them costs.
+    /// The number of queued records, and the cost of writing them in bytes.
     queued_count: usize,
     queued_cost: usize,
     batch: Option<Batch>,
     next_batch: u64,
-    /// Bytes of the next batch, about.
+    /// Approximate bytes of the next batch.
     batch_bytes: usize,
-    /// The time of the quickest recent commits: the cost of a commit that writes little.
+    /// Duration of the quickest recent commits: the cost of a commit that writes little.
     quickest: Duration,
     failures: u32,
     retry: Option<Instant>,
@@ -180,7 +180,7 @@ pub(crate) struct Commits {
 }
 
 impl Commits {
-    /// Nothing is dirty.
+    /// Creates it without dirty records.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             dirty: table::map(seed),
@@ -198,27 +198,27 @@ impl Commits {
         }
     }
 
-    /// Whether the record has something that the store does not.
+    /// Whether the record has a change that the store does not have yet.
     pub(crate) fn is_dirty(&self, name: &str) -> bool {
         self.dirty.contains_key(name)
     }
 
-    /// How many records are dirty.
+    /// The number of dirty records.
     pub(crate) fn count(&self) -> usize {
         self.dirty.len()
     }
 
-    /// Their bytes.
+    /// The bytes of the dirty records.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many commits have failed since the last one that did not.
+    /// The number of failed commits since the last successful one.
     pub(crate) fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Whether a write that makes the record `bytes` large has room within the limits.
+    /// Whether the limits have room for a write that makes the record `bytes` large.
     pub(crate) fn has_room(
         &self,
         name: &Name,
@@ -232,8 +232,8 @@ impl Commits {
             && self.bytes - known.unwrap_or(0) + bytes <= bytes_max
     }
 
-    /// Takes note of a write or delete of a share. `before` is what was there before it, which the store has if the record was clean;
-    /// `key` is the number that its key gets if it has one.
+    /// Notes a write or delete of a share. `before` is the record's state before it, which the store has if the record was clean. `key` is
+    /// the number that the write's key gets if it has one.
     pub(crate) fn add(
         &mut self,
         name: &Name,
@@ -265,7 +265,8 @@ impl Commits {
         dirty.bytes = bytes;
         dirty.writer = share.user().cloned();
         self.queued_cost += dirty.cost();
-        // Where a user with a long queue has written the record, too, another one does not wait for that.
+        // Each share that writes the record has an entry for it. Otherwise a user would wait for the long queue of another user that wrote
+        // the record first.
         if dirty.shares.len() < SHARES_MAX && !dirty.shares.contains(&share) {
             dirty.shares.push(share.clone());
             self.queue.push(name.clone(), share);
@@ -276,7 +277,7 @@ impl Commits {
         }
     }
 
-    /// Has somebody wait for what is already on its way; gives the waiter back if nothing is.
+    /// Lets a session wait for changes that are already on their way to the store. Gives the waiter back if the record is clean.
     pub(crate) fn wait(&mut self, name: &Name, waiter: Waiter) -> Option<Waiter> {
         let Some(dirty) = self.dirty.get_mut(name) else {
             return Some(waiter);
@@ -290,8 +291,8 @@ impl Commits {
         None
     }
 
-    /// The next batch, or the one that has failed once more, unless one is under way, a pause is on, or nothing is to be
-    /// done. A new one has about `bytes_max` bytes, at most one record more than fits. `newest` says what is to be stored of a record.
+    /// The next batch, or the failed one again. `None` if a batch is in flight, the pause after a failure has not ended, or nothing is
+    /// queued. A new batch has about `bytes_max` bytes, exceeded by at most one record. `newest` returns the change to store for a record.
     pub(crate) fn next_batch(
         &mut self,
         now: Instant,
@@ -301,7 +302,7 @@ impl Commits {
         if self.retry.is_some_and(|retry| retry > now) {
             return None;
         }
-        // So it is in nearly every turn; an empty batch would cost it an allocation.
+        // This holds in nearly every turn, and an empty batch would cost an allocation.
         if self.queue.is_empty() && self.batch.is_none() {
             self.retry = None;
             return None;
@@ -332,7 +333,7 @@ impl Commits {
         Some((number, writes))
     }
 
-    /// As much of what is queued as one batch takes.
+    /// Takes as many queued records as fit in one batch.
     fn take_queued(
         &mut self,
         bytes_max: usize,
@@ -353,7 +354,7 @@ impl Commits {
         let dirty = RefCell::new(dirty);
         let mut writes = Vec::with_capacity(if takes_all { *queued_count } else { 0 });
         let mut take = |name: Name| {
-            // A record that was taken for another share, or was superseded, may be in the queue still.
+            // A record that was taken for another share, or was superseded, may still have an entry in the queue.
             let mut dirty = dirty.borrow_mut();
             let Some(dirty) = dirty.get_mut(&name).filter(|dirty| dirty.queued) else {
                 return;
@@ -383,7 +384,7 @@ impl Commits {
         writes
     }
 
-    /// The store has answered the batch, with one outcome for each write in their order.
+    /// Handles the store's answer to the batch: one outcome for each write, in the order of the writes.
     pub(crate) fn committed(
         &mut self,
         now: Instant,
@@ -402,7 +403,7 @@ impl Commits {
                 Written::Refused => self.superseded(&write.name, ending),
             }
         }
-        // A record that is written all the time is always dirty, so what counts is who still waits for it.
+        // A record that is written all the time never becomes clean, so a timer is dropped as soon as no session with its deadline waits.
         let dirty = &self.dirty;
         self.timeouts.drop_due_front_while(|deadline, name| {
             let first = dirty.get(name).and_then(Dirty::first_deadline);
@@ -411,8 +412,8 @@ impl Commits {
         table::shrink_map(&mut self.dirty);
     }
 
-    /// Chooses the size of the next batches by how long this one took. Where each commit costs much, whatever it writes, as with a
-    /// disk that syncs slowly, a batch may take twice that, so at most half of the store's rate is lost.
+    /// Chooses the size of the next batches by the duration of this one. If each commit costs much regardless of its size, as with a disk
+    /// that syncs slowly, a batch may take twice that cost, so at most half of the store's rate is lost.
     fn adapt(&mut self, batch: &Batch, took: Duration) {
         self.quickest = match took.checked_sub(self.quickest) {
             Some(longer) => self.quickest + longer / 64,
@@ -425,12 +426,12 @@ impl Commits {
         if took > time_max {
             self.batch_bytes = (self.batch_bytes / 2).max(BATCH_BYTES_MIN);
         } else if took < time_max / 4 {
-            // `next_batch` keeps to the configured limit.
+            // `next_batch` applies the configured limit.
             self.batch_bytes = self.batch_bytes.saturating_mul(2);
         }
     }
 
-    /// The store takes no further writes from this owner.
+    /// Handles that the store accepts no further writes from this owner: all writes of the batch count as refused.
     pub(crate) fn deposed(&mut self, now: Instant, number: u64, ending: &mut impl Ending) {
         let count = self.batch.as_ref().map_or(0, |batch| batch.writes.len());
         self.committed(now, number, &vec![Written::Refused; count], ending);
@@ -471,7 +472,7 @@ impl Commits {
         ending.superseded(name, dirty.unstored_from, waiters);
     }
 
-    /// The batch failed: after a pause it is sent again.
+    /// Notes that the batch has failed. It is sent again after a pause.
     pub(crate) fn failed(&mut self, number: u64, now: Instant) {
         let Some(batch) = &mut self.batch else {
             return;
@@ -487,7 +488,7 @@ impl Commits {
         self.retry = Some(now + pause);
     }
 
-    /// Calls `answer` for everybody whose deadline is reached.
+    /// Calls `answer` for each session whose deadline has passed.
     pub(crate) fn time_out(&mut self, now: Instant, mut answer: impl FnMut(&Name, Waiter)) {
         while let Some(name) = self.timeouts.pop_due(now) {
             let Some(dirty) = self.dirty.get_mut(&name) else {
@@ -505,7 +506,7 @@ impl Commits {
         }
     }
 
-    /// The earliest deadline: a pause that ends, or somebody who has waited long enough.
+    /// The earliest deadline: the end of the pause after a failure, or the deadline of a session that waits.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         [self.retry, self.timeouts.next()]
             .into_iter()
@@ -526,11 +527,11 @@ mod tests {
     use crate::text::Payload;
 
     const NAMES: usize = 4;
-    /// Too few for all names.
+    /// Too small for all names.
     const BATCH_BYTES: usize = 600;
     const TIMEOUT: Duration = Duration::from_millis(400);
 
-    /// What happens to the dirty records of a shard.
+    /// An event that affects the dirty records of a shard.
     #[derive(Clone, Debug)]
     enum Step {
         Write {
@@ -543,7 +544,7 @@ mod tests {
         },
         Batch,
         Commits,
-        /// The batch under way fails after it was done for these names.
+        /// The batch in flight fails after the store has done it for these names.
         Fails {
             done: [bool; NAMES],
         },
@@ -569,7 +570,7 @@ mod tests {
         ]
     }
 
-    /// Commits beside a model that counts the changes of each name, and a store.
+    /// Commits, a model that counts the changes of each name, and a store.
     struct Both {
         commits: Commits,
         now: Instant,
@@ -577,16 +578,16 @@ mod tests {
         stored: [u64; NAMES],
         bytes: [usize; NAMES],
         store: [Option<StoredRecord>; NAMES],
-        /// What the owner believes is stored of a clean record.
+        /// The state that the owner expects in the store for a clean record.
         known: [Expected; NAMES],
         /// Names that another owner has written since.
         foreign: BTreeSet<usize>,
         foreign_count: u32,
-        /// The batch under way.
+        /// The batch in flight.
         batch: Option<(u64, Arc<[StoreWrite]>)>,
-        /// The batch that has failed and must come again.
+        /// The failed batch, which must come again.
         failed: Option<Arc<[StoreWrite]>>,
-        /// Who waits for which change of which name, since when.
+        /// The name and change that each waiter waits for, and since when.
         waiting: BTreeMap<u32, (usize, u64, Instant)>,
         next_waiter: u32,
     }
@@ -762,7 +763,7 @@ mod tests {
             assert_eq!(seen.clean, clean, "clean records");
         }
 
-        /// Nothing of the record is dirty any more, and all who waited know that it is not known what became of it.
+        /// Checks that all sessions that waited for the record know that its outcome is unknown. The record is then no longer dirty.
         fn superseded(&mut self, name: usize, seen: &mut Seen) {
             let (from, mut waiters) = seen.superseded.remove(&name).expect("told so");
             assert_eq!(from, self.stored[name] + 1, "the first that is not stored");
@@ -829,7 +830,7 @@ mod tests {
             for step in &steps {
                 both.take(step);
             }
-            // In the end everything is stored, and nobody waits.
+            // In the end everything is stored, and no session waits.
             for _ in 0..2 * NAMES {
                 both.pass(RETRY_LONGEST);
                 both.begin_batch();
@@ -888,7 +889,8 @@ mod tests {
 
     #[test]
     fn a_full_batch_that_takes_long_makes_the_next_one_smaller() {
-        /// Bytes of ten batches of a store that takes `fixed` and `per_record` for each record of 100 KB.
+        /// The number of records in each of ten batches, for a store that takes `fixed` per batch and `per_record` for each record of 100
+        /// KB.
         fn sizes(fixed: Duration, per_record: Duration) -> Vec<usize> {
             let mut commits = Commits::new(1);
             let mut now = Instant(0);

@@ -1,4 +1,4 @@
-//! What an owner decides about one record once its value is known: subscribe, read, notify, delete, write.
+//! The decisions of an owner on one record once its value is known: subscribe, read, notify, delete, write.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ use crate::record::share::Share;
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 
-/// A value of that size is written only if the node's memory budget has room for it: as much as a session may have kept
-/// in any case.
+/// A value of this size or more is written only if the node's memory budget has room for it. A session may have this many bytes kept in any
+/// case.
 const LARGE_VALUE_BYTES: usize = 64 << 10;
 
 impl RecordOwner {
@@ -134,14 +134,14 @@ impl RecordOwner {
         }
     }
 
-    /// Refuses a job that is denied whatever its record is; has the record loaded for all others.
+    /// Refuses a job that is denied regardless of its record. For all other jobs the record is loaded.
     fn run_unloaded<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         name: &Name,
         mut job: Job,
     ) -> Step {
-        // What was made of an earlier value counts no more.
+        // The result of a patch to an earlier value is no longer valid.
         job.after = None;
         let is_begun = matches!(
             &job.kind,
@@ -173,7 +173,7 @@ impl RecordOwner {
         };
         let creates =
             action == RecordBulk::SubscribeCreateAndRead && matches!(value, Value::Missing);
-        // Whether it may be read is asked first, and of the record as it would be created: who may not gets one answer for all names.
+        // The read right is checked first, on the record as it would be created: a session that may not read gets one answer for all names.
         let empty = creates.then(|| Payload::from_checked(change::EMPTY));
         let seen = empty.as_ref().or(value.data());
         let read = Access::RecordRead;
@@ -264,7 +264,7 @@ impl RecordOwner {
         record.interest.epoch
     }
 
-    /// Loads the record again and tells the subscribers what is new.
+    /// Loads the record again and publishes its new value to the subscribers.
     fn notify<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -299,7 +299,7 @@ impl RecordOwner {
         }
         let memory_only = is_under(&turn.shard.settings.memory_only_prefixes, name);
         if memory_only || self.write_queues.is_dirty(&turn.shard.settings, name) {
-            // What is in memory is newer than anything the store can have.
+            // The value in memory is newer than any value that the store can have.
             answer(
                 turn,
                 job.session,
@@ -344,7 +344,7 @@ impl RecordOwner {
         }
     }
 
-    /// Tells everybody but one that the record is gone and ends all subscriptions.
+    /// Publishes to all subscribers but one that the record is gone, and ends all subscriptions.
     fn end_subscriptions<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -439,7 +439,7 @@ impl RecordOwner {
             _ => Access::RecordWrite,
         };
         let old = value.data();
-        // A rule that decides without the new value has it decided without: a denial costs no look at the record then.
+        // If a rule can decide without the new value, the owner does not compute it: a denial then costs no patch of the record.
         let new = job.new_value();
         let asking = Asking {
             access,
@@ -467,7 +467,7 @@ impl RecordOwner {
                 }
             }
         }
-        // Only now: a denied write asks nothing that depends on whether there is a record.
+        // Checked only now: a denied write must not ask a question that depends on whether the record exists.
         if creates || (old.is_none() && upserts) {
             let create = Access::RecordCreate;
             match authorize(turn, &mut job, create, name, new.as_ref(), old) {
@@ -512,7 +512,7 @@ impl RecordOwner {
         Step::Done
     }
 
-    /// A write that was made already: it is answered as the first time, when that is durable.
+    /// Answers a repeated write like the first time, as soon as the first one is durable.
     fn answer_repeated<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -537,8 +537,8 @@ impl RecordOwner {
         }
     }
 
-    /// Replaces or removes the record, if it is in the state that is asked for. The rules are asked first: who may not
-    /// change it learns nothing of its state.
+    /// Replaces or removes the record, if it is in the required state. The rules come first: a session that may not change the record must
+    /// not learn its state.
     fn put_if<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -624,7 +624,7 @@ impl RecordOwner {
         Step::Done
     }
 
-    /// Keeps the new value in place of `before`, tells the subscribers. Whether the write was made.
+    /// Replaces `before` with the new value and publishes it to the subscribers. Returns whether the write was made.
     #[expect(
         clippy::too_many_arguments,
         reason = "the parts of one decided write, used once"
@@ -688,7 +688,7 @@ impl RecordOwner {
                 stored,
             },
         });
-        // Where the numbers start again a client can only take the whole value.
+        // Where the version numbers start again, a client can't apply a patch and needs the whole value.
         let change = if current >= Version::LAST {
             OwnedChange::Update(after.clone())
         } else {
@@ -704,8 +704,8 @@ impl RecordOwner {
         true
     }
 
-    /// Whether a value of `bytes` has room among what is not in the store yet, and in the store. What makes the record no larger always
-    /// has room in the store.
+    /// Whether a value of `bytes` has room among the changes that are not in the store yet, and in the store. A change that does not
+    /// enlarge the record always has room in the store.
     fn has_room<E: Effects>(
         &self,
         turn: &TurnContext<'_, E>,
@@ -751,8 +751,8 @@ impl RecordOwner {
         false
     }
 
-    /// Keeps a new value, written by a session of a user, and tells other sessions what it is, if they are to learn of it; it is on its way
-    /// to the store from now on. The answer, if it can be given at once, leaves after what it confirms.
+    /// Keeps a new value that a session of a user has written, publishes `published` to the other sessions, and queues the value for the
+    /// store. If the answer can be given at once, it leaves after the change that it confirms.
     fn put<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -791,19 +791,19 @@ impl RecordOwner {
             return commits.add(name, before, bytes, key, share, waiter);
         }
         self.memory_only_bytes = self.memory_only_bytes - old + new;
-        // Nothing is to be waited for: such a record promises no more than memory.
+        // There is no commit to wait for: such a record is kept in memory only.
         if let Some(waiter) = waiter {
             answer(turn, waiter.session, name, None, waiter.what.done());
         }
     }
 }
 
-/// The version that a write makes.
+/// The version that the next write makes.
 fn next_of(value: &Value) -> Version {
     value.version().unwrap_or(Version::CREATED).next()
 }
 
-/// The record after a job's change; `None`, and counted, if it can't take that.
+/// The record after a job's change. If the record can't take the change, the refusal is counted and the result is `None`.
 fn change_of<E: Effects>(
     turn: &TurnContext<'_, E>,
     job: &Job,
@@ -827,7 +827,7 @@ fn change_of<E: Effects>(
         .ok()
 }
 
-/// Refuses a write that was to make another version. What is there instead is for a session that may read the record.
+/// Refuses a write that expected to make another version. Only a session that may read the record gets the current value.
 fn answer_conflict<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     name: &Name,
@@ -886,7 +886,7 @@ pub(super) fn is_repeated(repeats: &Repeats, name: &Name, job: &Job) -> bool {
     }
 }
 
-/// Under which key a write is remembered, if it has one.
+/// The key under which a write is remembered, if it has one.
 fn repeat_key(name: &Name, job: &Job, write: &OwnedWrite) -> Option<RepeatKey> {
     Some(RepeatKey {
         name: name.clone(),
@@ -895,7 +895,7 @@ fn repeat_key(name: &Name, job: &Job, write: &OwnedWrite) -> Option<RepeatKey> {
     })
 }
 
-/// In which state a `Put` wants the record.
+/// The record state that a `Put` requires.
 fn put_condition(job: &Job) -> Only {
     match &job.kind {
         JobKind::Put(put) => put.only,

@@ -1,8 +1,8 @@
-//! Requests that an owner does later, because their session has cost it enough for this turn.
+//! Requests that an owner does later, because their session has cost it too much work in this turn.
 //!
-//! They are kept per session, in the order in which they came, and everything later of that session queues behind them. The
-//! session's shard says when the owner may go on ([`crate::work`]); after the session has ended the owner goes on by itself, with the
-//! requests that change records. Each request is authorized when it is done, so nothing deferred escapes a change of rights.
+//! They are kept per session, in the order in which they came, and later requests of that session queue behind them. The session's shard
+//! decides when the owner may continue ([`crate::work`]). After the session has ended, the owner continues by itself with the requests that
+//! change records. The owner authorizes each request when it does it, so a deferred request can't escape a change of rights.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,7 +18,7 @@ pub(super) struct DeferredJob {
     bytes: usize,
 }
 
-/// What is deferred of one session. It may be empty: then the next request of the session will be deferred.
+/// The deferred requests of one session. As long as it exists, even empty, further requests of the session are deferred.
 #[derive(Debug, Default)]
 struct Line {
     /// Requests that had waited for a record before, and are older than all of `jobs`.
@@ -53,7 +53,7 @@ impl Deferred {
         self.count
     }
 
-    /// Later requests of the session have to wait from now on.
+    /// Starts to defer the requests of the session.
     pub(super) fn begin(&mut self, session: SessionId) {
         self.lines.entry(session).or_default();
     }
@@ -79,7 +79,7 @@ impl Deferred {
         DeferredJob { name, job, bytes }
     }
 
-    /// Takes the session's next request, and says whether it had waited for its record before.
+    /// Takes the session's next request, and returns whether it had waited for its record before.
     pub(super) fn pop(&mut self, session: SessionId) -> Option<(Name, Job, bool)> {
         let line = self.lines.get_mut(&session)?;
         let older = line.older.pop_front();
@@ -89,13 +89,13 @@ impl Deferred {
         Some((deferred.name, deferred.job, has_waited))
     }
 
-    /// Whether nothing of the session is left.
+    /// Whether no request of the session is deferred.
     pub(super) fn is_empty(&self, session: SessionId) -> bool {
         let line = self.lines.get(&session);
         line.is_none_or(|line| line.older.is_empty() && line.jobs.is_empty())
     }
 
-    /// Requests of the session are done at once again.
+    /// Stops deferring the requests of the session, and drops those that are left.
     pub(super) fn end(&mut self, session: SessionId) {
         if let Some(line) = self.lines.remove(&session) {
             let left = line.older.iter().chain(&line.jobs);
@@ -103,26 +103,26 @@ impl Deferred {
         }
     }
 
-    /// The session has ended: what is left of it is done in turn with others that have.
+    /// Notes that the session has ended. Its remaining requests are done in turn with the requests of other ended sessions.
     pub(super) fn session_ended(&mut self, session: SessionId) {
         if self.lines.contains_key(&session) && !self.ended.contains(&session) {
             self.ended.push_back(session);
         }
     }
 
-    /// Whether sessions that have ended left something to do.
+    /// Whether an ended session still has requests to be done.
     pub(super) fn has_ended(&self) -> bool {
         !self.ended.is_empty()
     }
 
-    /// The next of the sessions that have ended, which goes to the end of their line.
+    /// The next ended session, which moves to the end of the queue.
     pub(super) fn next_ended(&mut self) -> Option<SessionId> {
         let session = self.ended.pop_front()?;
         self.ended.push_back(session);
         Some(session)
     }
 
-    /// Nothing is left of a session that has ended.
+    /// Forgets an ended session whose requests are all done.
     pub(super) fn ended_is_done(&mut self, session: SessionId) {
         self.end(session);
         self.ended.retain(|ended| *ended != session);

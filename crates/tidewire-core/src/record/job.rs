@@ -25,13 +25,13 @@ pub(super) struct Job {
     pub(super) kind: JobKind,
     /// The records that its rules have read.
     pub(super) values: Vec<(Name, Option<Payload>)>,
-    /// A read failed, so rules that need more fail too.
+    /// Whether a read has failed: rules that need more reads fail too.
     pub(super) read_failed: bool,
-    /// What its patch makes of the record, once a rule has asked for it: while the job waits for a rule, the record stays as it is.
+    /// The record after its patch, once a rule has needed it. While the job waits for a rule, the record does not change.
     pub(super) after: Option<Payload>,
     pub(super) since: Instant,
-    /// It was deferred. It is not deferred again when it has waited for its record: others that use the record would keep it waiting
-    /// for ever.
+    /// Whether it was deferred. Such a job is not deferred again after it has waited for its record: otherwise other sessions that use the
+    /// record could delay it forever.
     pub(super) was_deferred: bool,
 }
 
@@ -45,15 +45,15 @@ pub(super) enum JobKind {
         /// For `Notify`: the value before it was loaded again.
         reloaded: Option<Value>,
     },
-    /// Whether a subscription may stay. Without epoch it has ended meanwhile.
+    /// Decides whether a subscription may stay. Without an epoch the subscription has ended in the meantime.
     Reauthorize {
         ticket: u64,
         serial: u32,
         epoch: Option<u64>,
     },
-    /// What a session that lagged has missed of its subscription.
+    /// Reads the current value for a lagging session that has missed changes of its subscription.
     CatchUp(Arc<LaggingReader>),
-    /// A change that subscribers get once it is known which of them may.
+    /// A change that is published once the owner knows which subscribers may read it.
     Announce(Box<Announcement>),
     Read,
     Head,
@@ -63,12 +63,12 @@ pub(super) enum JobKind {
     Put(Box<OwnedPut>),
 }
 
-/// A change on its way to subscribers whose right to read is checked again.
+/// A change on its way to subscribers whose read right is checked again.
 #[derive(Debug)]
 pub(super) struct Announcement {
     pub(super) what: Published,
     pub(super) except: Option<SessionId>,
-    /// The record as the change has made it.
+    /// The record after the change.
     pub(super) full: Payload,
     /// The index of the group that is authorized next.
     pub(super) index: usize,
@@ -78,17 +78,17 @@ pub(super) struct Announcement {
     pub(super) known: Vec<(Name, Option<Payload>)>,
 }
 
-/// What became of a job.
+/// The outcome of running a job.
 pub(super) enum Step {
     Done,
-    /// A rule said no, or failed.
+    /// A rule has denied it, or has failed.
     Denied,
     /// It waits for a rule's read, a load or the next turn.
     Blocked(Job, Blocked),
 }
 
 impl Job {
-    /// Bytes that it keeps beside its own size.
+    /// Bytes that it keeps in addition to its own size.
     pub(super) fn kept_bytes(&self) -> usize {
         let own = match &self.kind {
             JobKind::Write(write) => size_of::<OwnedWrite>() + write.change.kept_bytes(),
@@ -102,8 +102,8 @@ impl Job {
         own + values.sum::<usize>()
     }
 
-    /// Whether it may be deferred. What an owner asks of itself may not: it would wait for a session that does not know of it. Nor may
-    /// a job that has begun: what it knows of the record holds only as long as no other job of the record comes between.
+    /// Whether it may be deferred. Jobs that the server has created may not: they would wait for a session that does not know of them. A
+    /// job that has begun may not either: its knowledge of the record is valid only until another job of the record runs.
     pub(super) fn is_deferrable(&self) -> bool {
         let is_own = matches!(
             self.kind,
@@ -129,7 +129,7 @@ impl Job {
         Some(value.clone())
     }
 
-    /// The subscription that it reauthorizes has ended.
+    /// Notes that a subscription has ended, in case the job reauthorizes it.
     pub(super) fn forget_subscription(&mut self, session: SessionId, ended: u32) {
         if let JobKind::Reauthorize { serial, epoch, .. } = &mut self.kind
             && (self.session, *serial) == (session, ended)
@@ -138,7 +138,7 @@ impl Job {
         }
     }
 
-    /// Whether it changes something, so that it is done even if its session has ended.
+    /// Whether it changes a record, so that it is done even if its session has ended.
     pub(super) fn changes_records(&self) -> bool {
         matches!(
             self.kind,
@@ -146,7 +146,7 @@ impl Job {
         )
     }
 
-    /// What it takes while it waits.
+    /// Bytes that it takes while it waits.
     pub(super) fn bytes(&self) -> usize {
         let data = match &self.kind {
             JobKind::Write(write) => write.change.kept_bytes(),
@@ -171,7 +171,7 @@ impl Job {
         }
     }
 
-    /// The record as it would be, as far as it is known: a patch has to be applied first.
+    /// The record after the job, if it is known: a patch has to be applied first.
     pub(super) fn new_value(&self) -> Option<Payload> {
         match &self.kind {
             JobKind::Write(write) => match &write.change {
@@ -191,7 +191,7 @@ impl Job {
         }
     }
 
-    /// Why it is refused where too much waits.
+    /// The refusal of the job if too many requests wait.
     pub(super) fn overload_refusal(&self) -> RecordRefusal {
         match self.kind {
             JobKind::Write(_) => RecordRefusal::UpdateFailed,
@@ -246,7 +246,7 @@ impl Job {
     }
 }
 
-/// A delete knows one answer for everything that is not the rules' business.
+/// A delete has one answer for all refusals that do not come from rules.
 pub(super) fn deletion(why: RecordRefusal) -> RecordRefusal {
     match why {
         RecordRefusal::Denied | RecordRefusal::RuleFailed => why,
@@ -260,12 +260,12 @@ pub(super) fn is_under(prefixes: &[String], name: &str) -> bool {
         .any(|prefix| name.starts_with(prefix.as_str()))
 }
 
-/// A document that a rule may look at.
+/// A document that a rule may read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Given<'p> {
     /// It is not known yet.
     Unknown,
-    /// It is this; `None` if there is none.
+    /// The document is known; `None` if it does not exist.
     Known(Option<&'p Payload>),
 }
 
@@ -282,21 +282,21 @@ impl<'p> Given<'p> {
     }
 }
 
-/// What the permission is asked for a job.
+/// The question that the permission answers for a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asking<'p> {
     pub(super) access: Access,
-    /// By which action.
+    /// The action that needs the access.
     pub(super) by: RecordAction,
-    /// The record as it would be.
+    /// The record after the action.
     pub(super) data: Given<'p>,
-    /// The record as it is.
+    /// The record before the action.
     pub(super) old: Given<'p>,
-    /// Whether another record may be asked for.
+    /// Whether the rule may read another record.
     pub(super) may_wait: bool,
 }
 
-/// Authorizes a job with the old value and the new one at hand.
+/// Authorizes a job when both the old value and the new one are known.
 pub(super) fn authorize<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     job: &mut Job,
@@ -315,8 +315,8 @@ pub(super) fn authorize<E: Effects>(
     ask(turn, job, name, asking).unwrap_or(Authorization::Failed)
 }
 
-/// Authorizes a job with the documents that are known; `None` if the rule looks at another one, or at another record for which it must
-/// not wait. At most one read is under way for each record.
+/// Authorizes a job with the documents that are known. `None` if the rule reads an unknown document, or another record for which the job
+/// must not wait. At most one read is in flight for each record.
 pub(super) fn ask<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     job: &mut Job,
@@ -378,7 +378,7 @@ pub(super) fn ask<E: Effects>(
     }
 }
 
-/// What becomes of a job that was not allowed.
+/// Refuses a job that was not allowed, or blocks it if its rule waits for a record.
 pub(super) fn stopped<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     name: &Name,
@@ -410,7 +410,7 @@ pub(super) fn refuse<E: Effects>(
         }
         let (session, reply, lost) = job.refusal(why);
         answer(turn, session, name, reply, lost);
-        // The subscription has ended when this comes, so the session gets no message.
+        // The subscription has ended when this answer arrives, so the session gets no message.
         return answer_value(turn, name.clone(), asker, Ok(None));
     }
     let (session, reply, refused) = job.refusal(why);
@@ -424,7 +424,7 @@ pub(super) fn answer<E: Effects>(
     reply: Option<PendingReplyId>,
     what: Answer,
 ) {
-    // Encoding it at the session's shard costs as much, but the owner has to know now.
+    // Encoding the answer costs the session's shard about as much, but the owner has to count it now.
     turn.shard.count_work(what.bytes());
     turn.post(
         session.address,
@@ -451,7 +451,7 @@ pub(super) fn answer_value<E: Effects>(
     turn.post(to, Entry::Value { name, asker, value });
 }
 
-/// Tells every shard that has subscribers.
+/// Sends it to every shard that has subscribers.
 pub(super) fn publish<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     name: &Name,

@@ -1,4 +1,4 @@
-//! What an owner keeps of a record: its value, who is interested, who waits.
+//! The state that an owner keeps of a record: its value, the shards with subscribers, the waiting requests.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::record::job::Job;
 use crate::store::{Expected, StoredRecord, Version};
 use crate::text::Payload;
 
-/// What is known of a record's value.
+/// The owner's knowledge of a record's value.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Unknown,
@@ -48,7 +48,7 @@ impl Value {
         }
     }
 
-    /// What the store has, where nothing newer is in memory.
+    /// The state in the store, if memory has no newer one.
     pub(super) fn expected(&self) -> Expected {
         match self {
             Self::Present(record) => Expected::of(record),
@@ -64,32 +64,32 @@ impl Value {
 /// Which shards have subscribers, and how many.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
-    /// New whenever all subscriptions end at once, so that releases of earlier ones are told apart.
+    /// Changes whenever all subscriptions end at once, so that the owner can recognize releases of earlier ones.
     pub(super) epoch: u64,
     pub(super) shards: SmallVec<[(u16, u32); 2]>,
 }
 
-/// What a waiting request waits for.
+/// The reason why the requests of a record wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
     No,
     Loading,
     Rule,
-    /// Enough was authorized in this turn.
+    /// The turn has authorized as many groups as it may.
     Turn,
 }
 
-/// Requests that wait, boxed because few records have some.
+/// The waiting requests of a record, boxed because few records have any.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) blocked: Blocked,
-    /// The store was asked for the record, and has not answered. The first job need not wait for that: its rule may wait for
-    /// another record while somebody else's waits for this one.
+    /// Whether the store's answer to a load is still to come. The first job need not wait for it: its rule may wait for another record,
+    /// while a rule of another record waits for this one.
     pub(super) loading: bool,
     pub(super) jobs: VecDeque<Job>,
-    /// Rules that want the value as soon as it is loaded.
+    /// Reads that get the value as soon as it is loaded.
     pub(super) askers: Vec<Asker>,
-    /// What subscribers have, since another owner has written the record; the stored value is on its way.
+    /// The value that subscribers have, if another owner has written the record since. The stored value is still to be loaded.
     pub(super) superseded: Option<Value>,
 }
 
@@ -98,29 +98,29 @@ pub(super) struct OwnedRecord {
     pub(super) value: Value,
     pub(super) interest: Interest,
     pub(super) waiting: Option<Box<Waiting>>,
-    /// Its store has not got the value yet. Its write queue knows that, too; this saves the look.
+    /// Whether its store does not have the value yet. The write queue knows this too; the flag saves a lookup.
     pub(super) is_dirty: bool,
-    /// Some subscribers are authorized again before each change.
+    /// Whether some subscribers are authorized again before each change.
     pub(super) has_readers: bool,
-    /// Whether a session was allowed something with it since it is in memory.
+    /// Whether a request for it was done, rather than denied, since it is in memory.
     pub(super) is_used: bool,
-    /// Whether a rule has read it, also if it does not exist: rules ask for the same names again and again.
+    /// Whether a rule has read it, even if it does not exist: rules read the same names repeatedly.
     pub(super) is_read_by_rules: bool,
-    /// Requests that have waited for its load and were deferred then. Without the record they would wait for another load.
+    /// Number of requests that have waited for its load and were then deferred. If it was evicted, they would wait for another load.
     pub(super) deferred_count: u32,
-    /// The last time it became idle, as counted by the cache.
+    /// The cache's stamp of the last time it became idle.
     pub(super) stamp: u64,
 }
 
 impl OwnedRecord {
-    /// Whether it is in the table for a job that was refused before it was loaded.
+    /// Whether it is in the table only for a job that was refused before the load.
     pub(super) fn is_unneeded(&self) -> bool {
         matches!(self.value, Value::Unknown)
             && self.waiting.is_none()
             && self.interest.shards.is_empty()
     }
 
-    /// Whether nothing of it is worth keeping once no session uses it.
+    /// Whether it is not worth keeping once no session uses it.
     pub(super) fn is_only_asked_for(&self) -> bool {
         let is_used = self.is_used && matches!(self.value, Value::Present(_));
         !is_used && !self.is_read_by_rules && self.deferred_count == 0

@@ -1,7 +1,7 @@
-//! Records at their owner: one order of writes, versions, permission with the old value at hand, interest by shard.
+//! Records at their owner: the order of writes, versions, permissions that see the old value, interest by shard.
 //!
-//! A request that can't be decided yet (the record is being loaded, a rule waits for another record) holds the later
-//! ones of the same record, and of no other. What is decided stands in `decide`.
+//! If a request can't be decided yet (the record is being loaded, or a rule waits for another record), later requests of the same record
+//! wait behind it, but requests of other records do not. The decisions themselves are in `decide`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -40,26 +40,26 @@ use crate::time::Instant;
 use crate::timer::DeadlineQueue;
 use crate::work::{MESSAGE_WORK, TurnCosts};
 
-/// What a record costs beside its name and data, about: its entries in the tables and its share of their spare room.
+/// Approximate bytes of a record in addition to its name and data: its entries in the tables and its share of their spare room.
 const RECORD_OVERHEAD_BYTES: usize = 256;
 
-/// What may be kept of records that do not exist or that the sessions which asked for them may not read. Clients may ask for ever new
-/// names; those that ask for the same one again soon, as clients that wait for a record do, cost the store nothing.
+/// Bytes of records in memory that do not exist or that the requesting sessions may not read, at most. Clients may request ever new names.
+/// A client that requests the same name again soon, for example to wait for a record, costs the store nothing.
 const ASKED_BYTES_MAX: usize = 256 << 10;
 
-/// When a record that another owner has written is loaded once more, while the store can't be read.
+/// If another owner has written a record and the store can't be read, the record is loaded again after this pause.
 const OVERRULED_LOAD_PAUSE: Duration = Duration::from_secs(1);
 
-/// The records that nobody uses, oldest first, and the bytes of all.
+/// The records that no session uses, oldest first, and the bytes of all records.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     pub(super) bytes: usize,
     stamp: u64,
     /// Entries with an outdated stamp are skipped.
     idle: VecDeque<(Name, u64)>,
-    /// The same of records that were only asked for, each with its bytes.
+    /// The same for records that were only requested, each with its bytes.
     asked: VecDeque<(Name, u64, usize)>,
-    /// Bytes of those.
+    /// Bytes of the records in `asked`.
     asked_bytes: usize,
 }
 
@@ -67,27 +67,27 @@ pub(super) struct Cache {
 #[derive(Debug)]
 pub(crate) struct RecordOwner {
     pub(super) table: NameMap<OwnedRecord>,
-    /// Subscribers that are authorized again before each change, of the records that have some.
+    /// The subscribers that are authorized again before each change, for the records that have such subscribers.
     pub(super) readers: Map<Name, Readers>,
-    /// Records that have more of them than one turn takes.
+    /// Records that have more of them than one turn can authorize.
     pub(super) to_authorize: VecDeque<Name>,
     pub(super) cache: Cache,
     pub(super) write_queues: WriteQueues,
-    /// Records that another owner has written, to be loaded once more.
+    /// Records that another owner has written, and that must be loaded again.
     superseded_loads: DeadlineQueue<Name>,
     /// Bytes of records that are kept in memory only and can't be evicted.
     pub(super) memory_only_bytes: usize,
     pub(super) repeats: Repeats,
     pub(super) next_epoch: u64,
-    /// What sessions have cost here in this turn.
+    /// The work that sessions have caused here in this turn.
     costs: TurnCosts,
     deferred: Deferred,
-    /// Bytes of the requests that wait.
+    /// Bytes of the waiting requests.
     pub(super) waiting_bytes: usize,
 }
 
 impl RecordOwner {
-    /// Nothing is in memory yet.
+    /// Creates it without records in memory.
     pub(crate) fn new(seed: u64, opened: &[Opened], shard: u16) -> Self {
         Self {
             table: NameMap::new(seed),
@@ -105,17 +105,17 @@ impl RecordOwner {
         }
     }
 
-    /// Records in memory.
+    /// The number of records in memory.
     pub(crate) fn count(&self) -> usize {
         self.table.len()
     }
 
-    /// Their bytes.
+    /// The bytes of the records in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.cache.bytes
     }
 
-    /// Bytes of what is kept beside the records: requests that wait, what the store has not got yet, and keys of writes.
+    /// Bytes kept in addition to the records: waiting requests, changes that the stores do not have yet, and keys of writes.
     pub(crate) fn kept_bytes(&self) -> usize {
         let dirty: usize = self.dirty().map(Commits::count).sum();
         let timers: usize = self
@@ -129,7 +129,7 @@ impl RecordOwner {
             + self.repeats.count() * WRITE_KEY_BYTES
     }
 
-    /// Evicts at least `bytes` of idle records, those not used for longest first, or all there are. How many bytes it were.
+    /// Evicts at least `bytes` of idle records, or all idle records if they have fewer. Returns the number of bytes evicted.
     pub(crate) fn shrink(&mut self, settings: &Settings, bytes: usize) -> usize {
         let before = self.cache.bytes;
         self.evict(settings, before.saturating_sub(bytes));
@@ -141,12 +141,12 @@ impl RecordOwner {
         self.write_queues.iter().map(|queue| &queue.commits)
     }
 
-    /// Whether some store has not got everything yet.
+    /// Whether some store does not have all changes yet.
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty().any(|commits| commits.count() > 0)
     }
 
-    /// Keys of writes that are remembered.
+    /// The number of remembered keys of writes.
     pub(crate) fn write_key_count(&self) -> usize {
         self.repeats.count()
     }
@@ -241,7 +241,7 @@ impl RecordOwner {
         }
     }
 
-    /// A subscription of a session has ended.
+    /// Ends a subscription of a session.
     pub(crate) fn release<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -257,7 +257,7 @@ impl RecordOwner {
         if record.interest.epoch != epoch {
             return;
         }
-        // Its shard may have asked to reauthorize it.
+        // The session's shard may have requested to reauthorize the subscription.
         for job in record.waiting.iter_mut().flat_map(|waits| &mut waits.jobs) {
             job.forget_subscription(session, serial);
         }
@@ -286,7 +286,7 @@ impl RecordOwner {
         }
     }
 
-    /// Somebody wants the value, whatever waits here.
+    /// Sends the value to the asker. The asker does not wait behind the requests for the record.
     pub(crate) fn read_value<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -294,7 +294,7 @@ impl RecordOwner {
         name: Name,
         asker: Asker,
     ) {
-        // A rule may make a name of what a client has written.
+        // A rule may build a name from a client's data.
         if !turn.shard.is_record_name(&name) {
             return answer_value(turn, name, asker, Err(ReadFailed));
         }
@@ -336,7 +336,7 @@ impl RecordOwner {
         }
     }
 
-    /// A value that a waiting rule asked for.
+    /// Handles a value that a waiting rule has requested.
     pub(crate) fn value<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -365,7 +365,7 @@ impl RecordOwner {
         self.go_on(turn, listens, waiting);
     }
 
-    /// The store's answer to a load.
+    /// Handles the store's answer to a load.
     pub(crate) fn loaded<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -411,7 +411,7 @@ impl RecordOwner {
         self.drop_load_timeouts(turn, name);
     }
 
-    /// The store's answer to a commit.
+    /// Handles the store's answer to a commit.
     pub(crate) fn committed<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -443,7 +443,7 @@ impl RecordOwner {
         }
     }
 
-    /// Another owner has written the record: what is in memory counts no more, and whoever has it gets what is stored.
+    /// Another owner has written the record: the value in memory is no longer valid, and the subscribers get the stored value.
     fn superseded<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let Some(record) = self.table.get_mut(name) else {
             return;
@@ -463,7 +463,7 @@ impl RecordOwner {
         self.plan_timeout(turn, name);
     }
 
-    /// Asks each store for what this turn needs and gives it what this turn wrote.
+    /// Requests the records that this turn needs from their stores, and gives the stores the changes of this turn.
     pub(crate) fn end_turn<E: Effects>(&mut self, settings: &Settings, now: Instant, out: &mut E) {
         let bytes_max = settings.limits.batch_bytes_max;
         let table = &self.table;
@@ -486,7 +486,7 @@ impl RecordOwner {
         }
     }
 
-    /// Fails what has waited too long.
+    /// Fails the requests and writes that have waited too long.
     pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         let now = turn.now.monotonic;
         for (_, queue) in self.write_queues.iter_mut() {
@@ -508,7 +508,7 @@ impl RecordOwner {
         }
     }
 
-    /// Tells the subscribers that a record has got, or lost, its provider.
+    /// Publishes to the subscribers that a record has got, or lost, its provider.
     pub(crate) fn provider_changed<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -526,8 +526,8 @@ impl RecordOwner {
         }
     }
 
-    /// The record's index in the table, with the name that the table has for it: to find it again with that one reads no other
-    /// memory. One that is new there has no value yet, and is not asked for: a job may be refused without it.
+    /// The record in the table, with the table's copy of its name: a further lookup by that copy reads no other memory. A new record has no
+    /// value yet and is not loaded here: its job may be refused without it.
     fn ensure<E: Effects>(
         &mut self,
         turn: &TurnContext<'_, E>,
@@ -578,7 +578,7 @@ impl RecordOwner {
         self.write_queue_mut(turn, name).new_incarnation()
     }
 
-    /// The way to the record's store.
+    /// The write queue to the record's store.
     pub(super) fn write_queue_mut<E: Effects>(
         &mut self,
         turn: &TurnContext<'_, E>,
@@ -587,7 +587,7 @@ impl RecordOwner {
         self.write_queues.of_mut(&turn.shard.settings.routes, name)
     }
 
-    /// Asks the record's store for it at the end of the turn.
+    /// Requests the record from its store at the end of the turn.
     pub(super) fn load<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         if let Some(record) = self.table.get_mut(name) {
             record.waiting_mut().loading = true;
@@ -595,7 +595,7 @@ impl RecordOwner {
         self.write_queue_mut(turn, name).to_load.push(name.clone());
     }
 
-    /// The same, unless its answer is on its way.
+    /// The same, unless the answer to an earlier load is still to come.
     pub(super) fn load_unless_loading<E: Effects>(
         &mut self,
         turn: &TurnContext<'_, E>,
@@ -607,7 +607,7 @@ impl RecordOwner {
         }
     }
 
-    /// Does the job, or lets it wait behind the earlier ones.
+    /// Does the job, or lets it wait: behind the deferred requests of its session, or behind the earlier jobs of the record.
     fn take<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -626,7 +626,7 @@ impl RecordOwner {
         refuse(turn, &name, job, why);
     }
 
-    /// Does the job now, or lets it wait behind the earlier ones of the record.
+    /// Does the job now, or lets it wait behind the earlier jobs of the record.
     fn take_now<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -646,8 +646,8 @@ impl RecordOwner {
         self.settle_with(turn, &name, |record| record.is_used |= is_used);
     }
 
-    /// Lets a job wait behind the earlier ones. A denial that does not depend on the record does not wait: how long that takes
-    /// would tell whether others use the record.
+    /// Lets a job wait behind the earlier ones. A denial that does not depend on the record does not wait: its delay would reveal whether
+    /// other sessions use the record.
     fn queue<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, name: &Name, mut job: Job) {
         if !is_repeated(&self.repeats, name, &job)
             && let Some(authorization @ (Authorization::Deny | Authorization::Failed)) =
@@ -666,7 +666,7 @@ impl RecordOwner {
             return refuse(turn, name, job, why);
         }
         if job.was_deferred {
-            // Those of its session that wait here came before it, and must not be deferred behind it.
+            // Jobs of its session that wait here came before it, and must not be deferred behind it.
             let earlier = waits.jobs.iter_mut();
             for earlier in earlier.filter(|earlier| earlier.session == job.session) {
                 earlier.was_deferred = true;
@@ -678,7 +678,7 @@ impl RecordOwner {
         self.plan_timeout(turn, name);
     }
 
-    /// Does the job, and defers the later ones of its session if that has cost too much in this turn.
+    /// Does the job. If its session has then caused too much work in this turn, the session's later jobs are deferred.
     fn run_counted<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -715,7 +715,7 @@ impl RecordOwner {
         session: SessionId,
     ) {
         let work = self.do_deferred(turn, listens, session, |_| true);
-        // A session that has cost too much again stays deferred, even if nothing of it waits: the next request has to.
+        // A session that has again caused too much work stays deferred, even if it has no request that waits: the next one has to wait.
         let work_max = turn.shard.settings.limits.connection_work_max as u64;
         let is_done = work <= work_max && self.deferred.is_empty(session);
         if is_done {
@@ -731,8 +731,8 @@ impl RecordOwner {
         turn.post(session.address, Entry::Work(proceeded));
     }
 
-    /// Does deferred requests of a session until they have cost as much as one connection may cost in a turn. Those that are not
-    /// `wanted` are refused. What they have cost.
+    /// Does deferred requests of a session until they have cost as much as one connection may cost in a turn. Requests that are not
+    /// `wanted` are refused. Returns their cost.
     fn do_deferred<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -750,7 +750,8 @@ impl RecordOwner {
                 record.deferred_count = record.deferred_count.saturating_sub(1);
             }
             let before = turn.shard.work.get();
-            // The user may have been revoked since the request came. Rules are asked when it is done, but they do not know of that.
+            // The user may have been revoked since the request arrived. The rules run when the request is done, but they do not know of
+            // revocations.
             let is_revoked = turn.shard.revocations.covers(&job.principal, turn.now.wall);
             if wanted(&job) && !is_revoked {
                 self.take_now(turn, listens, name, job);
@@ -763,13 +764,13 @@ impl RecordOwner {
         work
     }
 
-    /// A session has ended that requests were deferred of.
+    /// Handles the end of a session. Its deferred requests that change records are still done.
     pub(crate) fn session_ended(&mut self, session: SessionId) {
         self.deferred.session_ended(session);
     }
 
-    /// Begins a turn: what sessions cost counts from zero, and one of the sessions that have ended gets some of its requests
-    /// done. Those that only read are refused, which completes the replies that wait for their answers.
+    /// Begins a turn: the costs of sessions restart at zero, and some requests of one ended session are done. Requests that only read are
+    /// refused, which completes the replies that wait for their answers.
     pub(crate) fn begin_turn<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -785,8 +786,7 @@ impl RecordOwner {
         }
     }
 
-    /// Whether sessions that have ended left something to do, or subscribers are still to be authorized, so that the next turn must
-    /// come at once.
+    /// Whether ended sessions still have requests, or subscribers are still to be authorized, so that the next turn must come at once.
     pub(crate) fn has_work(&self) -> bool {
         self.deferred.has_ended() || !self.to_authorize.is_empty()
     }
@@ -796,7 +796,7 @@ impl RecordOwner {
         self.deferred.bytes()
     }
 
-    /// How many requests were deferred. Only grows.
+    /// The number of requests that were deferred. Only grows.
     pub(crate) fn deferred_count(&self) -> u64 {
         self.deferred.count()
     }
@@ -821,7 +821,7 @@ impl RecordOwner {
         }
     }
 
-    /// Goes on with the waiting jobs until one has to wait again.
+    /// Continues with the waiting jobs until one has to wait again.
     pub(super) fn go_on<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -839,7 +839,7 @@ impl RecordOwner {
         {
             let Some(job) = waits.jobs.pop_front() else {
                 if waits.loading {
-                    // For rules of other records, while the jobs of this one needed it no more.
+                    // The load is for rules of other records. The jobs of this record no longer needed it.
                     waits.blocked = Blocked::Loading;
                     break;
                 }
@@ -873,7 +873,8 @@ impl RecordOwner {
         self.settle_with(turn, name, |record| record.is_used |= is_used);
     }
 
-    /// Defers the jobs of these sessions that still wait for the record: earlier ones of theirs were, and must not come behind them.
+    /// Defers the jobs of these sessions that still wait for the record: earlier jobs of the sessions were deferred, and must stay before
+    /// them.
     fn defer_later(&mut self, name: &Name, sessions: &BTreeSet<SessionId>) {
         if sessions.is_empty() {
             return;
@@ -895,7 +896,7 @@ impl RecordOwner {
         }
     }
 
-    /// One timer for what waits for a load; it is planned anew as long as something does.
+    /// If the record is being loaded, sets a timer. When it ends, the jobs that have waited too long are refused.
     fn plan_timeout<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let loading = self
             .table
@@ -910,8 +911,7 @@ impl RecordOwner {
         }
     }
 
-    /// Forgets the timers of loads that are over, so that a name which was only asked for is not kept for as long as a load may
-    /// take.
+    /// Drops the timers of loads that have ended, so that a name that was only requested is not kept for as long as a load may take.
     fn drop_load_timeouts<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let settings = &turn.shard.settings;
         let Self {
@@ -921,11 +921,11 @@ impl RecordOwner {
         } = self;
         let queue = write_queues.of_mut(&settings.routes, name);
         queue.load_timeouts.drop_due_front_while(|deadline, name| {
-            // What waits for a rule may have to wait for another load, for no longer than since it came.
+            // A job that waits for a rule may have to wait for another load. Its timeout still counts from its arrival.
             let Some(waits) = table.get(name).and_then(|record| record.waiting.as_ref()) else {
                 return true;
             };
-            // Requests wait in the order in which they came, announcements before them.
+            // Requests wait in the order in which they came, and announcements before them.
             let first = waits
                 .jobs
                 .iter()
@@ -935,7 +935,7 @@ impl RecordOwner {
         });
     }
 
-    /// Refuses the waiting jobs: all, or those that came at `before` or earlier while the load goes on.
+    /// Refuses the waiting jobs: all of them, or those that came at `before` or earlier while the load continues.
     fn fail_waiting<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -979,8 +979,8 @@ impl RecordOwner {
         }
     }
 
-    /// Takes a record that could not be loaded out of the table, unless somebody is subscribed to it. The next request
-    /// asks the store again; so does the clock, if subscribers have what another owner has superseded.
+    /// Removes a record that could not be loaded from the table, unless a session is subscribed to it. The next request asks the store
+    /// again. If another owner has superseded the value that subscribers have, a timer loads the record again as well.
     fn forget<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let Some(record) = self.table.get_mut(name) else {
             return;
@@ -1010,9 +1010,9 @@ impl RecordOwner {
         }
     }
 
-    /// After something happened to a record: notes that it is idle, if it is, and evicts the idle ones that were
-    /// not used for longest while the cache is over its limit. Of records that were only asked for little is kept: clients must
-    /// not have the server remember ever new names that do not exist or that they may not read.
+    /// Must run after each change of a record's use: notes that the record is idle, if it is, and evicts the idle records that were unused
+    /// for longest while the cache exceeds its limit. Few records that were only requested are kept: clients must not make the server
+    /// remember ever new names that do not exist or that they may not read.
     fn settle<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         self.settle_with(turn, name, |_| {});
     }
@@ -1055,7 +1055,8 @@ impl RecordOwner {
         }
     }
 
-    /// Evicts idle records, those not used for longest first, until no more than `bytes_max` are left or none is idle.
+    /// Evicts idle records until at most `bytes_max` are left or no record is idle: first those that were only requested, then those that
+    /// were unused for longest.
     fn evict(&mut self, settings: &Settings, bytes_max: usize) {
         while self.cache.bytes > bytes_max {
             if self.evict_asked(settings) {
@@ -1068,7 +1069,7 @@ impl RecordOwner {
         }
     }
 
-    /// Evicts the record that was asked for longest ago of those that were only asked for; false if there is none.
+    /// Evicts the oldest record that was only requested. Returns false if no such record is left.
     fn evict_asked(&mut self, settings: &Settings) -> bool {
         let Some((name, stamp, bytes)) = self.cache.asked.pop_front() else {
             return false;
@@ -1087,7 +1088,7 @@ impl RecordOwner {
     }
 }
 
-/// Whether nothing would be lost with the record.
+/// Whether nothing would be lost if the record was removed.
 fn is_idle(settings: &Settings, name: &Name, record: &OwnedRecord) -> bool {
     let pinned =
         matches!(record.value, Value::Present(_)) && is_under(&settings.memory_only_prefixes, name);
@@ -1097,7 +1098,7 @@ fn is_idle(settings: &Settings, name: &Name, record: &OwnedRecord) -> bool {
         && (!record.is_dirty || is_forgotten(&record.value))
 }
 
-/// Collects what the end of a batch means and answers those who waited.
+/// Collects the outcome of a batch and answers the sessions that waited.
 struct Ended<'a, 'd, E> {
     turn: &'a mut TurnContext<'d, E>,
     clean: Vec<Name>,
@@ -1133,7 +1134,7 @@ impl<E: Effects> Ending for Ended<'_, '_, E> {
     }
 }
 
-/// Answers somebody who waited for a write of which nobody can say what became of it.
+/// Answers a session that waited for a write whose outcome is unknown.
 fn outcome_unknown<E: Effects>(turn: &mut TurnContext<'_, E>, name: &Name, waiter: Waiter) {
     let why = waiter.what.refusal();
     let (action, correlation, write_ack) = match waiter.what {
@@ -1155,7 +1156,7 @@ fn outcome_unknown<E: Effects>(turn: &mut TurnContext<'_, E>, name: &Name, waite
     answer(turn, waiter.session, name, None, refused);
 }
 
-/// Whether a record that the store has not got is let go all the same, which is a planted fault.
+/// Whether a record is removed although the store does not have its value: a planted fault.
 fn is_forgotten(value: &Value) -> bool {
     is_planted("record-dirty")
         || (is_planted("record-tombstone") && matches!(value, Value::Missing))

@@ -1,10 +1,10 @@
-//! The write queue: which records are next to be given to a store. Users take turns by bytes, so a user that writes much waits for
-//! its own writes and delays those of others by one batch at most.
+//! The write queue: which records the owner gives to a store next. Users take turns by bytes, so a user that writes much waits for its own
+//! writes and delays the writes of other users by at most one batch.
 //!
-//! As long as one batch takes all that is queued, records leave in the order in which they were written, and no one is looked up.
-//! Beyond that the queue is split by share, and shares are served by deficit round robin: each visit adds a quantum to what the
-//! share may take. A share that was not waiting is served before those that have been waiting, up to half of the batch, so
-//! neither delays the other.
+//! As long as one batch takes the whole queue, records leave in the order in which they were written, and no share is looked up. Beyond
+//! that the queue is split by share, and shares are served by deficit round robin: each visit adds a quantum to the bytes that the share
+//! may take. A share that was not waiting is served before those that have been waiting, up to half of the batch, so neither delays the
+//! other.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,14 @@ use crate::record::share::Share;
 use crate::table::{self, Map};
 use crate::text::Name;
 
-/// Visits of a round that fill a batch.
+/// Number of visits that fill a batch.
 const VISITS_PER_BATCH: usize = 64;
 /// Smaller quanta would only make more visits.
 const QUANTUM_BYTES_MIN: usize = 4 << 10;
-/// Entries of records that are queued no more, beyond as many as there are others, before the queue is cleared of them.
+/// The queue drops stale entries when it has more than this number of entries in addition to two for each queued record.
 const STALE_ENTRIES_MAX: usize = 1_000;
 
-/// What one share has in the queue.
+/// The part of the queue that belongs to one share.
 #[derive(Debug)]
 struct Backlog {
     names: VecDeque<Name>,
@@ -27,14 +27,14 @@ struct Backlog {
     credit: usize,
 }
 
-/// See the head of this file. A record may be in the queue several times, once for each share that has written it; the caller
-/// knows which entries still count.
+/// See the start of this file. A record may be in the queue several times, once for each share that has written it. The caller knows which
+/// entries still count.
 #[derive(Debug)]
 pub(super) struct WriteQueue {
     arrivals: VecDeque<(Name, Share)>,
     /// Empty as long as one batch takes everything.
     backlogs: Map<Share, Backlog>,
-    /// Shares with a backlog that were not served yet, and those that were.
+    /// Shares with a backlog. Those in `fresh` have not been served yet, those in `served` have.
     fresh: VecDeque<Share>,
     served: VecDeque<Share>,
     entries: usize,
@@ -57,14 +57,13 @@ impl WriteQueue {
         self.entries == 0
     }
 
-    /// A record was written.
+    /// Queues a record that a share has written.
     pub(super) fn push(&mut self, name: Name, share: Share) {
         self.arrivals.push_back((name, share));
         self.entries += 1;
     }
 
-    /// Drops entries that no longer count, if there are far more of them than of the others. `queued_count` is the number of records
-    /// that are queued.
+    /// Drops the entries that no longer count, if they greatly outnumber the others. `queued_count` is the number of queued records.
     pub(super) fn compact(
         &mut self,
         queued_count: usize,
@@ -81,7 +80,8 @@ impl WriteQueue {
         }
     }
 
-    /// Takes everything in the order of the writes. `take` gets each entry, whether it still counts or not.
+    /// Takes everything. `take` gets each entry, even one that no longer counts. The entries come in the order of their writes, unless the
+    /// queue is already split by share.
     pub(super) fn take_all(&mut self, mut take: impl FnMut(Name)) {
         if self.backlogs.is_empty() {
             for (name, _) in self.arrivals.drain(..) {
@@ -93,8 +93,8 @@ impl WriteQueue {
         }
     }
 
-    /// Takes records of about `bytes_max` bytes, at most one more than fits. `cost` gives the bytes of a record that still counts;
-    /// what no longer counts is dropped.
+    /// Takes records of about `bytes_max` bytes, exceeded by at most one record. `cost` returns the bytes of a record that still counts, or
+    /// `None` if its entry is to be dropped.
     pub(super) fn take_some(
         &mut self,
         bytes_max: usize,
@@ -138,7 +138,7 @@ impl WriteQueue {
         }
     }
 
-    /// Gives what has arrived to the backlogs of its shares.
+    /// Moves the arrivals to the backlogs of their shares.
     fn split(&mut self) {
         for (name, share) in self.arrivals.drain(..) {
             if let Some(backlog) = self.backlogs.get_mut(&share) {

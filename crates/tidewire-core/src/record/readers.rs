@@ -1,5 +1,5 @@
-//! The subscribers of a record whose read rule depends on data. Their right is checked again before they get a change, once for all
-//! sessions that a rule can't tell apart.
+//! The subscribers of a record whose read rule depends on data. Before they get a change, the owner checks their right again, once for each
+//! group of sessions that a rule can't distinguish.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use crate::address::SessionId;
 use crate::effect::Principal;
 use crate::text::{Name, Payload};
 
-/// What a reader costs beside its principal, about: its entries in the tables.
+/// Approximate bytes of a reader without its principal: its entries in the tables.
 pub(super) const READER_BYTES: usize = 192;
 
-/// Sessions that a rule can't tell apart, each with the serial of its subscription.
+/// Sessions that a rule can't distinguish, each with the serial of its subscription.
 #[derive(Debug)]
 struct Group {
     principal: Arc<Principal>,
     sessions: BTreeMap<SessionId, u32>,
 }
 
-/// See the head of this file.
+/// See the start of this file.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
     groups: Vec<Option<Group>>,
@@ -30,7 +30,7 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// How many sessions there are.
+    /// The number of sessions.
     pub(super) fn count(&self) -> usize {
         self.by_session.len()
     }
@@ -40,13 +40,13 @@ impl Readers {
         self.groups.len()
     }
 
-    /// Some session, and as whom it has logged in.
+    /// One of the sessions, with its principal.
     pub(super) fn first(&self) -> Option<(SessionId, &Arc<Principal>)> {
         let (session, index) = self.by_session.first_key_value()?;
         Some((*session, self.principal(*index)?))
     }
 
-    /// As whom the sessions of a group have logged in.
+    /// The principal of a group's sessions.
     pub(super) fn principal(&self, index: usize) -> Option<&Arc<Principal>> {
         let group = self.groups.get(index)?.as_ref();
         group.map(|group| &group.principal)
@@ -73,7 +73,7 @@ impl Readers {
         }
     }
 
-    /// Removes a group; its sessions, in their order.
+    /// Removes a group and returns its sessions in order.
     pub(super) fn take_group(&mut self, index: usize) -> BTreeMap<SessionId, u32> {
         let Some(group) = self.groups.get_mut(index).and_then(Option::take) else {
             return BTreeMap::new();
@@ -133,7 +133,7 @@ impl Readers {
     }
 }
 
-/// What a permission sees of a principal apart from its user id.
+/// The parts of a principal that a permission sees, apart from the user id.
 fn seen_of(principal: &Principal) -> (bool, Option<&str>) {
     let data = principal.server_data().map(Payload::as_str);
     (principal.is_operator(), data)

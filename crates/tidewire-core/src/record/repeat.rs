@@ -1,9 +1,9 @@
-//! Acknowledged writes that may come twice: a client that lost its connection before the answer can't know whether the write
-//! was made. With a key it may repeat it; the owner remembers the keys of the writes that it made, and makes none twice.
+//! Acknowledged writes that a client may repeat: if it loses its connection before the answer, it can't know whether the write was made. If
+//! the write has a key, the client may repeat it. The owner remembers the keys of the writes that it made, and makes none of them twice.
 //!
-//! A key is the user's own and for one record. Clients that log in without a name share one user id, so keys should
-//! be drawn at random. They are kept in memory; see decision 0033 for what that means for a restart. At the limit the user with
-//! most keys loses its oldest one, so a user that writes many keys makes no write of another user repeatable.
+//! A key belongs to one user and one record. Clients that log in without a name share one user id, so keys should be random. They are kept
+//! in memory; decision 0033 explains the effect of a restart. At the limit the user with the most keys loses its oldest one, so a user that
+//! writes many keys does not displace the keys of another user.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::table::{self, Map, Set};
 use crate::text::Name;
 use crate::time::Instant;
 
-/// Whose write it was, of which record, with which key.
+/// The user, the record and the key of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RepeatKey {
     pub(super) name: Name,
@@ -29,7 +29,7 @@ struct Made {
     key: RepeatKey,
 }
 
-/// The keys of the writes that were made lately.
+/// The keys of recent writes.
 #[derive(Debug)]
 pub(super) struct Repeats {
     known: Set<RepeatKey>,
@@ -43,7 +43,7 @@ pub(super) struct Repeats {
 }
 
 impl Repeats {
-    /// None.
+    /// Remembers no keys yet.
     pub(super) fn new(seed: u64) -> Self {
         Self {
             known: table::set(seed),
@@ -54,7 +54,7 @@ impl Repeats {
         }
     }
 
-    /// How many are remembered.
+    /// The number of keys that are remembered.
     pub(super) fn count(&self) -> usize {
         self.made.len()
     }
@@ -69,8 +69,8 @@ impl Repeats {
         self.known.contains(key)
     }
 
-    /// Forgets the keys of a record from this number on: another owner has written the record, so it is unknown what became of
-    /// their writes. Those before are in the store, and not to be made again.
+    /// Forgets the keys of a record from the number `from` on: another owner has written the record, so the outcome of their writes is
+    /// unknown. Writes with earlier keys are in the store, and must not be made again.
     pub(super) fn forget(&mut self, name: &Name, from: u64) {
         let later = self.made.range(from..);
         let of_name = later.filter(|(_, made)| made.key.name == *name);
@@ -80,8 +80,8 @@ impl Repeats {
         }
     }
 
-    /// A write was made. Keys that are older than `age_max` are forgotten. If there are more than `count_max`, the share with most
-    /// keys loses its oldest one.
+    /// Remembers the key of a write that was made. Keys that are older than `age_max` are forgotten. If there are more than `count_max`
+    /// keys, the share with the most keys loses its oldest one.
     pub(super) fn note(
         &mut self,
         key: RepeatKey,

@@ -1,12 +1,11 @@
-//! Whom a write is charged to, where users share something: the queue of a store, and the keys of repeated writes.
+//! The user or session that a write is charged to, where users share a resource: the queue of a store, or the keys of repeated writes.
 
 use crate::address::SessionId;
 use crate::effect::Principal;
 use crate::identity;
 use crate::text::Name;
 
-/// One user, or one session that has logged in without a name: all of those have the same user id, and must not share with each
-/// other.
+/// One user, or one session that has logged in without a name: all such sessions have the same user id, and must not share with each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Share {
     User(Name),
@@ -14,7 +13,7 @@ pub(crate) enum Share {
 }
 
 impl Share {
-    /// That of a session which has logged in as `principal`.
+    /// The share of a session that has logged in as `principal`.
     pub(crate) fn of(session: SessionId, principal: &Principal) -> Self {
         match principal.user_id.eq_ignore_ascii_case(identity::NAMELESS) {
             true => Self::Session(session),

@@ -1,5 +1,4 @@
-//! Records at the session's shard: checks what enters, keeps the session's subscriptions, turns the owner's answers
-//! into messages.
+//! Records at the session's shard: checks requests, keeps the session's subscriptions, turns the owner's answers into messages.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -92,7 +91,7 @@ pub(crate) fn message<E: Effects>(
     Flow::Taken
 }
 
-/// Tells the session what the owner answered. True if the name is done with that; else it is asked for once more.
+/// Sends the owner's answer to the session. Returns true if the name is done, or false if the shard asks the owner again.
 pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: RecordAnswer) -> bool {
     let RecordAnswer {
         session: id,
@@ -256,13 +255,13 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
             };
             turn.send(id, &error(refused(why, refusal)));
         }
-        // The engine gives them to those who asked.
+        // The engine hands these answers to the reauthorizer.
         Answer::Reauthorized { .. } | Answer::Lost { .. } => {}
     }
     true
 }
 
-/// The serial of the session's subscription to a record, or of what it has asked for.
+/// The serial of the session's subscription to a record, whether granted or only requested.
 pub(crate) fn serial<E: Effects>(
     turn: &TurnContext<'_, E>,
     id: SessionId,
@@ -272,7 +271,7 @@ pub(crate) fn serial<E: Effects>(
     Some(state.subscriptions.get(name)?.serial)
 }
 
-/// As what the subscription with this serial was granted.
+/// The epoch with which the subscription with this serial was granted.
 pub(crate) fn granted<E: Effects>(
     turn: &TurnContext<'_, E>,
     id: SessionId,
@@ -286,7 +285,7 @@ pub(crate) fn granted<E: Effects>(
         .filter(|_| subscription.serial == serial)
 }
 
-/// Ends a subscription whose right was lost, with what was published for it and not sent; false if there is none.
+/// Ends a subscription whose right was lost, and drops its changes that are not sent yet. Returns false if there is no such subscription.
 pub(crate) fn lose<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -320,7 +319,7 @@ pub(crate) fn lose<E: Effects>(
     true
 }
 
-/// Delivers to this shard's subscribers what happened to a record.
+/// Delivers a record's change, its deletion or the change of its provider to this shard's subscribers.
 pub(crate) fn published<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     name: &Name,
@@ -360,7 +359,7 @@ pub(crate) fn published<E: Effects>(
             let message = Message::Record(Record::Write(write, change));
             turn.fan_out_value(name, except, &message, full.len());
         }
-        // Its subscriptions end here, so nobody could be told later.
+        // The subscriptions end here, so a lagging session could not receive the message later.
         Published::Deleted => {
             turn.fan_out_to_all(
                 TOPIC,
@@ -387,7 +386,7 @@ pub(crate) fn published<E: Effects>(
     }
 }
 
-/// Tells a session that has missed changes the value that they made.
+/// Sends a session that has missed changes the value after them.
 pub(crate) fn catch_up<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -424,7 +423,7 @@ fn bulk<E: Effects>(
         turn.send(id, &error(RecordError::InvalidData(refusal(None))));
         return Flow::Taken;
     }
-    // The owner has as much to do for each.
+    // The owner has the same work again for each name.
     turn.shard.count_work(2 * names.len() * NAME_WORK);
     if action == RecordBulk::Unsubscribe {
         for name in names {
@@ -473,7 +472,7 @@ fn bulk<E: Effects>(
             });
     }
     let reply = match reads {
-        // One denial has no order.
+        // A single denial needs no order.
         true if count < 2 => None,
         _ => begin_bulk_reply(turn, id, action, names, correlation, count),
     };
@@ -500,7 +499,8 @@ fn bulk<E: Effects>(
     Flow::Taken
 }
 
-/// Has denials told and the bulk message acknowledged once `count` names are done; at once if there are none and none was refused.
+/// Begins a reply that sends the denials and acknowledges the bulk message once `count` names are done. If no name is left and none was
+/// refused, the message is acknowledged at once.
 fn begin_bulk_reply<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -532,7 +532,7 @@ fn begin_bulk_reply<E: Effects>(
         whole: None,
     };
     if turn.is_piece() && records.acknowledges {
-        // A piece tells its denials, and is one part of what acknowledges the message.
+        // A piece sends its own denials, and is one part of the reply that acknowledges the message.
         let whole = ReplyAction::Record(records.clone());
         records.whole = Some(turn.begin_bulk_reply(id, 1, whole));
         records.acknowledges = false;
@@ -546,7 +546,7 @@ enum Begun {
     NoRoom,
 }
 
-/// Notes that the session wants to be subscribed to the record.
+/// Notes that the session has requested a subscription to the record.
 fn begin_subscription<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -579,12 +579,12 @@ fn begin_subscription<E: Effects>(
     Begun::New(serial)
 }
 
-/// What a record that is subscribed to takes among the session's own.
+/// Bytes that a subscription takes in the session's state.
 fn subscription_bytes(name: &Name) -> usize {
     SUBSCRIPTION_BYTES + text_bytes(name)
 }
 
-/// Whether rights have changed since the subscription was asked for, so that it has to be authorized again.
+/// Whether rights have changed since the subscription was requested, so that it has to be authorized again.
 fn is_asked_again<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -600,7 +600,7 @@ fn is_asked_again<E: Effects>(
     })
 }
 
-/// The owner has granted a subscription; false, and given back, if nobody wants it any more.
+/// Notes that the owner has granted a subscription. If the session has ended it in the meantime, releases it and returns false.
 fn grant<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -643,7 +643,7 @@ fn unsubscribe<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &
             .remove_state_bytes(id, subscription_bytes(&name));
         subscription
     });
-    // A subscription that was not granted yet is given back when the grant comes.
+    // A subscription that was not granted yet is released when the grant arrives.
     if let Some((epoch, serial)) =
         subscription.and_then(|subscription| Some((subscription.granted?, subscription.serial)))
     {
@@ -671,7 +671,7 @@ fn forget_hold<E: Effects>(
     }
 }
 
-/// Gives a granted subscription back to its owner.
+/// Tells the record's owner that a granted subscription has ended.
 pub(crate) fn release<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     name: Name,
@@ -887,11 +887,11 @@ fn on_wire(version: Version) -> WireVersion {
     WireVersion::try_from(version.0).unwrap_or(WireVersion::MAX)
 }
 
-/// Denials of one bulk message that are sent in one step. About a tenth of a millisecond.
+/// Number of denials of one bulk message that are sent in one step. Sending them takes about a tenth of a millisecond.
 const DENIALS: usize = 256;
 
-/// Tells what is left of a bulk message whose names are all done: the denials in the order of its names, then the
-/// acknowledgement. Gives it back if it has more denials than one step sends.
+/// Finishes a bulk message whose names are all done: sends the denials in the order of the names, then the acknowledgement. Returns the
+/// reply if it has more denials than one step sends.
 pub(crate) fn finish<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,

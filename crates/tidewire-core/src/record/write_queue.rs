@@ -1,4 +1,4 @@
-//! An owner's write queue to each of the node's stores. Stores share nothing, so that one that is down delays no other.
+//! An owner's write queues, one for each of the node's stores. They share nothing, so a store that is down delays no other store.
 
 use crate::planted_fault::is_planted;
 use crate::record::commit::Commits;
@@ -13,10 +13,10 @@ use crate::timer::DeadlineQueue;
 #[derive(Debug)]
 pub(crate) struct WriteQueue {
     pub(crate) commits: Commits,
-    /// Names to be asked for at the end of the turn.
+    /// Names that the owner requests from the store at the end of the turn.
     pub(super) to_load: Vec<Name>,
-    /// When jobs that wait for a load are refused. Each store has a queue of its own, so that one that is down does not have the
-    /// names that another has answered kept.
+    /// Deadlines of the jobs that wait for a load. Each store has its own queue: a store that is down must not keep the timers of names
+    /// that another store has answered.
     pub(super) load_timeouts: DeadlineQueue<Name>,
     next_incarnation: u64,
 }
@@ -43,23 +43,23 @@ impl WriteQueue {
 pub(crate) struct WriteQueues(Vec<WriteQueue>);
 
 impl WriteQueues {
-    /// One for each store that was opened.
+    /// Creates a queue for each store that was opened.
     pub(super) fn new(seed: u64, opened: &[Opened], shard: u16) -> Self {
         let queue = |opened: &Opened| WriteQueue::new(seed, *opened, shard);
         Self(opened.iter().map(queue).collect())
     }
 
-    /// That of a record.
+    /// The queue to the record's store.
     pub(super) fn of(&self, routes: &StoreRoutes, name: &str) -> &WriteQueue {
         &self.0[routes.find(name).index()]
     }
 
-    /// Whether the record has something that its store does not.
+    /// Whether the record has a change that its store does not have yet.
     pub(super) fn is_dirty(&self, settings: &Settings, name: &str) -> bool {
         self.of(&settings.routes, name).commits.is_dirty(name)
     }
 
-    /// That of a record, to be changed.
+    /// The queue to the record's store, mutable.
     pub(super) fn of_mut(&mut self, routes: &StoreRoutes, name: &str) -> &mut WriteQueue {
         let mut store = routes.find(name).index();
         if is_planted("record-route") {
@@ -68,12 +68,12 @@ impl WriteQueues {
         &mut self.0[store]
     }
 
-    /// That of a store; none if there is no such store.
+    /// The queue to a store; `None` if the store does not exist.
     pub(super) fn at_mut(&mut self, store: StoreId) -> Option<&mut WriteQueue> {
         self.0.get_mut(store.index())
     }
 
-    /// A record whose load has taken too long, if there is one, with the deadline.
+    /// A record whose load has taken too long, if there is one, with its deadline.
     pub(super) fn pop_due_load(&mut self, now: Instant) -> Option<(Instant, Name)> {
         self.0.iter_mut().find_map(|queue| {
             let deadline = queue.load_timeouts.next()?;
@@ -82,12 +82,12 @@ impl WriteQueues {
         })
     }
 
-    /// All, in the order of their numbers.
+    /// All queues, in the order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &WriteQueue> {
         self.0.iter()
     }
 
-    /// All with their numbers, to be changed.
+    /// All queues with their store ids, mutable.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (StoreId, &mut WriteQueue)> {
         (0..).map(StoreId).zip(&mut self.0)
     }
