@@ -1,8 +1,8 @@
-//! Listening: providers register patterns and are asked for names with subscribers.
+//! Listening: providers register patterns, and the server offers them matching names that have subscribers.
 //!
-//! Every shard knows all patterns; the owner of a name runs its search (`owner`). Candidates are asked one at a time, and at
-//! most one provides a name. A pattern is taken if the `listen` rules may allow a name that begins as its matches do. Each name is
-//! authorized again before it is offered.
+//! Every shard knows all patterns. The owner of a name runs its search (`owner`): it asks the candidates one at a time, and at most one of
+//! them provides the name. The server accepts a pattern if the `listen` rules may allow a name that begins with the literal prefix of the
+//! pattern. Each name is authorized again before it is offered.
 
 mod owner;
 mod prefix;
@@ -27,19 +27,19 @@ use crate::text::Name;
 pub(crate) use owner::ListenOwner;
 pub(crate) use prefix::literal_prefix;
 
-/// Bytes that a compiled pattern may take, and as many again that matching keeps of it; larger ones are refused like
-/// malformed ones. Names are matched by texts, `.*` and small classes, which take a tenth of it. Compiling as much takes a
-/// millisecond at most, sixteen times as much took seven.
+/// Bytes that a compiled pattern may take; matching may keep the same number of bytes again. Larger patterns are refused like malformed
+/// ones. Names are usually matched by texts, `.*` and small classes, which take a tenth of this. A pattern of this size compiles in at most
+/// a millisecond, and one of sixteen times the size took seven.
 const PATTERN_BYTES_MAX: usize = 64 << 10;
 
-/// Patterns that compile to fewer bytes are matched in one step, larger ones in [`LARGE_WEIGHT`].
+/// A pattern that compiles to fewer bytes is matched in one step, a larger one in [`LARGE_WEIGHT`] steps.
 const SMALL_PATTERN_BYTES: usize = 8 << 10;
 
-/// Steps of the search for providers that a large pattern takes for each name.
+/// Steps of a search for providers that a large pattern takes for each name.
 const LARGE_WEIGHT: u8 = 8;
 
-/// Compiles a pattern: matched anywhere in the name, in linear time, so without look-around and back-references.
-/// Gives the steps that a match takes with it.
+/// Compiles a pattern. It is matched anywhere in the name, in linear time, so it can't have look-around or back-references. Also returns
+/// the steps that a match takes.
 fn compile(pattern: &str) -> Option<(Regex, u8)> {
     let compile = |bytes_max| {
         RegexBuilder::new(pattern)
@@ -82,8 +82,8 @@ pub(crate) fn message<E: Effects>(
     }
 }
 
-/// Tells a provider of this shard something about a name, unless it has taken the pattern back meanwhile: after the
-/// ack of that it hears no more of it.
+/// Sends a provider of this shard a notice about a name, unless the provider has taken the pattern back in the meantime. After the
+/// acknowledgement of that, it gets no further notice of the pattern.
 pub(crate) fn notify<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     provider: SessionId,
@@ -200,13 +200,13 @@ fn listen<E: Effects>(
     Flow::Taken
 }
 
-/// What a pattern takes, with its expression.
+/// Bytes that a pattern takes, with its expression.
 fn pattern_bytes(pattern: &Name) -> usize {
     PATTERN_BYTES + text_bytes(pattern)
 }
 
-/// Whether a session may listen with one more pattern. All shards keep each of them compiled and try it with each new name, so
-/// they are fewer than other subscriptions.
+/// Whether a session may listen with one more pattern. All shards keep each pattern compiled and try it with each new name, so a session
+/// may have fewer patterns than other subscriptions.
 fn has_room<E: Effects>(turn: &TurnContext<'_, E>, id: SessionId) -> bool {
     let held = turn.sessions.find(id).map_or(0, Session::pattern_count);
     let has_room = held < turn.shard.settings.limits.patterns_max;
@@ -216,8 +216,8 @@ fn has_room<E: Effects>(turn: &TurnContext<'_, E>, id: SessionId) -> bool {
     has_room
 }
 
-/// Takes a pattern back. The ack waits until every shard knows it, so that what owners have said of the pattern before
-/// comes before the ack, and a new registration of the same pattern is not mistaken for the old one.
+/// Takes a pattern back. The acknowledgement waits until every shard knows it: the provider then gets all earlier notices of the pattern
+/// before the acknowledgement, and no shard mistakes a new registration of the same pattern for the old one.
 fn unlisten<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -250,7 +250,7 @@ fn unlisten<E: Effects>(
     Flow::Taken
 }
 
-/// Takes back a pattern whose right was lost; false if it is not there.
+/// Takes back a pattern whose right was lost. Returns false if the session does not have the pattern.
 pub(crate) fn lose<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,

@@ -1,11 +1,12 @@
 //! Searches for providers at the owner of a name.
 //!
-//! A search goes through the listeners, sessions with patterns, and asks one at a time. A listener is asked once in a search, however
-//! many of its patterns match, and only if the `listen` rule allows it this very name. Listeners that left the last question unanswered are asked
-//! after all others.
+//! A search goes through the listeners, which are sessions with patterns, and asks one at a time. It asks each listener once, however many
+//! of its patterns match, and only if the `listen` rule allows the listener this very name. Listeners that left their last question
+//! unanswered come after all others.
 //!
-//! All of this is done in steps: one step tries one pattern with one name, or looks at one name. A turn makes [`TURN_STEPS`] of them,
-//! and the rest waits in queues for the next turns. What ends with a pattern or a session is found by the pattern's own list of names.
+//! All of this is done in steps: one step tries one pattern with one name, or examines one name. A turn makes [`TURN_STEPS`] of them, and
+//! the rest waits in queues for later turns. When a pattern or a session ends, the pattern's own list of names gives the names that are
+//! affected.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -32,20 +33,20 @@ const TURN_STEPS: usize = 1_000;
 /// Bytes of a name that one step matches.
 const STEP_BYTES: usize = 64;
 
-/// Listeners that a search among new patterns asks before it goes through all listeners instead, where it meets each once.
+/// Listeners that a search among new patterns remembers. If it meets more, it goes through all listeners instead, where it meets each once.
 const NEW_ASKED_MAX: usize = 8;
 
 /// Kinds of queued work, which take turns.
 const KINDS: usize = 10;
 
-/// A pattern, by the number of its registration.
+/// A registered pattern.
 #[derive(Debug)]
 struct Pattern {
     topic: Topic,
     text: Name,
     regex: Arc<Regex>,
     weight: u8,
-    /// The names that its listener was asked for, or provides, by this pattern.
+    /// The names that its listener provides by this pattern, and those that still wait for the listener's answer.
     names: BTreeSet<Name>,
 }
 
@@ -53,13 +54,13 @@ struct Pattern {
 #[derive(Debug)]
 struct Listener {
     session: SessionId,
-    /// As whom it listens: names are offered by its rights.
+    /// The principal whose rights decide which names are offered.
     principal: Arc<Principal>,
     patterns: BTreeMap<u64, Pattern>,
     numbers: BTreeMap<(Topic, Name), u64>,
     /// Questions that it has not answered yet.
     unanswered: usize,
-    /// When it last left a question unanswered, and when it last answered one in time, as counted by the owner's clock.
+    /// By the owner's clock: when it became silent by leaving a question unanswered, and when it ended that by answering one in time.
     silent_from: u64,
     silent_to: u64,
 }
@@ -76,7 +77,7 @@ impl Listener {
     }
 }
 
-/// A listener and the pattern by which it is asked.
+/// A listener, and its pattern that matches a name.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     listener: u64,
@@ -84,23 +85,23 @@ struct Candidate {
     pattern: u64,
 }
 
-/// How far a search has come.
+/// The progress of a search.
 #[derive(Debug)]
 struct Progress {
     /// When it began, by the owner's clock.
     began: u64,
     /// Whether some pattern has matched.
     has_matched: bool,
-    /// Whether a listener was skipped because it has too many questions to answer.
+    /// Whether a listener was skipped because it has too many unanswered questions.
     was_busy: bool,
     phase: Phase,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// All listeners, from a certain one on and around.
+    /// All listeners: from `first` to the last one, then from the start to `first`.
     All {
-        /// Those that left the last question unanswered, after all others.
+        /// Whether this is the second round, for the listeners that left their last question unanswered.
         silent: bool,
         first: u64,
         is_around: bool,
@@ -108,25 +109,25 @@ enum Phase {
         at: u64,
         pattern: u64,
     },
-    /// The patterns from a number on.
+    /// The patterns from the number `at` on.
     New { at: u64, asked: SmallVec<[u64; 2]> },
 }
 
 #[derive(Debug)]
 enum Search {
-    /// No listener provides it, none is asked.
+    /// No listener provides the name, and no listener has a question about it.
     Idle,
     /// It waits for its search: among all patterns, or among the new ones.
     Queued { all: bool },
     /// It waits for the next steps of its search.
     Running(Box<Progress>),
-    /// All listeners that match have too many questions to answer.
+    /// At least one listener that matches was skipped because it has too many unanswered questions.
     Postponed,
     /// The rule of the next listener needs a record.
     Authorizing(Box<Authorizing>),
-    /// One is asked.
+    /// A listener has a question about the name, and has not answered yet.
     Asking(Box<Asking>),
-    /// The one.
+    /// This listener provides the name.
     Provided(Candidate),
 }
 
@@ -148,7 +149,7 @@ struct Asking {
 
 #[derive(Debug)]
 struct Wanted {
-    /// The shards with subscribers of an event. The owner of a record counts its subscribers elsewhere.
+    /// The shards with subscribers of an event. `RecordOwner` counts the subscribers of a record.
     shards: SmallVec<[u16; 2]>,
     /// Patterns below this number were tried.
     tried: u64,
@@ -161,7 +162,7 @@ struct Wanted {
 #[derive(Debug)]
 struct Walk {
     after: Option<Name>,
-    /// Whether names that were declined are offered again, or only those for which there are new patterns.
+    /// Whether names that were declined are offered again, or only names with new patterns.
     offers_again: bool,
 }
 
@@ -172,18 +173,18 @@ struct Side {
     wanted: BTreeMap<Name, Wanted>,
     /// The listener of each pattern.
     patterns: BTreeMap<u64, u64>,
-    /// Names whose search goes on. A name that is not queued any more is skipped.
+    /// Names whose search is to continue. A name that is no longer queued is skipped.
     queue: VecDeque<Name>,
     postponed: VecDeque<Name>,
-    /// Places for questions that have become free since names were postponed.
+    /// Number of questions that have ended since names were postponed.
     freed: usize,
     walk: Option<Walk>,
-    /// Another walk begins after this one.
+    /// The walk that begins after this one: its `offers_again`.
     next_walk: Option<bool>,
 }
 
 impl Side {
-    /// Ends the question about a name, if it is the one that is meant; with the name, which is searched for no longer.
+    /// Ends the question about a name, if `is_meant` holds for it. Returns the name's entry, whose search is then idle, and the question.
     fn take_asking(
         &mut self,
         name: &Name,
@@ -216,7 +217,7 @@ impl Side {
         }
     }
 
-    /// Drops what a queue has of names that have left it otherwise, before that is more than the names themselves.
+    /// Drops queue entries of names that have left the queue in another way, before they greatly outnumber the names.
     fn trim(&mut self) {
         let max = 2 * self.wanted.len() + 1_000;
         let wanted = &self.wanted;
@@ -239,7 +240,7 @@ impl Side {
     }
 }
 
-/// The names that a pattern was asked for or provided when it ended.
+/// When a pattern has ended: the names that its listener provided by it, or had not answered for.
 #[derive(Debug)]
 struct Orphans {
     topic: Topic,
@@ -248,7 +249,7 @@ struct Orphans {
     names: BTreeSet<Name>,
 }
 
-/// A pattern whose names are authorized once more.
+/// A pattern whose names are authorized again.
 #[derive(Debug)]
 struct Again {
     listener: u64,
@@ -256,16 +257,16 @@ struct Again {
     after: Option<Name>,
 }
 
-/// A record has got, or lost, its provider; its subscribers are to be told.
+/// A record that has got, or lost, its provider. The engine notifies its subscribers.
 #[derive(Debug)]
 pub(crate) struct ProviderChange {
     pub(crate) name: Name,
     pub(crate) provided: bool,
 }
 
-/// What one look for a candidate has found.
+/// The result of one step of a search.
 enum SearchStep {
-    /// It goes on.
+    /// The search continues.
     More,
     Found(Candidate),
     End,
@@ -280,7 +281,8 @@ pub(crate) struct ListenOwner {
     events: Side,
     next_listener: u64,
     next_pattern: u64,
-    /// Counts searches, questions and answers: a late timer meets another number, and silence has a before and an after.
+    /// Counts searches, questions and answers. A late timer finds another number, and the owner can compare a listener's silence with the
+    /// start of a search.
     clock: u64,
     /// Counts the censuses of events.
     census: u64,
@@ -288,21 +290,21 @@ pub(crate) struct ListenOwner {
     rematch: Option<Instant>,
     orphans: VecDeque<Orphans>,
     again: VecDeque<Again>,
-    /// Names of events that are not looked at any more.
+    /// Names of events that are no longer searched for; they are dropped step by step.
     discarded: Vec<BTreeMap<Name, Wanted>>,
-    /// Questions that no listener has answered yet.
+    /// Number of questions that no listener has answered yet.
     unanswered: usize,
-    /// Steps that are left in this turn, and all that were made.
+    /// The steps that are left in this turn, and all steps that were made.
     turn_steps: usize,
     steps: u64,
     next_kind: usize,
     dice: Dice,
-    /// Records whose provider changed, until the engine tells their subscribers.
+    /// Records whose provider changed, until the engine notifies their subscribers.
     pub(crate) changes: Vec<ProviderChange>,
 }
 
 impl ListenOwner {
-    /// No patterns, no names.
+    /// Creates it without patterns and names.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             listeners: BTreeMap::new(),
@@ -344,12 +346,12 @@ impl ListenOwner {
             + (self.wanted_count() + discarded) * WANTED_BYTES
     }
 
-    /// How many steps were made.
+    /// The number of steps that were made.
     pub(crate) fn step_count(&self) -> u64 {
         self.steps
     }
 
-    /// Whether names that were offered by older rights are still to be authorized again.
+    /// Whether names that were offered under older rights are still to be authorized again.
     pub(crate) fn is_authorizing_again(&self) -> bool {
         !self.again.is_empty()
     }
@@ -360,7 +362,7 @@ impl ListenOwner {
         wanted.is_some_and(|wanted| matches!(wanted.search, Search::Provided(_)))
     }
 
-    /// The earliest deadline: at once, if something is queued.
+    /// The earliest deadline: at once, if work is queued.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         if self.has_work() {
             return Some(Instant(0));
@@ -371,12 +373,12 @@ impl ListenOwner {
             .min()
     }
 
-    /// A turn is over: the next one has its own steps.
+    /// Ends a turn: the next one has its own steps.
     pub(crate) fn end_turn(&mut self) {
         self.turn_steps = TURN_STEPS;
     }
 
-    /// Handles what another shard, or this one, has to say about listening.
+    /// Handles a message about listening from another shard or from this one.
     pub(crate) fn handle<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, entry: Listening) {
         match entry {
             Listening::Add {
@@ -447,7 +449,7 @@ impl ListenOwner {
         self.work(turn);
     }
 
-    /// A session has ended, with all its patterns.
+    /// Withdraws all patterns of a session that has ended.
     pub(crate) fn session_ended<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -467,7 +469,7 @@ impl ListenOwner {
         self.work(turn);
     }
 
-    /// Rules have changed: what was offered by the older ones is authorized once more.
+    /// Queues all names that were offered under older rules to be authorized again.
     pub(crate) fn rules_changed(&mut self) {
         self.again.clear();
         for listener in self.listeners.keys().copied().collect::<Vec<_>>() {
@@ -475,13 +477,13 @@ impl ListenOwner {
         }
     }
 
-    /// A record has its first subscriber.
+    /// Notes that a record has its first subscriber.
     pub(crate) fn record_wanted<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, name: &Name) {
         self.begin(Topic::Record, name.clone());
         self.work(turn);
     }
 
-    /// A record has lost its last subscriber.
+    /// Notes that a record has lost its last subscriber.
     pub(crate) fn record_unwanted<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -490,7 +492,8 @@ impl ListenOwner {
         self.end(turn, Topic::Record, name);
     }
 
-    /// Asks the next candidate where one did not answer, offers unprovided names again from time to time, and goes on with what is queued.
+    /// Asks the next candidate if one did not answer in time, offers unprovided names again from time to time, and continues with the
+    /// queued work.
     pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         self.turn_steps = TURN_STEPS;
         let now = turn.now.monotonic;
@@ -509,7 +512,7 @@ impl ListenOwner {
         self.work(turn);
     }
 
-    /// A record that the rule of a listener has asked for.
+    /// Handles the value of a record that a listener's rule needs.
     pub(crate) fn value<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -641,7 +644,7 @@ impl ListenOwner {
         self.plan_rematch(turn);
     }
 
-    /// Takes a pattern away; the names that depended on it are searched for again.
+    /// Takes a pattern away, and queues the names that depended on it for another search.
     fn withdraw<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, order: u64, number: u64) {
         let Some(listener) = self.listeners.get_mut(&order) else {
             return;
@@ -675,7 +678,7 @@ impl ListenOwner {
         }
     }
 
-    /// A listener listens as another principal from now on.
+    /// Handles the new principal of a listener: its names are authorized again.
     fn renewed(&mut self, session: SessionId, principal: Arc<Principal>) {
         let Some(order) = self.by_session.get(&session).copied() else {
             return;
@@ -756,7 +759,7 @@ impl ListenOwner {
         self.go_on_later(topic, name, progress);
     }
 
-    /// A question has been answered, or will not be.
+    /// Notes that a question was answered, or can no longer be answered.
     fn free(&mut self, order: u64) {
         if let Some(listener) = self.listeners.get_mut(&order) {
             listener.unanswered -= 1;
@@ -775,7 +778,7 @@ impl ListenOwner {
         }
     }
 
-    /// A shard has got its first subscriber of an event, or lost its last.
+    /// Notes that a shard has got its first subscriber of an event, or lost its last.
     fn interest<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -793,7 +796,7 @@ impl ListenOwner {
         let Some(known) = self.events.wanted.get_mut(&name) else {
             return;
         };
-        // A census goes through the names of a shard while they change, so it may say what the shard has said already.
+        // A census goes through a shard's names while they change, so it may repeat what the shard has reported already.
         let index = known.shards.iter().position(|known| *known == shard);
         match (index, wanted) {
             (None, true) => known.shards.push(shard),
@@ -831,7 +834,7 @@ impl ListenOwner {
         let Some(wanted) = self.side_mut(topic).wanted.remove(name) else {
             return;
         };
-        // The listener that is being asked is told too: its acceptance would come too late.
+        // A listener that has not answered yet gets the notice too: its acceptance would come too late.
         let candidate = match wanted.search {
             Search::Provided(candidate) => candidate,
             Search::Asking(asking) => {
@@ -852,7 +855,7 @@ impl ListenOwner {
         }
     }
 
-    /// A search goes on with its next candidate when its turn comes.
+    /// Queues a search, so that it continues with its next candidate.
     fn go_on_later(&mut self, topic: Topic, name: Name, progress: Progress) {
         let side = self.side_mut(topic);
         if let Some(wanted) = side.wanted.get_mut(&name) {
@@ -873,10 +876,10 @@ impl ListenOwner {
             || is_busy(&self.events)
     }
 
-    /// Makes the steps that are left in this turn, or those there are.
+    /// Makes the steps that are left in this turn, or fewer if there is less work.
     fn work<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         while self.turn_steps > 0 && self.has_work() {
-            // The kinds take turns, so that a client that keeps one of them busy delays no other for long.
+            // The kinds of work take turns, so that a client that keeps one of them busy does not delay the others for long.
             let kind = self.next_kind;
             self.next_kind = (kind + 1) % KINDS;
             let topic = if kind.is_multiple_of(2) {
@@ -934,7 +937,7 @@ impl ListenOwner {
         }
     }
 
-    /// Authorizes one name of a listener once more.
+    /// Authorizes one name of a listener again.
     fn again_step<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         let Some(again) = self.again.front_mut() else {
             return;
@@ -964,7 +967,7 @@ impl ListenOwner {
             Some(Search::Provided(candidate)) => (*candidate, true),
             _ => return,
         };
-        // A rule that needs another record is authorized by the search that follows.
+        // If the rule needs another record, the search that follows authorizes the name.
         if candidate.pattern != number
             || self.decide(turn, topic, &name, &candidate, &[]) == Some(Decision::Allow)
         {
@@ -980,7 +983,7 @@ impl ListenOwner {
         self.queue(topic, &name, true);
     }
 
-    /// Looks at one name of a walk.
+    /// Examines one name of a walk.
     fn walk_step(&mut self, topic: Topic) {
         let side = self.side_mut(topic);
         let Some(walk) = &mut side.walk else {
@@ -1029,7 +1032,7 @@ impl ListenOwner {
         self.spend(1);
     }
 
-    /// Goes on with the search of the next name until a listener is asked, or its rule waits for a record, or the turn is over.
+    /// Continues the search of the next name until a listener gets a question, its rule waits for a record, or no listener or step is left.
     fn search_step<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, topic: Topic) {
         let now = self.clock + 1;
         let tried = self.next_pattern;
@@ -1069,7 +1072,7 @@ impl ListenOwner {
         self.seek(turn, topic, name, progress);
     }
 
-    /// Where a search begins.
+    /// The number of the listener with which a search begins.
     fn first_listener<E: Effects>(&mut self, turn: &TurnContext<'_, E>) -> u64 {
         let first = self
             .listeners
@@ -1119,7 +1122,7 @@ impl ListenOwner {
         }
     }
 
-    /// Tries one pattern, or passes one listener over.
+    /// Tries one pattern, or skips one listener.
     fn look<E: Effects>(
         &mut self,
         turn: &TurnContext<'_, E>,
@@ -1217,7 +1220,7 @@ impl ListenOwner {
         }
     }
 
-    /// After all listeners: patterns that have come meanwhile.
+    /// After all listeners: tries the patterns that were added during the search.
     fn search_new(&mut self, topic: Topic, name: &Name, progress: &mut Progress) -> SearchStep {
         let next = self.next_pattern;
         let side = self.side_mut(topic);
@@ -1235,7 +1238,7 @@ impl ListenOwner {
         SearchStep::More
     }
 
-    /// What the `listen` rule says of a name and a listener; `None` if the listener or its pattern is gone.
+    /// The decision of the `listen` rule on a name and a listener; `None` if the listener or its pattern no longer exists.
     fn decide<E: Effects>(
         &self,
         turn: &TurnContext<'_, E>,
@@ -1263,7 +1266,7 @@ impl ListenOwner {
         }))
     }
 
-    /// Asks a listener for a name that its rule allows it.
+    /// Asks a listener for a name if the listener's rule allows it.
     fn try_candidate<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -1336,7 +1339,7 @@ impl ListenOwner {
         self.timeouts.push(deadline, (topic, name, number));
     }
 
-    /// Tells a listener something about a name, by the pattern by which it was asked.
+    /// Sends a listener a notice about a name, with the pattern by which the listener got the question.
     fn tell<E: Effects>(
         &self,
         turn: &mut TurnContext<'_, E>,
@@ -1361,7 +1364,7 @@ impl ListenOwner {
 }
 
 impl Phase {
-    /// All listeners, from one on and around.
+    /// All listeners, starting with the number `first`.
     fn all(first: u64) -> Self {
         Self::All {
             silent: false,

@@ -1,10 +1,10 @@
 //! The text with which every match of a pattern begins.
 
-/// What stands for something else than itself in a pattern.
+/// Characters that may have a special meaning in a pattern.
 const META: &str = "\\.+*?()|[]{}^$#&-~ \t\n";
 
-/// The literal text at the head of a pattern, behind `^` if it has one. Whatever the pattern matches begins with it. It may be shorter
-/// than it could be, and is empty where the pattern has alternatives.
+/// The literal text at the start of a pattern, after `^` if it has one. Every match of the pattern begins with this text. The result may be
+/// shorter than possible, and is empty if the pattern has alternatives.
 pub(crate) fn literal_prefix(pattern: &str) -> String {
     if has_alternatives(pattern) {
         return String::new();
@@ -14,7 +14,7 @@ pub(crate) fn literal_prefix(pattern: &str) -> String {
     loop {
         let mut ahead = rest.clone();
         let literal = match ahead.next() {
-            // An escaped letter or digit is a class or an assertion, everything else stands for itself.
+            // An escaped letter or digit is a class or an assertion. Any other escaped character is literal.
             Some('\\') => ahead.next().filter(|escaped| !escaped.is_alphanumeric()),
             Some(' ' | '#' | '&' | '-' | '~') => rest.clone().next(),
             letter => letter.filter(|letter| !META.contains(*letter)),
@@ -23,7 +23,7 @@ pub(crate) fn literal_prefix(pattern: &str) -> String {
             return prefix;
         };
         match ahead.clone().next() {
-            // It may be left out.
+            // The character is optional.
             Some('?' | '*' | '{') => return prefix,
             Some('+') => {
                 prefix.push(literal);
@@ -35,8 +35,8 @@ pub(crate) fn literal_prefix(pattern: &str) -> String {
     }
 }
 
-/// Whether a `|` stands outside of groups. A bracket within a class may hide one. The prefix is then too long, and decides too early
-/// whether a pattern is taken; the names that it is offered are authorized one by one all the same.
+/// Whether a `|` is outside of groups. A bracket within a class may hide one. The prefix is then too long, and the server uses it to decide
+/// whether it accepts the pattern. The names that it offers are authorized one by one in any case.
 fn has_alternatives(pattern: &str) -> bool {
     let (mut depth, mut letters) = (0_i32, pattern.chars());
     while let Some(letter) = letters.next() {
