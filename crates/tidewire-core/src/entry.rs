@@ -1,7 +1,7 @@
-//! What shards tell each other: owned messages that lie in a mailbox until the other shard's next turn.
+//! Messages between shards: they own their data, and wait in a mailbox until the other shard's next turn.
 //!
-//! A mailbox is one FIFO for all senders. Everything about one name goes to the shard that owns the name and comes
-//! back from there, so the order in which the owner decided is the order in which everybody learns of it.
+//! A mailbox is one FIFO queue for all senders. All messages about a name go to the shard that owns the name, and its results come from
+//! there. All shards therefore see the owner's decisions in the order in which the owner made them.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub enum Entry {
     RecordRelease {
         /// The record.
         name: Name,
-        /// As it was granted; an older one is ignored.
+        /// The epoch of the grant; a release with an older one is ignored.
         epoch: u64,
         /// The session that had it.
         session: SessionId,
@@ -44,12 +44,12 @@ pub enum Entry {
     RecordPublished {
         /// The record.
         name: Name,
-        /// What happened.
+        /// What happened to it.
         what: Published,
-        /// Who caused it and does not get it.
+        /// The session that caused it, and does not get it.
         except: Option<SessionId>,
     },
-    /// To the owner of a record: somebody wants to know its value, whatever waits there.
+    /// To the owner of a record: a read of its value, which does not wait behind the requests for the record.
     ReadValue {
         /// The record.
         name: Name,
@@ -62,12 +62,12 @@ pub enum Entry {
         name: Name,
         /// As in the request.
         asker: Asker,
-        /// Version and value, `None` inside if there is no such record; an error if it could not be read.
+        /// Version and value, `Ok(None)` if the record does not exist, or an error if it could not be read.
         value: Result<Option<(Version, Payload)>, ReadFailed>,
     },
     /// To the owner of a name, or to all shards: listening.
     Listening(Listening),
-    /// To a provider's shard: something to tell a listening provider.
+    /// To a provider's shard: a notice to a listening provider.
     ListenNotice {
         /// The provider.
         provider: SessionId,
@@ -77,7 +77,7 @@ pub enum Entry {
         pattern: Name,
         /// The name.
         name: Name,
-        /// What about it.
+        /// The notice.
         notice: ListenNotice,
     },
     /// To the owner of an rpc name.
@@ -88,7 +88,7 @@ pub enum Entry {
     Online {
         /// The user.
         user: Name,
-        /// The session, which is not told that its own user has come.
+        /// The session, which gets no message that its own user is online.
         session: SessionId,
     },
     /// To the owner of a user id: a session of that user has ended.
@@ -100,113 +100,113 @@ pub enum Entry {
     PresenceQuery {
         /// The pending reply.
         reply: PendingReplyId,
-        /// The users to look at, all that this shard owns if `None`.
+        /// The users to check; `None` for all users that this shard owns.
         users: Option<Vec<Name>>,
     },
     /// To the shard with a pending reply: one part is done.
     ReplyPart {
-        /// Which reply.
+        /// The pending reply.
         reply: PendingReplyId,
-        /// What the part brings.
+        /// The content of the part.
         part: ReplyPart,
     },
     /// To the owner of a user id: a shard asks for some permits of a rate.
     RateAsked {
         /// The user.
         user: Name,
-        /// What for.
+        /// The operation that the permits are for.
         operation: Operation,
-        /// Who asks.
+        /// The shard that asks.
         shard: Address,
     },
     /// To the shard that asked: the permits.
     RateGranted {
         /// The user.
         user: Name,
-        /// What for.
+        /// The operation that the permits are for.
         operation: Operation,
-        /// How many.
+        /// The number of permits.
         count: u32,
     },
-    /// To every other shard: a change of rights, behind everything that was posted before it was known.
+    /// To every other shard: a change of rights. It follows all messages that the sender posted before it knew of the change.
     Rights {
-        /// Who says so.
+        /// The sender.
         from: Address,
         /// The number of the change.
         number: u64,
-        /// The change, for who does not know it yet.
+        /// The change, for a shard that does not know it yet.
         change: RightsChange,
     },
-    /// To every other shard: the sender has all markers of a change, and so has handled everything that was authorized before it.
+    /// To every other shard: the sender has received all markers of a change, and so has handled everything that was authorized before it.
     RightsPassed {
-        /// Who says so.
+        /// The sender.
         from: Address,
         /// The number of the change.
         number: u64,
     },
-    /// Between a session's shard and the owners of what its requests are about: the session has cost too much.
+    /// Between a session's shard and the owners that handle its requests: the session has caused too much work.
     Work(WorkEntry),
-    /// To every shard: the session is gone, with all that it offered and asked.
+    /// To every shard: the session has ended, with all its offers and requests.
     SessionEnded {
-        /// Which.
+        /// The session.
         session: SessionId,
     },
 }
 
-/// Requests that an owner defers because their session has cost too much, see [`crate::limits::Limits::connection_work_max`].
+/// Requests that an owner defers because their session has caused too much work, see [`crate::limits::Limits::connection_work_max`].
 #[derive(Clone, Copy, Debug)]
 pub enum WorkEntry {
-    /// To the session's shard: the owner defers the session's requests from now on.
+    /// To the session's shard: the owner has started to defer the session's requests.
     Deferred {
-        /// Whose.
+        /// The session.
         session: SessionId,
-        /// Who defers them.
+        /// The owner that defers them.
         owner: Address,
-        /// What the session has cost there in this turn.
+        /// The work that the session has caused there in this turn.
         work: u64,
     },
-    /// To the owner: the next of the session's requests may be done.
+    /// To the owner: it may do the next of the session's requests.
     Proceed {
-        /// Whose.
+        /// The session.
         session: SessionId,
     },
     /// To the session's shard: the answer to `Proceed`.
     Proceeded {
-        /// Whose.
+        /// The session.
         session: SessionId,
-        /// Who has done some.
+        /// The owner that has done some requests.
         owner: Address,
-        /// What they have cost.
+        /// The work that these requests have caused.
         work: u64,
-        /// Nothing is deferred any longer.
+        /// Whether no request of the session is deferred any longer.
         is_done: bool,
     },
-    /// To the owner: the session has ended, so nobody asks to proceed. Its requests to change records are done all the same.
+    /// To the owner: the session has ended, so its shard sends no further `Proceed`. Its requests that change records are still done.
     SessionEnded {
-        /// Which.
+        /// The session.
         session: SessionId,
     },
 }
 
-/// About events with history, between their owner and the others.
+/// Messages about events with history, between their owner and other shards.
 #[derive(Clone, Debug)]
 pub enum HistoryEntry {
-    /// To the owner: somebody publishes.
+    /// To the owner: a session publishes an event.
     Emit {
         /// The event.
         name: Name,
         /// Its data.
         data: Option<Payload>,
-        /// Who does not get it.
+        /// The session that publishes, and does not get it.
         publisher: SessionId,
-        /// Where in a trace it stands.
+        /// Its position in a trace.
         trace: Option<Box<Trace>>,
     },
-    /// To the owner: a session wants what follows a position.
+    /// To the owner: a session requests the events after a position.
     Read(Box<HistoryRead>),
-    /// To a publisher's shard: there is no room for what it has published, because too much waits for the store.
+    /// To a publisher's shard: its event was refused, because too much data waits for the store.
     Refused {
-        /// Who published.
+        /// The session that published it.
         publisher: SessionId,
         /// The event.
         name: Name,
@@ -228,36 +228,36 @@ pub enum HistoryEntry {
         offset: u64,
         /// Its data.
         data: Option<Payload>,
-        /// Who published it and does not get it.
+        /// The session that published it, and does not get it.
         except: SessionId,
-        /// Where in a trace it stands.
+        /// Its position in a trace.
         trace: Option<Box<Trace>>,
     },
     /// To a session's shard: the answer to `Read`.
     Page(Box<HistoryPage>),
 }
 
-/// The request for what follows a position.
+/// A request for the events after a position.
 #[derive(Clone, Debug)]
 pub struct HistoryRead {
-    /// Who wants it.
+    /// The session that requests them.
     pub session: SessionId,
     /// The event.
     pub name: Name,
-    /// Of the subscription.
+    /// The serial of the subscription.
     pub serial: u32,
-    /// The position; only what is published from now on if absent.
+    /// The position; if absent, the session requests only later events.
     pub after: Option<Position>,
-    /// Bytes that the answer may have; one event may have more.
+    /// The bytes that the answer may have. A single event may have more.
     pub bytes_max: usize,
     /// The pending reply that waits for the answer.
     pub reply: Option<PendingReplyId>,
 }
 
-/// Some of the events of a name, in their order.
+/// Some of the events of a name, in order.
 #[derive(Clone, Debug)]
 pub struct HistoryPage {
-    /// Who wanted it.
+    /// The session that requested them.
     pub session: SessionId,
     /// The event.
     pub name: Name,
@@ -269,37 +269,37 @@ pub struct HistoryPage {
     pub reply: Option<PendingReplyId>,
     /// The position before the first of the events.
     pub before: Position,
-    /// What is missing between the wanted position and that.
+    /// The events that are missing between the requested position and `before`.
     pub gap: Option<HistoryGap>,
     /// The data of the events.
     pub events: Vec<Option<Payload>>,
-    /// The page reaches the end, and the subscription is granted with it: everything published later is for it.
+    /// Whether the page reaches the end and grants the subscription, which then gets everything that is published later.
     pub is_granted: bool,
 }
 
-/// Events that are not to be had any more.
+/// Events that are no longer available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryGap {
-    /// How many, if that is known.
+    /// Their number, if it is known.
     pub missed: Option<u64>,
 }
 
 impl HistoryPage {
-    /// What an event takes of a page, about: its fields and frame beside name and data.
+    /// Approximate bytes that an event takes of a page: its name, its data, and its fields and frame.
     pub(crate) fn event_bytes(name: &str, data: Option<&Payload>) -> usize {
         const OVERHEAD_BYTES: usize = 32;
         name.len() + data.map_or(0, Payload::len) + OVERHEAD_BYTES
     }
 }
 
-/// A reply that waits for parts from several owners, by the number that its shard gave it.
+/// A reply that waits for parts from several owners, with the number that its shard gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingReplyId {
     /// The shard that sends the reply.
     pub address: Address,
-    /// Which name of a bulk message of records this part is about: its index in the message. 0 for all other parts.
+    /// The name of a bulk message of records that this part is about, as its index in the message. 0 for all other parts.
     pub index: u32,
-    /// Its number there.
+    /// The number of the reply at that shard.
     pub number: u64,
 }
 
@@ -310,26 +310,26 @@ pub struct BulkName {
     pub name: Name,
     /// Its index in the message.
     pub index: u32,
-    /// The serial of the new subscription; none if there is one already.
+    /// The serial of the new subscription; `None` if the session is already subscribed.
     pub serial: Option<u32>,
 }
 
-/// What one part of a pending reply brings.
+/// The content of one part of a pending reply.
 #[derive(Clone, Debug)]
 pub enum ReplyPart {
-    /// It is done.
+    /// The part is done.
     Done,
     /// Users that are online.
     Users(Vec<Name>),
 }
 
-/// Who asked for a value.
+/// The reason for the read of a value, and the place to which the value goes.
 #[derive(Clone, Debug)]
 pub enum Asker {
     /// A session whose message waits.
     Session(SessionId),
-    /// A session that has missed changes of the record. The answer is posted like them, so it stands for all before it
-    /// and for none behind it.
+    /// A session that has missed changes of the record. The answer is posted like a change: it covers all changes before it and none after
+    /// it.
     Lagging(SessionId, Arc<LaggingReader>),
     /// The search for a listening provider of a name, whose `listen` rule needs the value.
     Listening {
@@ -339,17 +339,17 @@ pub enum Asker {
         topic: Topic,
         /// The name.
         name: Name,
-        /// Its number there.
+        /// The number that the owner gave to the read.
         number: u64,
     },
     /// A right that is reauthorized.
     Reauthorize {
         /// The shard that reauthorizes.
         address: Address,
-        /// Its number there.
+        /// The number of the reauthorization there.
         ticket: u64,
     },
-    /// A record whose first waiting operation waits.
+    /// A record whose first waiting request has a rule that needs the value.
     Record {
         /// Its owner.
         owner: Address,
@@ -358,10 +358,10 @@ pub enum Asker {
     },
 }
 
-/// What an owner needs to authorize a session to read what it has missed.
+/// The data that an owner needs to authorize a lagging session to read the current value.
 #[derive(Clone, Debug)]
 pub struct LaggingReader {
-    /// As whom the session has logged in.
+    /// The session's principal.
     pub principal: Arc<Principal>,
     /// The serial of the subscription.
     pub serial: u32,
@@ -374,39 +374,39 @@ pub struct ReadFailed;
 /// A request to the owner of records.
 #[derive(Clone, Debug)]
 pub struct RecordRequest {
-    /// Who asks.
+    /// The session that makes the request.
     pub session: SessionId,
-    /// As whom.
+    /// The session's principal.
     pub principal: Arc<Principal>,
-    /// What.
+    /// The request itself.
     pub what: RecordRequestKind,
 }
 
-/// What is asked of an owner of records.
+/// The requests to an owner of records.
 #[derive(Clone, Debug)]
 pub enum RecordRequestKind {
     /// A bulk action on the names that this shard owns.
     Bulk {
-        /// What to do with each.
+        /// The action for each record.
         action: RecordBulk,
         /// The records.
         names: Vec<BulkName>,
         /// The pending reply that waits until all are done.
         reply: Option<PendingReplyId>,
-        /// For refusals.
+        /// The correlation id, for refusals.
         correlation: Option<Box<str>>,
     },
-    /// Reauthorizes a session to read what it is subscribed to.
+    /// Authorizes a session again to read a record that it is subscribed to.
     Reauthorize(Name, Reauthorization),
     /// Reads a snapshot.
     Read(Name),
-    /// Asks for a version.
+    /// Reads the version.
     Head(Name),
     /// Deletes.
     Delete(Name),
     /// Writes.
     Write(Name, Box<OwnedWrite>),
-    /// Asks for the value with its state.
+    /// Reads the value with its state.
     Fetch(Name, Box<str>),
     /// Replaces or removes the record if it is in a certain state.
     Put(Name, Box<OwnedPut>),
@@ -415,48 +415,48 @@ pub enum RecordRequestKind {
 /// A subscription that is reauthorized.
 #[derive(Clone, Copy, Debug)]
 pub struct Reauthorization {
-    /// The number under which the session's shard waits.
+    /// The number under which the session's shard waits for the answer.
     pub ticket: u64,
     /// The serial of the subscription.
     pub serial: u32,
-    /// As it was granted.
+    /// The epoch of the grant.
     pub epoch: u64,
 }
 
 /// A checked `Put`.
 #[derive(Clone, Debug)]
 pub struct OwnedPut {
-    /// For the answer.
+    /// The correlation id, for the answer.
     pub correlation: Box<str>,
-    /// In which state.
+    /// The state that the record must have.
     pub only: Only,
     /// The new value; absent to remove the record.
     pub data: Option<Payload>,
 }
 
-/// What a durable `Put` has made.
+/// The result of a durable `Put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Whether there was such a record before.
+    /// Whether the record existed before.
     pub existed: bool,
-    /// The state that was made, absent if the record is gone.
+    /// The new state; absent if the record was removed.
     pub tag: Option<Tag>,
 }
 
 /// A checked write.
 #[derive(Clone, Debug)]
 pub struct OwnedWrite {
-    /// The version that it expects to make, `None` for whatever is next.
+    /// The version that it expects to make; `None` for the next one, whichever it is.
     pub version: Option<Version>,
     /// As in the request.
     pub correlation: Option<Box<str>>,
-    /// Whether a write acknowledgement is asked for.
+    /// Whether the session requests a write acknowledgement.
     pub write_ack: bool,
     /// The client's action.
     pub action: RecordAction,
-    /// What changes.
+    /// The change.
     pub change: OwnedChange,
-    /// For a `Put`: whether there was such a record before.
+    /// For a `Put`: whether the record existed before.
     pub put: Option<bool>,
     /// A write of the same user with the same key is not made again.
     pub key: Option<Box<str>>,
@@ -471,8 +471,8 @@ pub enum OwnedChange {
     Patch(OwnedPatch),
     /// Several patches, one version step.
     PatchMulti {
-        /// The text as the client sent it; `None` if a path is a list of steps, which only the server reads. Subscribers get
-        /// the whole value then.
+        /// The text as the client sent it; `None` if a path is a list of steps, which only the server can read. Subscribers then get the
+        /// whole value.
         text: Option<Payload>,
         /// The patches.
         patches: Arc<[OwnedPatch]>,
@@ -486,12 +486,12 @@ impl OwnedChange {
             Self::Update(_) => 0,
             // The document is scanned and copied.
             Self::Patch(_) => 2 * before.len(),
-            // The same once for all patches, whose paths are sorted before.
+            // The same, once for all patches. Their paths are sorted before.
             Self::PatchMulti { patches, .. } => 2 * before.len() + patches.len() * PATCH_WORK,
         }
     }
 
-    /// Bytes that it keeps.
+    /// Bytes that it keeps in memory.
     pub(crate) fn kept_bytes(&self) -> usize {
         let of_patch = |patch: &OwnedPatch| {
             let data = patch.data.as_ref().map_or(0, Payload::len);
@@ -524,7 +524,7 @@ pub struct OwnedPatch {
 /// An owner's answer to a session.
 #[derive(Clone, Debug)]
 pub struct RecordAnswer {
-    /// Who asked.
+    /// The session that made the request.
     pub session: SessionId,
     /// The record.
     pub name: Name,
@@ -537,19 +537,19 @@ pub struct RecordAnswer {
 /// The answer for one record.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// The subscription begins here; everything published later is for it.
+    /// The subscription begins here: the session gets everything that is published later.
     Granted {
         /// As in the request.
         serial: u32,
-        /// To be given back with the release.
+        /// The epoch of the grant, which the release repeats.
         epoch: u64,
-        /// Whether somebody provides the record.
+        /// Whether a session provides the record.
         provided: bool,
         /// Bytes of its value, which the owner keeps for its subscribers.
         value_bytes: usize,
-        /// What the session asked to know of the record.
+        /// The snapshot that the session requested.
         snapshot: Snapshot,
-        /// As in the request, for who has to ask once more.
+        /// As in the request, for a shard that has to ask again.
         action: RecordBulk,
         /// As in the request.
         correlation: Option<Box<str>>,
@@ -561,7 +561,7 @@ pub enum Answer {
         /// Why the subscription has to end; `None` if it may stay.
         lost: Option<RecordRefusal>,
     },
-    /// Not an answer: the right to read was lost to what the record, or another one, has become. The subscription ends.
+    /// Not an answer: the session has lost the right to read, because this record or another one has changed. The subscription ends.
     Lost {
         /// The serial of the subscription.
         serial: u32,
@@ -570,16 +570,16 @@ pub enum Answer {
     },
     /// An answer without a subscription.
     Snapshot(Snapshot),
-    /// To a read of what does not exist.
+    /// The answer to a read of a record that does not exist.
     NotFound,
-    /// The record is gone, durably.
+    /// The deletion is durable.
     Deleted,
     /// The write is durable.
     Written {
         /// As in the request.
         correlation: Option<Box<str>>,
     },
-    /// To a `Fetch`.
+    /// The answer to a `Fetch`.
     Fetched {
         /// As in the request.
         correlation: Box<str>,
@@ -590,21 +590,21 @@ pub enum Answer {
     Stored {
         /// As in the request.
         correlation: Box<str>,
-        /// What it has made.
+        /// The result of the `Put`.
         stored: Stored,
     },
-    /// The record is in another state than a `Put` wants.
+    /// The record is not in the state that the `Put` requires.
     PreconditionFailed {
         /// As in the request.
         correlation: Box<str>,
-        /// The state, if there is such a record.
+        /// The state of the record, if it exists.
         tag: Option<Tag>,
     },
     /// The version exists already.
     VersionExists {
         /// The current version.
         version: Version,
-        /// The current value, for a session that may read it; an empty one if there is no record.
+        /// The current value, for a session that may read it; an empty value if the record does not exist.
         data: Option<Payload>,
         /// The refused action.
         action: RecordAction,
@@ -613,7 +613,7 @@ pub enum Answer {
         /// As in the request.
         write_ack: bool,
     },
-    /// The version lies ahead.
+    /// The version is later than the next one.
     InvalidVersion {
         /// The current version.
         version: Version,
@@ -630,7 +630,7 @@ pub enum Answer {
         why: RecordRefusal,
         /// The refused action.
         action: RecordAction,
-        /// Of the subscription that was asked for.
+        /// The serial of the requested subscription.
         serial: Option<u32>,
         /// As in the request.
         correlation: Option<Box<str>>,
@@ -657,7 +657,7 @@ impl Answer {
     }
 }
 
-/// What an owner reports of a record: its value, its version or nothing.
+/// The state of a record that an owner reports: its value, its version or nothing.
 #[derive(Clone, Debug)]
 pub enum Snapshot {
     /// Version and value; `None` if it does not exist.
@@ -668,30 +668,30 @@ pub enum Snapshot {
     Nothing,
 }
 
-/// Why an owner refuses.
+/// Why an owner refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordRefusal {
-    /// A rule said no.
+    /// A rule has denied it.
     Denied,
     /// A rule failed.
     RuleFailed,
     /// The store did not answer in time.
     LoadTimeout,
-    /// The store failed, or the record is corrupt, or too much waits for it.
+    /// The store failed, the record is corrupt, or too many requests wait for it.
     LoadFailed,
     /// The record could not be created.
     CreateFailed,
-    /// The write could not be taken, its outcome is unknown, or its record is missing.
+    /// The write could not be accepted, its outcome is unknown, or its record does not exist.
     UpdateFailed,
-    /// The delete could not be taken, or its outcome is unknown.
+    /// The delete could not be accepted, or its outcome is unknown.
     DeleteFailed,
-    /// The change can't be applied to the value, or the result passes a limit.
+    /// The change can't be applied to the value, or the result exceeds a limit.
     InvalidData,
     /// Patches are refused under a hot-path prefix.
     PatchOnHotPath,
 }
 
-/// What happened to a record.
+/// A change of a record, for its subscribers.
 #[derive(Clone, Debug)]
 pub enum Published {
     /// It was written.
@@ -709,10 +709,10 @@ pub enum Published {
     Provided(bool),
 }
 
-/// Listening, between shards.
+/// Messages about listening, between shards.
 #[derive(Clone, Debug)]
 pub enum Listening {
-    /// A provider has a new pattern; to all shards.
+    /// A provider has registered a pattern; to all shards.
     Add {
         /// Events or records.
         topic: Topic,
@@ -720,11 +720,11 @@ pub enum Listening {
         pattern: Name,
         /// The pattern.
         regex: Arc<Regex>,
-        /// The steps that it takes to match a name with it.
+        /// The steps that a match with it takes.
         weight: u8,
-        /// Who listens.
+        /// The session that listens.
         provider: SessionId,
-        /// As whom: a name is offered if the rules allow this principal to listen for it.
+        /// Its principal: a name is offered if the rules allow this principal to listen for it.
         principal: Arc<Principal>,
         /// The pending reply that waits until all shards know it.
         reply: PendingReplyId,
@@ -735,16 +735,17 @@ pub enum Listening {
         topic: Topic,
         /// The pattern.
         pattern: Name,
-        /// Who listened.
+        /// The session that listened.
         provider: SessionId,
-        /// The pending reply that waits until all shards know it, and so have sent their last message about it; `None` if the right to listen was lost.
+        /// The pending reply that waits until all shards know it, and so have sent their last message about it; `None` if the right to
+        /// listen was lost.
         reply: Option<PendingReplyId>,
     },
     /// A session with patterns has another principal; to all shards.
     Renewed {
         /// The session.
         provider: SessionId,
-        /// As whom it listens from now on.
+        /// The principal with which it listens now.
         principal: Arc<Principal>,
     },
     /// A provider answers; to the name's owner.
@@ -755,28 +756,28 @@ pub enum Listening {
         pattern: Name,
         /// The name.
         name: Name,
-        /// Who answers.
+        /// The provider that answers.
         provider: SessionId,
         /// Whether it will provide the name.
         accepted: bool,
     },
-    /// An owner has its first pattern of events, so it wants to know which of its events have subscribers on each
-    /// shard, now and from now on; to all shards. Without listeners nobody has to be told.
+    /// An owner has its first pattern of events, so it needs to know which of its events have subscribers on each shard, now and later; to
+    /// all shards. As long as an owner has no patterns, the shards do not report this to it.
     Census {
         /// The owner.
         owner: Address,
-        /// Counts its censuses: what belongs to an earlier one comes too late.
+        /// Counts the owner's censuses. Messages of an earlier census are ignored.
         round: u64,
     },
-    /// An owner has no pattern of events any more; to all shards.
+    /// An owner no longer has a pattern of events; to all shards.
     CensusEnded {
         /// The owner.
         owner: Address,
     },
-    /// A part of a shard's answer to a census: events of the owner with subscribers there. What the shard has reported since the
-    /// census began may be among them.
+    /// A part of a shard's answer to a census: events of the owner with subscribers there. It may repeat events that the shard has reported
+    /// since the census began.
     Present {
-        /// Of which census.
+        /// The number of the census.
         round: u64,
         /// The shard.
         shard: u16,
@@ -785,45 +786,45 @@ pub enum Listening {
     },
     /// A shard has its first, or lost its last, subscriber of an event; to the name's owner.
     Interest {
-        /// Of which census.
+        /// The number of the census.
         round: u64,
         /// The shard.
         shard: u16,
         /// The event.
         name: Name,
-        /// Whether the shard that says so has subscribers now.
+        /// Whether the shard has subscribers now.
         wanted: bool,
     },
 }
 
-/// What a listening provider is told of a name.
+/// A notice to a listening provider about a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenNotice {
-    /// Somebody subscribed; will you provide it?
+    /// The name has a subscriber, and the provider has to answer whether it provides the name.
     Found,
-    /// Nobody wants it any more.
+    /// The name has no subscribers any longer, or the provider may no longer provide it.
     Removed,
-    /// You did not answer in time.
+    /// The provider did not answer in time.
     TimedOut,
 }
 
-/// To the owner of an rpc name.
+/// Messages to the owner of an rpc name.
 #[derive(Clone, Debug)]
 pub enum RpcEntry {
     /// A session provides these names.
     Provide {
         /// The rpcs.
         names: Vec<Name>,
-        /// Who.
+        /// The session that provides them.
         provider: SessionId,
         /// The pending reply that waits until all owners know it.
         reply: PendingReplyId,
     },
-    /// A session provides these names no longer.
+    /// A session no longer provides these names.
     Unprovide {
         /// The rpcs.
         names: Vec<Name>,
-        /// Who.
+        /// The session that provided them.
         provider: SessionId,
         /// The pending reply that waits until all owners know it.
         reply: PendingReplyId,
@@ -832,7 +833,7 @@ pub enum RpcEntry {
     Revoke {
         /// The rpc.
         name: Name,
-        /// Who.
+        /// The session that provided it.
         provider: SessionId,
     },
     /// A call.
@@ -841,11 +842,11 @@ pub enum RpcEntry {
     Answer {
         /// The rpc.
         name: Name,
-        /// As the provider got it.
+        /// The correlation id, as the provider got it.
         correlation: Box<str>,
-        /// Who answers.
+        /// The provider that answers.
         provider: SessionId,
-        /// What.
+        /// The kind of the answer.
         what: CallAnswer,
         /// Any JSON value, for results and errors.
         data: Option<Payload>,
@@ -859,7 +860,7 @@ pub struct OwnedCall {
     pub name: Name,
     /// Chosen by the requestor.
     pub correlation: Box<str>,
-    /// Who calls.
+    /// The session that calls.
     pub requestor: SessionId,
     /// Any JSON value.
     pub data: Option<Payload>,
@@ -869,40 +870,40 @@ pub struct OwnedCall {
     pub requestor_data: Option<Payload>,
 }
 
-/// What a provider says of a call.
+/// A provider's answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallAnswer {
-    /// It works on it.
+    /// It works on the call.
     Accept,
-    /// It does not want it.
+    /// It does not take the call.
     Reject,
     /// It has a result.
     Response,
     /// It has an error.
     Error,
-    /// Its shard did not ask it, because it provides the name no longer.
+    /// Its shard did not send it the call, because it no longer provides the name.
     Withdrawn,
 }
 
 /// A message of a call for one session.
 #[derive(Clone, Debug)]
 pub struct RpcDelivery {
-    /// For whom.
+    /// The session that gets the message.
     pub session: SessionId,
     /// The rpc.
     pub name: Name,
-    /// As that session knows the call.
+    /// The correlation id of the call for that session.
     pub correlation: Box<str>,
-    /// What was kept of the call, if it has ended for its requestor.
+    /// Bytes that were kept for the call, if it has ended for its requestor.
     pub kept_bytes: usize,
-    /// What.
+    /// The message.
     pub what: CallNotice,
 }
 
-/// What a requestor or provider is told of a call.
+/// A message about a call to its requestor or its provider.
 #[derive(Clone, Debug)]
 pub enum CallNotice {
-    /// To a provider: please.
+    /// To a provider: the call.
     Request {
         /// Any JSON value.
         data: Option<Payload>,
@@ -911,7 +912,7 @@ pub enum CallNotice {
         /// The requestor's client data, if configured.
         requestor_data: Option<Payload>,
     },
-    /// To the requestor: somebody works on it.
+    /// To the requestor: a provider works on the call.
     Accepted,
     /// To the requestor: the result; the call has ended.
     Response(Option<Payload>),
@@ -921,20 +922,20 @@ pub enum CallNotice {
     Failed(CallFailure),
     /// To a provider: it accepted twice.
     MultipleAccept,
-    /// To a provider: there is no such call, or it is not its to answer.
+    /// To a provider: the call does not exist, or the provider may not answer it.
     Unknown(CallAnswer),
 }
 
 /// Why a call ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallFailure {
-    /// Nobody provides it, or all have declined or gone.
+    /// No session provides it, or all providers have rejected the call or have ended.
     NoProvider,
     /// The provider did not accept in time.
     AcceptTimeout,
     /// The provider did not respond in time.
     ResponseTimeout,
-    /// The requestor has a running call with that correlation id.
+    /// The requestor has a running call with the same correlation id.
     Duplicate,
 }
 
@@ -942,28 +943,28 @@ pub enum CallFailure {
 #[derive(Clone, Debug)]
 pub(crate) struct BulkReply {
     pub(crate) action: RecordBulk,
-    /// Echoed by some acks.
+    /// The names that some acknowledgements echo.
     pub(crate) names: Vec<Name>,
     pub(crate) correlation: Option<Box<str>>,
     /// Whether a name was allowed.
     pub(crate) allowed: bool,
-    /// Whether the last answer is an acknowledgement. Actions that read are acknowledged first.
+    /// Whether the acknowledgement comes last. Actions that read are acknowledged first.
     pub(crate) acknowledges: bool,
-    /// The names that rules have denied, with their indexes. They are sent together: the order in which owners decide depends on which
-    /// records exist and are in memory.
+    /// The names that rules have denied, with their indexes. They are sent together, because the order in which owners decide depends on
+    /// which records exist and are in memory.
     pub(crate) denied: Vec<(u32, Name, RecordRefusal)>,
     /// Whether all names are done, and `denied` is sorted: the last index first.
     pub(crate) is_sorted: bool,
-    /// The pending reply of the message that these names are a piece of.
+    /// The pending reply of the whole message, if these names are a piece of it.
     pub(crate) whole: Option<PendingReplyId>,
 }
 
-/// What happens when the last part of a pending reply has arrived.
+/// The action when the last part of a pending reply has arrived.
 #[derive(Clone, Debug)]
 pub(crate) enum ReplyAction {
     /// Sends the denials of a bulk action of records, and acknowledges it unless every name was refused.
     Record(BulkReply),
-    /// Acknowledges subscriptions to events or users, of which not all are made at the same time.
+    /// Acknowledges subscriptions to events or users that are not all made at the same time.
     Ack(DelayedAck),
     /// Acknowledges a new pattern.
     Listen { topic: Topic, pattern: Name },
@@ -974,7 +975,7 @@ pub(crate) enum ReplyAction {
         provide: bool,
         correlation: Option<Box<str>>,
     },
-    /// Answers who is online.
+    /// Answers which users are online.
     Presence {
         action: PresenceAction,
         correlation: Option<Box<str>>,
@@ -996,7 +997,7 @@ impl ReplyAction {
     }
 }
 
-/// An acknowledgement that is held back until interest is visible.
+/// An acknowledgement that is held back until the interest is visible to publishers.
 #[derive(Clone, Debug)]
 pub(crate) enum DelayedAck {
     Event {
@@ -1006,6 +1007,6 @@ pub(crate) enum DelayedAck {
         action: PresenceAction,
         correlation: Option<Box<str>>,
     },
-    /// It is one part of several.
+    /// It is one part of a larger reply.
     Part(PendingReplyId),
 }
