@@ -1,7 +1,7 @@
-//! The border of the engine: its inputs, and the effects that it asks of the world.
+//! The boundary of the engine: its inputs, and the effects that it requests.
 //!
-//! Whoever drives a shard (the server's conductor, the simulation, a fuzzer) implements [`Effects`] and calls
-//! [`crate::engine::Shard::handle`]. Effects are taken in the order in which they are emitted.
+//! The driver of a shard (the server's conductor, the simulation, a fuzzer) implements [`Effects`] and calls
+//! [`crate::engine::Shard::handle`]. Effects take place in the order in which they are emitted.
 
 use std::sync::Arc;
 
@@ -36,100 +36,98 @@ impl Span {
         self.end - self.start
     }
 
-    /// Whether nothing lies in it.
+    /// Whether it contains no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 }
 
-/// What comes in. Messages of sessions are given to [`crate::engine::Shard::message`] instead, because they may
-/// have to wait.
+/// Input of the engine. Messages of sessions go to [`crate::engine::Shard::message`] instead, because they may have to wait.
 #[derive(Debug)]
 pub enum Input {
-    /// A connection was handed over; its peer speaks next.
+    /// A connection was handed over; its peer sends the next message.
     Opened {
         /// Its index is free, its generation new.
         session: SessionId,
-        /// How to encode for it, until [`crate::engine::Shard::set_format`] says otherwise.
+        /// The format of messages to it, until [`crate::engine::Shard::set_format`] changes it.
         format: Format,
     },
-    /// A whole frame arrived that is no message.
+    /// A whole frame arrived that is not a valid message.
     Undecodable {
-        /// Whose.
+        /// The session.
         session: SessionId,
     },
-    /// The next answer of a session that is not open is held back, because its address or user was closed for a limit
-    /// lately: the answer to its challenge or, while its login is being decided, to that. Without effect in other
-    /// phases.
+    /// The next answer of a session that is not open is held back, because its address or user was recently closed for exceeding a limit.
+    /// This is the answer to its challenge or, if its login is being decided, the answer to the login. Without effect in other phases.
     Delay {
-        /// Whose.
+        /// The session.
         session: SessionId,
-        /// When it is answered.
+        /// When the session gets the answer.
         until: Instant,
-        /// Whether the answer is a final no, after which a client of deepstream stays away.
+        /// Whether the answer is a final refusal, after which a deepstream client does not connect again.
         refuse: bool,
     },
-    /// More waits for a session than it reads. One that coalesces is skipped by what is published, until it has
-    /// read what waits; others notice nothing.
+    /// Too much data waits for a session to read. If the session coalesces, publications skip it until it has read the waiting data. If it
+    /// does not coalesce, this has no effect.
     Lagging {
-        /// Whose.
+        /// The session.
         session: SessionId,
     },
-    /// A session that lagged has read what waited for it; so has one that [`Effects::await_drained`] asked about.
+    /// A session that lagged, or one that [`Effects::await_drained`] was called for, has read the data that waited for it.
     Drained {
-        /// Whose.
+        /// The session.
         session: SessionId,
     },
-    /// The connection is gone; nothing more is sent to it.
+    /// The connection has ended; nothing more is sent to it.
     Closed {
-        /// Whose.
+        /// The session.
         session: SessionId,
     },
-    /// Another shard posted this.
+    /// A message that another shard has posted.
     Entry(Entry),
-    /// The store answers a request.
+    /// The store's answer to a request.
     Store(StoreCompletion),
     /// An authentication has ended.
     Auth(AuthCompletion),
-    /// All interest changes up to this number are visible to whoever publishes.
+    /// All interest changes up to this number are visible to all publishers.
     InterestVisible {
-        /// As given with [`Effects::interest`].
+        /// As passed to [`Effects::interest`].
         up_to: u64,
     },
-    /// A change of rights. The numbers count up by one for the whole node; one that is known already, from another shard's
-    /// marker, has no effect. [`crate::engine::Shard::settled`] says when it is done.
+    /// A change of rights. The numbers count up by one for the whole node. If the shard knows the change already, from another shard's
+    /// marker, this has no effect. [`crate::engine::Shard::settled`] returns the number up to which changes are done.
     Rights {
         /// Its number, from 1 on.
         number: u64,
-        /// What changes.
+        /// The change.
         change: RightsChange,
     },
     /// The deadline given by [`crate::engine::Shard::next_deadline`] may have been reached.
     DeadlineReached,
-    /// New work is refused from now on; what runs goes on.
+    /// Afterwards the engine refuses new work; running work continues.
     Drain,
 }
 
-/// Whether a message was taken.
+/// Whether the engine has taken a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Flow {
-    /// It was; the next one may come.
+    /// It has; the next message may come.
     Taken,
-    /// It has to wait. The session's later messages must not be given; after [`Effects::resume`] the same message
-    /// is given again.
+    /// The message has to wait. The driver must hold back the session's later messages, and pass the same message again after
+    /// [`Effects::resume`].
     Wait,
 }
 
-/// Which kind of name interest is about.
+/// The kind of name that interest is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum InterestTopic {
     /// Subscribers of an event.
     Event,
-    /// Those who watch one user.
+    /// Sessions that watch one user.
     User,
-    /// Those who watch all users; the name is empty.
+    /// Sessions that watch all users; the name is empty.
     Everyone,
 }
 
@@ -144,7 +142,7 @@ pub struct InterestChange {
     pub wanted: bool,
 }
 
-/// What is published by name.
+/// A publication by name, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicationRef<'a> {
     /// An event, with any JSON value or undefined.
@@ -153,24 +151,24 @@ pub enum PublicationRef<'a> {
         name: &'a str,
         /// Its data.
         data: Option<&'a str>,
-        /// Where in a trace it stands, if it belongs to one.
+        /// Its position in a trace, if it belongs to one.
         trace: Option<&'a Trace>,
     },
-    /// For those who watch one user, or all users.
+    /// A change of a user's presence, for the sessions that watch this user or all users.
     User {
-        /// Whether it goes to those who watch all users.
+        /// Whether it goes to the sessions that watch all users.
         everyone: bool,
         /// The user id.
         user: &'a str,
         /// Whether the user is online now.
         online: bool,
-        /// Who is not told: the session with which the user has come.
+        /// The session with which the user came online, and which does not get the publication.
         except: Option<SessionId>,
     },
 }
 
 impl PublicationRef<'_> {
-    /// Under which kind of name and which name interest is looked up.
+    /// The kind of name and the name by which interest is looked up.
     #[must_use]
     pub fn key(&self) -> (InterestTopic, &str) {
         match self {
@@ -217,18 +215,18 @@ pub enum Publication {
         name: Name,
         /// Its data.
         data: Option<Payload>,
-        /// Where in a trace it stands. Boxed, because nearly none has one.
+        /// Its position in a trace. Boxed, because nearly no event has one.
         trace: Option<Box<Trace>>,
     },
-    /// For those who watch one user, or all users.
+    /// A change of a user's presence, for the sessions that watch this user or all users.
     User {
-        /// Whether it goes to those who watch all users.
+        /// Whether it goes to the sessions that watch all users.
         everyone: bool,
         /// The user id.
         user: Name,
         /// Whether the user is online now.
         online: bool,
-        /// Who is not told: the session with which the user has come.
+        /// The session with which the user came online, and which does not get the publication.
         except: Option<SessionId>,
     },
 }
@@ -258,97 +256,97 @@ impl Publication {
     }
 }
 
-/// A request to a store's thread. Answers may come in any order; a shard has at most one commit of records and one of
-/// histories under way at each store.
+/// A request to a store's thread. Answers may come in any order. A shard has at most one commit of records and one commit of histories in
+/// flight at each store.
 #[derive(Debug)]
 pub enum StoreRequest {
-    /// Finds records.
+    /// Reads records.
     Load {
-        /// Which store has them.
+        /// The store that has them.
         store: StoreId,
-        /// Which.
+        /// The names of the records.
         names: Vec<Name>,
     },
     /// Makes writes durable.
     Commit {
-        /// In which store.
+        /// The store.
         store: StoreId,
-        /// Comes back in the completion.
+        /// The number that the completion repeats.
         batch: u64,
-        /// Each name once. Whoever asks keeps them until they are answered, and may have to ask again.
+        /// Each name at most once. The shard keeps the writes until the store has answered, and may have to send them again.
         writes: Arc<[StoreWrite]>,
     },
 }
 
-/// The store's answer.
+/// A message of a store to a shard.
 #[derive(Debug)]
 pub enum StoreCompletion {
-    /// To `Load`.
+    /// The answer to `Load`.
     Loaded {
         /// One answer for each name.
         records: Vec<(Name, Result<Loaded, StoreError>)>,
     },
-    /// To `Commit`.
+    /// The answer to `Commit`.
     Committed {
-        /// Which store answers.
+        /// The store that answers.
         store: StoreId,
         /// As in the request.
         batch: u64,
-        /// What became of each write, in their order. Nothing may be relied on after an error; the batch is sent again.
+        /// The outcome of each write, in the order of the writes. After an error no outcome is certain, and the batch is sent again.
         result: Result<Vec<Written>, StoreError>,
     },
-    /// The default store has rows of these events' histories that may be too old; unasked, to any shard.
+    /// The default store has rows of these events' histories that may be too old. Sent to any shard, without a request.
     OldHistories(Vec<Name>),
-    /// What a store may still take has changed; unasked, to all shards.
+    /// The amount that a store may still take has changed. Sent to all shards, without a request.
     Quota {
-        /// Which store.
+        /// The store.
         store: StoreId,
-        /// What has changed.
+        /// The change.
         change: QuotaChange,
     },
 }
 
-/// Asks for an authentication.
+/// A request for an authentication.
 #[derive(Debug)]
 pub struct AuthRequest {
-    /// Who wants in. The driver adds what it knows of the connection.
+    /// The session that logs in. The driver adds what it knows of the connection.
     pub session: SessionId,
     /// The object given to `login()`: a JSON object or array.
     pub data: Payload,
 }
 
-/// How an authentication ended.
+/// The end of an authentication.
 #[derive(Debug)]
 pub struct AuthCompletion {
-    /// Who wanted in.
+    /// The session that logs in.
     pub session: SessionId,
-    /// How it ended.
+    /// The outcome.
     pub outcome: AuthOutcome,
 }
 
 /// The answer of the auth chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthOutcome {
-    /// Let in.
+    /// The login is accepted.
     Accepted(Arc<Principal>),
-    /// Kept out; another attempt may follow.
+    /// The login is refused; another attempt may follow.
     Refused {
         /// The reason for the client, as JSON.
         client_data: Option<Payload>,
     },
-    /// Kept out for good with these credentials, as when they were revoked: the answer is final, a client of deepstream
-    /// stays away after it.
+    /// These credentials are refused for good, for example because they were revoked. The answer is final: a deepstream client does not
+    /// connect again after it.
     Barred {
         /// The reason for the client, as JSON.
         client_data: Option<Payload>,
     },
-    /// Nobody can say now, because a server that has to be asked is down. The session waits
-    /// [`crate::settings::Settings::auth_retry_delay`] and is then closed without an answer, after which a client of
-    /// deepstream comes back by itself and tries the same credentials again; a refusal it would take for the last word.
+    /// The login can't be decided now, because a server that the decision needs is down. The session waits
+    /// [`crate::settings::Settings::auth_retry_delay`] and is then closed without an answer. A deepstream client then reconnects by itself
+    /// and tries the same credentials again, while it would take a refusal as final.
     Unavailable,
 }
 
-/// What somebody has logged in with, by the id under which it can be revoked.
+/// The credential of a login, by the id under which it can be revoked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Credential {
     /// A token, by its own id (`jti`).
@@ -359,22 +357,22 @@ pub enum Credential {
     Certificate(Name),
     /// A password of a stored user, by the id that each password gets.
     Password(Name),
-    /// The key of the admin page, by the id of what its holder has opened with it. See [`Principal::is_operator`].
+    /// The key of the admin page, by the id of the page session that its holder has opened. See [`Principal::is_operator`].
     Operator(Name),
 }
 
 /// The identified peer, as permission sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// The user id. `OPEN` stays invisible to presence.
+    /// The user id. Presence never shows the id `OPEN`.
     pub user_id: Name,
-    /// [`NEVER`] for most.
+    /// [`NEVER`] for most principals.
     expires_at: WallTime,
     /// Boxed, because many have none and each session pays for its own principal.
     data: Option<Box<PrincipalData>>,
 }
 
-/// The expiry of who has none.
+/// The expiry of a login that does not expire.
 const NEVER: WallTime = WallTime(u64::MAX);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -385,7 +383,7 @@ struct PrincipalData {
 }
 
 impl Principal {
-    /// A user of whom nothing is known but the id.
+    /// A user with an id and no other data.
     #[must_use]
     pub fn new(user_id: Name) -> Self {
         Self {
@@ -395,7 +393,7 @@ impl Principal {
         }
     }
 
-    /// With what the auth handler says of the user to rules (`server`) and to the client, as JSON.
+    /// Adds the auth handler's data about the user: for rules (`server`) and for the client, as JSON.
     #[must_use]
     pub fn with_data(mut self, server: Option<Payload>, client: Option<Payload>) -> Self {
         let data = self.data.get_or_insert_default();
@@ -403,60 +401,60 @@ impl Principal {
         self
     }
 
-    /// With the moment at which its login expires: its session ends then, unless it was renewed.
+    /// Adds the time at which the login expires. The session ends at that time, unless its login was renewed.
     #[must_use]
     pub fn with_expiry(mut self, expires_at: WallTime) -> Self {
         self.expires_at = expires_at;
         self
     }
 
-    /// With what it has logged in with.
+    /// Adds the credential of the login.
     #[must_use]
     pub fn with_credential(mut self, credential: Credential) -> Self {
         self.data.get_or_insert_default().credential = Some(credential);
         self
     }
 
-    /// When it ends; never if absent.
+    /// When the login expires; never if absent.
     #[must_use]
     pub fn expires_at(&self) -> Option<WallTime> {
         Some(self.expires_at).filter(|expires_at| *expires_at != NEVER)
     }
 
-    /// Whether it has ended.
+    /// Whether the login has expired.
     #[must_use]
     pub fn is_expired(&self, now: WallTime) -> bool {
         self.expires_at()
             .is_some_and(|expires_at| expires_at <= now)
     }
 
-    /// Whether rules can't tell them apart.
+    /// Whether rules can't distinguish the two.
     pub(crate) fn is_alike(&self, other: &Self) -> bool {
         self.user_id == other.user_id
             && self.server_data() == other.server_data()
             && self.client_data() == other.client_data()
     }
 
-    /// What it has logged in with, if that can be revoked by an id of its own.
+    /// The credential of the login, if it can be revoked by its own id.
     #[must_use]
     pub fn credential(&self) -> Option<&Credential> {
         self.data.as_ref()?.credential.as_ref()
     }
 
-    /// Whether it is whoever runs the server, with the key of the admin page: presence does not count it, and what it may do is not
-    /// the rules' to say.
+    /// Whether it is the operator of the server, with the key of the admin page. Presence does not count the operator, and the rules do not
+    /// decide the operator's rights.
     #[must_use]
     pub fn is_operator(&self) -> bool {
         matches!(self.credential(), Some(Credential::Operator(_)))
     }
 
-    /// What the auth handler says of the user to rules, as JSON.
+    /// The auth handler's data about the user for rules, as JSON.
     #[must_use]
     pub fn server_data(&self) -> Option<&Payload> {
         self.data.as_ref()?.server.as_ref()
     }
 
-    /// What the auth handler says to the client, as JSON; absent is not the same as `null`.
+    /// The auth handler's data for the client, as JSON; absent is not the same as `null`.
     #[must_use]
     pub fn client_data(&self) -> Option<&Payload> {
         self.data.as_ref()?.client.as_ref()
@@ -466,44 +464,44 @@ impl Principal {
 /// Why the engine ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// A login that can't be read.
+    /// A login that can't be decoded.
     InvalidLogin,
     /// Too many refused logins.
     TooManyAuthAttempts,
     /// The login's credentials are no longer valid.
     Barred,
-    /// Nobody could say whether to let it in.
+    /// The auth chain could not decide whether to accept the login.
     AuthUnavailable,
-    /// Its login has expired. The engine knows the session no more: what it was owed is not sent.
+    /// Its login has expired. The engine has forgotten the session, so pending messages are not sent.
     Expired,
-    /// Its login was revoked. As with one that has expired, what it was owed is not sent.
+    /// Its login was revoked. As after an expiry, pending messages are not sent.
     Revoked,
     /// No login within the time allowed.
     AuthenticationTimeout,
-    /// Nothing was heard for two heartbeat intervals.
+    /// Nothing was received for two heartbeat intervals.
     Silent,
-    /// Refused for good: its address or user was closed for a limit too often.
+    /// Refused for good: its address or user was closed too often for exceeding a limit.
     Refused,
-    /// It has missed changes of a record that can't be read now, so it must begin anew.
+    /// It has missed changes of a record that can't be read now, so it must start again.
     NotCaughtUp,
 }
 
-/// What a client is told of a login that has expired, as JSON.
+/// The data of the message to a client whose login has expired, as JSON.
 pub const LOGIN_EXPIRED: &str = r#"{"code":"LOGIN_EXPIRED","error":"the login has expired"}"#;
 
-/// What a client is told of a login that was revoked, as JSON.
+/// The data of the message to a client whose login was revoked, as JSON.
 pub const LOGIN_REVOKED: &str = r#"{"code":"LOGIN_REVOKED","error":"the login was revoked"}"#;
 
 impl CloseReason {
-    /// Whether the session must not get what it was owed: the engine knows it no more.
+    /// Whether the session must not get its pending messages, because the engine has forgotten the session.
     #[must_use]
     pub fn forfeits(self) -> bool {
         matches!(self, Self::Expired | Self::Revoked)
     }
 
-    /// The last messages to the peer, where the engine has already forgotten the session. None when its login has
-    /// expired: `@deepstream/client` would take a refusal for the answer to a `login()` that it keeps for the next
-    /// connection, and it comes back at once and gets the refusal then.
+    /// The last messages to a peer whose session the engine has already forgotten. After an expired login there are no such messages:
+    /// `@deepstream/client` would take a refusal for the answer to a `login()` that it keeps for the next connection. It reconnects at
+    /// once, and gets the refusal then.
     #[must_use]
     pub fn close_messages(self) -> &'static [Message<'static>] {
         const REVOKED: [Message<'static>; 2] = [
@@ -519,28 +517,28 @@ impl CloseReason {
     }
 }
 
-/// What the engine wants from the world.
+/// The effects that the engine requests from its driver.
 pub trait Effects {
-    /// Encodes `message` once at the end of the format's turn log and says where it lies.
+    /// Encodes `message` once at the end of the format's turn log, and returns its range there.
     fn append(&mut self, format: Format, message: &Message<'_>) -> Span;
-    /// What compressing messages has cost since the last call, in bytes that plain encoding would touch.
+    /// The cost of compressing messages since the last call, in bytes that plain encoding would touch.
     fn take_compressed_bytes(&mut self) -> usize {
         0
     }
-    /// Puts `entry` into another shard's mailbox. Never called with the own address.
+    /// Puts `entry` into another shard's mailbox. Never called with the shard's own address.
     fn post(&mut self, to: Address, entry: Entry);
     /// Posts the publication, as [`Entry::Publication`], to every **other** shard whose interest is visible.
     fn publish(&mut self, publication: PublicationRef<'_>);
-    /// Changes this shard's interest. Numbers count up by one; [`Input::InterestVisible`] confirms.
+    /// Changes this shard's interest. Numbers count up by one; [`Input::InterestVisible`] confirms them.
     fn interest(&mut self, number: u64, change: InterestChange);
-    /// Asks the store.
+    /// Sends a request to a store.
     fn store(&mut self, request: StoreRequest);
-    /// Asks the auth chain.
+    /// Sends a request to the auth chain.
     fn authenticate(&mut self, request: AuthRequest);
-    /// Ends the connection once everything already decided for it was sent. [`Input::Closed`] must follow.
+    /// Ends the connection after the messages that were already decided for it are sent. [`Input::Closed`] must follow.
     fn close(&mut self, session: SessionId, reason: CloseReason);
-    /// The message that had to wait may be given again.
+    /// The driver may pass the message that had to wait again.
     fn resume(&mut self, session: SessionId);
-    /// [`Input::Drained`] must follow as soon as little waits for the session, also if that is so already.
+    /// [`Input::Drained`] must follow as soon as little data waits for the session, even if that is so already.
     fn await_drained(&mut self, session: SessionId);
 }

@@ -1,4 +1,4 @@
-//! Sessions: identified peers, and what each of them holds.
+//! Sessions: identified peers, and the state of each of them.
 
 use std::sync::Arc;
 
@@ -16,60 +16,60 @@ use crate::table::{self, NameTable, Set};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
-/// How far a session has come.
+/// The phase of a session.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// Nothing was said yet.
+    /// The peer has not sent a message yet.
     Challenge,
     /// The peer may log in.
     Login,
-    /// The auth chain is thinking.
+    /// The auth chain decides on the login.
     Checking,
     /// The next answer is held back.
     Delayed(Box<AnswerDelay>),
-    /// The peer is known.
+    /// The peer has logged in.
     Open(Arc<Principal>),
 }
 
 /// An answer that is held back.
 #[derive(Debug)]
 pub(crate) struct AnswerDelay {
-    /// When it is given.
+    /// When the session gets it.
     pub(crate) until: Instant,
-    /// Whether it is a final no.
+    /// Whether it is a final refusal.
     pub(crate) refuse: bool,
     pub(crate) stage: DelayStage,
 }
 
-/// Which answer it is.
+/// The answer that is held back.
 #[derive(Debug)]
 pub(crate) enum DelayStage {
-    /// To the challenge.
+    /// The answer to the challenge.
     Challenge {
-        /// Whether it has come.
+        /// Whether the challenge has arrived.
         asked: bool,
     },
-    /// To the login.
+    /// The answer to the login.
     Login {
-        /// What the auth chain has said.
+        /// The outcome from the auth chain, if it has arrived.
         outcome: Option<AuthOutcome>,
     },
-    /// None will be given: nobody could say whether to let it in, and it is to come back.
+    /// The session gets no answer: the auth chain could not decide on the login, and the client must reconnect.
     Unavailable,
 }
 
-/// A record that the session is subscribed to, or wants to be.
+/// A record that the session is subscribed to, or has requested a subscription to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordSubscription {
-    /// Tells this subscription from an earlier one of the same name.
+    /// Distinguishes this subscription from an earlier one of the same name.
     pub(crate) serial: u32,
     /// The owner's interest epoch once it is granted.
     pub(crate) granted: Option<u64>,
-    /// Rights have changed since it was asked for, so the grant is not taken: it is asked for once more.
+    /// Rights have changed since the request. The shard does not take the grant, and requests the subscription again.
     pub(crate) again: bool,
 }
 
-/// What a session holds beside memberships.
+/// The rights that a session uses, apart from its memberships.
 #[derive(Debug, Default)]
 pub(crate) struct SessionRights {
     /// Granted record subscriptions, with their serials.
@@ -87,24 +87,24 @@ pub(crate) struct RuleReads {
     pub(crate) values: Vec<(Name, Option<Payload>)>,
     /// Whether a read failed.
     pub(crate) failed: bool,
-    /// How far the names of a bulk message are authorized.
+    /// The progress of authorizing the names of a bulk message.
     pub(crate) bulk_authorization: Option<Box<BulkAuthorization>>,
 }
 
 /// The names of a bulk message that are authorized, and those that wait.
 #[derive(Debug)]
 pub(crate) struct BulkAuthorization {
-    /// For which principal, and by the rules after how many changes.
+    /// The principal that the names are authorized for. `round` is the number of changes of the rules so far.
     pub(crate) principal: Arc<Principal>,
     round: u64,
     /// By index; `Wait` for the names that are not authorized yet.
     pub(crate) results: Vec<Authorization>,
-    /// The first name that was not looked at.
+    /// The first name that was not examined.
     pub(crate) next: usize,
     pub(crate) waiting: Vec<NameReads>,
 }
 
-/// What the rule of one name of a bulk message has read.
+/// The records that the rule of one name of a bulk message has read.
 #[derive(Debug)]
 pub(crate) struct NameReads {
     /// The index of the name in the message.
@@ -113,12 +113,12 @@ pub(crate) struct NameReads {
     pub(crate) values: Vec<(Name, Option<Payload>)>,
     /// Whether a read failed.
     pub(crate) failed: bool,
-    /// The record that is on its way.
+    /// The record that it waits for.
     pub(crate) needs: Option<Name>,
 }
 
 impl NameReads {
-    /// Nothing was read.
+    /// Creates it before the first read.
     pub(crate) fn new(index: usize) -> Self {
         Self {
             index,
@@ -130,7 +130,7 @@ impl NameReads {
 }
 
 impl BulkAuthorization {
-    /// No name is authorized yet.
+    /// Creates it before the first name is authorized.
     pub(crate) fn new(round: u64, principal: &Arc<Principal>, count: usize) -> Self {
         Self {
             principal: Arc::clone(principal),
@@ -141,18 +141,18 @@ impl BulkAuthorization {
         }
     }
 
-    /// Whether it is by these rules and for this principal.
+    /// Whether it is for these rules and for this principal.
     pub(crate) fn is_of(&self, round: u64, principal: &Arc<Principal>) -> bool {
         self.round == round && Arc::ptr_eq(&self.principal, principal)
     }
 
-    /// Whether a record is on its way for some name.
+    /// Whether some name waits for the record.
     pub(crate) fn asks_for(&self, record: &Name) -> bool {
         let mut waiting = self.waiting.iter();
         waiting.any(|reads| reads.needs.as_ref() == Some(record))
     }
 
-    /// A record has come. Whether nothing is on its way now.
+    /// Gives a record to the names that wait for it. Returns whether no name waits for a record now.
     pub(crate) fn take(
         &mut self,
         record: &Name,
@@ -172,48 +172,48 @@ impl BulkAuthorization {
     }
 }
 
-/// What only some sessions have; boxed, so that the others don't pay for it.
+/// State that only some sessions have; boxed, so that the others do not pay for it.
 #[derive(Debug)]
 pub(crate) struct SessionState {
     /// Bytes of `subscriptions`, `provided` and `patterns`.
     bytes: usize,
-    /// The records that it is subscribed to, or wants to be.
+    /// The records that it is subscribed to, or has requested a subscription to.
     pub(crate) subscriptions: NameTable<RecordSubscription>,
     /// The rpcs that it provides.
     pub(crate) provided: NameTable<()>,
     /// The patterns that it listens with.
     pub(crate) patterns: Set<(Topic, Name)>,
-    /// Whether it ever provided or listened, so that owners may know of it.
+    /// Whether it has ever provided or listened, so that owners may know of it.
     pub(crate) has_offered: bool,
-    /// For the message that has to wait.
+    /// The reads of rules for the message that has to wait.
     pub(crate) rule_reads: RuleReads,
-    /// The message of many names of which some have not taken effect yet.
+    /// The bulk message with names that have not taken effect yet.
     pub(crate) bulk: Option<Box<LongBulk>>,
-    /// What it is owed because it does not read fast enough.
+    /// The messages that it has missed because it does not read fast enough.
     pub(crate) lag: Option<Box<Lag>>,
     /// Its subscriptions to events with history.
     pub(crate) follows: Option<Box<Follows>>,
-    /// What it has spent of its rates, where there are any.
+    /// The permits that it has used, if its operations have rates.
     pub(crate) spending: Option<Box<Spending>>,
 }
 
-/// What is true of a session or not.
+/// A flag of a session.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(crate) enum Mark {
-    /// An answer was held back, so that its time to log in begins again once.
+    /// An answer was held back, so its time to log in starts again once.
     Delayed = 1,
-    /// It takes a record's newest value in place of the steps to it, and the number of events that it missed.
+    /// It gets a record's newest value in place of the single changes, and the number of events that it missed.
     Coalesces = 2,
     /// Presence does not count it.
     Passing = 4,
-    /// The auth chain thinks about a renewal of the login.
+    /// The auth chain decides on a renewal of the login.
     Renewing = 8,
-    /// Nothing is left of it but memberships that later turns end.
+    /// It has ended, and only has memberships that later turns end.
     Ended = 16,
 }
 
-/// A session. There are as many as connections, so what few of them have is in the boxed [`SessionState`].
+/// A session. There are as many sessions as connections, so state that few of them have is in the boxed [`SessionState`].
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -221,20 +221,20 @@ pub(crate) struct Session {
     pub(crate) phase: Phase,
     /// Logins refused so far.
     pub(crate) refused: u16,
-    /// Which peers without a name of their own it shares with, such as a hash of its address; 0 if that is unknown.
+    /// While its user has no name, it shares its work with the peers of the same origin, such as a hash of their address; 0 if unknown.
     pub(crate) origin: u16,
     /// A bit for each [`Mark`].
     marks: u8,
-    /// When something last arrived.
+    /// When data last arrived from it.
     pub(crate) heard: Instant,
-    /// Calls made and not answered yet.
+    /// Calls that it has made and that are not answered yet.
     pub(crate) calls: u32,
     /// Counts the record subscriptions.
     pub(crate) serial: u32,
-    /// Bytes of memory that are kept because of it, here and at owners: what it is subscribed to and pays for, provides, listens
-    /// with and has called. The node's memory budget is kept by ending those who have most.
+    /// Bytes of memory that are kept because of it, here and at owners: for its subscriptions that it pays for, and for its rpcs, patterns
+    /// and calls. To stay within the node's memory budget, the server ends the sessions with the most bytes.
     pub(crate) kept_bytes: u32,
-    /// Everything it gets publications of.
+    /// The names whose publications it gets.
     pub(crate) memberships: Memberships,
     pub(crate) state: Option<Box<SessionState>>,
 }
@@ -250,7 +250,7 @@ impl Phase {
 }
 
 impl Session {
-    /// A session of which nothing is known.
+    /// A session in its first phase.
     fn new(id: SessionId, format: Format, now: Instant) -> Self {
         Self {
             id,
@@ -274,7 +274,7 @@ impl Session {
         self.marks & mark as u8 != 0
     }
 
-    /// Sets the mark or takes it away.
+    /// Sets or clears the mark.
     pub(crate) fn mark(&mut self, mark: Mark, is_set: bool) {
         match is_set {
             true => self.marks |= mark as u8,
@@ -282,7 +282,7 @@ impl Session {
         }
     }
 
-    /// Whether its next message has to wait for one that has not wholly taken effect; if so it is remembered that one does.
+    /// Whether its next message has to wait for one that has not completely taken effect. If so, notes that a message waits.
     #[inline]
     pub(crate) fn is_held_back(&mut self) -> bool {
         let state = self.state.as_mut();
@@ -293,7 +293,7 @@ impl Session {
         true
     }
 
-    /// Whether a message of it has not wholly taken effect.
+    /// Whether one of its messages has not completely taken effect.
     pub(crate) fn has_bulk(&self) -> bool {
         self.state.as_ref().is_some_and(|with| with.bulk.is_some())
     }
@@ -303,12 +303,12 @@ impl Session {
         self.phase.principal()
     }
 
-    /// Names, patterns and registrations that it holds.
+    /// The number of names, patterns and registrations of the session.
     pub(crate) fn subscription_count(&self) -> usize {
         let member_count = self.memberships.len();
         self.state.as_ref().map_or(member_count, |with| {
             // A granted record is both a subscription and a membership, one that is not granted yet is only a subscription. The larger
-            // number is exact once the owners have answered, and bounds what waits by the same limit.
+            // number is exact once the owners have answered, and bounds the waiting subscriptions by the same limit.
             let waiting = with
                 .follows
                 .as_ref()
@@ -320,29 +320,29 @@ impl Session {
         })
     }
 
-    /// Patterns that it listens with.
+    /// The number of patterns that it listens with.
     pub(crate) fn pattern_count(&self) -> usize {
         let state = self.state.as_ref();
         state.map_or(0, |with| with.patterns.len())
     }
 
-    /// Whether its next message waits for a rate, so that it can't be heard.
+    /// Whether its next message waits for a rate, so that the shard can't receive anything from it.
     pub(crate) fn is_throttled(&self) -> bool {
         let spending = self.state.as_ref().and_then(|with| with.spending.as_ref());
         spending.is_some_and(|spending| spending.is_waiting)
     }
 
-    /// The server keeps `bytes` more because of it.
+    /// Notes that the server keeps `bytes` more because of it.
     pub(crate) fn keep(&mut self, bytes: usize) {
         self.kept_bytes = self.kept_bytes.saturating_add(saturated(bytes));
     }
 
-    /// The server has given back `bytes` of that.
+    /// Notes that the server has released `bytes` of them.
     pub(crate) fn let_go(&mut self, bytes: usize) {
         self.kept_bytes = self.kept_bytes.saturating_sub(saturated(bytes));
     }
 
-    /// What it has beside memberships, made on first use.
+    /// Its state apart from memberships, created on first use.
     pub(crate) fn state(&mut self, seed: u64) -> &mut SessionState {
         self.state.get_or_insert_with(|| {
             Box::new(SessionState {
@@ -360,7 +360,7 @@ impl Session {
         })
     }
 
-    /// What it offers: it counts as somebody of whom owners know from now on.
+    /// Its state, to add an offer: afterwards owners may know of the session.
     pub(crate) fn offers(&mut self, seed: u64) -> &mut SessionState {
         let state = self.state(seed);
         state.has_offered = true;
@@ -372,7 +372,7 @@ fn saturated(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// A session of this shard: the part of its id that differs. Every session waits in a queue of them.
+/// A session of this shard, by the part of its id that differs. It is small, because queues have an entry for every session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LocalSessionId {
     pub(crate) index: u32,
@@ -380,7 +380,7 @@ pub(crate) struct LocalSessionId {
 }
 
 impl LocalSessionId {
-    /// The part of an id.
+    /// The local part of an id.
     pub(crate) fn of(id: SessionId) -> Self {
         Self {
             index: id.index,
@@ -403,12 +403,12 @@ impl LocalSessionId {
 pub(crate) struct Sessions {
     table: Vec<Option<Session>>,
     count: usize,
-    /// Bytes of what all sessions have beside memberships.
+    /// Bytes of the state of all sessions, apart from memberships.
     bytes: usize,
 }
 
 impl Sessions {
-    /// No sessions.
+    /// Creates it without sessions.
     pub(crate) fn new() -> Self {
         Self {
             table: Vec::new(),
@@ -451,12 +451,12 @@ impl Sessions {
         session.filter(|session| !session.has(Mark::Ended))
     }
 
-    /// The session at that index, also one that has ended and has memberships left.
+    /// The session at that index, including one that has ended and has memberships left.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut Session> {
         self.table.get_mut(index as usize)?.as_mut()
     }
 
-    /// Ends a session, which is not found from here on. Its memberships stay at its index until [`Sessions::vacate`].
+    /// Ends a session, so that it is no longer found. Its memberships stay at its index until [`Sessions::vacate`].
     pub(crate) fn end(&mut self, id: SessionId) -> Option<Session> {
         let session = self.find_mut(id)?;
         let ended = Session {
@@ -485,7 +485,7 @@ impl Sessions {
         }
     }
 
-    /// The session has something more beside memberships.
+    /// Notes that the session's state, apart from memberships, has grown.
     pub(crate) fn add_state_bytes(&mut self, id: SessionId, bytes: usize) {
         let Some(session) = self.find_mut(id) else {
             return;
@@ -497,7 +497,7 @@ impl Sessions {
         }
     }
 
-    /// It has that no more.
+    /// Notes that the session's state, apart from memberships, has shrunk.
     pub(crate) fn remove_state_bytes(&mut self, id: SessionId, bytes: usize) {
         let Some(session) = self.find_mut(id) else {
             return;
@@ -509,7 +509,7 @@ impl Sessions {
         }
     }
 
-    /// Bytes of what all sessions have beside memberships.
+    /// Bytes of the state of all sessions, apart from memberships.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -519,7 +519,7 @@ impl Sessions {
         self.table.len()
     }
 
-    /// How many there are.
+    /// The number of sessions.
     pub(crate) fn count(&self) -> usize {
         self.count
     }

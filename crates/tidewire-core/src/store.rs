@@ -1,7 +1,7 @@
-//! The seam to durable storage: the trait every store implements, and its vocabulary.
+//! The seam to durable storage: the trait that every store implements, and its vocabulary.
 //!
-//! A store is called from a thread of its own and may block; the engine never sees it, only requests and
-//! completions. Retry, batching, cache and metrics are written once, around the trait.
+//! A store is called from its own thread and may block. The engine never calls it, and sees only requests and completions. Retries,
+//! batches, the cache and metrics are implemented once, around the trait.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::message::{Tag, WireVersion};
 use crate::quota::QuotaChange;
 use crate::text::{Name, Payload};
 
-/// New at each creation of a record, so a record that was deleted and created again is told apart.
+/// New at each creation of a record. It distinguishes a record that was deleted and created again from the earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Incarnation(pub u64);
 
@@ -38,9 +38,9 @@ impl Version {
 /// A record as a store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRecord {
-    /// Which creation of the name.
+    /// Identifies the creation of the record.
     pub incarnation: Incarnation,
-    /// How often it was written.
+    /// Counts the writes since the creation.
     pub version: Version,
     /// Its value: an object or array.
     pub data: Payload,
@@ -58,22 +58,22 @@ impl StoredRecord {
     }
 }
 
-/// Which owner of records speaks: the number of an opening of the store, which only grows. It is a fencing token: once
-/// somebody else has opened the store, nothing of an earlier owner is taken.
+/// The term of an owner of records: the number of an opening of the store, which only grows. It is a fencing token: once another server has
+/// opened the store, the store takes no writes of an earlier owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Term(pub u64);
 
-/// What a commit does to one name.
+/// The change that a commit makes to one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreChange {
-    /// Keeps this value.
+    /// Stores this value.
     Put(StoredRecord),
-    /// Forgets the record; a missing one is no error.
+    /// Removes the record. If it does not exist, that is not an error.
     Delete,
 }
 
 impl StoreChange {
-    /// What is there after the change, for whoever changes it next.
+    /// The state after the change, which the next change expects.
     #[must_use]
     pub fn leaves(&self) -> Expected {
         match self {
@@ -82,8 +82,8 @@ impl StoreChange {
         }
     }
 
-    /// Whether the change has nothing left to do where `stored` is. The data count, too: two owners that know nothing
-    /// of each other may have made the same version of different values.
+    /// Whether `stored` is already the result of the change. The data are compared as well: two owners that do not know of each other may
+    /// have made the same version of different values.
     #[must_use]
     pub fn is_done(&self, stored: Option<&StoredRecord>) -> bool {
         match self {
@@ -93,12 +93,12 @@ impl StoreChange {
     }
 }
 
-/// What must be stored for a write to be taken.
+/// The state that the store must have so that it takes a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Whatever is there.
+    /// Any state.
     Anything,
-    /// Nothing.
+    /// No record.
     Missing,
     /// This version of this creation of the record.
     At(Incarnation, Version),
@@ -111,7 +111,7 @@ impl Expected {
         Self::At(record.incarnation, record.version)
     }
 
-    /// Whether it is what is stored.
+    /// Whether the stored state is the expected one.
     #[must_use]
     pub fn is_met(self, stored: Option<&StoredRecord>) -> bool {
         match self {
@@ -122,74 +122,73 @@ impl Expected {
     }
 }
 
-/// One name's part of a commit. A batch holds each name once.
+/// One name's part of a commit. A batch contains each name at most once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreWrite {
     /// The record.
     pub name: Name,
-    /// What this owner last committed, or found.
+    /// The state that this owner last committed or found.
     pub expected: Expected,
-    /// What happens to it.
+    /// The change.
     pub change: StoreChange,
-    /// The user whose quota the stored value counts for. None for what the server keeps itself, and for users without a name.
+    /// The user whose quota the stored value counts for. `None` for values that the server itself keeps, and for users without a name.
     pub writer: Option<Name>,
 }
 
-/// What became of one write of a commit.
+/// The outcome of one write of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// It is on disk, by this commit or by an earlier attempt of it.
     Done,
-    /// Something else than expected is stored, and stays: another owner has written it.
+    /// The stored state is not the expected one, and stays: another owner has written the record.
     Refused,
 }
 
-/// What a load found for one name.
+/// The result of a load for one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loaded {
     /// The record.
     Found(StoredRecord),
-    /// There is no such record.
+    /// The record does not exist.
     Missing,
-    /// What is stored does not pass its checksum. It is kept aside and never served.
+    /// The stored data do not pass their checksum. They are kept aside and never served.
     Corrupt,
 }
 
-/// What a store says of itself once it is open.
+/// The state that a store reports when it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// New after each unclean stop.
     pub epoch: Epoch,
-    /// How often the store was opened, this time included; makes incarnations unique.
+    /// The number of openings of the store, including this one; makes incarnations unique.
     pub opening: u64,
 }
 
 impl Opened {
-    /// The term of whoever opened it.
+    /// The term of the owner that has opened it.
     #[must_use]
     pub fn term(self) -> Term {
         Term(self.opening)
     }
 }
 
-/// What kind of trouble a store is in.
+/// The kind of a store's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreTrouble {
-    /// It can't be used now, and it is not known what became of the request. Trying again may help.
+    /// The store can't be used now, and the outcome of the request is unknown. A retry may help.
     Unavailable,
-    /// The disk or the quota is full, which people must mend.
+    /// The disk or the quota is full. An operator must make room.
     Full,
-    /// Somebody else has opened the store since. Nothing was done, and nothing ever will be for this term.
+    /// Another server has opened the store since. Nothing was done, and nothing will ever be done for this term.
     StaleTerm,
 }
 
-/// Why a store could not do what it was asked. Nothing of a failed commit may be relied on, and all of it may be
-/// repeated as it was.
+/// Why a store could not do a request. After a failed commit no outcome is certain, and the whole commit may be repeated unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
     /// For people: lowercase, names the thing.
     pub message: String,
-    /// What to make of it.
+    /// The kind of the failure.
     pub trouble: StoreTrouble,
 }
 
@@ -203,7 +202,7 @@ impl StoreError {
         }
     }
 
-    /// Somebody else has opened the store since.
+    /// Another server has opened the store since.
     #[must_use]
     pub fn stale_term(term: Term, newest: Term) -> Self {
         Self {
@@ -215,7 +214,7 @@ impl StoreError {
         }
     }
 
-    /// Whether there is no room.
+    /// Whether the store has no room left.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.trouble == StoreTrouble::Full
@@ -230,8 +229,8 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-/// The reading half of a store. A store gives as many readers as are asked for, so that reads need not wait behind
-/// commits. All functions may block and may be called again after an error.
+/// The reading half of a store. A store gives as many readers as its users need, so that reads do not wait behind commits. All functions
+/// may block and may be called again after an error.
 pub trait StoreReader: Send {
     /// Finds records, one answer for each name and in their order. Sees every commit that returned before the call.
     ///
@@ -239,8 +238,8 @@ pub trait StoreReader: Send {
     /// The store can't be read now.
     fn load(&mut self, names: &[Name]) -> Result<Vec<Loaded>, StoreError>;
 
-    /// Calls `visit` with up to `count_max` records whose names start with `prefix` and come after `after`, in
-    /// byte order of their names, and says whether there may be more.
+    /// Calls `visit` with up to `count_max` records whose names start with `prefix` and come after `after`, in byte order of their names.
+    /// Returns whether there may be more.
     ///
     /// # Errors
     /// The store can't be read now.
@@ -253,7 +252,7 @@ pub trait StoreReader: Send {
     ) -> Result<bool, StoreError>;
 }
 
-/// How a store stands to its quotas.
+/// The use of a store's quotas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaState {
     /// Bytes that it uses.
@@ -262,29 +261,29 @@ pub struct QuotaState {
     pub bytes_max: Option<u64>,
     /// Users that have used up their quota.
     pub full_users: usize,
-    /// What shards are to learn since the last call.
+    /// The changes since the last call that the shards must know.
     pub changes: Vec<QuotaChange>,
 }
 
 /// A place that keeps records. It has one writer, whose functions may block and may be called again after an error.
 pub trait Store: Send {
-    /// A reader of its own, for another thread.
+    /// A separate reader, for another thread.
     ///
     /// # Errors
     /// The store can't be read now.
     fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError>;
 
-    /// Does each write whose expectation is met, and says of each, in their order, whether it was. On return all that is
-    /// done is on disk, synced; so is what a refusal was based on. May be repeated, also after an error that left
-    /// open what was done: a write whose outcome is there already is done.
+    /// Does each write whose expectation is met. Returns one outcome for each write, in their order. On return all completed writes are on
+    /// disk and synced, and so is the state that a refusal was based on. A commit may be repeated, even after an error that left its
+    /// outcome open: a write whose result is already stored is done.
     ///
     /// # Errors
-    /// Nothing may be relied on; the store has closed what failed and opens it again at the next call. A term before that
-    /// of the last opening does nothing, [`StoreTrouble::StaleTerm`].
+    /// No outcome is certain. The store has closed the part that failed, and opens it again at the next call. If the term is older than
+    /// that of the last opening, the store does nothing and returns [`StoreTrouble::StaleTerm`].
     fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError>;
 
-    /// Does what nobody waits for, such as a checkpoint. Called after the writers of a commit were answered; by
-    /// default nothing.
+    /// Does work that no session waits for, such as a checkpoint. Called after the writers of a commit have their answers. By default it
+    /// does nothing.
     ///
     /// # Errors
     /// The work is still to be done; no commit is in doubt.
@@ -292,7 +291,7 @@ pub trait Store: Send {
         Ok(())
     }
 
-    /// How the store stands to its quotas; called at the start and after each commit. By default none are kept.
+    /// The use of the store's quotas. Called at the start and after each commit. By default a store has no quotas.
     fn quota(&mut self) -> Option<QuotaState> {
         None
     }
