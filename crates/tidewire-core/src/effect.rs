@@ -342,7 +342,7 @@ pub enum AuthOutcome {
     },
     /// The login can't be decided now, because a server that the decision needs is down. The session waits
     /// [`crate::settings::Settings::auth_retry_delay`] and is then closed without an answer. A deepstream client then reconnects by itself
-    /// and tries the same credentials again, while it would take a refusal as final.
+    /// and tries the same credentials again. It would take a refusal as final.
     Unavailable,
 }
 
@@ -441,8 +441,8 @@ impl Principal {
         self.data.as_ref()?.credential.as_ref()
     }
 
-    /// Whether it is the operator of the server, with the key of the admin page. Presence does not count the operator, and the rules do not
-    /// decide the operator's rights.
+    /// Whether it is the operator of the server, who has logged in with the key of the admin page. Presence does not count the operator,
+    /// and the rules do not decide the operator's rights.
     #[must_use]
     pub fn is_operator(&self) -> bool {
         matches!(self.credential(), Some(Credential::Operator(_)))

@@ -762,7 +762,7 @@ pub enum Listening {
         accepted: bool,
     },
     /// An owner has its first pattern of events, so it needs to know which of its events have subscribers on each shard, now and later; to
-    /// all shards. As long as an owner has no patterns, the shards do not report this to it.
+    /// all shards. An owner without patterns does not need these reports.
     Census {
         /// The owner.
         owner: Address,

@@ -205,8 +205,8 @@ fn pattern_bytes(pattern: &Name) -> usize {
     PATTERN_BYTES + text_bytes(pattern)
 }
 
-/// Whether a session may listen with one more pattern. All shards keep each pattern compiled and try it with each new name, so a session
-/// may have fewer patterns than other subscriptions.
+/// Whether a session may listen with one more pattern. All shards keep each pattern compiled and try it with each new name, so the limit of
+/// patterns is lower than the limit of other subscriptions.
 fn has_room<E: Effects>(turn: &TurnContext<'_, E>, id: SessionId) -> bool {
     let held = turn.sessions.find(id).map_or(0, Session::pattern_count);
     let has_room = held < turn.shard.settings.limits.patterns_max;

@@ -91,7 +91,7 @@ pub(crate) struct RuleReads {
     pub(crate) bulk_authorization: Option<Box<BulkAuthorization>>,
 }
 
-/// The names of a bulk message that are authorized, and those that wait.
+/// The names of a bulk message that are authorized, and the names that wait.
 #[derive(Debug)]
 pub(crate) struct BulkAuthorization {
     /// The principal that the names are authorized for. `round` is the number of changes of the rules so far.

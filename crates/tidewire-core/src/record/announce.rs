@@ -150,6 +150,8 @@ impl RecordOwner {
             let Some(readers) = self.readers.get(name) else {
                 break;
             };
+            // The announcement may take several turns. In the meantime no reader is added: requests that add one wait behind it. So no
+            // group before `index` is new.
             if announcement.index >= readers.table_len() {
                 break;
             }

@@ -82,9 +82,9 @@ pub(super) fn authorize_read<E: Effects>(
     ask(turn, job, name, asking).unwrap_or(Authorization::Deny)
 }
 
-/// Refuses a job that a rule did not allow, when the record is known. A rule may fail on one record and deny on another; the session may
-/// see the difference only if it may read the record. If the rule has looked at the record, the owner checks the read right for a denial as
-/// well. Otherwise the reads of that check would reveal which of the two happened.
+/// Refuses a job that a rule did not allow, when the record is known. A rule may fail because of one value of the record and deny because
+/// of another. The session may see the difference only if it may read the record. If the rule has looked at the record, the owner checks
+/// the read right for a denial as well. Otherwise the reads of that check would reveal which of the two happened.
 pub(super) fn refuse_by_rule<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     name: &Name,

@@ -243,6 +243,8 @@ impl Commits {
         share: Share,
         waiter: Option<Waiter>,
     ) {
+        // The store has `before` only if the record was clean. Otherwise it has the state from before the changes that are not stored yet,
+        // so `stored` and `unstored_from` stay as they are.
         let dirty = self.dirty.entry(name.clone()).or_insert_with(|| Dirty {
             bytes: 0,
             stored: before,
@@ -312,6 +314,7 @@ impl Commits {
                 self.batch = Some(batch);
                 return None;
             }
+            // The failed writes come first, unchanged: until the store answers, the owner can't know what to expect there for newer ones.
             Some(failed) => failed.writes,
             None => self
                 .take_queued(bytes_max.min(self.batch_bytes), newest)
@@ -889,8 +892,7 @@ mod tests {
 
     #[test]
     fn a_full_batch_that_takes_long_makes_the_next_one_smaller() {
-        /// The number of records in each of ten batches, for a store that takes `fixed` per batch and `per_record` for each record of 100
-        /// KB.
+        /// The number of records in each of ten batches. The store takes `fixed` per batch and `per_record` for each record of 100 KB.
         fn sizes(fixed: Duration, per_record: Duration) -> Vec<usize> {
             let mut commits = Commits::new(1);
             let mut now = Instant(0);

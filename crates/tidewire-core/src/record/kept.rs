@@ -106,7 +106,8 @@ pub(super) struct OwnedRecord {
     pub(super) is_used: bool,
     /// Whether a rule has read it, even if it does not exist: rules read the same names repeatedly.
     pub(super) is_read_by_rules: bool,
-    /// Number of requests that have waited for its load and were then deferred. If it was evicted, they would wait for another load.
+    /// Number of requests that have waited for its load and were then deferred. If the record was evicted, they would wait for another
+    /// load.
     pub(super) deferred_count: u32,
     /// The cache's stamp of the last time it became idle.
     pub(super) stamp: u64,

@@ -404,6 +404,7 @@ impl RecordOwner {
                 answer_value(turn, name.clone(), asker, Ok(value.clone()));
             }
         }
+        // The subscribers get the other owner's value before the waiting jobs run, because these may publish changes of it.
         if let Some(before) = superseded {
             self.tell_reloaded(turn, listens, name, &before, &now);
         }
@@ -831,6 +832,7 @@ impl RecordOwner {
         let mut is_used = false;
         // The sessions of jobs that were deferred here, nearly always none.
         let mut deferred = BTreeSet::new();
+        // The jobs run in the order of the queue. A job that blocks goes back to the front, and the later ones wait behind it.
         while let Some(waits) = self
             .table
             .get_mut(name)
@@ -953,6 +955,7 @@ impl RecordOwner {
         for asker in std::mem::take(&mut waits.askers) {
             answer_value(turn, name.clone(), asker, Err(ReadFailed));
         }
+        // The first job does not wait for this load, but for a rule or for the next turn.
         if waits.blocked != Blocked::Loading {
             return;
         }

@@ -1,7 +1,7 @@
 //! Acknowledged writes that a client may repeat: if it loses its connection before the answer, it can't know whether the write was made. If
 //! the write has a key, the client may repeat it. The owner remembers the keys of the writes that it made, and makes none of them twice.
 //!
-//! A key belongs to one user and one record. Clients that log in without a name share one user id, so keys should be random. They are kept
+//! A key belongs to one user and one record. Clients that log in without a name share one user id, so keys should be random. Keys are kept
 //! in memory; decision 0033 explains the effect of a restart. At the limit the user with the most keys loses its oldest one, so a user that
 //! writes many keys does not displace the keys of another user.
 
