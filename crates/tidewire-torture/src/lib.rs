@@ -63,11 +63,11 @@ pub struct Settings {
     pub broken: Option<Break>,
 }
 
-/// Tortures servers and prints the verdict.
+/// Tortures servers. Returns the verdict as text and the exit code that goes with it.
 ///
 /// # Errors
-/// It can't even begin.
-pub fn run(settings: &Settings) -> Result<Exit, Failure> {
+/// The test cannot begin.
+pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
     // Before there is a second thread or anything to be cleaned up.
     let mounts = disk::own_mounts();
     let failed = |what: &str, error: &dyn std::fmt::Display| {
@@ -139,8 +139,7 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
         Some(_) => text.push_str(&format!("kept for a look: {}\n", folder.path.display())),
         None => folder.remove(),
     }
-    print!("{text}");
-    Ok(verdict.exit())
+    Ok((text, verdict.exit()))
 }
 
 /// The data folders of a run.

@@ -98,7 +98,11 @@ fn run() -> Result<Exit, Failure> {
             &path,
         ),
         Invocation::Start(sources) => start(&sources, None),
-        Invocation::Torture(settings) => tidewire_torture::run(&settings),
+        Invocation::Torture(settings) => {
+            let (verdict, exit) = tidewire_torture::run(&settings)?;
+            print_out(&verdict)?;
+            Ok(exit)
+        }
         Invocation::TortureNode { broken, sources } => torture_node(&sources, broken),
     }
 }
