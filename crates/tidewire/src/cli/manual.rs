@@ -3,16 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgMatches, Command};
-use clap_complete::aot::{Bash, Elvish, Fish, Generator, PowerShell, Zsh};
+use clap::{Arg, ArgMatches, Command, value_parser};
+use clap_complete::aot::Shell;
 use clap_mangen::Man;
 use tidewire_server::exit::{Exit, Failure};
 
 use super::options::{self, Flags};
 use super::{Invocation, command};
 
-const SHELLS: [&str; 5] = ["bash", "zsh", "fish", "elvish", "powershell"];
 const SHELL: &str = "shell";
 const FOLDER: &str = "folder";
 const WORDS: &str = "command";
@@ -32,7 +30,7 @@ pub(super) fn completions() -> Command {
             Arg::new(SHELL)
                 .value_name("SHELL")
                 .required(true)
-                .value_parser(PossibleValuesParser::new(SHELLS))
+                .value_parser(value_parser!(Shell))
                 .help("Shell that the script is for"),
         )
 }
@@ -48,7 +46,7 @@ pub(super) fn man() -> Command {
         .arg(
             Arg::new(FOLDER)
                 .value_name("FOLDER")
-                .value_parser(clap::value_parser!(PathBuf))
+                .value_parser(value_parser!(PathBuf))
                 .help("Folder for a page for each command; it is made if it does not exist"),
         )
 }
@@ -70,20 +68,11 @@ pub(super) fn help() -> Command {
 /// # Errors
 /// The script is not text, which would be a bug.
 pub(super) fn script(matches: &ArgMatches) -> Result<String, Failure> {
-    let shell = matches.get_one::<String>(SHELL).map(String::as_str);
+    // Required: clap has refused what lacks it.
+    let shell = matches.get_one(SHELL).copied().unwrap_or(Shell::Bash);
     let mut out = Vec::new();
-    match shell {
-        Some("zsh") => generate(Zsh, &mut out),
-        Some("fish") => generate(Fish, &mut out),
-        Some("elvish") => generate(Elvish, &mut out),
-        Some("powershell") => generate(PowerShell, &mut out),
-        _ => generate(Bash, &mut out),
-    }
+    clap_complete::generate(shell, &mut command(Flags::Common), "tidewire", &mut out);
     text_of(out)
-}
-
-fn generate(shell: impl Generator, out: &mut Vec<u8>) {
-    clap_complete::generate(shell, &mut command(Flags::Common), "tidewire", out);
 }
 
 /// What `tidewire man` does.
