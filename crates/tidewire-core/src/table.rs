@@ -73,8 +73,8 @@ pub(crate) fn shrunk_part(len: usize, capacity: usize) -> Option<usize> {
 /// A map of names. The hash of a name is kept with its entry: to grow or to shrink, the map reads no name, which may be long and out
 /// of the cache. Never iterated where the order would decide anything.
 #[derive(Debug)]
-pub(crate) struct NameTable<V, const PARTS: usize = 1> {
-    parts: Parts<V, PARTS>,
+pub(crate) struct NameTable<V, const COUNT: usize = 1> {
+    parts: Parts<V, COUNT>,
     hasher: FixedState,
     len: usize,
 }
@@ -82,7 +82,7 @@ pub(crate) struct NameTable<V, const PARTS: usize = 1> {
 /// A table that may become very large and therefore grows in parts.
 pub(crate) type NameMap<V> = NameTable<V, PARTS>;
 
-type Parts<V, const PARTS: usize> = [HashTable<Hashed<V>>; PARTS];
+type Parts<V, const COUNT: usize> = [HashTable<Hashed<V>>; COUNT];
 
 #[derive(Debug)]
 struct Hashed<V> {
