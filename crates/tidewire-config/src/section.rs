@@ -39,8 +39,9 @@ fn bytes(count: usize) -> ByteCount {
 section! {
     /// Options of Tidewire.
     Config {
-        /// Development mode: open authentication, details in refusals, browsers from loopback pages on any port.
-        /// `auto` is on when no authentication is configured and all addresses are loopback addresses.
+        /// Development mode: demo, documentation, admin page, reasons of denials in the log, browser pages of loopback hosts
+        /// on any port. It opens no logins: these follow `auth.chain`, and every login succeeds while that is empty. `auto` is on
+        /// when `auth.chain` is empty and all addresses are loopback addresses.
         dev: Auto<bool> = Auto::Auto;
         /// Shards, one thread each. `auto` follows the processors and the CPU quota of the container.
         shards: Auto<u16> = Auto::Auto;

@@ -11,37 +11,26 @@ use tidewire_config::option::{OptionRow, Value, Visitor};
 use tidewire_config::{Config, Sources};
 use tidewire_server::exit::{Exit, Failure};
 
-/// The options that `--help` shows, in its order, with a text that fits the line. `tidewire help options` shows all.
+/// The options that `--help` shows, in its order, with a text that fits the line together with the default. `tidewire help options` shows
+/// all.
 const COMMON: [(&str, &str); 8] = [
     (
         "dev",
-        "Development mode: open login, all rights, demo page [default: auto]",
+        "Development mode: demo, admin page, reasons of denials",
     ),
-    (
-        "network.host",
-        "Addresses to listen on [default: 127.0.0.1, ::1]",
-    ),
-    (
-        "network.port",
-        "Port to listen on; 0 takes a free one [default: 6020]",
-    ),
-    ("store.path", "Data folder [default: ./tidewire-data]"),
+    ("network.host", "Addresses to listen on"),
+    ("network.port", "Port to listen on; 0 takes a free one"),
+    ("store.path", "Data folder"),
     (
         "auth.chain",
-        "Authentication, as file, jwt or webhook; several are tried in turn",
+        "Authentication, as file, jwt or webhook; if empty, every login succeeds",
     ),
     (
         "permissions",
         "File of permission rules, or allow_all for no rules",
     ),
-    (
-        "shards",
-        "Number of shards, each a thread [default: auto, one for each core]",
-    ),
-    (
-        "log.level",
-        "error, warn, info, debug or trace [default: info]",
-    ),
+    ("shards", "Number of shards, each a thread"),
+    ("log.level", "error, warn, info, debug or trace"),
 ];
 
 /// The heading of the options that every command takes.
@@ -76,12 +65,14 @@ pub(super) fn add_to(command: Command, flags: Flags) -> Command {
         .help_heading(HEADING)
         .display_order(1)
         .help("Set any option by its name: --set limits.calls_max=100");
-    let rows = rows();
-    let flags = rows.iter().filter_map(|row| flag(row, flags));
+    let mut list = List::default();
+    walk(&mut Config::default(), &mut list);
+    let flags = list.options.iter().filter_map(|option| flag(option, flags));
     command.args([config, set]).args(flags)
 }
 
-fn flag(row: &OptionRow, flags: Flags) -> Option<Arg> {
+fn flag(option: &Listed, flags: Flags) -> Option<Arg> {
+    let row = &option.row;
     let argument = Arg::new(row.name.clone())
         .long(row.flag())
         .global(true)
@@ -89,7 +80,9 @@ fn flag(row: &OptionRow, flags: Flags) -> Option<Arg> {
         .value_name(row.key().to_ascii_uppercase())
         .help_heading(HEADING);
     let argument = match COMMON.iter().position(|(name, _)| *name == row.name) {
-        Some(index) => argument.help(COMMON[index].1).display_order(2 + index),
+        Some(index) => argument
+            .help(format!("{}{}", COMMON[index].1, option.default))
+            .display_order(2 + index),
         None if flags == Flags::Common => return None,
         None => argument.help(summary(row)).hide(true),
     };
@@ -113,7 +106,7 @@ fn summary(row: &OptionRow) -> String {
 /// The sources of the configuration of a command.
 ///
 /// # Errors
-/// `--set` has no value or names no option, or the option is also given by its flag.
+/// `--set` has no value or names no option, or the command line gives the option two values.
 pub(super) fn sources(
     matches: &ArgMatches,
     environment: BTreeMap<String, String>,
@@ -162,35 +155,64 @@ fn set<'a>(rows: &[OptionRow], text: &'a str) -> Result<(&'a str, &'a str), Fail
 
 /// The text of `tidewire help options`: every option with its default, by section.
 pub(super) fn all() -> String {
-    let mut list = List(
-        "Options of the configuration. Each can be a flag, --set NAME=VALUE, a line of tidewire.yml\n\
+    let mut list = List::default();
+    walk(&mut Config::default(), &mut list);
+    let mut text = "Options of the configuration. Each can be a flag, --set NAME=VALUE, a line of tidewire.yml\n\
          or an environment variable, and the first of these that is given counts. docs/configuration.md\n\
          explains them in full; `tidewire config print` prints a tidewire.yml with all defaults.\n"
-            .to_owned(),
-    );
-    walk(&mut Config::default(), &mut list);
-    list.0
+        .to_owned();
+    for Listed {
+        row,
+        section,
+        default,
+    } in &list.options
+    {
+        text.push_str(section);
+        let value_name = row.key().to_ascii_uppercase();
+        let _ = writeln!(text, "  --{} <{value_name}>", row.flag());
+        let _ = writeln!(text, "      {}: {}{default}", row.name, summary(row));
+    }
+    text
 }
 
-struct List(String);
+/// An option, and what the help says around it.
+struct Listed {
+    row: OptionRow,
+    /// The heading above it, if the option is the first of its section.
+    section: String,
+    /// ` [default: ...]`; empty for a secret.
+    default: String,
+}
+
+/// All options in the order of the file.
+#[derive(Default)]
+struct List {
+    options: Vec<Listed>,
+    /// The heading of the section that has begun, until its first option.
+    section: String,
+}
 
 impl Visitor for List {
     fn section(&mut self, name: &str, _doc: &'static [&'static str]) {
         if !name.is_empty() {
-            let _ = write!(self.0, "\n{name}:\n");
+            self.section = format!("\n{name}:\n");
         }
     }
 
     fn option(&mut self, row: OptionRow, value: &mut dyn Value) {
-        if !row.name.contains('.') {
-            self.0.push('\n');
-        }
-        let value_name = row.key().to_ascii_uppercase();
-        let _ = writeln!(self.0, "  --{} <{value_name}>", row.flag());
+        let is_of_root = !row.name.contains('.');
+        let section = match is_of_root {
+            true => "\n".to_owned(),
+            false => std::mem::take(&mut self.section),
+        };
         let default = match row.traits.secret {
             true => String::new(),
             false => format!(" [default: {}]", value.show()),
         };
-        let _ = writeln!(self.0, "      {}: {}{default}", row.name, summary(&row));
+        self.options.push(Listed {
+            row,
+            section,
+            default,
+        });
     }
 }
