@@ -1,4 +1,4 @@
-//! Planted faults: each breaks one property, so that its check is known to be able to fail.
+//! Planted faults. Each one breaks one property, which proves that the property's check can fail.
 
 use std::collections::VecDeque;
 
@@ -11,40 +11,40 @@ use crate::check::Check;
 use crate::random::Random;
 use crate::right::Holding;
 
-/// What goes wrong.
+/// The faults that a run can plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Two neighbours in a mailbox change places.
+    /// A mailbox swaps two neighbouring entries.
     MailboxReordered,
-    /// A shard is not told of a record's change.
+    /// A shard does not receive a change of a record.
     ChangeLost,
-    /// A record's change reaches a shard's mailbox late.
+    /// A change of a record reaches a shard's mailbox late.
     PostHeldBack,
-    /// An event is not handed to a shard.
+    /// A shard does not receive an event.
     PublicationLost,
-    /// An event is handed to a shard twice.
+    /// A shard receives an event twice.
     PublicationDoubled,
-    /// Interest is confirmed before publishers see it.
+    /// A shard confirms a subscription before publishers see it.
     VisibleTooEarly,
-    /// A connection's later message is given while an earlier one waits.
+    /// A shard takes a connection's later message while an earlier one waits.
     WaitIgnored,
-    /// The store says that it has committed, and has not.
+    /// The store reports a commit that it did not make.
     CommitForgotten,
-    /// A commit goes to another store.
+    /// A commit goes to the wrong store.
     CommitAstray,
-    /// The store does not say that it has refused a write.
+    /// The store does not report that it refused a write.
     RefusalMissed,
-    /// An owner takes one store for that of every record.
+    /// An owner uses one store for the records of every route.
     RouteIgnored,
-    /// The store says that it has committed before it has synced.
+    /// The store confirms a commit before it syncs.
     AckBeforeSync,
-    /// After a failed sync the store tries the sync again, not the commit.
+    /// After a failed sync the store retries only the sync, not the commit.
     OnlySyncedAgain,
-    /// The store loads what was there before the last commit.
+    /// The store loads the content from before the last commit.
     StaleLoad,
     /// A mailbox delivers an answer to a session twice.
     AnswerDoubled,
-    /// A shard is not told that a connection is gone.
+    /// A shard does not learn that a connection is gone.
     CloseForgotten,
     /// A message of a call reaches its session twice.
     CallDoubled,
@@ -52,82 +52,82 @@ pub enum Fault {
     CallLost,
     /// A requestor gets the response to another call.
     CallMisdirected,
-    /// A change of presence is not handed to a shard.
+    /// A shard does not receive a change of presence.
     NoticeLost,
-    /// A session is told that its own user has come.
+    /// A session receives the notice that its own user is online.
     OwnNoticeGiven,
-    /// The owner of a user is not told of a session.
+    /// The owner of a user does not learn of one of the user's sessions.
     SessionUncounted,
-    /// An owner is not told that a listener is gone.
+    /// An owner does not learn that a listener is gone.
     EndForgotten,
-    /// A provider is not told something.
+    /// A provider does not receive a notice.
     ListenNoticeLost,
-    /// Subscribers are not told of their provider.
+    /// Subscribers do not learn that their record has a provider.
     ProviderUnknown,
     /// A request reaches its owner's mailbox late.
     RequestHeldBack,
     /// An acknowledgement does not reach its session.
     AckLost,
-    /// A new listener is not told which events have subscribers already.
+    /// A new listener does not learn which events already have subscribers.
     CensusLost,
-    /// A listener hears late of a name.
+    /// A listener learns late that a name matches its pattern.
     ListenNoticeLate,
     /// A rule reads a value that its record never had.
     RuleMisled,
-    /// A rule's read is never answered.
+    /// A rule's read gets no answer.
     RuleReadLost,
-    /// A change of a record overtakes the beginning of a subscription.
+    /// A change of a record overtakes the first value of a subscription.
     GrantOvertaken,
-    /// A session that lagged does not get a value that it is owed.
+    /// A session that lagged does not get a value that the server owes it.
     CatchUpLost,
-    /// A change overtakes the value that it is owed.
+    /// A change overtakes the value that the server owes to a lagging session.
     CatchUpStale,
-    /// A shard is not told that a session has drained.
+    /// A shard does not learn that a session has drained.
     DrainForgotten,
-    /// A gap in events is not told.
+    /// A session does not learn of a gap in its events.
     GapUntold,
-    /// A session that does not coalesce is taken for one who does.
+    /// The server coalesces for a session that did not request it.
     CoalescedUnasked,
-    /// An answer is held back for a shorter time than it should be.
+    /// The server holds an answer back for a shorter time than it should.
     DelayShort,
-    /// The permits of a rate do not reach the shard that asked for them.
+    /// The permits of a rate do not reach the shard that requested them.
     PermitsLost,
-    /// An event reaches a shard's mailbox late, so that the marker of a change of rights overtakes it.
+    /// An event reaches a shard's mailbox late, so the marker of a change of rights overtakes it.
     MarkerOvertakes,
-    /// A call reaches the mailbox of its provider's shard late, so that the markers of a change of rights overtake it.
+    /// A call reaches the mailbox of its provider's shard late, so the markers of a change of rights overtake it.
     CallOvertaken,
     /// The marker of a change of rights does not reach a shard.
     MarkerLost,
-    /// A session is not told that something that it held has ended.
+    /// A session does not learn that one of its holdings has ended.
     EndUntold(Holding),
-    /// A session is told that something has ended which has not.
+    /// A session receives the end of a holding that has not ended.
     EndUnjust(Holding),
-    /// Shards do not learn that something is forbidden, and nobody looks at who holds it.
+    /// Shards do not learn that a name is now forbidden, and no shard checks which sessions hold it.
     RightKept(Holding),
-    /// Shards do not learn that something may not be published, written or called.
+    /// Shards do not learn that a session may no longer publish, write or call a name.
     MuteKept(Holding),
     /// A login expires later than it should.
     ExpiryLate,
-    /// Somebody else is revoked.
+    /// A revocation ends the sessions of the wrong user.
     RevokedOther,
-    /// An entry of a mailbox brings its shard down.
+    /// An entry of a mailbox makes its shard panic.
     ShardPanics,
-    /// No deadline of a shard is reached any more.
+    /// The deadlines of a shard never arrive.
     TimerLost,
-    /// The end of a session comes before what it has said.
+    /// The end of a session overtakes the session's last messages.
     CloseOvertakes,
-    /// A change of rules gives a shard those that it had.
+    /// After a change of rules a shard keeps its old ones.
     ShardForgotten,
-    /// An owner forgets a record that the store has not got.
+    /// An owner forgets a record before the store has it.
     DirtyEvicted,
-    /// An owner forgets that a record was deleted, before the store knows.
+    /// An owner forgets that a record was deleted before the store knows it.
     TombstoneForgotten,
-    /// An owner takes a write for whatever version.
+    /// An owner accepts a write whatever version it expects.
     VersionUnchecked,
 }
 
 impl Fault {
-    /// All of them, each with the checks of which one must find it.
+    /// All faults. At least one of the listed checks must find each fault.
     pub const ALL: [(Self, &[Check]); 69] = [
         (
             Self::MailboxReordered,
@@ -227,8 +227,8 @@ impl Fault {
         (Self::VersionUnchecked, &[Check::RecordOrder]),
     ];
 
-    /// What people call the mistake, if it is one that somebody might make. Two more of them, a retry that is applied twice and a
-    /// history that is resumed one too far, are planted in `tests/resume`.
+    /// The common name of the mistake, for faults that a developer could really make. `tests/resume` plants two more: it applies
+    /// a retry twice, and it resumes a history one event too late.
     pub fn mistake(self) -> Option<&'static str> {
         Some(match self {
             Self::AckBeforeSync => "ack before sync",
@@ -245,7 +245,7 @@ impl Fault {
         })
     }
 
-    /// The name of a fault that is planted in the engine, which takes the feature `fuzzing`.
+    /// The name of a fault that is planted in the engine itself, which needs the feature `fuzzing`.
     pub fn in_engine(self) -> Option<&'static str> {
         match self {
             Self::DirtyEvicted => Some("record-dirty"),
@@ -257,7 +257,7 @@ impl Fault {
     }
 }
 
-/// Whether a fault is on, and when it strikes.
+/// The fault of a run, and the dice that decide when it strikes.
 #[derive(Clone, Debug)]
 pub struct Faults {
     fault: Option<Fault>,
@@ -285,7 +285,7 @@ impl Faults {
         self.fault == Some(fault) && self.strike()
     }
 
-    /// What becomes of the order of a mailbox.
+    /// Breaks the order of a mailbox if the fault concerns it.
     pub fn reorder(&mut self, mailbox: &mut VecDeque<Entry>) {
         let place = if self.hits(Fault::MailboxReordered) && mailbox.len() >= 2 {
             Some(self.dice.below(mailbox.len() - 1))
@@ -307,7 +307,7 @@ impl Faults {
         }
     }
 
-    /// What becomes of an entry that a mailbox delivers.
+    /// Drops, doubles or falsifies an entry that a mailbox delivers if the fault concerns it.
     pub fn spoil(&mut self, entry: Entry) -> Vec<Entry> {
         assert!(!self.hits(Fault::ShardPanics), "planted");
         let concerns = match (&self.fault, &entry) {
@@ -368,7 +368,7 @@ impl Faults {
         }
     }
 
-    /// Not every time: a fault that happens once in a while is the one that has to be found.
+    /// True in 20 % of cases. The checks must find a fault that happens only now and then.
     pub fn strike(&mut self) -> bool {
         self.dice.chance(20)
     }

@@ -1,4 +1,4 @@
-//! The one source of chance: everything that a seed decides is drawn from here.
+//! The only source of randomness: each choice that depends on the seed is drawn here.
 
 /// A splitmix64 generator. Equal seeds give equal draws on every machine.
 #[derive(Clone, Debug)]

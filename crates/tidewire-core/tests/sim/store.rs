@@ -1,4 +1,4 @@
-//! The store of a simulated node with what is under way to and from it: it is slow, and stands on a disk that fails.
+//! The store of a simulated node, with the requests and answers in flight: it is slow, and its disk fails.
 
 mod log;
 
@@ -20,17 +20,17 @@ use crate::shared::{is_shared, number_of};
 use crate::tally::Tally;
 use log::LogStore;
 
-/// Writes and syncs of a commit before the last of which the power goes.
+/// The power fails before one of this many writes and syncs of a commit.
 const POWER_OPERATIONS: usize = 3;
 
-/// A write with the number of its change, as the model counts.
+/// A write and the number of its change in the model's count.
 #[derive(Clone, Debug)]
 pub struct NumberedWrite {
     pub write: StoreWrite,
     pub change_count: usize,
 }
 
-/// What a shard has asked for.
+/// A request of a shard.
 #[derive(Debug)]
 pub enum Asked {
     Load(Vec<Name>),
@@ -44,9 +44,9 @@ pub enum Asked {
 /// How the node ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The process is killed; the machine goes on.
+    /// The process is killed; the machine continues to run.
     Kill,
-    /// The power goes, maybe in the middle of a commit.
+    /// The power fails, perhaps in the middle of a commit.
     PowerCut,
 }
 
@@ -55,20 +55,20 @@ pub struct SimStore {
     log: LogStore,
     term: Term,
     reader: Option<Box<dyn StoreReader>>,
-    /// By name and transaction: which change of the record it holds, as the model counts them. Where a change had nothing left
-    /// to do, that of an earlier transaction.
+    /// By name and transaction: the change of the record that the transaction holds, in the model's count. If a change was
+    /// already done, the key is the earlier transaction that did it.
     changes: BTreeMap<(String, u64), usize>,
     kept: BTreeMap<String, usize>,
-    /// Writes of clients that it has taken, of records that another process writes as well.
+    /// Client writes that the store accepted, for records that another process also writes.
     shared: BTreeMap<String, BTreeSet<u64>>,
-    /// What was there before the last commit of each record, for the fault that loads it.
+    /// The newest and the previous content of each record, for the fault that loads stale content.
     before: BTreeMap<String, [Option<StoredRecord>; 2]>,
     pub asked: Vec<(usize, Asked)>,
-    /// It does nothing before.
+    /// The store does no work before this time.
     pub slow_until: Instant,
-    /// Answers on their way to a shard, with the names of a commit.
+    /// Answers in flight to a shard, with the names of a commit.
     pub answers: Vec<(usize, StoreCompletion, Vec<String>)>,
-    /// What a shard must send again, because its last batch has failed.
+    /// The writes that a shard must send again because its last batch failed.
     pub failed: BTreeMap<usize, Vec<NumberedWrite>>,
 }
 
@@ -94,12 +94,12 @@ impl SimStore {
         store
     }
 
-    /// How many changes of the record the store has.
+    /// The number of the model's change that the store has of this record.
     pub fn change_count(&self, name: &str) -> usize {
         self.kept.get(name).copied().unwrap_or(0)
     }
 
-    /// Has a record from the beginning.
+    /// Creates a record before the run starts.
     pub fn begin_with(&mut self, name: &str, record: StoredRecord) {
         let write = StoreWrite {
             writer: None,
@@ -111,7 +111,7 @@ impl SimStore {
         done.expect("nothing has failed yet");
     }
 
-    /// Another process writes a record, whatever is there. Where the disk fails nothing may come of it.
+    /// Another process writes a record, whatever the store contains. If the disk fails, the write may be lost.
     pub fn written_by_another(&mut self, name: &str, record: StoredRecord) {
         let write = StoreWrite {
             writer: None,
@@ -122,7 +122,7 @@ impl SimStore {
         drop(self.log.commit(self.term, &[write]));
     }
 
-    /// Writes of clients that it has taken, of a record that another process writes as well.
+    /// Client writes that the store accepted, for a record that another process also writes.
     pub fn shared(&self, name: &str) -> BTreeSet<u64> {
         self.shared.get(name).cloned().unwrap_or_default()
     }
@@ -131,7 +131,7 @@ impl SimStore {
         self.asked.push((shard, asked));
     }
 
-    /// Does one of the things that it was asked for.
+    /// Handles one of the pending requests.
     pub fn work(&mut self, place: usize, faults: &mut Faults) {
         let (shard, asked) = self.asked.remove(place);
         match asked {
@@ -173,12 +173,12 @@ impl SimStore {
         }
     }
 
-    /// Does what nobody waits for. A failure leaves it to be done later.
+    /// Does work that no shard waits for. After a failure the store does it later.
     pub fn tidy(&mut self) {
         drop(self.log.tidy());
     }
 
-    /// The next operations of the disk fail.
+    /// Makes the next operations of the disk fail.
     pub fn fail(&mut self, more: Failures) {
         self.log.disk(|disk| {
             let failures = &mut disk.failures;
@@ -189,12 +189,12 @@ impl SimStore {
         });
     }
 
-    /// A bit of a stored value turns over. False if there is none that can be told from a torn write.
+    /// Flips a bit of a stored value. Returns false if no value is safe to flip: a flip must differ from a torn write.
     pub fn flip(&mut self, which: usize) -> bool {
         self.log.flip_one(which)
     }
 
-    /// Nothing fails any more, and what has turned over was put right.
+    /// Ends all failures and repairs the flipped bits.
     pub fn mend(&mut self) {
         self.log.disk(|disk| {
             disk.failures = Failures::default();
@@ -202,7 +202,7 @@ impl SimStore {
         });
     }
 
-    /// The node ends, with nobody left to tell, and the store is opened again.
+    /// Ends the node without an answer to pending requests, and opens the store again.
     pub fn crash(&mut self, end: End, random: &mut Random) {
         let (mut is_dying, mut late) = (false, Vec::new());
         for (_, asked) in std::mem::take(&mut self.asked) {
@@ -217,7 +217,7 @@ impl SimStore {
                     let operations = random.below(POWER_OPERATIONS);
                     self.log.disk(|disk| disk.power_goes_after(operations));
                 }
-                // Done or not, nobody is told.
+                // The shards are gone, so the result reaches none of them.
                 drop(self.commit(writes));
             }
         }
@@ -229,7 +229,7 @@ impl SimStore {
         });
         let term = self.term;
         self.open();
-        // What was still on its way from the node that has ended may not count any more.
+        // Writes still in flight from the former node must not take effect.
         for writes in late {
             let writes: Vec<_> = writes.into_iter().map(|numbered| numbered.write).collect();
             let outcome = self.log.commit(term, &writes);
@@ -237,13 +237,13 @@ impl SimStore {
         }
     }
 
-    /// The node ends in order, and the store is opened again.
+    /// Stops the node in order, and opens the store again.
     pub fn stop(&mut self) {
         drop(self.log.close());
         self.open();
     }
 
-    /// All records, in pages, as often as it takes while `failures` reads fail.
+    /// Reads all records in pages. `failures` reads fail; the scan retries until it succeeds.
     pub fn scan(&mut self, page: usize, failures: usize) -> Vec<(Name, Loaded)> {
         let mut found: Vec<(Name, Loaded)> = Vec::new();
         self.reader();
@@ -264,7 +264,7 @@ impl SimStore {
         self.log.met()
     }
 
-    /// As often as it takes: what fails goes over.
+    /// Opens the store. Retries until it succeeds, because the planned failures run out.
     fn open(&mut self) {
         self.term.0 += 1;
         while self.log.open(self.term).is_err() {}
@@ -277,7 +277,7 @@ impl SimStore {
         }
     }
 
-    /// The reader, or a new one, asked for as often as it takes, too.
+    /// The reader, or a new one. Retries until the store returns one.
     fn reader(&mut self) -> &mut dyn StoreReader {
         let log = &mut self.log;
         let new = || std::iter::from_fn(|| Some(log.reader().ok())).find_map(|reader| reader);
@@ -332,7 +332,7 @@ impl SimStore {
         let loaded = match self.reader().load(&names) {
             Ok(loaded) => loaded,
             Err(error) => {
-                // Another one is asked for next time, as after a connection that broke.
+                // The next load opens a new reader, as after a broken connection.
                 self.reader = None;
                 let failed = names.into_iter();
                 return failed.map(|name| (name, Err(error.clone()))).collect();

@@ -1,4 +1,4 @@
-//! How often things were met.
+//! Counters of the things that a run met.
 
 use std::collections::BTreeMap;
 

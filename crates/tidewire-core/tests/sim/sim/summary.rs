@@ -1,27 +1,27 @@
-//! What a run was: its length and size, and what it met.
+//! The summary of a run: its length, its size and the things that it met.
 
 use std::fmt;
 
 use crate::tally::Tally;
 
-/// What a run was.
+/// The summary of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub steps: u64,
     pub deliveries: u64,
-    /// Over all deliveries in their order.
+    /// A hash over all deliveries in order.
     pub digest: u64,
     pub size: Size,
-    /// Troubles, error codes and outcomes of the store, each with how often it was met.
+    /// How often the run met each trouble, error code and store outcome.
     pub met: Tally,
 }
 
-/// How large a run was, before everything came to rest.
+/// The size of a run before the final settling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
     pub virtual_ms: u64,
     pub clients: usize,
-    /// What clients did of their own accord.
+    /// Operations that clients started.
     pub operations: u64,
     /// Records that several clients wrote.
     pub contended_records: usize,
@@ -31,7 +31,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// Of each measure the smaller one.
+    /// The smaller value of each measure.
     pub fn smallest(self, other: Self) -> Self {
         Self {
             virtual_ms: self.virtual_ms.min(other.virtual_ms),

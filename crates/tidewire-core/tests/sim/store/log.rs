@@ -1,8 +1,10 @@
-//! A store that appends transactions to one file. Each ends where the next one begins; a value has a checksum of its own.
+//! A store that appends transactions to one file. Each transaction ends where the next one begins; each value has its own
+//! checksum.
 //!
-//! The head of the file says up to where everything is known to be synced. What lies behind that, and is whole, is written
-//! once more when the store is opened: that it can be read does not show that it would survive the power. Each transaction
-//! names the one before it, so that nothing is taken for one that once lay there.
+//! The head of the file contains the offset up to which the file is known to be synced. When the store opens, it writes every
+//! whole transaction after that offset again: a transaction that is readable might still not survive a power cut. Each
+//! transaction contains the number of the previous one, so the store never takes leftover bytes of an older transaction for a new
+//! one.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,14 +19,14 @@ use tidewire_core::text::{Name, Payload};
 use crate::disk::{Disk, DiskError};
 use crate::tally::Tally;
 
-/// The bytes of a number.
+/// Bytes of one number.
 const WORD: usize = 8;
-/// Marks where transactions begin: how far the file is synced, and a checksum.
+/// The bytes before the first transaction: the synced offset and its checksum.
 const HEAD: usize = 2 * WORD;
-/// Of a transaction: its number, that of the one before, its length, a checksum of these.
+/// The header of a transaction: its number, the previous number, its length, and a checksum of these three.
 const HEADER: usize = 4 * WORD;
 
-/// Where a record's newest entry lies.
+/// The position of a record's newest entry.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     transaction: u64,
@@ -35,18 +37,18 @@ struct Place {
 #[derive(Debug)]
 struct Log {
     disk: Disk,
-    /// Of the last opening.
+    /// The term of the last opening.
     term: Term,
     index: BTreeMap<String, Place>,
-    /// The end of the last transaction, and its number.
+    /// The end offset of the last transaction; `last` is its number.
     end: usize,
     last: u64,
-    /// No number is used twice, also not one that was cut off.
+    /// The number of the next transaction. The store uses no number twice, not even the number of a transaction that was cut off.
     next: u64,
     is_open: bool,
-    /// Off while a planted fault is to show that it is missed.
+    /// False while a planted fault skips the sync.
     syncs: bool,
-    /// A planted fault: after a failed sync nothing but the sync is tried again.
+    /// A planted fault: after a failed sync the store retries only the sync.
     only_syncs_again: bool,
     met: Tally,
 }
@@ -58,7 +60,7 @@ pub struct LogStore {
 }
 
 impl LogStore {
-    /// On an empty disk.
+    /// Creates a store on an empty disk.
     pub fn new(seed: u64) -> Self {
         let log = Log {
             disk: Disk::new(seed),
@@ -77,7 +79,7 @@ impl LogStore {
         }
     }
 
-    /// Opens it after whatever has happened: finds what is whole and makes it durable.
+    /// Opens the store after any failure: finds the whole transactions and makes them durable.
     pub fn open(&mut self, term: Term) -> Result<(), StoreError> {
         let mut log = self.log();
         log.is_open = false;
@@ -85,17 +87,17 @@ impl LogStore {
         log.recover(None).map_err(refusal)
     }
 
-    /// Lets something happen to the disk.
+    /// Gives access to the disk, for example to plan failures.
     pub fn disk<T>(&mut self, act: impl FnOnce(&mut Disk) -> T) -> T {
         act(&mut self.log().disk)
     }
 
-    /// Whether commits sync what they have written. They do.
+    /// Sets whether commits sync their writes. The default is true.
     pub fn set_syncs(&mut self, syncs: bool) {
         self.log().syncs = syncs;
     }
 
-    /// After a failed sync nothing but the sync is tried again from now on.
+    /// Plants the fault: after a failed sync the store retries only the sync.
     pub fn only_sync_again(&mut self) {
         self.log().only_syncs_again = true;
     }
@@ -105,14 +107,14 @@ impl LogStore {
         self.log().next
     }
 
-    /// The transaction that a name comes from, 0 if there is none.
+    /// The transaction that last wrote a name, or 0 if the store does not have the name.
     pub fn origin(&self, name: &str) -> u64 {
         let log = self.log();
         log.index.get(name).map_or(0, |place| place.transaction)
     }
 
-    /// Turns over a bit of the value of a record that is not in the last transaction, where it could not be told from a torn
-    /// write. False if there is none.
+    /// Flips a bit in the value of a record. It spares the last transaction, where a flipped bit looks like a torn write. Returns
+    /// false if no other record exists.
     pub fn flip_one(&mut self, which: usize) -> bool {
         let mut log = self.log();
         let (last, end) = (log.last, log.end);
@@ -134,7 +136,7 @@ impl LogStore {
         true
     }
 
-    /// How often what has happened, at the trait's functions and on the disk.
+    /// How often each outcome occurred, at the functions of the trait and on the disk.
     pub fn met(&self) -> Tally {
         let log = self.log();
         let mut met = log.met.clone();
@@ -198,7 +200,7 @@ impl Store for LogStore {
     }
 }
 
-/// A reading half.
+/// The store's reader.
 #[derive(Debug)]
 struct LogReader(Arc<Mutex<Log>>);
 
@@ -264,8 +266,8 @@ impl StoreReader for LogReader {
 }
 
 impl Log {
-    /// Opens it again if something has failed. What this process knows to be synced it need not read again, and nothing
-    /// else counts.
+    /// Opens the log again if an operation has failed. The log keeps the part that this process knows to be synced, and drops the
+    /// rest.
     fn reopen(&mut self) -> Result<(), DiskError> {
         if self.is_open {
             return Ok(());
@@ -287,7 +289,7 @@ impl Log {
                     write.change.is_done(Some(record)),
                     write.expected.is_met(Some(record)),
                 ),
-                // Nobody can say what it was, and the owner has it whole.
+                // The stored value is unknown, and the owner has the whole record, so its write is due.
                 Some(Loaded::Corrupt) => (false, true),
             };
             if !is_done && is_met {
@@ -331,7 +333,7 @@ impl Log {
         Ok(())
     }
 
-    /// Reads the file up to `end`, or up to where nothing is whole any more, and makes what was read durable.
+    /// Reads the file up to `end`, or up to the first transaction that is not whole, and makes that part durable.
     fn recover(&mut self, end: Option<usize>) -> Result<(), DiskError> {
         let file = self.disk.read()?;
         let synced = synced_up_to(file).unwrap_or(HEAD);
@@ -350,7 +352,8 @@ impl Log {
                 });
                 entries.all(|place| decode(file, place) != Loaded::Corrupt)
             });
-            // Behind the last sync what is broken was torn; before it, it was whole once.
+            // After the last sync, broken data comes from a torn write. Before it, the data was whole once, so it has been
+            // corrupted.
             let is_torn = is_last && next > synced.max(end.unwrap_or(0)) && !is_whole;
             let Some(places) = places.filter(|_| !is_torn) else {
                 break;
@@ -374,7 +377,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes down that everything up to the end is synced, once it is.
+    /// Syncs the file, then records in the head that everything up to the end is synced.
     fn mark_synced(&mut self) -> Result<(), DiskError> {
         self.disk.sync()?;
         let end = self.end as u64;
@@ -412,7 +415,7 @@ fn synced_up_to(file: &[u8]) -> Option<usize> {
     (word(file, WORD)? == checksum(&end)).then_some(end as usize)
 }
 
-/// The number and length of the transaction that begins here after the one with the number `last`.
+/// The number and length of the transaction at this offset, if it follows the transaction `last`.
 fn header(file: &[u8], at: usize, last: u64) -> Option<(u64, usize)> {
     let words = [0, 1, 2].map(|place| word(file, at + place * WORD));
     let [Some(number), Some(before), Some(bytes)] = words else {
@@ -422,7 +425,7 @@ fn header(file: &[u8], at: usize, last: u64) -> Option<(u64, usize)> {
     (is_right && before == last && number > last).then_some((number, HEADER + bytes as usize))
 }
 
-/// The name, place and length of each entry of a transaction, if they fit into it.
+/// The name, offset and length of each entry of a transaction, or `None` if an entry does not fit.
 fn places(file: &[u8], at: usize, bytes: usize) -> Option<Vec<(String, usize, usize)>> {
     let end = at + bytes;
     let (mut at, mut found) = (at + HEADER, Vec::new());
@@ -441,7 +444,7 @@ fn places(file: &[u8], at: usize, bytes: usize) -> Option<Vec<(String, usize, us
     Some(found)
 }
 
-/// A transaction, and the place and length of each of its entries in it.
+/// Encodes a transaction; also returns the offset and length of each entry in it.
 fn encode(number: u64, before: u64, writes: &[&StoreWrite]) -> (Vec<u8>, Vec<(usize, usize)>) {
     let mut frame = vec![0; HEADER];
     let mut entries = Vec::new();
@@ -475,14 +478,14 @@ fn encode(number: u64, before: u64, writes: &[&StoreWrite]) -> (Vec<u8>, Vec<(us
     (frame, entries)
 }
 
-/// Where the value lies in an entry: incarnation, version and data.
+/// The range of the value in an entry: incarnation, version and data.
 fn value_of(entry: &[u8]) -> std::ops::Range<usize> {
     let name_bytes = word(entry, WORD).map_or(0, |bytes| bytes as usize);
     2 * WORD + name_bytes..entry.len() - WORD
 }
 
-/// What an entry says of its record. Its checksum covers the number of its transaction, because what is written where a
-/// transaction has failed may be durable in some sectors and the failed one in others.
+/// Decodes the record of an entry. The checksum covers the number of the transaction, because a new transaction may overwrite a
+/// failed one. After a power cut, some sectors may contain the new transaction and others the failed one.
 fn decode(file: &[u8], place: Place) -> Loaded {
     let entry = &file[place.at..place.at + place.bytes];
     let value = value_of(entry);
