@@ -59,7 +59,7 @@ fn heard(message: &Message<'_>) -> Heard {
     }
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 pub struct Outside {
     pub at: usize,
     pub log: Vec<Heard>,

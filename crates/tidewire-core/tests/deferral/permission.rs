@@ -27,7 +27,7 @@ pub type Muted = BTreeSet<String>;
 /// The rules under which shards have taken each write, by its number, where a fault has them decide for ever.
 pub type TakenBy = Arc<Mutex<BTreeMap<u64, Arc<Muted>>>>;
 
-/// See the head of this file.
+/// See the documentation of this module.
 #[derive(Debug)]
 pub struct TestPermission {
     pub muted: Arc<Muted>,

@@ -132,7 +132,7 @@ struct Client {
     written: BTreeMap<&'static str, u64>,
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 pub struct World {
     random: Random,
     now: Now,

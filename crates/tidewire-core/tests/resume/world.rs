@@ -69,7 +69,7 @@ struct Writer {
     is_sent: bool,
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 pub struct World {
     random: Random,
     fault: Option<Fault>,

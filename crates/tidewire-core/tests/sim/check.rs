@@ -1,74 +1,74 @@
-//! The properties, by name, and what a broken one reports.
+//! The checked properties, by name, and the report of a broken one.
 
 use std::fmt;
 
-/// A property of the whole. Each has a fault that breaks it, see `fault.rs`.
+/// A property of the whole simulation. Each has a fault in `fault.rs` that breaks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Check {
-    /// Promise (a): every subscriber gets the writes of a record in the owner's order, in steps of one, with the
-    /// content that the naive model computes, from its read on.
+    /// Promise (a): after its read, every subscriber gets the writes of a record in the owner's order. Versions increase in steps
+    /// of one, and the content is the content that the naive model computes.
     RecordOrder,
-    /// A subscription's read comes first, and every later change after it.
+    /// A subscriber gets its read first, and then every later change.
     ReadWithoutGap,
-    /// Promise (b): messages of one connection reach one owner as sent.
+    /// Promise (b): the messages of one connection reach one owner in the order in which the client sent them.
     ConnectionOrder,
-    /// Promise (c): who reacts to a later message finds the earlier one done.
+    /// Promise (c): a session that reacts to a later message finds the earlier one done.
     Reaction,
-    /// Promise (d): an answer is seen after the effects that it confirms were posted.
+    /// Promise (d): a session sees an answer only after the shard has posted the effects that the answer confirms.
     AnswerAfterEffects,
-    /// Promise (e), and (b) for events: a sender's events reach each receiver as sent, also when one had to wait.
+    /// Promise (e), and (b) for events: each receiver gets a sender's events in order, even if one of them had to wait.
     EventOrder,
-    /// An event published after a subscription's ack reaches the subscriber.
+    /// An event that is published after a subscription's ack reaches the subscriber.
     EventArrives,
-    /// An event reaches a subscriber once, and never its sender.
+    /// A subscriber gets an event once, and the sender never gets its own.
     EventOnce,
-    /// What a rule decides holds for some value that the record it reads had while the request was there.
+    /// A rule's decision holds for some value that the record had while the request was pending.
     Ruling,
-    /// What was acknowledged is in the store.
+    /// The store has every acknowledged write.
     Durable,
-    /// What is committed is the owner's newest value, and what is loaded is what was committed.
+    /// A committed value is the owner's newest value, and a loaded value is a committed one.
     StoreContent,
-    /// Of records that another process writes as well, what was acknowledged was kept, and in the end every subscriber has what is
-    /// stored.
+    /// For records that another process also writes: acknowledged writes are kept, and in the end every subscriber has the stored
+    /// value.
     Shared,
-    /// A record is asked for, given to and found in the store that its name leads to.
+    /// Requests for a record go to the store of its route, and only that store has the record.
     Routed,
-    /// A request is answered, once.
+    /// A request gets exactly one answer.
     AnsweredOnce,
-    /// A call has one end, unless its requestor is gone.
+    /// A call ends exactly once, unless its requestor is gone.
     RpcAnsweredOnce,
-    /// A call is handed to one provider at a time, and its end comes from the one that was asked last, from a
-    /// timeout that was reached, or from there being nobody left to ask.
+    /// The server offers a call to one provider at a time. The call ends by the last of these providers, by a timeout that was
+    /// reached, or because no provider is left.
     RpcFromProvider,
-    /// Watchers hear of every change of a user after their ack, once and in order.
+    /// After its ack, a watcher gets every change of a user once and in order.
     PresenceNotices,
-    /// Queries tell who is online.
+    /// A query returns the users that are online.
     PresenceQuery,
-    /// A name that is wanted and listened to has one provider; a name that is not has none, and it knows.
+    /// A name with subscribers and listeners has one provider. Any other name has no provider, and its listeners know it.
     OneProvider,
-    /// After the ack of its end a listener hears no more of the pattern.
+    /// After the ack of its unlisten, a listener gets no further notices of the pattern.
     ListenEnded,
-    /// Subscribers know whether their record is provided.
+    /// Subscribers know whether their record has a provider.
     HasProvider,
-    /// A session that coalesces and lagged has the newest value of each record at the end.
+    /// In the end, a session that coalesces and lagged has the newest value of each record.
     CaughtUp,
-    /// Of each event, those heard and those told as a gap are all that came to the subscriber's shard.
+    /// Of each event, the received and the skipped messages add up to all messages that reached the subscriber's shard.
     GapCounted,
-    /// No answer is given before the time for which it was held back.
+    /// No session gets an answer before the end of its delay.
     Delayed,
-    /// A change of rights ends exactly what its rules forbid, and the sessions of exactly those who were revoked.
+    /// A change of rights ends exactly the holdings that its rules forbid, and exactly the sessions of the revoked users.
     RightsEnded,
-    /// Once a change of rights is acknowledged, nothing is delivered that was authorized before it.
+    /// After a change of rights is acknowledged, no session gets a message that was authorized before the change.
     OldRules,
-    /// Every change of rights is acknowledged.
+    /// All shards acknowledge every change of rights.
     Settled,
-    /// A session gets nothing once its login has expired or was revoked.
+    /// A session gets no message after its login has expired or was revoked.
     Revoked,
-    /// When nobody begins anything, everything comes to an end.
+    /// If no client starts new work, all pending work ends.
     Quiet,
-    /// No shard panics, whatever comes.
+    /// No shard panics, whatever it receives.
     NoPanic,
-    /// Nothing is left when everybody has gone.
+    /// After all clients have gone, the shards keep no state of them.
     NothingLeaks,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for Violation {
 
 pub type Checked = Result<(), Violation>;
 
-/// Holds the simulation to a property.
+/// Returns a violation if the property does not hold.
 pub fn ensure(holds: bool, check: Check, detail: impl FnOnce() -> String) -> Checked {
     if holds {
         Ok(())

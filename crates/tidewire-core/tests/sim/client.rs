@@ -50,7 +50,7 @@ enum Held {
     Ending,
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 #[derive(Debug)]
 pub struct Client {
     pub user: String,

@@ -1,48 +1,48 @@
-//! A disk under the simulated store. What was written and not synced is lost, torn or kept when the power goes; after a
-//! failed sync nobody can say how much of it is there, though all of it can still be read.
+//! A disk under the simulated store. At a power cut, unsynced writes are lost, torn or kept. After a failed sync the store can't
+//! know how much of its data is durable, though it can still read all of it.
 
 use std::collections::BTreeSet;
 
 use crate::random::Random;
 use crate::tally::Tally;
 
-/// The disk writes so many bytes at once, or not at all; a torn write ends inside.
+/// The disk writes this many bytes at once or not at all; a torn write ends inside a sector.
 const SECTOR: usize = 64;
 
-/// Why the disk did not do what it was asked.
+/// Why an operation of the disk failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskError {
     Write,
     Sync,
     Read,
     Full,
-    /// The power went in the middle.
+    /// The power failed in the middle.
     Gone,
 }
 
-/// How many of the next operations of a kind fail.
+/// How many of the next operations of each kind fail.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Failures {
     pub writes: usize,
     pub syncs: usize,
     pub reads: usize,
-    /// Writes that make the file longer.
+    /// Writes that extend the file.
     pub growths: usize,
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 #[derive(Debug)]
 pub struct Disk {
-    /// As it reads.
+    /// The content as a reader sees it.
     view: Vec<u8>,
-    /// What is there for certain.
+    /// The content that survives a power cut.
     durable: Vec<u8>,
-    /// Sectors that were written and not synced since.
+    /// Sectors that were written since the last sync.
     unsynced: BTreeSet<usize>,
-    /// Bits that have flipped: place and mask.
+    /// Flipped bits: offset and mask.
     flips: Vec<(usize, u8)>,
     pub failures: Failures,
-    /// Writes and syncs until the power goes.
+    /// Writes and syncs until the power fails.
     power_left: Option<usize>,
     random: Random,
     pub met: Tally,
@@ -62,7 +62,7 @@ impl Disk {
         }
     }
 
-    /// All that can be read.
+    /// The whole content.
     pub fn read(&mut self) -> Result<&[u8], DiskError> {
         if take_one(&mut self.failures.reads) {
             return Err(DiskError::Read);
@@ -70,7 +70,7 @@ impl Disk {
         Ok(&self.view)
     }
 
-    /// Writes, as far as anybody who reads can tell. A failed write may have written a part.
+    /// Writes where every reader sees it at once; only a sync makes it durable. A failed write may have written a part.
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), DiskError> {
         let end = at + bytes.len();
         let (done, outcome) = if self.power_fails() {
@@ -91,8 +91,8 @@ impl Disk {
         outcome
     }
 
-    /// Makes everything that was written durable. After a failure some of it is and some is not, and the next sync does
-    /// not try it again: the system believes it to be clean.
+    /// Makes all writes durable. After a failed sync some sectors are durable and others are not. The next sync does not retry
+    /// them, because the operating system believes that they are clean.
     pub fn sync(&mut self) -> Result<(), DiskError> {
         if self.power_fails() {
             return Err(DiskError::Gone);
@@ -111,12 +111,12 @@ impl Disk {
         Ok(())
     }
 
-    /// From now on the power goes after so many writes and syncs.
+    /// Lets the power fail after this many further writes and syncs.
     pub fn power_goes_after(&mut self, operations: usize) {
         self.power_left = Some(operations);
     }
 
-    /// The machine starts again after a power cut: of what was not synced, each sector is there, gone or torn.
+    /// The machine starts again after a power cut. Each unsynced sector is whole, lost or torn.
     pub fn power_returns(&mut self) {
         for sector in std::mem::take(&mut self.unsynced) {
             match self.random.below(4) {
@@ -133,12 +133,12 @@ impl Disk {
         self.view.clone_from(&self.durable);
     }
 
-    /// The process starts again on a machine that went on.
+    /// The process starts again on a machine that kept running.
     pub fn process_returns(&mut self) {
         self.power_left = None;
     }
 
-    /// A bit of what is durable turns over.
+    /// Flips a bit of the durable content.
     pub fn flip(&mut self, at: usize, bytes: usize) {
         let (at, mask) = (at + self.random.below(bytes), 1 << self.random.below(8));
         if at < self.durable.len() {
@@ -148,7 +148,7 @@ impl Disk {
         }
     }
 
-    /// Somebody has put a good copy in the place of what had turned over.
+    /// Repairs all flipped bits, as an operator who restores a good copy.
     pub fn mend(&mut self) {
         for (at, mask) in std::mem::take(&mut self.flips) {
             self.durable[at] ^= mask;
@@ -156,7 +156,7 @@ impl Disk {
         }
     }
 
-    /// Copies the first bytes of a sector to where they stay.
+    /// Makes the first bytes of a sector durable.
     fn persist(&mut self, sector: usize, bytes: usize) {
         let start = sector * SECTOR;
         let end = (start + bytes).min(self.view.len());

@@ -26,7 +26,7 @@ struct Subscription {
     missed: usize,
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 #[derive(Debug, Default)]
 pub struct EventModel {
     subscriptions: BTreeMap<(SessionId, String), Subscription>,

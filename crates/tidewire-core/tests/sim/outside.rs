@@ -73,7 +73,7 @@ impl InterestMap {
     }
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 #[derive(Debug)]
 pub struct Outside {
     /// The shard that acts.

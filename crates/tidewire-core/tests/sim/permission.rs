@@ -90,7 +90,7 @@ fn right_of(question: &Question<'_>) -> Option<Right> {
     }
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 #[derive(Debug)]
 pub struct TestPermission {
     pub rulings: Rulings,

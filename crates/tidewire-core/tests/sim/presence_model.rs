@@ -40,7 +40,7 @@ impl Watch {
     }
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 #[derive(Debug, Default)]
 pub struct PresenceModel {
     sessions: BTreeMap<String, usize>,

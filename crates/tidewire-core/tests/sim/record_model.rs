@@ -25,7 +25,7 @@ use crate::wire::parse;
 pub use request::{Kind, Request, Seen, Stamp};
 use state::{Awaited, Bulk, Dirty, Instances, ModelRecord, State};
 
-/// See the head of this file.
+/// See the documentation of this module.
 #[derive(Debug)]
 pub struct RecordModel {
     records: BTreeMap<String, ModelRecord>,

@@ -39,7 +39,7 @@ struct Registration {
     acked: Option<u64>,
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 #[derive(Debug, Default)]
 pub struct RpcModel {
     /// By requestor and correlation id.

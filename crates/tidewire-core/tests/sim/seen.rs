@@ -91,7 +91,7 @@ const TO_MEET: [&str; 71] = [
     "trouble: write of another process",
 ];
 
-/// See the head of this file.
+/// See the documentation of this module.
 #[derive(Debug, Default)]
 pub struct Seen {
     met: Tally,

@@ -23,7 +23,7 @@ struct Serving {
     accepted: bool,
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 #[derive(Debug, Default)]
 pub struct Services {
     provided: BTreeSet<String>,

@@ -1,7 +1,7 @@
 //! One run: a node of three shards, clients and a failing store in virtual time, all from one seed.
 //!
-//! The seed picks which shard runs next, how much of its mailbox and of its connections it sees, when completions
-//! come, when interest becomes visible, when time passes, and what clients do.
+//! The seed picks which shard runs next, how much of its mailbox and of its connections the shard sees, and what clients do. It
+//! also decides when completions arrive, when interest becomes visible and when time passes.
 
 mod connecting;
 mod delivered;
@@ -52,21 +52,21 @@ use rights::Rights;
 pub use summary::{Size, Summary};
 
 const SHARDS: usize = 3;
-/// A run lasts at least so long, with so much done by so many.
+/// The minimum length of a run in virtual time, and its minimum numbers of operations, of clients and of contended records.
 const RUN_MS: u64 = 60_000;
 const OPERATIONS_MIN: u64 = 500;
 const CLIENTS_MIN: usize = 4;
 const CONTENDED_MIN: usize = 2;
-/// Operations for each long pause.
+/// Mean number of operations between two long pauses.
 const OPERATIONS_A_PAUSE: u64 = 30;
-/// Rounds in which things come to rest before a pause, often.
+/// Rounds that usually settle pending work before a pause.
 const REST_ROUNDS: usize = 6;
-/// Longer than the time that a listener has to answer, and often enough that every other timer has its end.
+/// Longer than the answer timeout of a listener. With all `PAUSES`, every other timer ends too.
 const PAUSE_MS: u64 = 700;
 const PAUSES: usize = 24;
-/// Everything under way ends within so many rounds.
+/// All pending work ends within this number of rounds.
 const ROUNDS_MAX: usize = 1_000;
-/// A cache below this has no room for all records of a run.
+/// A cache limit below this has no room for all records of a run.
 const EVICTING_BYTES: usize = 1_000;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
@@ -74,52 +74,52 @@ const NANOS_PER_MILLI: u64 = 1_000_000;
 #[derive(Debug)]
 struct Connection {
     client: usize,
-    /// Nothing gets through before.
+    /// No message passes in either direction before this time.
     delayed_until: Option<Instant>,
-    /// What the client has sent and the shard has not read.
+    /// Messages that the client has sent and the shard has not read.
     inbox: VecDeque<Sent>,
-    /// The first message of the inbox has to wait.
+    /// The shard made the first message of the inbox wait.
     waiting: bool,
-    /// What was sent to the client and not read by it.
+    /// Messages that the shard has sent and the client has not read.
     outbox: VecDeque<(Heard, Option<Rc<Stamp>>)>,
-    /// The client has gone; the shard has not been told.
+    /// The client has disconnected, and the shard does not know yet.
     dropped: bool,
-    /// Messages taken.
+    /// Number of messages that the shard has taken.
     number: u64,
     /// Logged in, as far as the shard knows.
     open: bool,
     /// The step at which the first message of the inbox was given to the shard.
     given: Option<u64>,
-    /// It coalesces, as it says itself.
+    /// The client requested coalescing.
     coalesces: bool,
-    /// The shard was told that it lags.
+    /// The simulation has reported to the shard that this connection lags.
     lags: bool,
-    /// Its next answer is held back.
+    /// The simulation holds back the next answer.
     delay: Option<AnswerDelay>,
-    /// The engine wants it closed; nothing more of it is read.
+    /// The engine has closed the connection; the shard reads no further messages.
     closing: bool,
     /// When its login expires.
     expires_at: Option<WallTime>,
 }
 
-/// An answer that is held back.
+/// An answer that the simulation holds back.
 #[derive(Debug)]
 struct AnswerDelay {
     until: Instant,
     refuse: bool,
-    /// The login that is held back was accepted.
+    /// The engine accepted the login that is held back.
     accepted: bool,
 }
 
-/// What became of a pattern that was taken back at least once.
+/// The state of a pattern that its session has unlistened at least once.
 #[derive(Debug, Default)]
 struct Unlistened {
     acks_due: usize,
-    /// It was registered again.
+    /// The session registered the pattern again.
     listens: bool,
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 pub struct Sim {
     random: Random,
     began: Instant,
@@ -127,15 +127,15 @@ pub struct Sim {
     shards: Vec<Shard>,
     outside: Outside,
     connections: BTreeMap<SessionId, Connection>,
-    /// By shard and place: the generation of the next session there.
+    /// By shard and place: the generation of the next session at that place.
     generations: Vec<Vec<u32>>,
-    /// Free places.
+    /// By shard: the places that no connection uses.
     places: Vec<Vec<u32>>,
     visible: VecDeque<(usize, u64)>,
     troubles: Troubles,
-    /// Connections are looked at in any order until then.
+    /// Until this time the shard visits connections in random order.
     reordered_until: Instant,
-    /// Deliveries that a fault has held back.
+    /// Messages that a fault delays on their way to a session.
     late: Vec<(SessionId, Heard)>,
     stores: SimStores,
     clients: Vec<Client>,
@@ -145,33 +145,33 @@ pub struct Sim {
     presences: PresenceModel,
     guarded: GuardedModel,
     shared: SharedModel,
-    /// Another process writes some records in this run.
+    /// In this run another process writes some records.
     is_shared: bool,
-    /// Patterns that a session has taken back: session, whether records, pattern.
+    /// Patterns that a session has unlistened, by session, kind (true for records) and pattern.
     unlistened: BTreeMap<(SessionId, bool, String), Unlistened>,
     rulings: Rulings,
     rights: Rights,
-    /// Rules change in this run.
+    /// In this run rules change.
     is_ruled: bool,
-    /// Rights of some kind do.
+    /// In this run rights change in some way: rules, expiry or revocations.
     is_changing: bool,
-    /// Where in its shard's log the message stands that is delivered.
+    /// The position of the message that is being delivered in its shard's log.
     place: usize,
     owner_hash: FixedState,
     seed: u64,
     settings: Settings,
     opening: u64,
     next_event: u64,
-    /// No new work is begun, nothing fails any more.
+    /// Clients start no new work, and all faults of the environment have stopped.
     calm: bool,
-    /// Shards whose deadlines a fault keeps from being reached.
+    /// Shards whose deadlines never arrive because of a fault.
     has_no_timers: [bool; SHARDS],
-    /// Nothing changes any more, so answers can be compared with the truth.
+    /// No state changes, so the checks can compare answers with the truth.
     truthful: bool,
     trace: bool,
-    /// How often each kind of message was delivered.
+    /// The number of delivered messages of each kind.
     kinds: Option<BTreeMap<String, u64>>,
-    /// Messages that clients have sent.
+    /// Number of messages that clients have sent.
     sent_count: u64,
     /// The clients that have written each record.
     writers: BTreeMap<String, BTreeSet<usize>>,
@@ -195,16 +195,16 @@ impl Sim {
         let faults = Faults::new(fault, seed);
         let stores = SimStores::new(&mut random, &faults);
         settings.routes = routes();
-        // Turns are not begun here; what waits for them is simulated in `tests/deferral`.
+        // Connections do not wait for turns in this simulation. `tests/deferral` simulates connections that wait.
         settings.limits.connection_work_max = 0;
-        // Sometimes one value is as much as a session that lagged is given at once.
+        // In half of the runs the server sends a session that lagged only one value at a time.
         if random.chance(50) {
             settings.limits.catch_up_bytes_max = 1;
         }
         if random.chance(20) {
             settings.event_lag_policy = EventLagPolicy::Disconnect;
         }
-        // What waits for a rate comes later; nothing else changes.
+        // A rate only delays messages; it changes nothing else.
         if random.chance(20) {
             let rate = Rate {
                 interval: Duration::from_millis(20),
@@ -213,11 +213,11 @@ impl Sim {
             settings.rates.connection[Operation::Message as usize] = Some(rate);
             settings.rates.user[Operation::Write as usize] = Some(rate);
         }
-        // One kind of lack a run, because the model predicts each of them alone.
+        // Each run lacks one resource at most, because the model predicts each lack alone.
         match random.below(4) {
             0 => settings.limits.dirty_records_max = 1 + random.below(3),
             1 => {
-                // The model does not know what is evicted, so it can't know which loads are late, or fail.
+                // The model does not know which records are evicted, so it can't predict which loads are late or fail.
                 settings.limits.cache_bytes_max = EVICTING_BYTES - 1;
                 settings.load_timeout = Duration::from_secs(100_000);
             }
@@ -242,7 +242,7 @@ impl Sim {
         let rpcs = RpcModel::new(settings.rpc_accept_timeout, settings.rpc_response_timeout);
         let is_ruled = random.chance(20);
         let is_changing = is_ruled || random.chance(20);
-        // The model of other records does not know how much room these take.
+        // The model of the other records does not know how much room these take.
         let has_room =
             settings.limits.dirty_records_max == Settings::default().limits.dirty_records_max;
         let is_shared = has_room && !is_ruled && random.chance(30);
@@ -315,7 +315,7 @@ impl Sim {
         sim
     }
 
-    /// The store has a record whose versions are about to start again.
+    /// Starts the store with a record that has almost reached the last version.
     fn versions_end_soon(&mut self) {
         let (name, version) = ("r/3", Version(Version::LAST.0 - 2));
         let record = StoredRecord {
@@ -328,13 +328,13 @@ impl Sim {
         self.records.begin_with(name, owner, i32::MAX - 2);
     }
 
-    /// Prints what is taken and delivered, for people who look into one seed.
+    /// Prints each message that is taken or delivered, to debug one seed.
     pub fn traced(mut self) -> Self {
         self.trace = true;
         self
     }
 
-    /// Runs to the end and counts what was delivered.
+    /// Runs to the end and counts the delivered messages by kind.
     pub fn run_counting(mut self) -> Result<BTreeMap<String, u64>, Violation> {
         self.kinds = Some(BTreeMap::new());
         self.run_on()?;
@@ -348,7 +348,7 @@ impl Sim {
         Ok(kinds)
     }
 
-    /// Runs to the end, through quiet with everybody connected to quiet with everybody gone.
+    /// Runs to the end: first until all clients are connected and idle, then until all clients have gone and the node is idle.
     pub fn run(mut self) -> Result<Summary, Violation> {
         self.run_on()?;
         self.summary.digest = self.digest.finish();
@@ -403,7 +403,7 @@ impl Sim {
         self.opening += 1;
         let opened = |store: StoreId| Opened {
             epoch: Epoch(self.opening),
-            // Each store counts its own.
+            // Each store has its own count of openings.
             opening: self.opening + 100 * u64::from(store.0),
         };
         self.shards = (0..SHARDS)
@@ -424,7 +424,7 @@ impl Sim {
             .collect();
     }
 
-    /// Whether it was long and eventful enough.
+    /// Whether the run was long enough and had enough operations, troubles and contended records.
     fn is_done(&self) -> bool {
         self.summary.size.operations >= OPERATIONS_MIN
             && self.passed_ms() >= RUN_MS
@@ -483,7 +483,7 @@ impl Sim {
         Ok(())
     }
 
-    /// False if no answer is on its way.
+    /// Delivers one answer of a store to its shard. Returns false if no answer is in flight.
     fn store_answers(&mut self) -> Result<bool, Violation> {
         let Some(store) = self.stores.answering(&mut self.random) else {
             return Ok(false);
@@ -522,14 +522,14 @@ impl Sim {
                     self.records.committed(shard, &names);
                 }
             }
-            // These stores have no quotas and nobody looks for old histories.
+            // These stores have no quotas, and the simulation never searches for old histories.
             StoreCompletion::Quota { .. } | StoreCompletion::OldHistories(_) => {}
         }
         self.input(shard, Input::Store(completion))?;
         Ok(true)
     }
 
-    /// Another process writes a record, of which its owner learns with its next commit.
+    /// Another process writes a record. The owner learns of it at its next commit.
     fn another_process_writes(&mut self) {
         self.next_event += 1;
         self.shared.write(self.next_event);
@@ -560,12 +560,12 @@ impl Sim {
         Ok(())
     }
 
-    /// What faults have held back comes after all.
+    /// Delivers the messages that a fault has delayed.
     fn late_things_come(&mut self) -> Checked {
         for (session, heard) in std::mem::take(&mut self.late) {
             self.deliver(session, heard)?;
         }
-        // What markers are to overtake waits until they have.
+        // Messages that markers must overtake wait until the markers have arrived.
         let is_overtaken = matches!(
             self.outside.faults.on(),
             Some(Fault::MarkerOvertakes | Fault::CallOvertaken)
@@ -588,7 +588,7 @@ impl Sim {
         self.advance(millis as u64);
     }
 
-    /// Nobody does anything for a while: often everything under way comes to its end before, sometimes it hangs.
+    /// No client does anything for a while. In 60 % of cases most pending work ends first, otherwise it stays pending.
     fn nothing_is_done(&mut self) -> Checked {
         if self.random.chance(60) {
             for _ in 0..REST_ROUNDS {
@@ -611,7 +611,7 @@ impl Sim {
     }
 }
 
-/// A session as shard, place and generation.
+/// Formats a session as shard, place and generation.
 fn shown(session: SessionId) -> String {
     let SessionId {
         address,

@@ -50,7 +50,7 @@ pub enum End {
     PowerCut,
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 pub struct SimStore {
     log: LogStore,
     term: Term,

@@ -1,4 +1,4 @@
-//! The stores of a simulated node. Names lead records to one of them; each has a disk, failures and a pace of its own.
+//! The stores of a simulated node. The name of a record selects its store; each store has its own disk, failures and pace.
 
 use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::time::Instant;
@@ -9,13 +9,13 @@ use crate::random::Random;
 use crate::store::{End, SimStore};
 use crate::tally::Tally;
 
-/// Where what begins like this is kept; all else is in the first store.
+/// Name prefixes and their stores; the first store keeps all other records.
 const ROUTES: [(&str, StoreId); 3] = [
     ("r/2", StoreId(1)),
     ("r/3", StoreId(1)),
     ("gate/1", StoreId(1)),
 ];
-/// How many there are.
+/// The number of stores.
 pub const STORES: usize = 2;
 
 /// The routes of every run.
@@ -23,7 +23,7 @@ pub fn routes() -> StoreRoutes {
     StoreRoutes::new(ROUTES)
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 pub struct SimStores {
     stores: [SimStore; STORES],
     routes: StoreRoutes,
@@ -37,7 +37,7 @@ impl SimStores {
         }
     }
 
-    /// Which one has the records of this name.
+    /// The store that keeps the records of this name.
     pub fn route(&self, name: &str) -> StoreId {
         self.routes.find(name)
     }
@@ -58,24 +58,24 @@ impl SimStores {
         (0..STORES as u8).map(StoreId)
     }
 
-    /// One of them.
+    /// A random store.
     pub fn any(&mut self, random: &mut Random) -> &mut SimStore {
         &mut self.stores[random.below(STORES)]
     }
 
-    /// One that has something to do and is not too slow for it.
+    /// A random store that has a pending request and is not slow now.
     pub fn ready(&mut self, random: &mut Random, now: Instant) -> Option<&mut SimStore> {
         let ready = |store: &&mut SimStore| !store.asked.is_empty() && store.slow_until <= now;
         pick(random, self.stores.iter_mut().filter(ready))
     }
 
-    /// One of which an answer is on its way.
+    /// A random store that has an answer in flight.
     pub fn answering(&mut self, random: &mut Random) -> Option<&mut SimStore> {
         let answers = |store: &&mut SimStore| !store.answers.is_empty();
         pick(random, self.stores.iter_mut().filter(answers))
     }
 
-    /// Whether nothing is on its way to any of them, or from there.
+    /// Whether no request or answer is in flight at any store.
     pub fn are_still(&self) -> bool {
         let is_still = |store: &SimStore| store.asked.is_empty() && store.answers.is_empty();
         self.stores.iter().all(is_still)
@@ -85,14 +85,14 @@ impl SimStores {
         self.stores.iter_mut().for_each(SimStore::mend);
     }
 
-    /// The node ends at once, and all are opened again.
+    /// Ends the node at once, and opens all stores again.
     pub fn crash(&mut self, end: End, random: &mut Random) {
         for store in &mut self.stores {
             store.crash(end, random);
         }
     }
 
-    /// The node ends in order, though some disks may fail even then, and all are opened again.
+    /// Stops the node in order, though some disks may fail even then, and opens all stores again.
     pub fn stop(&mut self, random: &mut Random) {
         for store in &mut self.stores {
             if random.chance(30) {

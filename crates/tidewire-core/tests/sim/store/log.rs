@@ -53,7 +53,7 @@ struct Log {
     met: Tally,
 }
 
-/// See the head of this file.
+/// See the documentation of this module.
 #[derive(Debug)]
 pub struct LogStore {
     log: Arc<Mutex<Log>>,
