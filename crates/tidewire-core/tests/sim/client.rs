@@ -1,5 +1,5 @@
-//! A client: does what an application might do at any moment, and keeps records as `@deepstream/client` does: reads
-//! once, counts versions itself, applies its own writes before the server has seen them, and merges on a conflict.
+//! A client. It performs random operations of an application, and keeps records as `@deepstream/client` does: it reads once,
+//! counts versions itself, applies its own writes before the server has seen them, and merges after a conflict.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -25,20 +25,20 @@ pub const RECORDS: [&str; 9] = [
 pub const EVENTS: [&str; 5] = ["e/0", "e/1", "e/2", "gated/0", "gated/1"];
 const PATHS: [&str; 5] = ["a", "b", "c.d", "c.e", "f"];
 
-/// A message that a client sends, with what it had seen by then.
+/// A message that a client sends, and the messages that the client had seen by then.
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub said: Said,
-    /// How many messages all clients had sent before.
+    /// The number of messages that all clients had sent before.
     pub sent: u64,
     pub seen: Rc<Seen>,
 }
 
-/// What a client has of a record.
+/// The state of a record at a client.
 #[derive(Clone, Debug)]
 enum Held {
-    /// The subscription was asked for, and before that perhaps the end of an earlier one: only after the ack it is
-    /// certain that what comes is of the new one.
+    /// The client has sent a subscription, perhaps right after it ended an earlier one. Only after the ack does a message
+    /// certainly belong to the new subscription.
     Wanted {
         acked: bool,
     },
@@ -46,7 +46,7 @@ enum Held {
         version: i32,
         value: Value,
     },
-    /// The end of the subscription was asked for.
+    /// The client has sent the end of the subscription.
     Ending,
 }
 
@@ -55,28 +55,28 @@ enum Held {
 pub struct Client {
     pub user: String,
     pub format: Format,
-    /// Whether it announces that it coalesces.
+    /// Whether the client requests coalescing.
     pub coalesces: bool,
     pub session: Option<SessionId>,
     pub open: bool,
     records: BTreeMap<String, Held>,
     /// The correlation id of the newest subscription to each record.
     subscribed: BTreeMap<String, String>,
-    /// Deletes without an answer.
+    /// Records whose delete has no answer yet.
     deleting: Vec<String>,
     events: BTreeMap<String, bool>,
     seen: Seen,
     correlation: u64,
     outgoing: Vec<Said>,
-    /// What the open records' provider messages have said.
+    /// For each open record: the latest notice about its provider.
     provided: BTreeMap<String, bool>,
     pub services: Services,
     pub guarded: GuardedClient,
-    /// What it does with records that another process writes as well.
+    /// State for the shared records, which another process also writes.
     pub shared: GuardedClient,
-    /// There are such records in this run.
+    /// This run has shared records.
     pub shares: bool,
-    /// Rules change, so it leaves all records alone but the guarded ones.
+    /// Rules change in this run, so the client uses only the guarded records.
     pub is_ruled: bool,
 }
 
@@ -104,13 +104,13 @@ impl Client {
         }
     }
 
-    /// A connection is there.
+    /// The client has connected.
     pub fn connected(&mut self, session: SessionId, coalesces: bool) {
         self.session = Some(session);
         self.say(Said::Challenge { coalesces });
     }
 
-    /// The connection is gone; what was open is asked for again after the next login.
+    /// The connection is gone. After the next login the client subscribes again to the records and events that were open.
     pub fn lost(&mut self) {
         self.session = None;
         self.open = false;
@@ -122,12 +122,12 @@ impl Client {
         self.shared.lost();
     }
 
-    /// What it is about to send.
+    /// The messages that the client is about to send.
     pub fn outgoing(&self) -> &[Said] {
         &self.outgoing
     }
 
-    /// What it has said since the last call; `before` messages were sent before, by all.
+    /// Takes the messages since the last call. `before` is the number of messages that all clients had sent before.
     pub fn take_outgoing(&mut self, before: u64) -> Vec<Sent> {
         if self.outgoing.is_empty() {
             return Vec::new();
@@ -144,7 +144,7 @@ impl Client {
             .collect()
     }
 
-    /// Does something of its own accord.
+    /// Performs a random operation.
     pub fn act(&mut self, random: &mut Random, next_event: &mut u64) {
         if random.chance(3) {
             return self.say(Said::Rude(*random.pick(&Rude::ALL)));
@@ -202,7 +202,7 @@ impl Client {
         });
     }
 
-    /// Reads a message.
+    /// Reads a message and reacts to it.
     pub fn hear(&mut self, heard: &Heard, stamp: Option<&Rc<Stamp>>, random: &mut Random) {
         if let Some(stamp) = stamp {
             self.learn(stamp);
@@ -309,7 +309,7 @@ impl Client {
         self.say(Said::EventUnsubscribe { names, id });
     }
 
-    /// Writes each of some records, of which nobody else knows.
+    /// Writes each of the given records, which only their own model follows.
     pub fn write_all(&mut self, names: &[&str], next_event: &mut u64) {
         for name in names {
             *next_event += 1;
@@ -317,14 +317,14 @@ impl Client {
         }
     }
 
-    /// Asks who is online.
+    /// Queries which users are online.
     pub fn ask_for_everybody(&mut self) {
         let said = self.services.query();
         self.say(said);
         self.say(Said::QueryAll);
     }
 
-    /// The records that are open, with whether they are provided, as far as it knows.
+    /// The open records; the flag is true if the record has a provider, as far as the client knows.
     pub fn open_records(&self) -> impl Iterator<Item = (&str, bool)> {
         self.records
             .iter()
@@ -359,7 +359,7 @@ impl Client {
         }
     }
 
-    /// Asks again for everything that was open when the connection was lost.
+    /// Subscribes again to all records and events that were open when the connection was lost.
     fn logged_in(&mut self, random: &mut Random) {
         self.open = true;
         let names: Vec<String> = self
@@ -420,7 +420,7 @@ impl Client {
             RecordBulk::SubscribeAndRead,
         ]);
         if self.deleting.contains(&name) {
-            // What the delete ends and what a new subscription begins could not be told apart.
+            // The client could not distinguish the effects of the delete from those of a new subscription.
             return;
         }
         match self.records.get(&name) {
@@ -445,7 +445,7 @@ impl Client {
             Some(Held::Open { .. }) if random.chance(40) => {
                 self.unsubscribe(&name);
                 if random.chance(40) {
-                    // A second thought: the end of the old subscription and the new one cross.
+                    // The client changes its mind: the end of the old subscription and the new subscription cross.
                     self.records
                         .insert(name.clone(), Held::Wanted { acked: false });
                     let id = self.next_id();
@@ -486,7 +486,7 @@ impl Client {
             return;
         };
         let expected = match random.below(12) {
-            // Whatever is next, a version that exists, and one that lies ahead.
+            // Without a version, with an existing version, or with a version in the future.
             0 => -1,
             1 => (*version).max(1),
             2 => version.saturating_add(2),
@@ -530,7 +530,7 @@ impl Client {
         }
     }
 
-    /// Says that the store has changed behind the server's back, which is not so.
+    /// Sends a notice that the store has changed without the server, although it has not.
     fn notify(&mut self, random: &mut Random) {
         let names = RECORDS
             .into_iter()
@@ -567,7 +567,7 @@ impl Client {
         }
     }
 
-    /// The remote value wins, or is overwritten by the own one.
+    /// The client adopts the remote value, or overwrites it with its own value.
     fn merge(&mut self, name: &str, remote: i32, theirs: Value, random: &mut Random) {
         let Some(Held::Open { version, value }) = self.records.get_mut(name) else {
             return;
@@ -588,13 +588,13 @@ impl Client {
 
     fn refused(&mut self, name: &str, action: Option<RecordAction>, id: Option<&str>) {
         match action {
-            // It may be that of an earlier subscription.
+            // The refusal may belong to an earlier subscription.
             Some(RecordAction::Bulk(_)) => {
                 if self.subscribed.get(name).map(String::as_str) == id {
                     self.records.remove(name);
                 }
             }
-            // A delete whose outcome is unknown: begin anew.
+            // The outcome of the delete is unknown, so the client starts again.
             None | Some(RecordAction::Delete) => {
                 self.deleting.retain(|deleting| deleting != name);
                 if self.records.contains_key(name) {
@@ -611,7 +611,7 @@ impl Client {
     }
 }
 
-/// The version that the next write makes.
+/// The version of the next write.
 fn after(version: i32) -> i32 {
     if version == i32::MAX {
         1

@@ -1,5 +1,5 @@
-//! The records of runs in which rules change: what a client does with them, as with those of `shared.rs`, and who must have heard what in
-//! the end.
+//! The guarded records, for runs in which rules change: the actions of a client, which `shared.rs` uses too, and the check that
+//! each subscriber has heard all writes at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use crate::random::Random;
 use crate::right::Right;
 use crate::wire::{Act, Delta, Heard, Said, parse};
 
-/// What one client does with records that have a model of their own.
+/// The actions of one client for records that have their own model.
 #[derive(Debug, Default)]
 pub struct GuardedClient {
     wanted: BTreeSet<String>,
 }
 
 impl GuardedClient {
-    /// Whether it wants to be subscribed.
+    /// Whether the client has a subscription, or has requested one.
     pub fn wants(&self, name: &str) -> bool {
         self.wanted.contains(name)
     }
@@ -28,7 +28,7 @@ impl GuardedClient {
         self.wanted.clear();
     }
 
-    /// Does something of its own accord; `number` is new.
+    /// Performs a random operation; `number` is new.
     pub fn act(&mut self, names: &[&str], random: &mut Random, number: u64) -> Said {
         let name = random.pick(names).to_string();
         match random.below(9) {
@@ -54,8 +54,8 @@ impl GuardedClient {
         }
     }
 
-    /// Hears that a subscription has ended, or was refused. It may have asked for the next one already, which it then gives back, so
-    /// that it knows what it has.
+    /// Handles the refusal or the end of a subscription. The client may already have requested the next subscription. It gives
+    /// that one back, so that it knows its state.
     pub fn hear(&mut self, heard: &Heard) -> Option<Said> {
         let (Heard::Ended {
             right: Right::Record(name),
@@ -73,7 +73,7 @@ impl GuardedClient {
     }
 }
 
-/// A write of a value that nobody else writes.
+/// A write of a unique value.
 pub fn write(name: &str, number: u64) -> Said {
     Said::Write {
         name: name.into(),
@@ -84,7 +84,7 @@ pub fn write(name: &str, number: u64) -> Said {
     }
 }
 
-/// The number of a write, as its id has it.
+/// The number in a written value; the correlation id of the write has the same number.
 pub fn written_number(delta: &Delta) -> Option<String> {
     match delta {
         Delta::Whole(data) => parse(data)["n"].as_u64().map(|number| number.to_string()),
@@ -100,16 +100,16 @@ fn unsubscribe(name: String) -> Said {
     }
 }
 
-/// Which writes were heard by whom.
+/// The writes and the sessions that have heard them.
 #[derive(Debug, Default)]
 pub struct GuardedModel {
-    /// Acknowledged writes by their number: who wrote what.
+    /// Acknowledged writes by number, with the writer and the record.
     written: BTreeMap<u64, (SessionId, String)>,
     heard: BTreeSet<(SessionId, u64)>,
 }
 
 impl GuardedModel {
-    /// A session hears something of a guarded record.
+    /// A session receives a message about a guarded record.
     pub fn hear(&mut self, session: SessionId, heard: &Heard) {
         match heard {
             Heard::Written { name, id } => {
@@ -124,7 +124,7 @@ impl GuardedModel {
         }
     }
 
-    /// A write of somebody else that was acknowledged and that a subscriber has not heard, of those from a number on.
+    /// The first acknowledged write of another session, starting at number `from`, that the subscriber has not heard.
     pub fn missed(&self, session: SessionId, name: &str, from: u64) -> Option<u64> {
         let written = self.written.range(from..);
         let mut missed = written.filter(|(number, (writer, of))| {

@@ -1,5 +1,6 @@
-//! The permission of the simulation: events under `gated/` and writes under `ruled/` need a record, everything else is
-//! allowed, but for what rules that change forbid. It writes down every ruling, because the model can't know which value a rule has read.
+//! The permission of the simulation. Events under `gated/` and writes under `ruled/` need a record. All other operations are
+//! allowed unless the changing rules forbid them. The permission records every ruling, because the model can't know which value a
+//! rule has read.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,23 +15,23 @@ use crate::right::{Right, is_guarded};
 use crate::rude::FAILING;
 use crate::wire::parse;
 
-/// What the permission said to one question.
+/// The answer of the permission to one question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
     Allowed,
     Denied,
-    /// The gate is needed first.
+    /// The rule needs the gate's record first.
     Needs,
 }
 
-/// What was asked, and the answer.
+/// A question's name and its answer.
 #[derive(Clone, Debug)]
 pub struct Ruling {
     pub name: String,
     pub said: Said,
 }
 
-/// The rulings since somebody took them.
+/// The rulings since the last call of `take`.
 #[derive(Clone, Debug, Default)]
 pub struct Rulings(Arc<Mutex<Vec<Ruling>>>);
 
@@ -47,7 +48,7 @@ impl Rulings {
     }
 }
 
-/// The record that decides about a name.
+/// The record that the rule of a name reads.
 pub fn gate_of(name: &str) -> Option<String> {
     let place = name
         .strip_prefix("gated/")
@@ -55,23 +56,23 @@ pub fn gate_of(name: &str) -> Option<String> {
     Some(format!("gate/{place}"))
 }
 
-/// Rules that change.
+/// The rules of a run that can change.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// Nobody may hold these.
+    /// No session may hold these.
     pub forbidden: BTreeSet<Right>,
-    /// Nobody may publish these events, write these records or call these rpcs.
+    /// No session may publish these events, write these records or call these rpcs.
     pub mute: BTreeSet<String>,
 }
 
 impl Rules {
-    /// Whether nobody may hold this.
+    /// Whether the rules forbid all sessions to hold this.
     pub fn forbids(&self, right: &Right) -> bool {
         self.forbidden.contains(right)
     }
 }
 
-/// What a question is about, if it is about something to hold.
+/// The right that a question concerns, if it concerns a holding.
 fn right_of(question: &Question<'_>) -> Option<Right> {
     let name = question.name.map(str::to_owned);
     match question.access {
@@ -139,7 +140,7 @@ impl Permission for TestPermission {
     }
 
     fn decide_without(&self, question: &Question<'_>, _unknown: Unknown) -> Option<Decision> {
-        // What a gate decides is asked with everything at hand, because the model follows each ruling.
+        // The model follows each ruling, so a name with a gate needs a question with all its data.
         let has_gate = question.name.is_some_and(|name| gate_of(name).is_some());
         (!has_gate).then(|| self.decide(question))
     }
@@ -149,7 +150,7 @@ impl Permission for TestPermission {
     }
 
     fn tells_users_apart(&self, _principal: &Principal) -> bool {
-        // The model of presence knows who watches everyone, and not whom that leaves out.
+        // The model of presence knows which sessions watch all users, and does not know which users a rule would hide from them.
         false
     }
 }

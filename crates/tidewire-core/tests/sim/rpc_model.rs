@@ -1,4 +1,4 @@
-//! Rpcs, naively: every call has one end, which comes from the provider that was asked or has a good reason.
+//! A naive model of rpcs: every call ends once, by the provider that was asked or for a good reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use tidewire_core::time::Instant;
 use crate::check::{Check, Checked, ensure, violated};
 use crate::wire::{CallSaid, RpcHeard};
 
-/// A provider that was asked.
+/// A provider to which the owner has offered a call.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     provider: SessionId,
-    /// It has rejected, or is gone.
+    /// The provider has rejected the call, or is gone.
     declined: bool,
 }
 
@@ -21,13 +21,13 @@ struct Asked {
 struct Call {
     number: u64,
     name: String,
-    /// When it was made, as the model counts.
+    /// The model's clock at the call.
     clock: u64,
     since: Instant,
     asked: Vec<Asked>,
-    /// It may have gone on to another provider without anybody having heard of it.
+    /// The owner may have offered the call to another provider, without a message to any session.
     has_moved: bool,
-    /// What providers have answered, whoever they are.
+    /// The answers of all providers so far.
     answers: Vec<(SessionId, CallSaid)>,
 }
 
@@ -35,7 +35,7 @@ struct Call {
 #[derive(Debug)]
 struct Registration {
     id: String,
-    /// Since when it is certain that every owner knows it.
+    /// The clock at the ack. After it, every owner knows the registration.
     acked: Option<u64>,
 }
 
@@ -45,14 +45,15 @@ pub struct RpcModel {
     /// By requestor and correlation id.
     calls: BTreeMap<(SessionId, String), Call>,
     by_number: BTreeMap<u64, (SessionId, String)>,
-    /// What each provider was asked, by name and its own correlation id.
+    /// The calls offered to each provider, by name and the provider's correlation id.
     served: BTreeMap<(SessionId, String, String), u64>,
     registrations: BTreeMap<(SessionId, String), Registration>,
-    /// Registrations that new rules forbid, as far as the provider's shard knows. When their owners learn of it is not known.
+    /// Registrations that new rules forbid, as far as the provider's shard knows. The model does not know when their owners learn
+    /// of it.
     doubtful: BTreeSet<(SessionId, String)>,
     accept_timeout: Duration,
     response_timeout: Duration,
-    /// Counts what happens, so that "before" has a meaning within an instant.
+    /// Counts events, to order events within one instant.
     clock: u64,
 }
 
@@ -73,13 +74,14 @@ impl RpcModel {
             .insert((session, name.into()), Registration { id, acked: None });
     }
 
-    /// A provider takes a registration back at its shard.
+    /// A provider ends a registration at its shard.
     pub fn unprovide(&mut self, session: SessionId, name: &str) {
         self.move_calls(|of| of == name);
         self.registrations.remove(&(session, name.to_owned()));
     }
 
-    /// A shard has taken over rules that forbid some of what its sessions provide: its calls may go on to others.
+    /// A shard has applied rules that forbid some of its sessions' registrations. The owners may offer the calls to other
+    /// providers.
     pub fn doubt(&mut self, is_forbidden: impl Fn(SessionId, &str) -> bool) {
         for (session, name) in self.registrations.keys() {
             if is_forbidden(*session, name) {
@@ -96,7 +98,7 @@ impl RpcModel {
         self.doubtful = doubtful;
     }
 
-    /// Whether nobody was asked yet.
+    /// Whether the call has not been offered to a provider yet.
     pub fn is_fresh(&self, number: &str) -> bool {
         let key = number
             .parse()
@@ -106,7 +108,8 @@ impl RpcModel {
         call.is_some_and(|call| call.asked.is_empty() && !call.has_moved)
     }
 
-    /// A provider's shard has turned a call back, because the name was withdrawn before the owner knew: it goes on to the next one.
+    /// A provider's shard has returned a call, because the provider withdrew the name before the owner knew. The owner offers the
+    /// call to the next provider.
     pub fn turned_back(&mut self, id: &str) {
         for ((_, of), call) in &mut self.calls {
             call.has_moved |= of == id;
@@ -119,7 +122,7 @@ impl RpcModel {
         }
     }
 
-    /// A provider has got an ack.
+    /// A provider has received an ack.
     pub fn acked(&mut self, session: SessionId, id: &str) {
         self.clock += 1;
         let now = self.clock;
@@ -130,7 +133,7 @@ impl RpcModel {
         }
     }
 
-    /// A call is made at the requestor's shard.
+    /// A client calls an rpc at its own shard.
     pub fn call(&mut self, session: SessionId, name: &str, id: &str, number: u64, now: Instant) {
         self.clock += 1;
         self.by_number.insert(number, (session, id.to_owned()));
@@ -168,7 +171,7 @@ impl RpcModel {
         }
     }
 
-    /// A session hears something of a call.
+    /// A session receives a message of a call.
     pub fn hear(
         &mut self,
         session: SessionId,
@@ -206,7 +209,7 @@ impl RpcModel {
         }
     }
 
-    /// A session is gone: its calls are forgotten, what it was asked is declined.
+    /// A session is gone. The model forgets its calls, and counts the calls offered to it as declined.
     pub fn session_ended(&mut self, session: SessionId) {
         self.calls.retain(|(of, _), _| *of != session);
         self.by_number.retain(|_, (of, _)| *of != session);
@@ -229,7 +232,7 @@ impl RpcModel {
         self.doubtful.clear();
     }
 
-    /// Every call has had its end, and every registration its ack.
+    /// Checks that every call has ended and every registration has its ack.
     pub fn quiet(&self) -> Checked {
         let open = self.calls.iter().next();
         ensure(open.is_none(), Check::RpcAnsweredOnce, || {
@@ -248,7 +251,7 @@ impl RpcModel {
         let number = data.parse().unwrap_or(0);
         let served = (session, name.to_owned(), id.to_owned());
         self.served.insert(served, number);
-        // The requestor may be gone, or have got its answer by a timeout.
+        // The requestor may be gone, or may have received a timeout.
         let Some(call) = self
             .by_number
             .get(&number)
@@ -295,7 +298,7 @@ impl RpcModel {
         })
     }
 
-    /// Whoever has provided the name all the time must have been asked.
+    /// Checks that a provider that was registered all the time was asked.
     fn check_no_provider(&self, call: &Call) -> Checked {
         let forgotten = self
             .registrations

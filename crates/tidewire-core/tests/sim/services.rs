@@ -1,4 +1,4 @@
-//! The rest of a client: it calls and answers rpcs, listens to patterns and provides names, and watches users.
+//! The other operations of a client: it calls and answers rpcs, listens to patterns, provides names, and watches users.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use crate::wire::{CallSaid, Heard, RpcHeard, Said};
 pub const RPCS: [&str; 3] = ["rpc/0", "rpc/1", "rpc/2"];
 pub const RECORD_PATTERNS: [&str; 4] = ["^r/", "r/[01]$", "^ruled/", "^shut/"];
 pub const EVENT_PATTERNS: [&str; 2] = ["^e/", "[0-9]$"];
-/// Everybody who may be online.
+/// All users that may be online.
 pub const USERS: [&str; 4] = ["user0", "user1", "user2", "nobody"];
 
-/// A call that the client was asked to answer.
+/// A call that the client must answer.
 #[derive(Clone, Debug)]
 struct Serving {
     name: String,
@@ -29,21 +29,21 @@ pub struct Services {
     provided: BTreeSet<String>,
     serving: Vec<Serving>,
     patterns: BTreeSet<(bool, String)>,
-    /// Patterns taken back whose ack has not come: what is found until then is of the time before.
+    /// Patterns that the client has unlistened without an ack so far. Until the ack, notices belong to the earlier registration.
     ending: Vec<(bool, String)>,
-    /// Names that it believes to provide: whether records, name, pattern.
+    /// Names that the client believes to provide, by kind (true for records) and name, each with the pattern.
     pub providing: BTreeMap<(bool, String), String>,
-    /// Draws the tastes.
+    /// The seed of the tastes.
     pub salt: u64,
     watches_all: bool,
     watched: BTreeSet<String>,
     correlation: u64,
-    /// It answers everything and begins nothing.
+    /// The client answers every request and starts no operation.
     pub calm: bool,
 }
 
 impl Services {
-    /// The connection is gone, and everything with it.
+    /// The connection is gone, and all state with it.
     pub fn lost(&mut self) {
         *self = Self {
             correlation: self.correlation,
@@ -53,7 +53,7 @@ impl Services {
         };
     }
 
-    /// Does something of its own accord.
+    /// Performs a random operation.
     pub fn act(&mut self, random: &mut Random, next_call: &mut u64) -> Vec<Said> {
         match random.below(12) {
             0..2 => self.change_provided(random),
@@ -73,7 +73,7 @@ impl Services {
         }
     }
 
-    /// Asks for the truth about everybody.
+    /// Queries the state of all users.
     pub fn query(&mut self) -> Said {
         Said::Query {
             users: USERS.map(str::to_owned).to_vec(),
@@ -81,7 +81,7 @@ impl Services {
         }
     }
 
-    /// Reads a message and answers it, sometimes.
+    /// Reads a message and answers some of them.
     pub fn hear(&mut self, heard: &Heard, random: &mut Random) -> Vec<Said> {
         match heard {
             Heard::Rpc {
@@ -126,8 +126,8 @@ impl Services {
         Vec::new()
     }
 
-    /// Something was refused or has ended. The next request for it may be on its way already, so it is taken back, to know
-    /// what there is.
+    /// A holding was refused or has ended. The next request for it may be in flight already. The client takes that request back,
+    /// so that it knows its state.
     fn ended(&mut self, right: &Right) -> Vec<Said> {
         let id = self.next_id();
         let said = match right {
@@ -187,7 +187,7 @@ impl Services {
             0 | 1 => (CallSaid::Accept, None),
             2 => (CallSaid::Reject, None),
             3 => (CallSaid::Error, Some(serving.data.clone())),
-            // Never answered.
+            // The client never answers this call.
             4 if !serving.accepted => {
                 self.serving.remove(place);
                 return Vec::new();
@@ -264,12 +264,12 @@ impl Services {
         vec![Said::Watch { users, id }]
     }
 
-    /// Whether it still listens with the pattern that it provides a name for.
+    /// Whether the client provides the name with a pattern that it still listens to.
     pub fn provides(&self, records: bool, name: &str) -> bool {
         self.providing.contains_key(&(records, name.to_owned()))
     }
 
-    /// Whether it would provide the name: one of its patterns matches, and it likes the name.
+    /// Whether the client would provide the name: one of its patterns matches, and its taste accepts the name.
     pub fn would_provide(&self, records: bool, name: &str) -> bool {
         self.taste(records, name) == Taste::Accepts
             && self
@@ -278,7 +278,8 @@ impl Services {
                 .any(|(of, pattern)| *of == records && is_match(pattern, name))
     }
 
-    /// Answers to "found" have no number, so a late one counts for the next question: it must be the same answer.
+    /// Answers to a "found" notice have no number, so a late answer counts for the next notice. Therefore both answers must be
+    /// the same.
     fn taste(&self, records: bool, name: &str) -> Taste {
         let mixed = name.bytes().fold(self.salt, |mixed, byte| {
             mixed.rotate_left(7).wrapping_add(u64::from(byte))
@@ -291,7 +292,7 @@ impl Services {
     }
 }
 
-/// How a client answers when a name is found.
+/// The answer of a client when a name is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taste {
     Accepts,
@@ -299,7 +300,7 @@ enum Taste {
     Ignores,
 }
 
-/// What the simulation's patterns mean, without a regular expression.
+/// Matches a pattern of the simulation without regular expressions.
 fn is_match(pattern: &str, name: &str) -> bool {
     match pattern {
         "r/[01]$" => name.ends_with("r/0") || name.ends_with("r/1"),

@@ -1,5 +1,5 @@
-//! Records that another process writes in the same store, without asking their owner: who waits for a write is not told that it
-//! is kept if it is not, and in the end every subscriber has what is stored.
+//! The shared records: another process writes them in the same store without their owner. A client gets an acknowledgement only
+//! if its write was kept, and in the end every subscriber has the stored value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +11,9 @@ use tidewire_core::text::Payload;
 use crate::check::{Check, Checked, ensure};
 use crate::wire::{Delta, Heard, parse};
 
-/// The records. Rules do not change while they are written, and their owners have room for them.
+/// The shared records. While clients write them, rules do not change and their owners have room for them.
 pub const SHARED: [&str; 2] = ["shared/0", "shared/1"];
-/// Incarnations of the other process; those of the node are smaller.
+/// Lowest incarnation of the other process. The node's incarnations are smaller.
 const FOREIGN: u64 = 1 << 60;
 
 /// Whether the record is one of [`SHARED`].
@@ -21,12 +21,12 @@ pub fn is_shared(record: &str) -> bool {
     record.starts_with("shared/")
 }
 
-/// The number of the write that a value is from.
+/// The number of the write that produced a value.
 pub fn number_of(data: &str) -> u64 {
     parse(data)["n"].as_u64().unwrap_or(0)
 }
 
-/// What the other process writes; `number` is new.
+/// A record as the other process writes it; `number` is new.
 pub fn foreign(number: u64) -> StoredRecord {
     StoredRecord {
         incarnation: Incarnation(FOREIGN + number),
@@ -35,19 +35,19 @@ pub fn foreign(number: u64) -> StoredRecord {
     }
 }
 
-/// What is known of these records.
+/// The state of the shared records.
 #[derive(Debug, Default)]
 pub struct SharedModel {
-    /// The writes of clients by record, in the order in which they came to its owner.
+    /// The clients' writes by record, in the order in which they reached the owner.
     arrived: BTreeMap<String, Vec<u64>>,
-    /// Those of the other process.
+    /// The writes of the other process.
     foreign: BTreeSet<u64>,
-    /// What a session heard last of a record.
+    /// The number of the last value of a record that a session heard.
     heard: BTreeMap<(SessionId, String), u64>,
 }
 
 impl SharedModel {
-    /// A write has come to the owner of its record.
+    /// A write has reached the owner of its record.
     pub fn arrive(&mut self, name: &str, id: &str) {
         let number = id.parse().unwrap_or(0);
         self.arrived.entry(name.into()).or_default().push(number);
@@ -58,7 +58,7 @@ impl SharedModel {
         self.foreign.insert(number);
     }
 
-    /// A session hears something of a record; `kept` are the writes of clients that the store has taken.
+    /// A session receives a message about a record. `kept` has the clients' writes that the store has accepted.
     pub fn hear(&mut self, session: SessionId, heard: &Heard, kept: &BTreeSet<u64>) -> Checked {
         match heard {
             Heard::Value { name, data, .. }
@@ -74,7 +74,7 @@ impl SharedModel {
             Heard::Written { name, id } => {
                 let number: u64 = id.parse().unwrap_or(0);
                 let arrived = self.arrived.get(name).map_or(&[][..], Vec::as_slice);
-                // A later write covers it.
+                // A later write that was kept covers it.
                 let mut covering = arrived.iter().skip_while(|arrived| **arrived != number);
                 ensure(
                     covering.any(|number| kept.contains(number)),
@@ -90,7 +90,7 @@ impl SharedModel {
         }
     }
 
-    /// Whether somebody has written this, or created it empty.
+    /// Whether a client or the other process has written this value, or a client has created the record empty.
     pub fn has_made(&self, name: &str, record: &StoredRecord) -> bool {
         let number = number_of(record.data.as_str());
         if number == 0 {
@@ -100,7 +100,7 @@ impl SharedModel {
         self.foreign.contains(&number) || arrived.is_some_and(|arrived| arrived.contains(&number))
     }
 
-    /// In the end a session that holds a record has what is stored.
+    /// Checks that at the end a subscriber has the stored value.
     pub fn is_up_to_date(&self, session: SessionId, name: &str, stored: u64) -> Checked {
         let heard = self.heard.get(&(session, name.to_owned()));
         ensure(heard == Some(&stored), Check::Shared, || {

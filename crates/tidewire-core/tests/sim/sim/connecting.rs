@@ -1,4 +1,4 @@
-//! Clients come, log in, speak, read and go.
+//! Clients connect, log in, send, read and disconnect.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -196,7 +196,7 @@ impl Sim {
         Ok(())
     }
 
-    /// A client goes in the middle: some of what it sent still arrives, nothing more reaches it.
+    /// Drops a client's connection: a part of the sent messages still arrives, and the client receives nothing more.
     pub(super) fn drop_client(&mut self, index: usize) {
         let Some(session) = self.clients[index].session else {
             return;

@@ -1,4 +1,4 @@
-//! What a delivery means to the models.
+//! Reports each delivery to the models.
 
 use std::hash::Hash;
 
@@ -12,7 +12,7 @@ use crate::rude::is_rude;
 use crate::shared::is_shared;
 use crate::wire::Heard;
 
-/// The record that is shown, or of which a write is acknowledged.
+/// The record whose value or acknowledged write the message contains.
 fn written_or_shown(heard: &Heard) -> Option<&str> {
     match heard {
         Heard::Written { name, .. } => Some(name),

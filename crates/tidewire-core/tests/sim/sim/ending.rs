@@ -1,4 +1,4 @@
-//! The end of a run: everything comes to rest, and what is left is compared with the truth.
+//! The end of a run: all pending work ends, and the checks compare the final state with the models.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ impl Sim {
         }
     }
 
-    /// Who believes to provide a name, and who believes that it is provided.
+    /// Checks which clients provide each name, and whether subscribers know it.
     pub(super) fn providers_are_right(&self) -> Checked {
         let records = RECORDS.iter().map(|name| (true, *name));
         let events = EVENTS.iter().map(|name| (false, *name));
@@ -65,8 +65,8 @@ impl Sim {
         Ok(())
     }
 
-    /// In the end one client writes the records that another process writes as well, and every other one that holds one has what is
-    /// stored: this write, or what was there instead.
+    /// At the end of a run one client writes the shared records. Every other client that holds one must then have the stored
+    /// value, whether it is this write or a write of the other process.
     pub(super) fn shared_records_go_on(&mut self) -> Checked {
         let writer = self.clients.iter().position(|client| client.open);
         let Some(writer) = writer.filter(|_| self.is_shared) else {
@@ -96,7 +96,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Lets everything under way come to its end.
+    /// Runs until all pending work has ended.
     pub(super) fn settle(&mut self) -> Checked {
         let mut pauses = 0;
         for rounds in 0.. {
@@ -114,7 +114,7 @@ impl Sim {
                     stuck.collect::<Vec<_>>()
                 )
             })?;
-            // Whoever is asked has time to answer; when nothing goes on, the timers come one after the other.
+            // Providers and listeners get time to answer. When no work is left, the pauses let all timers end.
             if self.round()? {
                 self.advance(50);
             } else {
@@ -125,7 +125,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Everybody does everything there is to do, once; says whether there was anything.
+    /// Lets every part of the node and every client do all its pending work once. Returns false if no work is left.
     pub(super) fn round(&mut self) -> Result<bool, Violation> {
         self.summary.steps += 1;
         self.records.step = self.summary.steps;
@@ -160,7 +160,7 @@ impl Sim {
         Ok(!self.is_still())
     }
 
-    /// Whether nothing is on its way.
+    /// Whether no message or request is in flight.
     pub(super) fn is_still(&self) -> bool {
         self.outside.mailboxes.iter().all(VecDeque::is_empty)
             && self.outside.held_back.is_empty()

@@ -1,5 +1,5 @@
-//! Rights that change: other rules, users that are revoked for a while, logins that expire. The node gives changes to its
-//! shards at different times, and each also learns of them from the others' markers.
+//! Rights that change: the node changes rules, revokes users for a while, and lets logins expire. Shards receive a change from
+//! the node at different times, and each shard also learns of it from the markers of the others.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::permission::{Rules, TestPermission};
 use crate::right::{GUARDED, Holding, Right, holding_of, is_guarded, mutable};
 use crate::wire::{Heard, RpcHeard};
 
-/// Changes that may be under way at a time.
+/// The maximum number of changes in progress at a time.
 const OVERLAPPING_MAX: u64 = 2;
 
 #[derive(Clone, Debug)]
@@ -27,28 +27,29 @@ enum Change {
     Revoke { user: String, until: WallTime },
 }
 
-/// Since when somebody holds something.
+/// When a session took a holding, and whether the holding is granted.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
-    /// The end of its shard's log when it was taken.
+    /// The end of the log of the session's shard when the session took it.
     begun: usize,
-    /// Its owner has granted it, too.
+    /// The owner has granted it too.
     granted: bool,
 }
 
-/// Which changes there were, and how far they have come.
+/// The changes of a run and their progress.
 #[derive(Debug, Default)]
 pub struct Rights {
-    /// The first one has the number 1.
+    /// The first change has the number 1.
     changes: Vec<Change>,
-    /// Numbers that the node has given and the shard has not seen, by shard.
+    /// By shard: the numbers of the changes that the node has sent and the shard has not taken.
     on_way: [VecDeque<u64>; SHARDS],
-    /// The last change that each shard has taken over.
+    /// By shard: the last change that the shard has applied.
     taken: [u64; SHARDS],
-    /// The last one that each shard has settled, with everything sent.
+    /// By shard: the last change that the shard has settled, with all its messages sent.
     settled: [u64; SHARDS],
     acknowledged: u64,
-    /// By number of an event, a call, or a write to a guarded record: the last change that the shard had taken over when it decided.
+    /// By the number of an event, a call or a write to a guarded record: the last change that the shard had applied when it
+    /// decided.
     published: BTreeMap<String, u64>,
     /// Writes to guarded records that their owners must have refused.
     refused: BTreeSet<String>,
@@ -57,7 +58,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// The rules by which a shard decides.
+    /// The rules that a shard applies now.
     pub fn at(&self, shard: usize) -> Arc<Rules> {
         self.after(self.taken[shard])
     }
@@ -75,7 +76,7 @@ impl Rights {
         self.published.insert(data.into(), self.taken[shard]);
     }
 
-    /// A shard takes over a change, unless it has already.
+    /// A shard applies a change, unless it already has.
     pub fn taken_over(&mut self, shard: usize, number: u64) {
         self.taken[shard] = self.taken[shard].max(number);
     }
@@ -85,7 +86,7 @@ impl Rights {
         self.held.retain(|(of, _), _| *of != session);
     }
 
-    /// Whether a shard lets nobody of this name in.
+    /// Whether a shard refuses the logins of this user.
     pub fn is_revoked(&self, shard: usize, user: &str, now: WallTime) -> bool {
         let taken = &self.changes[..self.taken[shard] as usize];
         let last = taken.iter().rev().find_map(|change| match change {
@@ -95,23 +96,23 @@ impl Rights {
         last.is_some_and(|until| until > now)
     }
 
-    /// Whether a shard has taken over that this user is revoked, for however short a time.
+    /// Whether a shard has ever applied a revocation of this user, even if the revocation has ended since.
     fn was_revoked(&self, shard: usize, user: &str) -> bool {
         let mut taken = self.changes[..self.taken[shard] as usize].iter();
         taken.any(|change| matches!(change, Change::Revoke { user: of, .. } if of == user))
     }
 
-    /// Whether no shard has one to take over.
+    /// Whether no change is in flight to a shard.
     pub fn is_still(&self) -> bool {
         self.on_way.iter().all(VecDeque::is_empty)
     }
 
-    /// Whether the last change was acknowledged, and so all were.
+    /// Whether all shards have acknowledged the last change, and so all changes.
     pub fn all_acknowledged(&self) -> bool {
         self.acknowledged == self.changes.len() as u64
     }
 
-    /// All were acknowledged.
+    /// Returns a violation if a change is not acknowledged.
     pub fn quiet(&self) -> Checked {
         ensure(self.all_acknowledged(), Check::Settled, || {
             let (settled, taken) = (&self.settled, &self.taken);
@@ -120,7 +121,7 @@ impl Rights {
         })
     }
 
-    /// The rules that hold after a change.
+    /// The rules that are valid after a change.
     fn after(&self, number: u64) -> Arc<Rules> {
         let rules = self.changes[..number as usize].iter().rev();
         let mut rules = rules.filter_map(|change| match change {
@@ -130,7 +131,7 @@ impl Rights {
         rules.next().unwrap_or_default()
     }
 
-    /// The number of the rules that hold after a change.
+    /// The number of the last change of rules up to a change.
     fn rules_number(&self, number: u64) -> u64 {
         let changes = &self.changes[..number as usize];
         let is_rules = |change: &Change| matches!(change, Change::Rules(_));
@@ -140,14 +141,14 @@ impl Rights {
             .map_or(0, |place| place as u64 + 1)
     }
 
-    /// Whether one of the rules after a change, up to another one, is like this.
+    /// Whether the rules after at least one change in the range meet the condition.
     fn any(&self, after: u64, up_to: u64, holds: impl Fn(&Rules) -> bool) -> bool {
         (after..=up_to).any(|number| holds(&self.after(number)))
     }
 }
 
 impl Sim {
-    /// The node changes rights.
+    /// The node starts a change of rights.
     pub(super) fn rights_change(&mut self) {
         let rights = &self.rights;
         let ends = self.calm || !self.is_changing;
@@ -173,7 +174,7 @@ impl Sim {
         }
     }
 
-    /// A shard takes in some of what the node has given to it.
+    /// A shard takes some of the changes that the node has sent to it.
     pub(super) fn take_rights(&mut self, shard: usize) -> Checked {
         while !self.rights.on_way[shard].is_empty() && (self.calm || self.random.chance(30)) {
             let Some(number) = self.rights.on_way[shard].pop_front() else {
@@ -214,7 +215,7 @@ impl Sim {
         Ok(())
     }
 
-    /// A turn of a shard is over: perhaps it has settled something, and was the last.
+    /// After a turn of a shard: the shard may have settled a change, and may be the last shard to do so.
     pub(super) fn settle_rights(&mut self, shard: usize) -> Checked {
         if self.shards[shard].owed_count() > 0 {
             return Ok(());
@@ -228,7 +229,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Nobody has what the acknowledged changes have taken away.
+    /// Checks that no session has a right that an acknowledged change has taken away.
     fn rights_hold(&self) -> Checked {
         let (rights, now) = (&self.rights, self.now.wall);
         let newest = rights.changes.len() as u64;
@@ -262,7 +263,7 @@ impl Sim {
         Ok(())
     }
 
-    /// A shard has taken over a change.
+    /// A shard has applied a change.
     pub(super) fn rights_taken_over(&mut self, shard: usize, number: u64) {
         self.rights.taken_over(shard, number);
         let rules = self.rights.at(shard);
@@ -272,7 +273,7 @@ impl Sim {
         });
     }
 
-    /// A session asks its shard for something to hold. Whether it gets it; a record's owner decides later.
+    /// A session requests a holding from its shard. Returns whether the shard grants it; the owner of a record decides later.
     pub(super) fn takes_right(&mut self, session: SessionId, right: Right) -> bool {
         let is_record = right.holding() == Holding::Record;
         let rules = self.rights.at(usize::from(session.address.shard));
@@ -287,12 +288,12 @@ impl Sim {
         is_taken
     }
 
-    /// A session gives something back at its shard.
+    /// A session gives up a holding at its shard.
     pub(super) fn gives_back(&mut self, session: SessionId, right: Right) {
         self.rights.held.remove(&(session, right));
     }
 
-    /// What was authorized before an acknowledged change is not delivered, and what ends has to.
+    /// Checks that no message from before an acknowledged change arrives, and that each holding that must end does end.
     pub(super) fn authorized_by_new_rules(&mut self, session: SessionId, heard: &Heard) -> Checked {
         if let Heard::Ended { right, asked } = heard {
             return self.right_ended(session, right, *asked);
@@ -310,12 +311,12 @@ impl Sim {
         let newest = rights.changes.len() as u64;
         let allows = |rules: &Rules| !rules.forbids(&right);
         let needed = rights.rules_number(rights.acknowledged);
-        // A session that coalesces gets the newest value when it has lagged, whenever that was written.
+        // A session that coalesces and lagged gets the newest value, whenever it was written.
         let coalesces = self.connections.get(&session).is_none_or(|to| to.coalesces);
         let number = match heard {
             Heard::Event { data, .. } => Some(data.clone()),
             Heard::Changed { delta, .. } if !coalesces => written_number(delta),
-            // A call that has begun goes on.
+            // A call that was already offered to a provider continues.
             Heard::Rpc {
                 what: RpcHeard::Request(number),
                 ..
@@ -333,7 +334,7 @@ impl Sim {
                 format!("{session:?} hears {heard:?} of {decided} after {acknowledged}")
             },
         )?;
-        // Only an answer to a subscription is a value here.
+        // Here a value is always the answer to a subscription.
         if let Heard::Value { .. } = heard
             && let Some(hold) = rights.held.get_mut(&(session, right.clone()))
         {
@@ -346,7 +347,7 @@ impl Sim {
         Ok(())
     }
 
-    /// A session is told that something was refused or has ended.
+    /// A session receives a refusal, or the end of a holding.
     fn right_ended(&mut self, session: SessionId, right: &Right, asked: Option<bool>) -> Checked {
         let shard = usize::from(session.address.shard);
         let (rights, key) = (&self.rights, (session, right.clone()));
@@ -379,7 +380,8 @@ impl Sim {
         Ok(())
     }
 
-    /// In the end everybody writes the guarded records, and whoever still holds one hears of it: nothing else has ended.
+    /// At the end of a run all clients write the guarded records. Each session that still holds one must hear of the writes: its
+    /// holding has not ended silently.
     pub(super) fn guarded_records_go_on(&mut self) -> Checked {
         if !self.is_ruled {
             return Ok(());
@@ -405,7 +407,7 @@ impl Sim {
         Ok(())
     }
 
-    /// The principal of a session, sometimes with an expiry.
+    /// The principal of a session, in some cases with an expiry.
     pub(super) fn expiring(&mut self, session: SessionId, principal: Principal) -> Principal {
         if self.calm || !self.is_changing || !self.random.chance(15) {
             return principal;
@@ -436,7 +438,7 @@ impl Sim {
         self.close(session)
     }
 
-    /// A session whose login was revoked or has expired hears nothing.
+    /// Checks that a session hears nothing after its login has expired or was revoked.
     pub(super) fn not_after_end(&self, session: SessionId, heard: &Heard) -> Checked {
         let connection = self.connections.get(&session);
         let expires_at = connection.and_then(|connection| connection.expires_at);
@@ -447,7 +449,7 @@ impl Sim {
         })
     }
 
-    /// The end of the log of a session's format.
+    /// The end of the log that has the session's format.
     pub(super) fn log_end(&self, session: SessionId) -> usize {
         let shard = usize::from(session.address.shard);
         let connection = self.connections.get(&session);

@@ -1,4 +1,4 @@
-//! Clients that read slowly for a while, and answers that are held back from those who were closed for it.
+//! Clients that read slowly for a while, and answers that the server holds back from clients that it disconnected for that.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::wire::Heard;
 
 impl Sim {
-    /// A shard learns that a connection lags, or has read what waited for it.
+    /// A shard learns that a connection lags, or that the connection has read its backlog.
     pub(super) fn slowness_changes(&mut self) -> Checked {
         let sessions: Vec<SessionId> = self.connections.keys().copied().collect();
         if sessions.is_empty() {
@@ -22,7 +22,7 @@ impl Sim {
         let Some(connection) = self.connections.get_mut(&session) else {
             return Ok(());
         };
-        // Who is awaited may also begin to lag again before it has read what it was given.
+        // A session with a pending drain may lag again before it has read its backlog.
         if connection.lags || (awaited && self.random.chance(70)) {
             return self.drains(session);
         }
@@ -34,7 +34,7 @@ impl Sim {
         self.input(shard, Input::Lagging { session })
     }
 
-    /// Whoever lags reads everything.
+    /// Every session that lags reads its whole backlog.
     pub(super) fn all_drain(&mut self) -> Checked {
         let sessions: Vec<SessionId> = self.connections.keys().copied().collect();
         self.outside
@@ -71,7 +71,7 @@ impl Sim {
         Ok(())
     }
 
-    /// The next answer of a session is held back.
+    /// The server holds back the next answer of a session.
     pub(super) fn delay(&mut self, session: SessionId) -> Checked {
         let Some(connection) = self.connections.get_mut(&session) else {
             return Ok(());
@@ -96,7 +96,7 @@ impl Sim {
         self.input(usize::from(session.address.shard), delay)
     }
 
-    /// A shard looks at its deadlines: whoever has waited for its login to be answered is in now.
+    /// A shard handles its deadlines: a login whose delay has ended opens its session.
     pub(super) fn delays_end(&mut self, shard: usize) {
         let now = self.now.monotonic;
         let mut opened = Vec::new();
@@ -120,7 +120,7 @@ impl Sim {
         }
     }
 
-    /// Nobody is answered whose answer is held back.
+    /// Checks that a session gets no answer during its delay.
     pub(super) fn not_delayed(&self, session: SessionId, heard: &Heard) -> Checked {
         let is_answer = matches!(
             heard,
@@ -135,7 +135,7 @@ impl Sim {
         })
     }
 
-    /// Everybody who is connected was let in in the end.
+    /// Checks that every connected client has logged in.
     pub(super) fn everybody_is_in(&self) -> Checked {
         let mut clients = self.clients.iter();
         let waiting = clients.find(|client| client.session.is_some() && !client.open);

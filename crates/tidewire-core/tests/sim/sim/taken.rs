@@ -1,4 +1,4 @@
-//! What a message means to the models once a shard has taken it.
+//! Reports each message that a shard has taken to the models.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::shared::is_shared;
 use crate::wire::Said;
 
 impl Sim {
-    /// A shard has taken a message: what it means to the models.
+    /// Reports a message that a shard has taken to the models.
     pub(super) fn taken(&mut self, stamp: &Rc<Stamp>, said: &Said, given: u64) -> Checked {
         let session = stamp.session;
         if self.trace {
@@ -104,13 +104,13 @@ impl Sim {
         Ok(())
     }
 
-    /// Whether a session's shard knows that nobody may publish or call this.
+    /// Whether the rules at the session's shard forbid all sessions to publish or call this name.
     fn mutes(&self, session: SessionId, name: &str) -> bool {
         let rules = self.rights.at(usize::from(session.address.shard));
         rules.mute.contains(name)
     }
 
-    /// A message about records that another process writes as well.
+    /// Handles a message about shared records, which another process also writes. Returns false for other messages.
     fn shared_taken(&mut self, session: SessionId, said: &Said) -> bool {
         match said {
             Said::Bulk { names, .. } => names.iter().any(|name| is_shared(name)),
@@ -125,7 +125,7 @@ impl Sim {
         }
     }
 
-    /// A message about guarded records, which only the rights know of.
+    /// Handles a message about guarded records, which only the model of rights follows. Returns false for other messages.
     fn guarded_taken(&mut self, session: SessionId, said: &Said) -> bool {
         match said {
             Said::Bulk { action, names, .. } if names.iter().any(|name| is_guarded(name)) => {
@@ -151,7 +151,8 @@ impl Sim {
         }
     }
 
-    /// Whether the permission allowed the event that was just taken; it was given since the step `given`.
+    /// Whether the permission allowed the event that the shard has just taken. `given` is the step at which the shard first saw
+    /// the event.
     pub(super) fn event_ruling(&mut self, name: &str, given: u64) -> Result<bool, Violation> {
         let Some(ruling) = self.rulings.take().pop() else {
             return Ok(true);
@@ -181,7 +182,7 @@ impl Sim {
                     self.rpcs.unprovide(session, name);
                 }
             }
-            // Refused where it was made.
+            // The requestor's shard refuses this call.
             Said::Call { name, .. } if self.mutes(session, name) => {}
             Said::Call { name, id, data } => {
                 let number = data.parse().unwrap_or(0);

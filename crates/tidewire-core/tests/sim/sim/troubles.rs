@@ -1,4 +1,4 @@
-//! Troubles strike: the network, the disk, the machine.
+//! Applies the troubles of the network, the disk and the machine.
 
 use tidewire_core::address::SessionId;
 use tidewire_core::route::StoreId;
@@ -15,15 +15,15 @@ use crate::store::End;
 use crate::stores::SimStores;
 use crate::trouble::Trouble;
 
-/// Operations of the disk that fail in a row, at most.
+/// The maximum number of disk operations that fail in a row.
 const FAILURES_MAX: usize = 4;
-/// A connection is delayed, or connections are reordered, for so long at most.
+/// The maximum time for which a connection is delayed or connections are reordered.
 const NETWORK_MS: usize = 4_000;
-/// Longer than loads and acknowledged writes may take.
+/// Longer than the timeouts of loads and of acknowledged writes.
 const SLOW_MS: usize = 9_000;
 
 impl Sim {
-    /// Lets those troubles strike whose time has come.
+    /// Applies the troubles that are due.
     pub(super) fn troubles_strike(&mut self) -> Checked {
         while let Some(trouble) = self.troubles.take_due(self.now.monotonic) {
             if !self.strikes(trouble)? {
@@ -34,7 +34,7 @@ impl Sim {
         Ok(())
     }
 
-    /// False if there is nothing that it could strike.
+    /// Applies one trouble. Returns false if it has no target now.
     fn strikes(&mut self, trouble: Trouble) -> Result<bool, Violation> {
         match trouble {
             Trouble::PowerCut => self.crash(End::PowerCut)?,
@@ -62,7 +62,7 @@ impl Sim {
                 let until = self.later(SLOW_MS);
                 self.stores.any(&mut self.random).slow_until = until;
             }
-            // As long as there is little in the store, there is nothing that could turn over.
+            // While the store has only few records, no value is safe to flip, so a sync fails instead.
             Trouble::BitFlip => {
                 let which = self.random.next() as usize;
                 if !self.stores.any(&mut self.random).flip(which) {
@@ -93,7 +93,7 @@ impl Sim {
         Instant(self.now.monotonic.0 + millis * NANOS_PER_MILLI)
     }
 
-    /// Whether nothing gets through a connection now.
+    /// Whether the network delays this connection now.
     pub(super) fn is_delayed(&self, session: SessionId) -> bool {
         let until = self
             .connections
@@ -102,7 +102,7 @@ impl Sim {
         !self.calm && until.is_some_and(|until| until > self.now.monotonic)
     }
 
-    /// The connections of a shard, in the order in which it looks at them.
+    /// The connections of a shard, in the order in which the shard visits them.
     pub(super) fn sessions_of(&mut self, shard: usize) -> Vec<SessionId> {
         let mut sessions: Vec<SessionId> = self
             .connections
@@ -118,7 +118,7 @@ impl Sim {
         sessions
     }
 
-    /// Counts what comes before something that was sent earlier through another connection.
+    /// Counts messages that arrive before an earlier one of another connection.
     pub(super) fn note_order(&mut self, session: SessionId, sent: u64) {
         let overtakes = self.connections.iter().any(|(other, connection)| {
             *other != session
@@ -133,7 +133,7 @@ impl Sim {
         }
     }
 
-    /// The node ends at once: what is not committed is lost, and it starts again.
+    /// The node ends at once, loses all uncommitted writes, and starts again.
     pub(super) fn crash(&mut self, end: End) -> Checked {
         self.stores.crash(end, &mut self.random);
         self.store_is_right()?;
@@ -144,7 +144,7 @@ impl Sim {
         self.presences.crash();
         self.rights = Rights::default();
         for index in 0..self.clients.len() {
-            // Some of what was sent to the client still reaches it.
+            // Some messages that are in flight still reach the client.
             while self.random.chance(70) && self.client_reads_one(index) {}
             self.clients[index].lost();
         }
@@ -162,14 +162,14 @@ impl Sim {
         Ok(())
     }
 
-    /// The node ends in order, though disks may fail even then, and everything is there afterwards.
+    /// The node stops in order. All writes must be in the store afterwards, even if disks fail while it stops.
     pub(super) fn stop(&mut self) -> Checked {
         self.stores.stop(&mut self.random);
         self.store_is_right()?;
         self.records.crash(&self.stores)
     }
 
-    /// Whatever can be read is what was committed.
+    /// Checks that every readable record has a committed value.
     pub(super) fn store_is_right(&mut self) -> Checked {
         for store in SimStores::all() {
             let page = 1 + self.random.below(4);
@@ -191,7 +191,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Whether a record belongs to a store.
+    /// Checks that a record belongs to a store.
     pub(super) fn is_routed(&self, name: &str, store: StoreId) -> Checked {
         let own = self.stores.route(name);
         ensure(own == store, Check::Routed, || {

@@ -20,7 +20,7 @@ use crate::store::{Asked, NumberedWrite};
 use crate::wire::Heard;
 
 impl Sim {
-    /// One turn of a shard: some of its connections, some of its mailbox, its deadlines; then what it sends.
+    /// Runs one turn of a shard: it reads some connections and some of its mailbox, handles its deadlines, then sends.
     pub(super) fn turn(&mut self, shard: usize) -> Checked {
         self.outside.at = shard;
         self.take_rights(shard)?;
@@ -44,7 +44,7 @@ impl Sim {
         self.settle_rights(shard)
     }
 
-    /// The changes of a batch by number: its records' newest, or what has failed before.
+    /// The numbered changes of a batch. After a failure the shard must send the failed batch again.
     pub(super) fn number(
         &mut self,
         shard: usize,
@@ -111,7 +111,7 @@ impl Sim {
 
     pub(super) fn flush(&mut self, shard: usize) -> Checked {
         let mut deliveries = Vec::new();
-        // A large flush goes on while more is decided.
+        // A large flush is sent in parts, with further decisions in between.
         let count = match self.calm || self.random.chance(70) {
             true => usize::MAX,
             false => self.random.below(4),
@@ -221,7 +221,7 @@ impl Sim {
             if connection.waiting && !self.outside.faults.hits(Fault::WaitIgnored) {
                 break;
             }
-            // Past the message that waits, which is what the fault ignores.
+            // The fault `WaitIgnored` takes the message behind the one that waits.
             let place = usize::from(connection.waiting);
             let Some(sent) = connection.inbox.get(place).cloned() else {
                 break;
@@ -272,7 +272,7 @@ impl Sim {
         self.take_effects()
     }
 
-    /// What the engine has said and asked for beside messages.
+    /// Applies the rulings, resumptions and closes that the engine has produced.
     pub(super) fn take_effects(&mut self) -> Checked {
         for ruling in self.rulings.take() {
             self.records.ruled(self.now.monotonic.0, &ruling)?;
@@ -294,7 +294,7 @@ impl Sim {
     }
 }
 
-/// Whether a request is for a record that the model of records does not know.
+/// Whether a request concerns a record outside the model of records.
 fn is_about_others(what: &RecordRequestKind) -> bool {
     let is_other = |name: &str| is_guarded(name) || is_rude(name) || is_shared(name);
     match what {
