@@ -1,11 +1,11 @@
-//! The error codes that the engine answers with, and its reasons to close a connection, to be counted.
+//! Names of the engine's error codes and close reasons, for counting.
 
 use tidewire_core::effect::CloseReason;
 use tidewire_core::message::{
     Auth, Event, EventError, Message, Presence, PresenceError, Record, RecordError, Rpc, RpcError,
 };
 
-/// The code of an answer, if it is an error.
+/// The name of an answer's error code, or `None` if the answer is not an error.
 pub fn code_of(message: &Message<'_>) -> Option<&'static str> {
     Some(match message {
         Message::Auth(Auth::Unsuccessful { .. }) => "error: auth UNSUCCESSFUL",
@@ -52,7 +52,7 @@ pub fn code_of(message: &Message<'_>) -> Option<&'static str> {
     })
 }
 
-/// A reason to close a connection.
+/// The name of a reason to close a connection.
 pub fn close_code(reason: CloseReason) -> &'static str {
     match reason {
         CloseReason::InvalidLogin => "close: INVALID_LOGIN",

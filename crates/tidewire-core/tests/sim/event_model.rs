@@ -1,4 +1,4 @@
-//! Events, naively: who has to hear what, who may, and in which order.
+//! A naive model of events: which session must hear an event, which may, and in which order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -13,16 +13,16 @@ use crate::wire::parse;
 /// One session's subscription to one event.
 #[derive(Debug, Default)]
 struct Subscription {
-    /// The session wants it, as far as its shard knows.
+    /// The session's shard has the subscription.
     lasts: bool,
     /// The session has read the ack of the request with this id.
     acked: bool,
     waits_for: Option<String>,
     required: BTreeSet<u64>,
     heard: BTreeSet<u64>,
-    /// What came to the session's shard since it wants it, and was not heard.
+    /// Events that reached the session's shard during the subscription and that the session has not heard.
     due: BTreeSet<u64>,
-    /// How many it was told that it missed.
+    /// The number of skipped events that the server has reported to the session.
     missed: usize,
 }
 
@@ -30,14 +30,14 @@ struct Subscription {
 #[derive(Debug, Default)]
 pub struct EventModel {
     subscriptions: BTreeMap<(SessionId, String), Subscription>,
-    /// By number of the event.
+    /// Sender and name of each event, by its number.
     sent: BTreeMap<u64, (String, Rc<Stamp>)>,
     /// The newest event of each sender that each session has heard.
     newest: BTreeMap<(SessionId, SessionId), u64>,
 }
 
 impl EventModel {
-    /// A session subscribes at its shard; `id` is that of the ack to come.
+    /// A session subscribes at its shard; `id` is the id of the expected ack.
     pub fn subscribe(&mut self, session: SessionId, name: &str, id: &str) {
         let subscription = self
             .subscriptions
@@ -52,7 +52,7 @@ impl EventModel {
         }
     }
 
-    /// A session unsubscribes at its shard. What is on its way to it may be lost.
+    /// A session unsubscribes at its shard. Events in flight to it may be lost.
     pub fn unsubscribe(&mut self, session: SessionId, name: &str) {
         let subscription = self
             .subscriptions
@@ -73,7 +73,7 @@ impl EventModel {
         }
     }
 
-    /// An event is published at its sender's shard.
+    /// A client publishes an event at its own shard.
     pub fn publish(&mut self, name: &str, data: &str, stamp: Rc<Stamp>) {
         let number = number_of(data);
         for ((session, of), subscription) in &mut self.subscriptions {
@@ -84,7 +84,7 @@ impl EventModel {
         self.sent.insert(number, (name.into(), stamp));
     }
 
-    /// An event comes to a shard.
+    /// An event reaches a shard.
     pub fn comes(&mut self, shard: usize, name: &str, data: &str) {
         let number = number_of(data);
         let Some((_, stamp)) = self.sent.get(&number) else {
@@ -98,7 +98,7 @@ impl EventModel {
         }
     }
 
-    /// A session is told that it has missed events.
+    /// A session receives the number of events that it missed.
     pub fn told_gap(&mut self, session: SessionId, name: &str, missed: u32) -> Checked {
         let subscription = self.subscriptions.get_mut(&(session, name.to_owned()));
         match subscription.filter(|subscription| subscription.lasts) {
@@ -113,7 +113,7 @@ impl EventModel {
         }
     }
 
-    /// A session hears an event. Returns whose message it comes from.
+    /// A session hears an event. Returns the stamp of the client message that caused it.
     pub fn hear(
         &mut self,
         session: SessionId,
@@ -151,7 +151,7 @@ impl EventModel {
         Ok(stamp.clone())
     }
 
-    /// Whether somebody is subscribed.
+    /// Whether a session is subscribed.
     pub fn is_wanted(&self, name: &str) -> bool {
         self.subscriptions
             .iter()
@@ -168,7 +168,7 @@ impl EventModel {
         self.subscriptions.clear();
     }
 
-    /// Everything that had to be heard was heard, every subscription was acknowledged.
+    /// Checks that sessions have heard all required events, and that every subscription got its ack.
     pub fn quiet(&self) -> Checked {
         for ((session, name), subscription) in &self.subscriptions {
             let lost = subscription.required.difference(&subscription.due);

@@ -1,4 +1,4 @@
-//! What a session must hear of a record, and whether a message is that.
+//! The messages about a record that a session must hear, and how to recognize them.
 
 use std::rc::Rc;
 
@@ -8,10 +8,10 @@ use tidewire_core::message::RecordAction;
 use crate::record_model::Stamp;
 use crate::wire::{Delta, Heard, Refused, apply, parse};
 
-/// What a session must hear of a record, in this order.
+/// One message about a record that a session must hear. The messages have an order.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// The subscription that it belongs to; heard only as long as that lasts.
+    /// The subscription that the message belongs to. The session must hear the message only while that subscription lasts.
     pub instance: Option<usize>,
     pub want: Want,
     pub stamp: Option<Rc<Stamp>>,
@@ -25,9 +25,9 @@ pub enum Want {
         version: i32,
         before: Rc<Value>,
         after: Rc<Value>,
-        /// Versions start again, so it must come as a whole.
+        /// Versions start again, so the server must send the whole value.
         whole: bool,
-        /// Which change of the record it is.
+        /// The index of the record's change.
         place: usize,
     },
     Deleted,
@@ -38,13 +38,13 @@ pub enum Want {
 }
 
 impl Want {
-    /// Whether a subscription begins with it.
+    /// Whether a subscription begins with this message.
     pub fn is_read(&self) -> bool {
         matches!(self, Self::Value(..) | Self::Version(_))
     }
 }
 
-/// The record that a message of an owner is about.
+/// The record that a message of an owner concerns.
 pub fn name_of(heard: &Heard) -> Option<&str> {
     match heard {
         Heard::Value { name, .. }
@@ -59,7 +59,7 @@ pub fn name_of(heard: &Heard) -> Option<&str> {
     }
 }
 
-/// Whether a session hears what it must.
+/// Whether the message that a session heard is the expected one.
 pub fn matches(want: &Want, heard: &Heard) -> bool {
     match (want, heard) {
         (
@@ -97,7 +97,7 @@ pub fn matches(want: &Want, heard: &Heard) -> bool {
                 ..
             },
         ) => {
-            // Records that a session may not read are not written with a version.
+            // For a record that the session may not read, the message has no data.
             let data = data.as_ref();
             version == got && data.is_some_and(|data| **value == parse(data)) && id == echoed
         }

@@ -1,6 +1,6 @@
-//! The simulation: many seeds, each a run of its own; see `sim.rs`.
+//! The simulation: many seeds, each with its own run; see `sim.rs`.
 //!
-//! `SIM_SEEDS` says how many seeds, `SIM_FIRST` the first one, `SEED` runs and shows a single one.
+//! `SIM_SEEDS` sets the number of seeds, `SIM_FIRST` the first one. `SEED` runs a single seed and prints its messages.
 
 mod check;
 mod client;
@@ -44,7 +44,7 @@ use seen::Seen;
 use sim::{Sim, Summary};
 
 const SEEDS: u64 = 1_000;
-/// What the engine can answer; a run in which nobody hears it shows nothing.
+/// The kinds of messages that the engine can send. The runs prove nothing about a kind that they never deliver.
 const KINDS: [&str; 53] = [
     "AcceptTimeout",
     "Accepted",
@@ -100,7 +100,7 @@ const KINDS: [&str; 53] = [
     "refused RuleFailed",
     "refused Update",
 ];
-/// How often a long run says how far it is.
+/// Number of seeds between two progress lines of a long run.
 const PROGRESS_SEEDS: u64 = 10_000;
 /// A planted fault must be found within this many seeds.
 const FAULT_SEEDS: u64 = 2_000;
@@ -139,7 +139,7 @@ fn every_seed_keeps_every_promise() {
     }
 }
 
-/// What the workers have done together.
+/// The combined results of the worker threads.
 #[derive(Debug, Default)]
 struct Done {
     begun: AtomicU64,
@@ -151,7 +151,7 @@ struct Done {
 }
 
 impl Done {
-    /// Runs seeds that nobody has begun, until there are none left or one has broken a promise.
+    /// Runs the next free seed until no seeds are left or one has broken a promise.
     fn work(&self, first: u64, count: u64, began: Instant) {
         loop {
             let place = self.begun.fetch_add(1, Ordering::Relaxed);
@@ -230,7 +230,7 @@ fn every_planted_fault_is_found() {
     }
 }
 
-/// A run. A panic inside is a broken property too, so that its seed is known.
+/// Runs a seed. A panic counts as a broken property, so that the test reports the seed.
 fn run(seed: u64, fault: Option<Fault>) -> Result<Summary, Violation> {
     plant(fault.and_then(Fault::in_engine));
     let outcome = catch_unwind(AssertUnwindSafe(|| Sim::new(seed, fault).run()));

@@ -1,6 +1,6 @@
-//! The world around the shards: mailboxes, turn logs, the interest map, and what the engine asked for.
+//! The world around the shards: mailboxes, turn logs, the interest map, and the engine's requests.
 //!
-//! One [`Outside`] serves all shards of the node; `at` says which of them acts.
+//! One [`Outside`] serves all shards of the node; `at` is the shard that runs now.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,16 +18,16 @@ use crate::fault::{Fault, Faults};
 use crate::tally::Tally;
 use crate::wire::{Heard, parse};
 
-/// How many wire formats there are.
+/// The number of wire formats.
 pub const FORMATS: usize = 2;
 
 type InterestKey = (InterestTopic, String);
 
-/// Which shards have subscribers, as publishers see it.
+/// The shards that have subscribers, as publishers see it.
 #[derive(Debug, Default)]
 pub struct InterestMap {
     visible: BTreeMap<InterestKey, BTreeSet<usize>>,
-    /// Changes on their way, by shard.
+    /// By shard: changes that are not visible yet.
     pending: Vec<VecDeque<(u64, InterestChange)>>,
 }
 
@@ -53,7 +53,7 @@ impl InterestMap {
         last
     }
 
-    /// How many changes of the shard are not visible yet.
+    /// The number of the shard's changes that are not visible yet.
     pub fn pending(&self, shard: usize) -> usize {
         self.pending[shard].len()
     }
@@ -63,7 +63,7 @@ impl InterestMap {
         self.pending[shard].back().map(|(number, _)| *number)
     }
 
-    /// Names that some shard wants.
+    /// Names to which at least one shard subscribes.
     pub fn wanted(&self) -> Vec<InterestKey> {
         self.visible
             .iter()
@@ -76,7 +76,7 @@ impl InterestMap {
 /// See the documentation of this module.
 #[derive(Debug)]
 pub struct Outside {
-    /// The shard that acts.
+    /// The shard that runs now.
     pub at: usize,
     pub mailboxes: Vec<VecDeque<Entry>>,
     /// Posts that a fault holds back.
@@ -87,14 +87,14 @@ pub struct Outside {
     pub logins: Vec<AuthRequest>,
     pub closes: Vec<(SessionId, CloseReason)>,
     pub resumed: Vec<SessionId>,
-    /// Sessions of whom the engine wants to know when they have read what they were given.
+    /// Sessions whose drain the engine waits for.
     pub awaited: BTreeSet<SessionId>,
     /// Changes of records that were posted: name, version, value, shard.
     pub posted: BTreeSet<(String, u32, String, usize)>,
-    /// Gaps in events that were told since somebody looked: name and number.
+    /// Gaps in events since the last check: name and number of skipped events.
     pub gaps: Vec<(String, u32)>,
     pub faults: Faults,
-    /// How often what was answered.
+    /// How often the engine sent each kind of answer.
     pub met: Tally,
 }
 

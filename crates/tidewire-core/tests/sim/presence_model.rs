@@ -1,4 +1,4 @@
-//! Presence, naively: the changes of each user in the order in which the owner sees them.
+//! A naive model of presence: the changes of each user in the order in which the owner sees them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,29 +9,29 @@ use crate::check::{Check, Checked, ensure, violated};
 use crate::services::presence_of;
 use crate::wire::parse;
 
-/// A user has come or gone.
+/// A user has come online or gone offline.
 #[derive(Debug)]
 struct Change {
     online: bool,
-    /// Who must not hear of it: the session with which the user has come.
+    /// The session that brought the user online; it must not hear of the change.
     by: Option<SessionId>,
 }
 
-/// One session's watch over one user, or over all.
+/// The watch of one session over one user, or over all users.
 #[derive(Debug, Default)]
 struct Watch {
     lasts: bool,
     waits_for: Option<String>,
-    /// By user: how many changes there were when the ack was read. Later ones must be heard.
+    /// By user: the number of changes when the session read the ack. The session must hear all later ones.
     since: Option<BTreeMap<String, usize>>,
-    /// Acks to come.
+    /// Number of acks that are still due.
     acks: usize,
-    /// By user: how many changes it may have heard, or missed before the ack.
+    /// By user: the possible numbers of changes that the session has heard or missed so far. Before the ack several are possible.
     heard: BTreeMap<String, BTreeSet<usize>>,
 }
 
 impl Watch {
-    /// The first change of the user that must be heard.
+    /// The index of the first change of the user that the session must hear.
     fn required_from(&self, user: &str) -> usize {
         match &self.since {
             Some(since) => since.get(user).copied().unwrap_or(0),
@@ -46,13 +46,13 @@ pub struct PresenceModel {
     sessions: BTreeMap<String, usize>,
     /// Every change of each user.
     changes: BTreeMap<String, Vec<Change>>,
-    /// The user, or `None` for all.
+    /// By session, and by user or `None` for all users.
     watches: BTreeMap<(SessionId, Option<String>), Watch>,
     queries: BTreeMap<(SessionId, Option<String>), usize>,
 }
 
 impl PresenceModel {
-    /// The owner counts a session of the user: that which has opened, or one less.
+    /// The owner counts a session of the user: `opened` is the new session, or `None` if one has ended.
     pub fn count(&mut self, user: &str, opened: Option<SessionId>) {
         let sessions = self.sessions.entry(user.into()).or_insert(0);
         let before = *sessions;
@@ -68,7 +68,7 @@ impl PresenceModel {
         }
     }
 
-    /// A session watches, at its shard.
+    /// A session starts a watch at its shard.
     pub fn watch(&mut self, session: SessionId, user: Option<&str>, id: &str) {
         let watch = self
             .watches
@@ -80,7 +80,7 @@ impl PresenceModel {
         watch.waits_for = Some(id.into());
     }
 
-    /// A session watches no longer, at its shard.
+    /// A session ends a watch at its shard.
     pub fn unwatch(&mut self, session: SessionId, user: Option<&str>) {
         let key = (session, user.map(str::to_owned));
         if let Some(watch) = self.watches.get_mut(&key) {
@@ -102,7 +102,7 @@ impl PresenceModel {
             .map(|(user, changes)| (user.clone(), changes.len()))
             .collect();
         for ((of, user), watch) in &mut self.watches {
-            // Acks of all-watches have no id, so they are counted.
+            // The ack of a watch over all users has no id, so the model counts these acks.
             let concerned = *of == session && user.is_none() == all;
             if concerned && (all || watch.waits_for.as_deref() == Some(id)) {
                 watch.acks -= 1;
@@ -113,8 +113,8 @@ impl PresenceModel {
         }
     }
 
-    /// A session hears of a change: it must be the next one, or one that comes after others from before the ack. Its own is
-    /// none of them.
+    /// A session hears of a change. It must be the next one; before the ack, the session may skip changes. The session must not
+    /// hear of its own.
     pub fn hear(&mut self, session: SessionId, user: &str, online: bool, all: bool) -> Checked {
         let key = (session, (!all).then(|| user.to_owned()));
         let changes = self.changes.get(user).map_or(&[][..], Vec::as_slice);
@@ -145,7 +145,7 @@ impl PresenceModel {
         Ok(())
     }
 
-    /// A session asks who is online.
+    /// A session queries which users are online.
     pub fn asks(&mut self, session: SessionId, id: Option<&str>) {
         *self
             .queries
@@ -153,7 +153,7 @@ impl PresenceModel {
             .or_insert(0) += 1;
     }
 
-    /// A session hears who is online; `truth` if everything is quiet.
+    /// A session gets the list of online users, which must be exact if `calm` is set.
     pub fn hear_all(
         &mut self,
         session: SessionId,
@@ -170,7 +170,7 @@ impl PresenceModel {
         })
     }
 
-    /// A session hears of the users that it asked for.
+    /// A session gets the state of the users that it queried.
     pub fn hear_of(&mut self, session: SessionId, id: &str, data: &str, calm: bool) -> Checked {
         self.answered(session, Some(id))?;
         let online = self.online();
@@ -192,7 +192,7 @@ impl PresenceModel {
         *self = Self::default();
     }
 
-    /// Every change was heard by those who watch, every query answered.
+    /// Checks that watching sessions have heard every change, and that every query got its answer.
     pub fn quiet(&self) -> Checked {
         for ((session, user), watch) in self.watches.iter().filter(|(_, watch)| watch.lasts) {
             ensure(watch.since.is_some(), Check::AnsweredOnce, || {

@@ -1,5 +1,5 @@
-//! Records, naively: requests are executed one after another as they reach the owner, on trees, and every answer
-//! and publication is written down as what a session must hear.
+//! A naive model of records. It executes requests on trees, in the order in which they reach the owner. It records every answer
+//! and publication that a session must hear.
 
 mod arriving;
 mod executing;
@@ -31,7 +31,7 @@ pub struct RecordModel {
     records: BTreeMap<String, ModelRecord>,
     instances: BTreeMap<(SessionId, String), Instances>,
     expected: BTreeMap<(SessionId, String), VecDeque<Expected>>,
-    /// Requests between a session's shard and an owner.
+    /// Requests in flight between a session's shard and an owner.
     on_the_way: BTreeMap<(SessionId, usize), VecDeque<Vec<Request>>>,
     writes: BTreeMap<(SessionId, String), Awaited>,
     deletes: BTreeMap<(SessionId, String), Awaited>,
@@ -39,30 +39,30 @@ pub struct RecordModel {
     /// The newest acknowledged change of each record.
     acknowledged: BTreeMap<String, usize>,
     dirty: Vec<BTreeMap<String, Dirty>>,
-    /// Sessions whose shard has not been told yet that they are gone.
+    /// Sessions whose end their shard does not know yet.
     live: BTreeSet<SessionId>,
-    /// Those of them that coalesce and lagged.
+    /// The live sessions that coalesce and have lagged.
     lagged: BTreeSet<SessionId>,
-    /// The newest change that each of these did not hear, because something behind it came first.
+    /// For a session and a record: the newest change that the session skipped, because a later message arrived first.
     skipped: BTreeMap<(SessionId, String), Expected>,
-    /// The simulation's step.
+    /// The current step of the simulation.
     pub step: u64,
     terms: Terms,
 }
 
-/// What the model has to know of the node's settings.
+/// The settings of the node that the model needs.
 #[derive(Clone, Debug)]
 pub struct Terms {
     pub shards: usize,
-    /// Which store has which records.
+    /// The store of each record.
     pub routes: StoreRoutes,
-    /// Records of a shard and store that may be dirty.
+    /// The maximum number of dirty records per shard and store.
     pub dirty_max: usize,
     pub load_timeout_ns: u64,
     pub write_timeout_ns: u64,
-    /// Whether owners forget records that the model believes them to know.
+    /// Whether owners evict records that the model believes to be in memory.
     pub evicts: bool,
-    /// Whether records under `mem/` are kept in memory only.
+    /// Whether records under `mem/` exist only in memory.
     pub memory_only: bool,
 }
 
@@ -98,13 +98,13 @@ impl RecordModel {
         instance
     }
 
-    /// A session's subscriptions to a record end at its shard.
+    /// A session's subscriptions to a record end at the session's shard.
     pub fn end(&mut self, session: SessionId, name: &str) {
         let instances = self.instances.entry((session, name.into())).or_default();
         instances.ended = instances.started;
     }
 
-    /// The store has a record from the beginning.
+    /// The store has this record before the run starts.
     pub fn begin_with(&mut self, name: &str, owner: usize, version: i32) {
         let record = self.record(name, owner);
         record.states[0].value = Some((version, Rc::new(json!({}))));
@@ -115,7 +115,7 @@ impl RecordModel {
         self.live.insert(session);
     }
 
-    /// A session that coalesces lags: steps may be left out for it from now on, if it gets the newest in the end.
+    /// A session that coalesces lags. It may now skip changes, but must get the newest value in the end.
     pub fn session_lags(&mut self, session: SessionId) {
         self.lagged.insert(session);
     }
@@ -135,7 +135,7 @@ impl RecordModel {
         }
     }
 
-    /// The node has crashed: what the store has is what is left.
+    /// The node has crashed. The model keeps only the records of the store.
     pub fn crash(&mut self, stores: &SimStores) -> Checked {
         self.live.clear();
         self.lagged.clear();
@@ -163,9 +163,9 @@ impl RecordModel {
         Ok(())
     }
 
-    /// Whether a record was like this after so many changes.
+    /// Whether a record had this content after the given number of changes.
     pub fn has_made(&self, name: &str, changes: usize, stored: &StoredRecord) -> bool {
-        // Guarded records have a model of their own.
+        // Guarded records have their own model.
         let Some(record) = self.records.get(name) else {
             return true;
         };
@@ -177,7 +177,7 @@ impl RecordModel {
             })
     }
 
-    /// Whether somebody is subscribed.
+    /// Whether a session is subscribed.
     pub fn is_wanted(&self, name: &str) -> bool {
         self.records.get(name).is_some_and(|record| {
             record.subscribers.iter().any(|(session, instance)| {

@@ -1,22 +1,22 @@
-//! What a session holds by a right that rules may take away, and what it hears by that right.
+//! The rights that rules can take away from a session, and the messages that a session hears by such a right.
 
 use crate::expected::name_of;
 use crate::services::{EVENT_PATTERNS, RECORD_PATTERNS, RPCS, USERS};
 use crate::wire::{Heard, RpcHeard};
 
-/// The records whose reading rules may forbid. The model of other records does not predict when a session is reauthorized,
-/// so that these have one of their own and others are left alone in runs in which rules change.
+/// The records whose reads the rules may forbid. The model of the other records does not predict when a shard reauthorizes a
+/// session. Therefore these records have their own model, and clients use no others while rules change.
 pub const GUARDED: [&str; 3] = ["shut/0", "shut/1", "shut/2"];
 /// The events that rules may forbid.
 const RULED_EVENTS: [&str; 3] = ["e/0", "e/1", "e/2"];
 
-/// What nobody may publish, write or call for a while.
+/// The names that rules may forbid to publish, write or call.
 pub fn mutable() -> impl Iterator<Item = &'static str> {
     let names = RULED_EVENTS.into_iter().chain(GUARDED);
     names.chain(RPCS)
 }
 
-/// What kind of thing a name of [`mutable`] is.
+/// The kind of a name of [`mutable`].
 pub fn holding_of(name: &str) -> Holding {
     match name.split_once('/') {
         Some(("shut", _)) => Holding::Record,
@@ -30,18 +30,18 @@ pub fn is_guarded(record: &str) -> bool {
     record.starts_with("shut/")
 }
 
-/// What may be held.
+/// A right of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Right {
     /// A subscription to an event.
     Event(String),
     /// A subscription to a record.
     Record(String),
-    /// A name of rpcs.
+    /// A registration as the provider of an rpc.
     Provide(String),
-    /// A watch over a user, or over all.
+    /// A watch over one user, or over all users.
     Watch(Option<String>),
-    /// A pattern of records or else events.
+    /// A listener's pattern; true for a pattern of records, false for one of events.
     Listen(bool, String),
 }
 
@@ -56,7 +56,7 @@ pub enum Holding {
 }
 
 impl Right {
-    /// All that rules may forbid.
+    /// All rights that rules may forbid.
     pub fn all() -> Vec<Self> {
         let owned = |name: &&str| (*name).to_owned();
         let events = RULED_EVENTS.iter().map(owned).map(Self::Event);
@@ -81,7 +81,7 @@ impl Right {
         }
     }
 
-    /// By which right a session hears this.
+    /// The right by which a session hears this message.
     pub fn behind(heard: &Heard) -> Option<Self> {
         match heard {
             Heard::Event { name, .. } | Heard::Gap { name, .. } => Some(Self::Event(name.clone())),

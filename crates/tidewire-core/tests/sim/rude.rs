@@ -1,23 +1,23 @@
-//! Messages that no well-behaved client sends, about names that nobody else uses: they are answered with an error and change
-//! nothing that a model looks at.
+//! Messages that no well-behaved client sends, about names that only these messages use. The server answers with an error, and
+//! the models see no change.
 
 use tidewire_core::message::{
     Call, Change, Event, Message, Presence, Record, RecordBulk, Rpc, Write,
 };
 
-/// How the names begin. Records under it are kept in memory only.
+/// The prefix of all these names. Its records exist only in memory.
 pub const PREFIX: &str = "rude/";
-/// Records under this are whole values.
+/// Records with this prefix accept only whole values.
 pub const HOT_PREFIX: &str = "rude/hot/";
 
 const TWICE: &str = "rude/twice";
 const HOT: &str = "rude/hot/one";
-/// Whose rule can't be evaluated.
+/// A name whose rule fails to evaluate.
 pub const FAILING: &str = "rude/fails";
 const NO_JSON: &str = r#"{"a":"#;
 const ID: &str = "rude";
 
-/// Whether a name is for these messages only.
+/// Whether only these messages use the name.
 pub fn is_rude(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
@@ -28,7 +28,7 @@ pub enum Rude {
     EventNoJson,
     EventTwice,
     RecordNoObject,
-    /// The second time it is a subscription that exists.
+    /// The second such message asks for a subscription that already exists.
     RecordTwice,
     RecordPatchOnHotPath,
     RpcNoJson,
@@ -54,7 +54,7 @@ impl Rude {
         Self::PresenceFails,
     ];
 
-    /// As a protocol would have decoded it.
+    /// The message in the form in which a protocol decodes it.
     pub fn message(self) -> Message<'static> {
         let correlation = Some(ID);
         let write = |name| Write {

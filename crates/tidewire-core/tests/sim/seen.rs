@@ -1,11 +1,11 @@
-//! What many runs have met together, and how large each of them was. What was never met was not tested.
+//! The union of the things that many runs met, and the size of the smallest run. A case that no run met is not tested.
 
 use std::fmt;
 
 use crate::sim::{Size, Summary};
 use crate::tally::Tally;
 
-/// No run is smaller in anything.
+/// The minimum of each measure of every run.
 const LEAST: Size = Size {
     virtual_ms: 60_000,
     clients: 4,
@@ -16,7 +16,7 @@ const LEAST: Size = Size {
     crashes: 1,
 };
 
-/// What many runs have to meet: troubles and what came of them, what the functions of the store returned, error codes.
+/// The cases that all runs together must meet: troubles and their effects, results of the store, error codes.
 const TO_MEET: [&str; 71] = [
     "close: BARRED",
     "close: EXPIRED",

@@ -1,5 +1,5 @@
-//! What goes wrong around a node, and when: each run has its share of it. Other than planted faults (`fault.rs`), none of it may
-//! break a property.
+//! The troubles around a node and their times. Each run has several. Unlike planted faults (`fault.rs`), no trouble may break a
+//! property.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -8,10 +8,10 @@ use tidewire_core::time::Instant;
 use crate::random::Random;
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
-/// Troubles of a run, at least, and how many more there may be.
+/// The minimum number of troubles of a run, and the maximum number of further ones.
 const COUNT_MIN: usize = 5;
 const MORE_MAX: usize = 4;
-/// The first comes after this time, when there is something to break.
+/// The earliest time of a trouble; before it, there is little to break.
 const BEGIN_MS: usize = 1_000;
 
 /// A kind of trouble.
@@ -23,11 +23,11 @@ pub enum Trouble {
     Kill,
     /// A connection is lost; the node may learn of it much later.
     ConnectionLost,
-    /// Nothing gets through a connection for a while, in either direction.
+    /// No message passes a connection for a while, in either direction.
     Delay,
-    /// What was sent later through one connection comes before what was sent through another.
+    /// A message overtakes an earlier one of another connection.
     Reorder,
-    /// The store takes its time.
+    /// The store answers late.
     SlowStore,
     WriteError,
     SyncError,
@@ -48,7 +48,7 @@ impl Trouble {
         Self::BitFlip,
     ];
 
-    /// As it is counted.
+    /// The name under which a run counts the trouble.
     pub fn name(self) -> &'static str {
         match self {
             Self::PowerCut => "trouble: power cut",
@@ -65,18 +65,19 @@ impl Trouble {
         }
     }
 
-    /// Whether it is of a store that can't be read.
+    /// Whether the trouble affects reads from the store.
     pub fn is_of_loads(self) -> bool {
         matches!(self, Self::ReadError | Self::BitFlip)
     }
 }
 
-/// The troubles of a run, by their times.
+/// The planned troubles of a run, in the order of their times.
 #[derive(Debug)]
 pub struct Troubles(VecDeque<(Instant, Trouble)>);
 
 impl Troubles {
-    /// One of each group at least, and so three kinds. `is_allowed` says which the models of this run can predict.
+    /// Plans at least one trouble of each group, and so at least three kinds. `is_allowed` selects the kinds that the models of
+    /// the run can predict.
     pub fn new(
         random: &mut Random,
         now: Instant,
@@ -101,7 +102,7 @@ impl Troubles {
         let count = COUNT_MIN + random.below(MORE_MAX + 1);
         let mut planned: Vec<(Instant, Trouble)> = Vec::with_capacity(count);
         for place in 0..count {
-            // More of them would leave nothing to crash.
+            // Few of the further troubles are crashes, because a node that restarts too often has little work to lose.
             let group = match place.checked_sub(groups.len()) {
                 None => &allowed[place],
                 Some(_) if random.chance(10) => &allowed[0],
@@ -115,7 +116,7 @@ impl Troubles {
         Self(planned.into())
     }
 
-    /// How many of them there are, and of how many kinds.
+    /// The number of troubles, and the number of their kinds.
     pub fn counts(&self) -> (usize, usize) {
         let kinds: BTreeSet<Trouble> = self.0.iter().map(|(_, kind)| *kind).collect();
         (self.0.len(), kinds.len())
@@ -125,13 +126,13 @@ impl Troubles {
         self.0.is_empty()
     }
 
-    /// The next one whose time has come.
+    /// Takes the next trouble that is due.
     pub fn take_due(&mut self, now: Instant) -> Option<Trouble> {
         let (_, trouble) = self.0.pop_front_if(|(at, _)| *at <= now)?;
         Some(trouble)
     }
 
-    /// One could not strike yet.
+    /// Returns a trouble that has no target yet.
     pub fn put_back(&mut self, now: Instant, trouble: Trouble) {
         self.0.push_front((now, trouble));
     }

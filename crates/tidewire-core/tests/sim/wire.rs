@@ -1,7 +1,7 @@
-//! What clients say and hear, as values that outlive a turn.
+//! The messages that clients send and receive, as values that outlive a turn.
 //!
-//! The simulation has no bytes: a turn log holds [`Heard`], and a range of it counts messages. `Heard` keeps what
-//! a client or a check looks at and nothing else.
+//! The simulation has no bytes: a turn log contains [`Heard`], and a range of the log counts messages. `Heard` keeps only the
+//! fields that a client or a check reads.
 
 use serde_json::Value;
 use tidewire_core::effect::Format;
@@ -19,7 +19,7 @@ pub const NEW: Format = Format(0);
 /// The format of clients that get the whole value instead.
 pub const OLD: Format = Format(1);
 
-/// A change of a record as it travels.
+/// A change of a record as the wire carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Delta {
     Whole(String),
@@ -27,7 +27,7 @@ pub enum Delta {
     Many(String),
 }
 
-/// Which action carries the change.
+/// The action that carries the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
     Update,
@@ -137,7 +137,7 @@ pub enum Said {
     },
 }
 
-/// What a provider says of a call.
+/// The kind of a provider's answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallSaid {
     Accept,
@@ -147,7 +147,7 @@ pub enum CallSaid {
 }
 
 impl Said {
-    /// The message as a protocol would have decoded it.
+    /// The message in the form in which a protocol decodes it.
     pub fn message(&self) -> Message<'_> {
         match self {
             Self::Challenge { coalesces } => Message::Connection(Connection::challenge(*coalesces)),
@@ -317,10 +317,11 @@ pub enum Heard {
         name: String,
         missed: u32,
     },
-    /// What is held by a right was refused, or has ended because the right was lost.
+    /// A right was refused, or a holding has ended because the session lost the right.
     Ended {
         right: Right,
-        /// Whether the session had just asked for it, where the message says so.
+        /// True if the message answers a request of the session, false if it ends a holding, `None` if the message does not show
+        /// which.
         asked: Option<bool>,
     },
     RecordAck {
@@ -422,7 +423,7 @@ pub enum Heard {
     Other(String),
 }
 
-/// What somebody hears of a call.
+/// A message of a call, as the requestor or the provider receives it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RpcHeard {
     Request(String),
@@ -449,7 +450,7 @@ pub enum Refused {
 }
 
 impl Heard {
-    /// A word for the kind of message, to count what a run has seen.
+    /// The kind of the message, for counting.
     pub fn kind(&self) -> String {
         let kind = match self {
             Self::Rpc { what, .. } => format!("{what:?}"),
@@ -466,7 +467,7 @@ impl Heard {
             .into()
     }
 
-    /// What a client of the format hears of a message.
+    /// The message as a client of this format receives it.
     pub fn of(format: Format, message: &Message<'_>) -> Self {
         match message {
             Message::Connection(Connection::Accept | Connection::AcceptWithin { .. }) => {
@@ -723,7 +724,7 @@ impl Heard {
     }
 }
 
-/// A refusal that was asked for repeats its correlation id.
+/// A refusal that answers a request repeats the request's correlation id.
 fn ended(right: Right, correlation: Option<&str>) -> Heard {
     let asked = Some(correlation.is_some());
     Heard::Ended { right, asked }
@@ -754,7 +755,7 @@ pub fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("not JSON: {text:?}: {error}"))
 }
 
-/// Applies a change as a client would, on a tree.
+/// Applies a change to a tree, as a client does.
 pub fn apply(value: &Value, delta: &Delta) -> Value {
     let mut after = value.clone();
     match delta {

@@ -1,4 +1,4 @@
-//! Requests on their way to the owner, and waiting there for a load or for a rule.
+//! Requests in flight to the owner, and requests that wait there for a load or a rule.
 
 use tidewire_core::address::SessionId;
 use tidewire_core::entry::RecordRequest;
@@ -11,7 +11,7 @@ use crate::permission::{Ruling, Said, gate_of};
 use crate::wire::Refused;
 
 impl RecordModel {
-    /// A request leaves the session's shard for another one.
+    /// A session's shard sends a request to an owner on another shard.
     pub fn posted(&mut self, session: SessionId, owner: usize, requests: Vec<Request>) {
         self.on_the_way
             .entry((session, owner))
@@ -19,7 +19,7 @@ impl RecordModel {
             .push_back(requests);
     }
 
-    /// The owner takes a request out of its mailbox.
+    /// The owner takes a request from its mailbox.
     pub fn taken(
         &mut self,
         owner: usize,
@@ -38,7 +38,7 @@ impl RecordModel {
         }
     }
 
-    /// A request is executed at the owner, or waits there for the record's value.
+    /// The owner executes a request, or keeps it until the record's value is loaded.
     pub fn arrive(&mut self, owner: usize, now: u64, request: Request) -> Checked {
         for (session, number) in request.stamp.seen.iter() {
             let earlier = self
@@ -72,7 +72,7 @@ impl RecordModel {
         Ok(())
     }
 
-    /// A bulk message begins that is acknowledged once all its names are done.
+    /// Begins a bulk message, which gets its acknowledgement once all its names are done.
     pub fn begin_bulk(&mut self, session: SessionId, id: &str, count: usize) {
         let bulk = Bulk {
             missing: count,
@@ -81,7 +81,7 @@ impl RecordModel {
         self.bulks.insert((session, id.into()), bulk);
     }
 
-    /// The permission has looked at the first request of a record whose writes are ruled.
+    /// The permission has ruled on the first waiting request of a record that has a gate.
     pub fn ruled(&mut self, now: u64, ruling: &Ruling) -> Checked {
         let Some(record) = self.records.get_mut(&ruling.name) else {
             return Ok(());
@@ -102,7 +102,7 @@ impl RecordModel {
             format!("{ruling:?} overtakes {waiting:?}")
         })?;
         match ruling.said {
-            // Needed again although it was asked for: it could not be read.
+            // The rule needs the gate again after its read, so the gate could not be read.
             Said::Needs => self.refuse(waiting.request, Refused::RuleFailed),
             Said::Allowed => {
                 self.gate_was(&ruling.name, true, waiting.step)?;
@@ -117,10 +117,10 @@ impl RecordModel {
         Ok(())
     }
 
-    /// A rule has found the gate of a name open or not; it must have been so at some time since `step`.
+    /// A rule has found the gate of a name open or closed. The gate must have been in this state at some time since `step`.
     pub fn gate_was(&self, name: &str, open: bool, step: u64) -> Checked {
         if self.terms.evicts {
-            // The owner may have been loading the gate again, so its value was older than the model's.
+            // The owner may have been reloading the gate, so its value may be older than the model's.
             return Ok(());
         }
         let gate = gate_of(name).unwrap_or_default();
@@ -137,7 +137,7 @@ impl RecordModel {
         })
     }
 
-    /// Executes the waiting requests of a record, up to one that a rule or a load has to decide.
+    /// Executes the waiting requests of a record, up to the first one that needs a rule or a load.
     pub(super) fn go_on(&mut self, now: u64, name: &str) {
         while let Some(record) = self.records.get_mut(name)
             && record.known
@@ -153,7 +153,7 @@ impl RecordModel {
         }
     }
 
-    /// Loads the record again, unless what is in memory is newer than anything that the store can have.
+    /// Loads the record again, unless the value in memory is certainly newer than the store's.
     fn notify(&mut self, now: u64, mut waiting: Waiting) {
         let name = waiting.request.name.clone();
         let Some(record) = self.records.get_mut(&name) else {
@@ -168,7 +168,7 @@ impl RecordModel {
         record.waiting.push_front(waiting);
     }
 
-    /// A name of a bulk message is done.
+    /// One name of a bulk message is done.
     pub(super) fn done(&mut self, request: &Request, allowed: bool) {
         if let Some(id) = &request.bulk
             && let Some(bulk) = self.bulks.get_mut(&(request.stamp.session, id.clone()))
@@ -178,7 +178,7 @@ impl RecordModel {
         }
     }
 
-    /// An owner has looked at its deadlines: loads that take too long are given up.
+    /// An owner has handled its deadlines and gives up loads that took too long.
     pub fn deadline_reached(&mut self, owner: usize, now: u64) {
         let mut late = Vec::new();
         let timeout = self.terms.load_timeout_ns;

@@ -1,4 +1,4 @@
-//! Requests whose turn has come, executed on trees.
+//! The execution of requests on trees.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! What sessions must hear, and whether they do.
+//! The messages that sessions must hear, and the check that they do.
 
 use std::rc::Rc;
 
@@ -37,7 +37,7 @@ impl RecordModel {
         }
     }
 
-    /// A session hears something of a record. Returns whose message it comes from.
+    /// A session receives a message about a record. Returns the stamp of the client message that caused it.
     pub fn hear(
         &mut self,
         now: u64,
@@ -79,7 +79,7 @@ impl RecordModel {
         }
     }
 
-    /// Everything that had to be heard was heard, and every acknowledgement has come.
+    /// Checks that sessions have heard all expected messages and received all acknowledgements.
     pub fn quiet(&self) -> Checked {
         for ((session, name), expected) in &self.expected {
             let ended = self.ended(*session, name);
@@ -187,8 +187,8 @@ impl RecordModel {
         let newest = self.acknowledged.entry(name.into()).or_insert(0);
         *newest = (*newest).max(kept);
         let missing = awaited.effects.iter().find(|effect| {
-            // An owner that forgets loads more often than the model and so decides later: the subscription may have
-            // ended by then.
+            // An owner that evicts records loads more often than the model, so it decides later. The subscription may have ended
+            // by then.
             let is_certain = !self.terms.evicts
                 || (self.live.contains(&effect.session)
                     && effect.instance >= self.ended(effect.session, name));
@@ -263,8 +263,8 @@ impl RecordModel {
         )
     }
 
-    /// Of the subscriptions before this one a session need not hear any more. Of those that ended with its own delete it
-    /// hears all the same, unless it lagged.
+    /// The first subscription of which the session must still hear. A session also hears of a subscription that ended with its
+    /// own delete, unless the session lagged.
     fn ended(&self, session: SessionId, name: &str) -> usize {
         let instances = self.instances.get(&(session, name.to_owned()));
         instances.map_or(0, |instances| {
@@ -276,8 +276,9 @@ impl RecordModel {
         })
     }
 
-    /// Whether what a session that lagged hears is coalesced: a whole value that the record has had, at the change that it
-    /// skipped or a later one, perhaps one of its own. It stands for all changes up to there.
+    /// Takes a coalesced change of a session that lagged: a whole value that the record had, from the skipped change on. The
+    /// value may be one that the session itself wrote. It replaces all changes up to there. Returns `None` if the message is not
+    /// a coalesced change.
     fn hear_coalesced(
         &mut self,
         key: &(SessionId, String),
@@ -310,7 +311,7 @@ impl RecordModel {
     }
 }
 
-/// Which promise is broken when this was not heard.
+/// The promise that is broken if a session did not hear this.
 fn gap_or_order(missing: &Expected, just_read: bool) -> Check {
     let at_the_read = missing.instance.is_some() && (just_read || missing.want.is_read());
     if at_the_read {

@@ -1,4 +1,4 @@
-//! Requests as the model keeps them, and whether an owner got what was sent.
+//! Requests in the form that the model keeps, and the check that an owner got the request that the shard sent.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use tidewire_core::message::{RecordAction, RecordBulk};
 use crate::permission::gate_of;
 use crate::wire::{Act, Delta};
 
-/// Which message of which session caused something, and what its sender had seen by then.
+/// The client message that caused an effect, and the messages that its sender had seen by then.
 #[derive(Clone, Debug)]
 pub struct Stamp {
     pub session: SessionId,
@@ -18,16 +18,16 @@ pub struct Stamp {
     pub seen: Rc<Seen>,
 }
 
-/// The newest message of each session whose effects somebody has seen, directly or through others.
+/// For each session: its newest message whose effects a client has seen, directly or through other clients.
 pub type Seen = BTreeMap<SessionId, u64>;
 
-/// A request for one record on its way to the owner.
+/// A request for one record in flight to the owner.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub name: String,
     pub stamp: Rc<Stamp>,
     pub kind: Kind,
-    /// The correlation id of the bulk message that is acknowledged once all its names are done.
+    /// The correlation id of the bulk message, which gets its acknowledgement once all its names are done.
     pub bulk: Option<String>,
 }
 
@@ -52,13 +52,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether the permission looks at a gate for it.
+    /// Whether the permission reads a gate for this request.
     pub(super) fn is_ruled(&self, name: &str) -> bool {
         matches!(self, Self::Delete | Self::Write { .. }) && gate_of(name).is_some()
     }
 }
 
-/// Whether the owner got what was sent.
+/// Whether the owner got the request that the shard sent.
 pub(super) fn is_same(got: &RecordRequestKind, sent: &[Request]) -> bool {
     let [first, ..] = sent else {
         return false;

@@ -1,4 +1,4 @@
-//! What the model knows of a record and of the subscriptions to it.
+//! The model's state of a record and of its subscriptions.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -8,13 +8,13 @@ use tidewire_core::address::SessionId;
 
 use super::request::{Request, Stamp};
 
-/// A record after some change.
+/// A record after one of its changes.
 #[derive(Clone, Debug)]
 pub(super) struct State {
-    /// Its version and value, `None` if there is no such record.
+    /// Version and value, or `None` if the record does not exist.
     pub(super) value: Option<(i32, Rc<Value>)>,
     pub(super) stamp: Option<Rc<Stamp>>,
-    /// The step since which it holds.
+    /// The step at which this state began.
     pub(super) since: u64,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Dirty {
     pub(super) in_batch: bool,
 }
 
-/// A request at the owner.
+/// A request that waits at the owner.
 #[derive(Debug)]
 pub(super) struct Waiting {
     /// The time and the step of its arrival.
@@ -44,16 +44,16 @@ pub(super) struct Waiting {
 #[derive(Debug)]
 pub(super) struct ModelRecord {
     pub(super) owner: usize,
-    /// It is kept in memory only.
+    /// The record exists only in memory.
     pub(super) volatile: bool,
     /// Whether the owner has its value.
     pub(super) known: bool,
     pub(super) waiting: VecDeque<Waiting>,
-    /// When somebody looks for requests that have waited too long for a load.
+    /// The times at which the owner checks for requests that have waited too long for a load.
     pub(super) timers: Vec<u64>,
-    /// The permission waits for the gate of the first request.
+    /// The permission needs the gate of the first request.
     pub(super) needs_gate: bool,
-    /// By the number of changes, so that what the store has can be compared with what was acknowledged.
+    /// Indexed by the number of changes, to compare the store's content with acknowledged changes.
     pub(super) states: Vec<State>,
     pub(super) subscribers: Vec<(SessionId, usize)>,
 }
@@ -67,7 +67,7 @@ impl ModelRecord {
         self.states.len() - 1
     }
 
-    /// The first change from `place` on that made this value.
+    /// The first change, starting at `place`, that produced this value.
     pub(super) fn place_of(&self, version: i32, value: &Value, place: usize) -> Option<usize> {
         let mut states = self.states.iter().enumerate().skip(place);
         let (place, _) = states.find(|(_, state)| {
@@ -78,28 +78,28 @@ impl ModelRecord {
     }
 }
 
-/// The subscriptions that one session has had to one record.
+/// The subscriptions of one session to one record, in order.
 #[derive(Debug, Default)]
 pub(super) struct Instances {
     pub(super) started: usize,
-    /// Those before this one have ended at the session's shard.
+    /// Subscriptions before this one have ended at the session's shard.
     pub(super) ended: usize,
-    /// Those before this one ended with the record, which the session deleted itself.
+    /// Subscriptions before this one ended because the session itself deleted the record.
     pub(super) deleted: usize,
-    /// Those whose beginning the session has heard of.
+    /// Number of subscriptions whose beginning the session has heard.
     pub(super) heard: usize,
-    /// The one that the session hears of now.
+    /// The subscription whose messages the session hears now.
     pub(super) current: Option<usize>,
-    /// Of which it has heard nothing after the read.
+    /// The session has heard only the read of the current subscription so far.
     pub(super) just_read: bool,
 }
 
-/// A write or delete that is to be acknowledged.
+/// A write or delete that waits for its acknowledgement.
 #[derive(Debug)]
 pub(super) struct Awaited {
     pub(super) change_count: usize,
     pub(super) since: u64,
-    /// What the shards with subscribers must have been sent before, and for which subscription.
+    /// The changes that must reach the shards of subscribers before the acknowledgement, with their subscriptions.
     pub(super) effects: Vec<Effect>,
 }
 
@@ -111,7 +111,7 @@ pub(super) struct Effect {
     pub(super) posted: (String, u32, String, usize),
 }
 
-/// A bulk message whose names are not all done.
+/// A bulk message with names that are not done yet.
 #[derive(Debug)]
 pub(super) struct Bulk {
     pub(super) missing: usize,

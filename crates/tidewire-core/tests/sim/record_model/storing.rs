@@ -1,4 +1,4 @@
-//! What owners and the store tell each other.
+//! The exchange between owners and the store.
 
 use tidewire_core::store::StoreChange;
 
@@ -39,7 +39,7 @@ impl RecordModel {
         Ok(())
     }
 
-    /// A shard gives a write to the store: it must be the newest state. Returns the number of its change.
+    /// A shard sends a write to the store; the write must have the newest state. Returns the number of its change.
     pub fn commits(
         &mut self,
         owner: usize,
