@@ -420,7 +420,7 @@ impl Client {
             RecordBulk::SubscribeAndRead,
         ]);
         if self.deleting.contains(&name) {
-            // The client could not distinguish the effects of the delete from those of a new subscription.
+            // The client could not distinguish the end by the delete from the start of a new subscription.
             return;
         }
         match self.records.get(&name) {

@@ -9,7 +9,7 @@ use crate::check::{Check, Checked, ensure, violated};
 use crate::services::presence_of;
 use crate::wire::parse;
 
-/// A user has come online or gone offline.
+/// A user came online or went offline.
 #[derive(Debug)]
 struct Change {
     online: bool,
