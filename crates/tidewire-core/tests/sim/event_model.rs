@@ -30,7 +30,7 @@ struct Subscription {
 #[derive(Debug, Default)]
 pub struct EventModel {
     subscriptions: BTreeMap<(SessionId, String), Subscription>,
-    /// Sender and name of each event, by its number.
+    /// Name and stamp of each event, by its number.
     sent: BTreeMap<u64, (String, Rc<Stamp>)>,
     /// The newest event of each sender that each session has heard.
     newest: BTreeMap<(SessionId, SessionId), u64>,

@@ -97,7 +97,7 @@ pub fn matches(want: &Want, heard: &Heard) -> bool {
                 ..
             },
         ) => {
-            // For a record that the session may not read, the message has no data.
+            // Clients never write with a version to a record that they may not read, so the message always has the value.
             let data = data.as_ref();
             version == got && data.is_some_and(|data| **value == parse(data)) && id == echoed
         }

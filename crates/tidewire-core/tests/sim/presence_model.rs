@@ -113,8 +113,8 @@ impl PresenceModel {
         }
     }
 
-    /// A session hears of a change. It must be the next one; before the ack, the session may skip changes. The session must not
-    /// hear of its own.
+    /// A session hears of a change. It must be the next one; before the ack, the session may skip changes. A session must
+    /// not hear of a change that it caused.
     pub fn hear(&mut self, session: SessionId, user: &str, online: bool, all: bool) -> Checked {
         let key = (session, (!all).then(|| user.to_owned()));
         let changes = self.changes.get(user).map_or(&[][..], Vec::as_slice);

@@ -1,4 +1,4 @@
-//! A naive model of rpcs: every call ends once, by the provider that was asked or for a good reason.
+//! A naive model of rpcs: every call ends once, by a provider that was offered the call or for a good reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -298,7 +298,7 @@ impl RpcModel {
         })
     }
 
-    /// Checks that a provider that was registered all the time was asked.
+    /// Checks that each provider that was registered all the time was offered the call.
     fn check_no_provider(&self, call: &Call) -> Checked {
         let forgotten = self
             .registrations

@@ -1,7 +1,7 @@
 //! One run: a node of three shards, clients and a failing store in virtual time, all from one seed.
 //!
-//! The seed picks which shard runs next, how much of its mailbox and of its connections the shard sees, and what clients do. It
-//! also decides when completions arrive, when interest becomes visible and when time passes.
+//! The seed picks which shard runs next, how much of its mailbox and of its connections the shard sees, and which
+//! operations clients perform. It also decides when completions arrive, when interest becomes visible and when time passes.
 
 mod connecting;
 mod delivered;
