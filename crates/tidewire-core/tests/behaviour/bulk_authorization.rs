@@ -1,4 +1,4 @@
-//! Bulk messages whose rules read other records: each name is authorized once, and goes on where it stopped.
+//! Bulk messages whose rules read other records: the shard authorizes each name once, and continues where it stopped.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tidewire_core::text::Payload;
 use crate::driver::Node;
 use crate::permission::{Rule, TestPermission, permission_of};
 
-/// More than wait for records at once.
+/// More names than may wait for records at once.
 const COUNT: usize = 600;
 
 const RULES: [(Access, Rule); 3] = [
@@ -25,7 +25,7 @@ fn names() -> Vec<String> {
     (0..COUNT).map(|number| format!("n/{number}")).collect()
 }
 
-/// A node with a gate for each name; every third is shut.
+/// A node with a gate for each name; every third gate is shut.
 fn node(permission: &Arc<TestPermission>) -> Node {
     let mut node = Node::with(3, Settings::default(), permission.clone());
     for (place, name) in names().iter().enumerate() {
@@ -40,7 +40,7 @@ fn node(permission: &Arc<TestPermission>) -> Node {
     node
 }
 
-/// Messages about all names that are authorized at the session's shard.
+/// Messages about all names, which the session's shard authorizes.
 fn messages<'a>(names: &[&'a str]) -> [Message<'a>; 4] {
     let names = names.to_vec();
     let correlation = Some("1");
@@ -72,7 +72,7 @@ fn each_name_is_authorized_once_for_each_record_that_it_reads() {
         permission.take_asked();
         let seen = node.ask(session, &message);
         assert_eq!(permission.take_asked(), 2 * COUNT);
-        // The refused ones in their order, and the answer.
+        // The denials in the order of the names, then the answer.
         assert_eq!(seen.len(), COUNT / 3 + 1);
         for (place, seen) in seen[..COUNT / 3].iter().enumerate() {
             let name = format!("\"n/{}\"", 3 * place);

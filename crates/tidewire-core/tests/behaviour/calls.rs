@@ -1,4 +1,4 @@
-//! What the end of a session costs beside very many calls and providers of others.
+//! The cost of a session's end on a node with very many calls and providers of other sessions.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::driver::Node;
 
 const MILLION: usize = 1_000_000;
 
-/// Steps of one slice, and of what one message does.
+/// The maximum steps of one slice, and of the direct work for one message.
 const SLICE_STEPS: u64 = 700;
 
 fn node(shards: u16) -> Node {
@@ -78,7 +78,7 @@ fn the_end_of_a_session_touches_its_own_names_and_calls_only() {
     node.close(other);
     assert!(steps(&node) - before <= 4, "{}", steps(&node) - before);
     assert_eq!(node.counts(0).provided_rpcs, MILLION);
-    // The end of a session with very many names takes many slices, each of them short.
+    // The end of a session with very many names takes many slices, and each slice is short.
     let before = steps(&node);
     node.close(provider);
     assert!(steps(&node) - before <= SLICE_STEPS);
@@ -116,7 +116,7 @@ fn the_end_of_a_session_beside_very_many_calls() {
         assert!(steps(&node) - before <= 4);
     }
     assert_eq!(node.counts(0).calls, CALLS);
-    // The provider goes: each call fails, in slices.
+    // After the provider has gone, each call fails, in slices.
     node.take(caller);
     let before = steps(&node);
     node.close(provider);
@@ -150,7 +150,7 @@ fn a_call_of_a_session_that_ends_goes_to_no_other_provider() {
     }
     let asked = node.take(first).len() + node.take(second).len();
     assert_eq!(asked, 500);
-    // Both the caller and one provider end before either end is worked off.
+    // The caller and one provider end before the work for either end is done.
     node.close(caller);
     node.close(first);
     node.finish_work();

@@ -1,5 +1,5 @@
-//! Answers that are held back: from whoever was closed for a limit lately, and while nobody can say who is let in. And the
-//! final no.
+//! Delayed answers: for peers that the server has disconnected for a limit, and for logins while authentication is unavailable.
+//! Also final refusals.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn node(login_timeout: Option<Duration>) -> Node {
     })
 }
 
-/// Asserts what a session saw since the last look, one part of each message.
+/// Asserts the messages that a session received since the last call, by a part of each.
 fn saw(node: &mut Node, session: SessionId, parts: &[&str]) {
     let seen = node.take(session);
     let as_expected = seen.len() == parts.len()
@@ -154,7 +154,7 @@ fn a_login_that_nobody_can_decide_ends_without_an_answer_after_the_delay() {
     node.send(session, &PING);
     saw(&mut node, session, &["Accept", "Pong"]);
     assert_eq!(node.counts(0).delayed, 1);
-    // The time to log in does not run meanwhile: its message would keep the client away.
+    // The login timeout does not run during the delay, because its close message would keep the client away.
     node.pass(Duration::from_millis(4_999));
     assert_eq!(node.close_reason(session), None);
     node.pass(Duration::from_millis(1));
@@ -200,7 +200,7 @@ fn credentials_that_are_good_for_nothing_are_told_so_at_the_first_attempt() {
     assert_eq!(node.close_reason(session), Some(CloseReason::Barred));
 }
 
-/// A node whose sessions have 10 s for a first login and 60 s after a refused one, and whose logins are refused.
+/// A node that refuses all logins. Sessions have 10 s for the first login, and 60 s after a refused one.
 fn refusing() -> Node {
     let mut node = Node::new(Settings {
         login_timeout: Some(seconds(10)),

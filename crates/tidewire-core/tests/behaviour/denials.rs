@@ -1,4 +1,4 @@
-//! What a denial costs and tells: nothing of the record that it is about.
+//! The cost and content of a denial: it reveals nothing about the record.
 
 use tidewire_core::message::{Change, Message, Record, RecordBulk, Write};
 use tidewire_core::permission::Access;
@@ -19,7 +19,7 @@ fn stored(data: &str) -> StoredRecord {
     }
 }
 
-/// A node of two shards with these rules, and the record in its store, if there is one.
+/// A node of two shards with these rules and, if given, the record in its store.
 fn node(rules: &[(Access, Rule)], record: Option<&str>) -> Node {
     let mut node = Node::with(2, Settings::default(), permission_of(rules));
     if let Some(data) = record {
@@ -63,7 +63,7 @@ fn is_one(seen: &Seen, part: &str) {
     );
 }
 
-/// A document of nearly as many bytes as a record may have.
+/// A document of nearly the maximum size of a record.
 fn large() -> String {
     let bytes_max = Settings::default().limits.record_bytes_max;
     format!(
@@ -90,7 +90,7 @@ fn a_denied_patch_does_not_tell_what_the_record_is() {
         patch("text2", &long),
         patch("list[2]", "1"),
     ];
-    // The last rule can't be decided without what the patch makes.
+    // The shard can't evaluate the last rule before it has applied the patch.
     for rule in [Rule::Deny, Rule::Fail, Rule::Record("gate"), Rule::New] {
         let rules = [
             (Access::RecordWrite, rule),
@@ -124,7 +124,7 @@ fn who_may_read_the_record_learns_why_a_patch_fails() {
             "InvalidData",
         );
     }
-    // Who may write it learns that the write was not made.
+    // A session that may write the record learns that the write failed.
     let mut node = node(&[(Access::RecordRead, Rule::Deny)], Some("{\"list\":[1]}"));
     let session = node.login();
     is_one(
@@ -154,7 +154,7 @@ fn a_denial_that_needs_no_record_loads_and_keeps_none() {
         node.ask(session, &message);
         assert_eq!(node.take_loads(), [], "{message:?}");
     }
-    // The gate is read, and not the record behind it.
+    // The node reads the gate, but not the record behind it.
     let delete = Message::Record(Record::Delete { name: NAME });
     is_one(&node.ask(session, &delete), "Denied");
     assert_eq!(node.take_loads(), ["gate".into()]);
@@ -202,7 +202,7 @@ fn rules_of_records_that_read_one_another_find_them_both() {
 #[test]
 fn a_rule_that_fails_because_of_the_record_denies_who_may_not_read_it() {
     let cases = [
-        // Whether there is a record, which rule fails, what the session may read; what it is told.
+        // The record or `None`, the rule for writing, the rule for reading, and the session's answer.
         (None, Rule::Old, Rule::Deny, "Denied"),
         (Some("{}"), Rule::Old, Rule::Deny, "Denied"),
         (None, Rule::Old, Rule::Old, "Denied"),
@@ -249,7 +249,7 @@ fn who_may_not_read_a_record_does_not_create_it_by_opening_it() {
     }
 }
 
-/// Whether the answer to a write of an old version has the value, by what the session may read.
+/// Whether the answer to a write of an old version has the value depends on the session's right to read.
 #[test]
 fn a_version_conflict_has_the_value_for_who_may_read_it() {
     let open = "{\"open\":true}";
@@ -281,7 +281,7 @@ fn a_version_conflict_has_the_value_for_who_may_read_it() {
                     data: Some("true"),
                 },
             ] {
-                // Version 0 is the one that was created.
+                // The write creates a missing record with version 0, so this version always exists.
                 let seen = node.ask(session, &write(0, change));
                 is_one(&seen, "VersionExists");
                 let has = seen[0].contains("data: Some(");
@@ -303,7 +303,7 @@ fn a_version_conflict_has_the_value_for_who_may_read_it() {
 
 #[test]
 fn denials_of_a_bulk_message_leave_in_the_order_of_its_names() {
-    // More than are sent in one step.
+    // More names than the server sends in one step.
     let names: Vec<String> = (0..900).map(|number| format!("r{number}")).collect();
     let open = "{\"open\":true}";
     for is_mixed in [false, true] {
@@ -315,7 +315,7 @@ fn denials_of_a_bulk_message_leave_in_the_order_of_its_names() {
                 _ => {}
             }
         }
-        // Some of them are in memory, those of the end first.
+        // Some records are in memory, the last ones first.
         let owner = node.login_as_user(1, OWNER);
         for name in names.iter().rev().step_by(5) {
             node.ask(owner, &Message::Record(Record::Read { name }));

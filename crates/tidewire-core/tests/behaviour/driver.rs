@@ -1,5 +1,5 @@
-//! A node of few shards without sockets: posts are delivered at once, interest is visible at once, logins are
-//! accepted, and the store answers when the test says so.
+//! A node of few shards without sockets. Posts arrive at once, interest is visible at once, logins are accepted, and the store
+//! answers when the test lets it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use tidewire_core::store::{
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::{Instant, Now, WallTime};
 
-/// A write of a whole record, with acknowledgement, whatever its version is.
+/// A write of a whole record with any version and with an acknowledgement.
 pub fn set<'a>(name: &'a str, data: &'a str) -> Message<'a> {
     let write = Write {
         name,
@@ -40,7 +40,7 @@ pub fn set<'a>(name: &'a str, data: &'a str) -> Message<'a> {
     ))
 }
 
-/// A record as another owner has written it to the store.
+/// A record that another owner wrote to the store.
 pub fn foreign(version: u32) -> StoredRecord {
     StoredRecord {
         incarnation: Incarnation(77),
@@ -49,7 +49,7 @@ pub fn foreign(version: u32) -> StoredRecord {
     }
 }
 
-/// What a session saw: messages in their debug form, which names every field.
+/// The messages that a session received, in their debug form, which names every field.
 pub type Seen = Vec<String>;
 
 #[derive(Default)]
@@ -62,13 +62,13 @@ struct World {
     store: VecDeque<StoreRequest>,
     logins: Vec<AuthRequest>,
     closed: Vec<(SessionId, CloseReason)>,
-    /// What sessions are told last, behind everything else.
+    /// Close messages of sessions, which arrive after all other messages.
     close_messages: Vec<(SessionId, String)>,
     resumed: Vec<SessionId>,
     awaited: BTreeSet<SessionId>,
     /// Entries that went from one shard to another.
     hops: usize,
-    /// Records that stores were asked for.
+    /// Records that the engine loaded from the stores.
     loads: Vec<Name>,
     shards: u16,
     own_address: Option<Address>,
@@ -90,7 +90,7 @@ impl Effects for World {
     }
 
     fn publish(&mut self, publication: PublicationRef<'_>) {
-        // Everybody is interested; a shard without subscribers drops it.
+        // Every shard has interest here; a shard without subscribers drops the publication.
         for shard in 0..self.shards {
             let to = Address { node: 0, shard };
             if Some(to) != self.own_address {
@@ -131,10 +131,10 @@ impl Effects for World {
     }
 }
 
-/// How many stores the node has; the others than the first are used where routes lead to them.
+/// The number of stores of the node. Only routes lead to the second store.
 pub const STORES: usize = 2;
 
-/// What a store says at its so-manyth opening.
+/// The answer of a store to its opening with this number.
 fn opened(opening: u64) -> Opened {
     Opened {
         epoch: Epoch(opening),
@@ -142,54 +142,54 @@ fn opened(opening: u64) -> Opened {
     }
 }
 
-/// The node.
+/// A node under test, with its sessions and stores.
 pub struct Node {
     shards: Vec<Shard>,
     world: World,
     pub now: Now,
     routes: StoreRoutes,
-    /// What each store has.
+    /// The content of each store.
     stored: [BTreeMap<Name, StoredRecord>; STORES],
-    /// The stores that are down: they neither load nor commit.
+    /// The stores that are down: their loads and commits fail.
     pub down: BTreeSet<StoreId>,
     seen: BTreeMap<SessionId, Seen>,
     next_session: u32,
     /// The number of the last change of rights.
     changes: u64,
-    /// Whether store requests stay unanswered, for now or for ever.
+    /// Whether the stores leave requests unanswered, until the test lets them answer.
     pub store_hangs: bool,
     unanswered: Vec<(u16, StoreRequest)>,
     /// Whether commits fail.
     pub commits_fail: bool,
-    /// Another server has opened the store.
+    /// Whether another server has opened the store, so that commits fail with a stale term.
     pub is_deposed: bool,
-    /// Whether posts to other shards stay on their way.
+    /// Whether the node holds posts to other shards back.
     holds_posts: bool,
     /// Whether loads fail.
     pub loads_fail: bool,
-    /// What becomes of logins; everybody is let in as `open` if absent.
+    /// The outcome of logins. If absent, every login is accepted as the user `open`.
     pub login_outcome: Option<AuthOutcome>,
-    /// How long the answers to accepted logins are held back, and whether they are a final no.
+    /// The delay of the answers to logins, and whether the answer is a final refusal.
     pub login_wait: Option<(Duration, bool)>,
 }
 
 impl Node {
-    /// A node of one shard that allows everything.
+    /// Creates a node of one shard that allows every operation.
     pub fn new(settings: Settings) -> Self {
         Self::with(1, settings, Arc::new(AllowAll))
     }
 
-    /// Records of a shard that each store has not got yet.
+    /// Numbers of dirty records of a shard, by store.
     pub fn dirty_by_store(&self, shard: usize) -> Vec<usize> {
         self.shards[shard].dirty_by_store().collect()
     }
 
-    /// What a store has under a name, whatever its record's route.
+    /// The record that a store has under a name, whatever the name's route.
     pub fn stored_in(&self, store: StoreId, name: &str) -> Option<&StoredRecord> {
         self.stored[store.index()].get(name)
     }
 
-    /// A node.
+    /// Creates a node.
     pub fn with(shards: u16, settings: Settings, permission: Arc<dyn Permission>) -> Self {
         let shards: Vec<Shard> = (0..shards)
             .map(|shard| {
@@ -288,12 +288,12 @@ impl Node {
         session
     }
 
-    /// Says from where a session comes.
+    /// Sets the origin (address) of a session.
     pub fn set_origin(&mut self, session: SessionId, origin: u16) {
         self.shards[usize::from(session.address.shard)].set_origin(session, origin);
     }
 
-    /// Gives a message of a session to its shard and runs everything that follows.
+    /// Passes a message of a session to its shard and runs all that follows.
     pub fn send(&mut self, session: SessionId, message: &Message<'_>) {
         let shard = session.address.shard;
         loop {
@@ -308,7 +308,7 @@ impl Node {
             if flow == Flow::Taken {
                 return;
             }
-            // It may wait for what earlier messages have cost.
+            // The message may have to wait until the session's earlier work is paid.
             while !self.world.resumed.contains(&session) && self.turn() {}
             assert!(
                 self.world.resumed.contains(&session),
@@ -318,7 +318,8 @@ impl Node {
         }
     }
 
-    /// Gives a message of a session once. Whether it was taken; if not, [`Node::is_resumed`] says when to offer it again.
+    /// Passes a message of a session to its shard once. Returns whether the shard took it. If not, [`Node::is_resumed`] shows
+    /// when to try again.
     pub fn offer(&mut self, session: SessionId, message: &Message<'_>) -> bool {
         self.world.resumed.retain(|resumed| *resumed != session);
         self.world.own_address = Some(session.address);
@@ -328,28 +329,28 @@ impl Node {
         flow == Flow::Taken
     }
 
-    /// Whether a message that had to wait may be given again.
+    /// Whether the test may send a message again that had to wait.
     pub fn is_resumed(&self, session: SessionId) -> bool {
         self.world.resumed.contains(&session)
     }
 
-    /// Whether a session that has ended still holds something.
+    /// Whether an ended session still holds something.
     pub fn is_leaving(&self, session: SessionId) -> bool {
         self.shards[usize::from(session.address.shard)].is_leaving(session)
     }
 
-    /// What came since the last call, after sending a message.
+    /// Sends a message and returns the session's messages since the last call.
     pub fn ask(&mut self, session: SessionId, message: &Message<'_>) -> Seen {
         self.send(session, message);
         self.take(session)
     }
 
-    /// What came since the last call.
+    /// The messages that a session received since the last call.
     pub fn take(&mut self, session: SessionId) -> Seen {
         self.seen.remove(&session).unwrap_or_default()
     }
 
-    /// Holds the next answer of a session back.
+    /// Delays the next answer of a session.
     pub fn delay(&mut self, session: SessionId, wait: Duration, refuse: bool) {
         let until = self.now.monotonic + wait;
         let delay = Input::Delay {
@@ -360,18 +361,18 @@ impl Node {
         self.input(session.address.shard, delay);
     }
 
-    /// More waits for a session than it reads.
+    /// Reports that a session lags.
     pub fn lag(&mut self, session: SessionId) {
         self.input(session.address.shard, Input::Lagging { session });
     }
 
-    /// A session has read what waited for it.
+    /// Reports that a session has read its backlog.
     pub fn drained(&mut self, session: SessionId) {
         self.world.awaited.remove(&session);
         self.input(session.address.shard, Input::Drained { session });
     }
 
-    /// Begins a turn on every shard, and has every session read what it was given. Whether a shard has more to do at once.
+    /// Begins a turn on every shard, and lets every session read its backlog. Returns whether a shard has more work at once.
     pub fn turn(&mut self) -> bool {
         self.begin_turns();
         for session in std::mem::take(&mut self.world.awaited) {
@@ -381,7 +382,7 @@ impl Node {
         has_work || !self.world.awaited.is_empty()
     }
 
-    /// Begins a turn on every shard; sessions read nothing.
+    /// Begins a turn on every shard; no session reads.
     pub fn begin_turns(&mut self) {
         for shard in 0..self.world.shards {
             self.world.own_address = Some(Address { node: 0, shard });
@@ -390,23 +391,23 @@ impl Node {
         }
     }
 
-    /// Posts stay on their way until [`Node::release_posts`].
+    /// Holds posts back until [`Node::release_posts`].
     pub fn hold_posts(&mut self) {
         self.holds_posts = true;
     }
 
-    /// Delivers the posts that were held.
+    /// Delivers the posts that were held back.
     pub fn release_posts(&mut self) {
         self.holds_posts = false;
         self.settle();
     }
 
-    /// Whether the engine wants to know when the session has read what it was given.
+    /// Whether the engine waits until this session has read its backlog.
     pub fn is_awaited(&self, session: SessionId) -> bool {
         self.world.awaited.contains(&session)
     }
 
-    /// A store tells all shards of its quotas.
+    /// A store reports its quotas to all shards.
     pub fn quota(&mut self, change: &QuotaChange) {
         for shard in 0..self.world.shards {
             let (store, change) = (StoreId::DEFAULT, change.clone());
@@ -438,7 +439,7 @@ impl Node {
         self.finish_changes();
     }
 
-    /// Gives a change to shard 0; the others learn of it from its marker.
+    /// Sends a change to shard 0; the other shards learn of it from its marker.
     pub fn begin_change(&mut self, change: RightsChange) {
         self.changes += 1;
         let number = self.changes;
@@ -458,7 +459,7 @@ impl Node {
         panic!("the change is never settled");
     }
 
-    /// One slice of what is reauthorized on each shard.
+    /// Runs one slice of queued work, such as reauthorization, on each shard.
     pub fn go_on(&mut self) {
         for shard in 0..self.world.shards {
             let due = self.shards[usize::from(shard)].next_deadline();
@@ -468,7 +469,7 @@ impl Node {
         }
     }
 
-    /// Whether some shard has queued work that is due at once.
+    /// Whether a shard has queued work that is due at once.
     pub fn has_work(&self) -> bool {
         let due = self.shards.iter().map(Shard::next_deadline);
         due.into_iter()
@@ -476,7 +477,7 @@ impl Node {
             .any(|due| due <= self.now.monotonic)
     }
 
-    /// Runs what is queued, slice by slice, until nothing is. How many slices that were.
+    /// Runs all queued work, slice by slice. Returns the number of slices.
     pub fn finish_work(&mut self) -> usize {
         let mut slices = 0;
         while self.has_work() {
@@ -487,14 +488,14 @@ impl Node {
         slices
     }
 
-    /// Has new work refused.
+    /// Drains the node: its shards refuse new work.
     pub fn drain(&mut self) {
         for shard in 0..self.world.shards {
             self.input(shard, Input::Drain);
         }
     }
 
-    /// Why the engine wants the connection closed, if it does.
+    /// Why the engine has closed the connection, if it has.
     pub fn close_reason(&self, session: SessionId) -> Option<CloseReason> {
         self.world
             .closed
@@ -503,60 +504,60 @@ impl Node {
             .map(|(_, reason)| *reason)
     }
 
-    /// Numbers of a shard.
+    /// The counters of a shard.
     pub fn counts(&self, shard: usize) -> Counts {
         self.shards[shard].counts()
     }
 
-    /// Bytes that are kept because of a session.
+    /// Bytes that the shard keeps for a session.
     pub fn kept_for(&self, session: SessionId) -> usize {
         self.shards[usize::from(session.address.shard)].kept_for(session.index)
     }
 
-    /// Leaves a shard this room in the node's memory budget.
+    /// Sets the room that the node's memory budget leaves to a shard.
     pub fn set_room(&mut self, shard: usize, bytes: usize) {
         self.shards[shard].set_room(bytes);
     }
 
-    /// Has a shard give up so many bytes of its cache. How many it gave up.
+    /// Makes a shard evict this number of bytes from its cache. Returns the number that it evicted.
     pub fn shrink_cache(&mut self, shard: usize, bytes: usize) -> usize {
         self.shards[shard].shrink_cache(bytes)
     }
 
-    /// Entries that went from one shard to another since the last call.
+    /// Number of entries that shards have sent to each other since the last call.
     pub fn take_hops(&mut self) -> usize {
         std::mem::take(&mut self.world.hops)
     }
 
-    /// Records that stores were asked for since the last call.
+    /// Records that the engine loaded from the stores since the last call.
     pub fn take_loads(&mut self) -> Vec<Name> {
         std::mem::take(&mut self.world.loads)
     }
 
-    /// Puts a record into the store behind the engine's back.
+    /// Puts a record into the store without the engine's knowledge.
     pub fn store_has(&mut self, name: &str, record: StoredRecord) {
         let store = self.routes.find(name).index();
         self.stored[store].insert(name.into(), record);
     }
 
-    /// Takes a record out of the store behind the engine's back.
+    /// Removes a record from the store without the engine's knowledge.
     pub fn store_loses(&mut self, name: &str) {
         let store = self.routes.find(name).index();
         self.stored[store].remove(name);
     }
 
-    /// The store of another node, whose shards are gone.
+    /// Takes over the stores and the time of another node, whose shards are gone.
     pub fn take_over_store(&mut self, other: Self) {
         self.stored = other.stored;
         self.now = other.now;
     }
 
-    /// How many records the store has.
+    /// Number of records in all stores.
     pub fn stored_count(&self) -> usize {
         self.stored.iter().map(BTreeMap::len).sum()
     }
 
-    /// Goes through the store for histories that may be too old, as the sweep does. How many it found.
+    /// Searches the stores for histories that may be too old, as the sweep does. Returns the number of names found.
     pub fn sweep_histories(&mut self, rules: &HistoryRules) -> usize {
         let wall = self.now.wall;
         let stored = self.stored.iter().flatten();
@@ -567,14 +568,14 @@ impl Node {
         count
     }
 
-    /// Takes what has such a name out of the store, as if it were corrupt.
+    /// Removes all matching names from the stores, as if they were corrupt.
     pub fn lose_stored(&mut self, is_lost: impl Fn(&str) -> bool) {
         for stored in &mut self.stored {
             stored.retain(|name, _| !is_lost(name));
         }
     }
 
-    /// What the store has.
+    /// The stored record of a name, in the store of its route.
     pub fn stored(&self, name: &str) -> Option<&StoredRecord> {
         self.stored[self.routes.find(name).index()].get(name)
     }
@@ -596,7 +597,7 @@ impl Node {
         }
     }
 
-    /// The store answers everything that it was asked while it hung.
+    /// The store answers all requests that it received while it hung.
     pub fn answer_store(&mut self) {
         self.store_hangs = false;
         for (shard, request) in std::mem::take(&mut self.unanswered) {
@@ -606,10 +607,10 @@ impl Node {
         self.settle();
     }
 
-    /// Runs until nothing is left to do.
+    /// Runs until no work is left.
     fn settle(&mut self) {
         for shard in 0..self.world.shards {
-            // The interest of the message that was just given.
+            // Interest that the last message has changed.
             if let Some(up_to) = self.world.interest.take() {
                 let shard = self
                     .world

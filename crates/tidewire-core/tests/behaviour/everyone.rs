@@ -1,4 +1,4 @@
-//! Everyone's presence shows no user whose own rule denies the session that asks.
+//! A query or watch for all users hides each user whose own rule denies the session.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tidewire_core::settings::Settings;
 
 use crate::driver::{Node, Seen};
 
-/// Only the board may know of `boss`, only who has the record `list` of `listed`, and nobody may watch `shy`.
+/// Only the user `board` may see `boss`, the rule of `listed` reads the record `list`, and the rule of `broken` fails.
 #[derive(Debug)]
 struct Rules;
 
@@ -31,7 +31,7 @@ fn node() -> Node {
     Node::with(2, Settings::default(), Arc::new(Rules))
 }
 
-/// The users in the answer to a query for everyone.
+/// The users in the answer to a query for all users.
 fn users(seen: &Seen) -> &str {
     let [answer] = &seen[..] else {
         panic!("{seen:?}");
@@ -52,7 +52,7 @@ fn the_answer_leaves_out_who_may_not_be_asked_for_by_name() {
     assert_eq!(users(&node.ask(ann, &all)), "[\"board\", \"bob\"]");
     let seen = node.ask(board, &all);
     assert_eq!(users(&seen), "[\"ann\", \"bob\", \"boss\"]");
-    // By name the rule may wait for its record.
+    // In a query by name, the rule may wait for its record.
     let by_name = Message::Presence(Presence::Query {
         names: vec!["listed"],
         correlation: Some("1"),
@@ -76,7 +76,7 @@ fn who_watches_everyone_hears_of_nobody_that_it_may_not_watch_by_name() {
         for (watching, watcher) in &watchers {
             let seen = node.take(*watcher);
             let is_seen = is_seen_by_all || (user == "boss" && *watching == "board");
-            // It has come, and gone.
+            // The user came online and went offline.
             assert_eq!(
                 seen.len(),
                 if is_seen { 2 } else { 0 },
@@ -85,7 +85,7 @@ fn who_watches_everyone_hears_of_nobody_that_it_may_not_watch_by_name() {
             assert!(seen.iter().all(|seen| seen.contains(user)), "{seen:?}");
         }
     }
-    // Others watch the hidden user by name as ever.
+    // By name, sessions can watch the hidden user as before.
     let board = watchers[1].1;
     let by_name = Message::Presence(Presence::Subscribe {
         names: vec!["boss"],

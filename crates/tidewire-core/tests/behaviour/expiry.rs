@@ -67,7 +67,7 @@ fn an_expired_login_ends_its_session_and_nothing_else() {
         (counts.expiring, counts.expired, counts.sessions),
         (1, 1, 2)
     );
-    // The driver says so later; the engine knows already.
+    // The driver closes the session later; the engine knows already.
     node.close(short);
     assert_eq!(node.counts(0).sessions, 2);
 }

@@ -1,4 +1,4 @@
-//! Events with history: who comes back gets what it missed, in order and once, or is told that it can't.
+//! Events with history: a client that reconnects gets all missed events once and in order, or learns of the gap.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tidewire_core::settings::Settings;
 
 use crate::driver::Node;
 
-/// Rules for names that begin with `news`, and for some other ones.
+/// Settings with rules for names that begin with `news`, and for names that match `*/log`.
 fn settings(count_max: usize, limits: Limits) -> Settings {
     let rule = |pattern: &str| HistoryRule {
         pattern: NamePattern::new(pattern),
@@ -59,7 +59,7 @@ fn resume<'a>(names: &[(&'a str, Option<Position>)]) -> Message<'a> {
     })
 }
 
-/// What a session saw, short.
+/// The messages that a session received, in a short form.
 fn received(node: &mut Node, session: SessionId) -> Vec<String> {
     let part = |text: &str, begin: &str| {
         let start = text.find(begin)? + begin.len();
@@ -94,7 +94,7 @@ fn received(node: &mut Node, session: SessionId) -> Vec<String> {
     .collect()
 }
 
-/// Subscribes and says where the events begin.
+/// Subscribes and returns the position at which the events begin.
 fn begin(node: &mut Node, session: SessionId, name: &str) -> Position {
     let seen = node.ask(session, &resume(&[(name, None)]));
     let number = |field: &str| {
@@ -152,7 +152,7 @@ fn who_comes_back_gets_what_it_missed_and_then_what_follows() {
         expected.extend(offsets);
         expected.extend(["ack".into(), format!("{name} 6")]);
         assert_eq!(received(&mut node, reader), expected);
-        // Who is behind nothing gets nothing.
+        // A session that has missed no events gets none.
         let reader = node.login_on(shard);
         node.send(reader, &resume(&[(name, at(position, 6))]));
         assert_eq!(
@@ -305,7 +305,7 @@ fn much_is_given_page_by_page_as_it_is_read() {
     );
     let mut expected = 3;
     while node.is_awaited(reader) {
-        // What is published meanwhile has its place at the end.
+        // Events published during the catch-up follow at the end.
         if expected < 8 {
             emit(&mut node, writer, "news", 1);
         }
@@ -376,7 +376,7 @@ fn several_names_are_resumed_together() {
             .collect();
         assert_eq!(of_name, ["behind 0", "1", "2"], "{name}");
     }
-    // Whoever leaves in the middle gets no more.
+    // A session that unsubscribes during the catch-up gets no further events.
     let limits = Limits {
         catch_up_bytes_max: 70,
         ..Limits::default()
@@ -395,7 +395,7 @@ fn several_names_are_resumed_together() {
     assert_eq!(received(&mut node, reader), [""; 0]);
 }
 
-/// Denies subscriptions to names that begin like this.
+/// Denies subscriptions to names with this prefix.
 #[derive(Debug)]
 struct DeniesNames(&'static str);
 
@@ -437,7 +437,7 @@ fn a_lost_right_ends_what_was_granted_and_what_is_still_read() {
         let seen = node.take(session);
         assert!(seen.len() == 1 && seen[0].contains("Denied"), "{seen:?}");
     }
-    // Nobody counts as a subscriber any more.
+    // The sessions no longer count as subscribers, so one can subscribe again.
     node.set_rules(Arc::new(AllowAll));
     node.send(live, &resume(&[("news", at(position, 9))]));
     assert_eq!(
@@ -473,7 +473,7 @@ fn events_are_forgotten_when_they_are_too_old() {
     assert_eq!(events(&node), 0);
     let bytes: usize = (0..2).map(|shard| node.counts(shard).history.bytes).sum();
     assert_eq!(bytes, 0);
-    // What is known of the name stays: who has all is told of no gap.
+    // The name and its offsets remain, so a session that has all events gets no gap.
     let reader = node.login_on(1);
     node.send(reader, &resume(&[("news", at(position, 3))]));
     assert_eq!(received(&mut node, reader), ["news behind 3", "ack"]);
@@ -497,7 +497,7 @@ fn names_used_least_lately_are_forgotten_first() {
     emit(&mut node, writer, "news/4", 1);
     let counts = node.counts(0).history;
     assert_eq!((counts.names, counts.events, counts.forgotten), (4, 5, 1));
-    // It was `news/2`; who asks for it begins anew, and another one goes.
+    // The forgotten name is `news/2`. A session that resumes it starts again at offset 0, and another name goes.
     let again = node.login();
     let second = begin(&mut node, again, "news/2");
     assert_eq!(second.offset, 0);
@@ -600,7 +600,7 @@ fn who_lags_is_told_what_it_missed_as_of_other_events() {
     assert_eq!(received(&mut node, reader), ["news 4"]);
 }
 
-/// The same settings with everything kept in the store.
+/// Settings that keep all histories in the store.
 fn stored_settings(count_max: usize) -> Settings {
     let rule = HistoryRule {
         pattern: NamePattern::new("*"),
@@ -619,7 +619,7 @@ fn stored_node(count_max: usize) -> Node {
     Node::with(2, stored_settings(count_max), Arc::new(AllowAll))
 }
 
-/// The same stores behind new shards, as after a restart.
+/// The same stores with new shards, as after a restart.
 fn restarted(node: Node, count_max: usize) -> Node {
     let mut next = stored_node(count_max);
     next.take_over_store(node);
@@ -653,7 +653,7 @@ fn a_restart_makes_no_gap_in_what_the_store_keeps() {
         "ack",
     ];
     assert_eq!(received(&mut node, reader), expected);
-    // Rows that are not kept any more are gone, and nobody has a position of another counting.
+    // Rows beyond the limit are deleted from the store, and the epoch has not changed.
     assert_eq!(node.stored_count(), 6);
 }
 
@@ -749,7 +749,7 @@ fn what_waits_for_the_store_is_bounded() {
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A node whose store has the histories of many names that it has forgotten.
+/// A node whose store has histories of many names that its shards have forgotten.
 fn forgetful_node(names: usize) -> (Node, HistoryRules, Position) {
     let mut settings = stored_settings(5);
     settings.limits.history_names_max = 2;
@@ -778,21 +778,21 @@ fn the_sweep_removes_the_histories_of_forgotten_names() {
     assert_eq!(node.stored_count(), 50, "only where they end");
     let (first, second) = (node.counts(0).history, node.counts(1).history);
     assert!(first.names + second.names <= 4, "it keeps none in memory");
-    // Offsets go on as long as that is kept.
+    // Offsets continue while the store keeps the name.
     let session = node.login();
     node.send(session, &resume(&[("n0", at(position, 1))]));
     let seen = received(&mut node, session);
     assert_eq!(seen, ["n0 lost 2, first 4", "ack"], "{seen:?}");
     node.pass(DAY);
     node.sweep_histories(&rules);
-    // A subscriber's position must hold.
+    // The sweep must keep a name with a subscriber, whose position must stay valid.
     assert_eq!(node.stored_count(), 1);
     node.send(session, &unsubscribe("n0"));
     node.sweep_histories(&rules);
     assert_eq!(node.stored_count(), 0);
     let removed = node.counts(0).history.removed + node.counts(1).history.removed;
     assert_eq!(removed, 50);
-    // A position of what was removed is never taken for one of what follows.
+    // After the removal, an old position must not count as a position of the new history.
     emit(&mut node, session, "n0", 5);
     node.send(session, &resume(&[("n0", at(position, 1))]));
     let seen = received(&mut node, session);
@@ -811,7 +811,7 @@ fn the_sweep_leaves_what_is_young_and_what_is_on_its_way() {
     node.sweep_histories(&rules);
     assert_eq!(node.stored_count(), 2 * 10, "one event and the end of each");
     node.pass(DAY);
-    // An event comes while the name is being removed.
+    // An event arrives while the node removes the name.
     node.store_hangs = true;
     node.sweep_histories(&rules);
     emit(&mut node, session, "n0", 1);

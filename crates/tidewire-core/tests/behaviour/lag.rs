@@ -1,4 +1,5 @@
-//! Sessions that do not read fast enough: what is left out for those that coalesce, and what they get for it.
+//! Sessions that read too slowly: the messages that the server skips for sessions that coalesce, and the messages that replace
+//! them.
 
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ fn emit<'a>(name: &'a str, data: &'a str) -> Message<'a> {
     })
 }
 
-/// The version and data of each change in what was seen, and the name and number of each gap.
+/// The version and data of each change that a session received, and the name and number of each gap.
 fn received(seen: &Seen) -> Vec<String> {
     let part = |text: &str, begin: &str| {
         let start = text.find(begin)? + begin.len();
@@ -68,7 +69,7 @@ fn received(seen: &Seen) -> Vec<String> {
         .collect()
 }
 
-/// Two shards; a writer, a reader that coalesces, and one that does not, which all know the records and events.
+/// Two shards with a writer, a reader that coalesces, and a reader that does not. All three subscribe to the records and events.
 struct Three {
     node: Node,
     writer: SessionId,
@@ -155,7 +156,7 @@ fn a_gap_tells_how_many_events_of_which_name_were_left_out() {
     for _ in 0..3 {
         three.node.send(three.writer, &emit("news", "1"));
         three.node.send(three.stock, &emit("news", "1"));
-        // Its own ones it does not miss.
+        // The session's own events do not count as missed.
         three.node.send(three.coalescing, &emit("news", "1"));
     }
     three.node.drained(three.coalescing);
@@ -217,7 +218,7 @@ fn own_requests_are_answered_while_it_lags() {
     let read = Message::Record(Record::Read { name: "a" });
     let seen = three.node.ask(three.coalescing, &read);
     assert!(seen[0].contains("ReadResponse"), "{seen:?}");
-    // What it subscribes to now is told once, and then left out like everything else.
+    // A new subscription gets its first value; after that the server skips its messages as well.
     three.node.send(three.coalescing, &read_on(&["new"]));
     three.node.send(three.coalescing, &listen_to(&["late"]));
     let seen = three.coalescing_saw();
@@ -225,7 +226,7 @@ fn own_requests_are_answered_while_it_lags() {
     three.write("new", r#"{"n":1}"#);
     three.node.send(three.writer, &emit("late", "1"));
     assert!(three.coalescing_saw().is_empty());
-    // What it ends is not made up for.
+    // A subscription that has ended gets no catch-up.
     three
         .node
         .send(three.coalescing, &bulk(RecordBulk::Unsubscribe, &["a"]));
@@ -235,7 +236,7 @@ fn own_requests_are_answered_while_it_lags() {
     assert_eq!(saw, ["gap \"late\" of 1", "whole \"new\" to 1"]);
 }
 
-/// Whoever lagged has to read each value before it gets the next one.
+/// A session that lagged must read each value before it gets the next one.
 fn one_value_at_a_time() -> Settings {
     Settings {
         limits: Limits {
@@ -259,7 +260,7 @@ fn values_come_in_portions_that_are_read_in_between() {
         saw.extend(portion);
         let is_last = round == RECORDS.len() - 1;
         assert_eq!(three.node.is_awaited(three.coalescing), !is_last);
-        // What changes again meanwhile comes as a step to who has the value, and with the value to who has not.
+        // A session that has the value already gets a later change as a step. Otherwise the change is part of the value.
         three.write("d", "{}");
         saw.extend(
             three

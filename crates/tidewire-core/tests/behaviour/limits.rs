@@ -1,4 +1,4 @@
-//! What happens at each limit of `core::limits`.
+//! The effect of each limit of `core::limits`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,7 +170,7 @@ fn a_write_far_behind_the_end_of_an_array_is_refused() {
     ask(&mut node, patch("a[4]"), "WriteAck");
     ask(&mut node, patch("a[8]"), "WriteAck");
     ask(&mut node, patch("a[13]"), "InvalidData");
-    // The patches of one message share what one write may fill.
+    // The patches of one message share the limit of filled places of one write.
     let too_wide = r#"[{"path":"b[2]","data":1},{"path":"c[2]","data":1}]"#;
     ask(&mut node, list(too_wide), "InvalidData");
     ask(&mut node, list(r#"[{"path":"b[3]","data":1}]"#), "WriteAck");
@@ -299,7 +299,7 @@ fn dirty_bytes_are_bounded_too() {
         &node.ask(session, &set("b", r#"{"a":"01234567890123456789"}"#)),
         &["Error(Update("],
     );
-    // The same record again replaces what waits.
+    // A new write of the same record replaces the waiting one.
     check(&node.ask(session, &set("a", r#"{"a":"9"}"#)), &[]);
     check(&node.ask(session, &set("b", r#"{"a":"9"}"#)), &[]);
 }
@@ -409,7 +409,7 @@ fn a_session_listens_with_so_many_patterns_and_compiles_few_in_a_turn() {
     let listen = |pattern| Message::Event(Event::Listen(Listen::Listen { pattern }));
     check(&node.ask(session, &listen("^a")), &["ListenAck"]);
     check(&node.ask(session, &listen("^b")), &["ListenAck"]);
-    // The third waits for the next turn, and with it what comes behind it.
+    // The third pattern waits for the next turn, and so do all messages behind it.
     assert!(!node.offer(session, &listen("^c")));
     assert!(!node.is_resumed(session));
     node.pass(Duration::from_nanos(1));
@@ -439,7 +439,7 @@ fn a_full_store_takes_deletes_and_what_makes_no_record_larger() {
     let create = bulk(RecordBulk::SubscribeCreateAndRead, &["new"]);
     check(&node.ask(session, &create), &["Ack", "Error(Create("]);
     assert_eq!(node.counts(0).refused.store_full, 3);
-    // Nothing was shown or kept of them.
+    // No session saw the refused writes, and the store does not have them.
     assert_eq!(node.stored("new"), None);
     let read = Message::Record(Record::Read { name: "s" });
     check(&node.ask(session, &read), &["version: 1"]);

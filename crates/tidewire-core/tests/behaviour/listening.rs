@@ -1,4 +1,4 @@
-//! Who is asked to provide a name: each session once, by its own rights, in bounded steps.
+//! How the node offers names to listeners: each session once, by its own rights, in bounded steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::driver::{Node, Seen, set};
 const TIMEOUT: Duration = Duration::from_millis(501);
 const REMATCH: Duration = Duration::from_secs(31);
 
-/// Listening is allowed for names that begin with the user id, unless the user has data; with a gate, if the record `gate/USER` is open, too.
+/// Allows a user without server data to listen to names that begin with the user id. With a gate it allows other names too, while
+/// the record `gate/USER` is open.
 #[derive(Debug, Default)]
 struct Own {
     is_gated: bool,
@@ -67,7 +68,7 @@ fn listen_to_events(pattern: &str) -> Message<'_> {
     Message::Event(Event::Listen(Listen::Listen { pattern }))
 }
 
-/// Listens as soon as the session may: few patterns are compiled for one session in a turn.
+/// Listens as soon as the session may. A shard compiles few patterns for one session in a turn.
 fn listen_in_time(node: &mut Node, session: SessionId, pattern: &str) -> Seen {
     while !node.offer(session, &listen(pattern)) {
         node.pass(Duration::from_nanos(1));
@@ -83,11 +84,11 @@ fn subscribe(node: &mut Node, session: SessionId, names: &[&str]) {
         correlation: Some("0"),
     };
     node.send(session, &Message::Record(read));
-    // So many names cost more than one turn.
+    // This number of names costs more than one turn.
     while node.turn() {}
 }
 
-/// The names that a session was asked for, each with the pattern.
+/// The names that the node offered to a session, each with the pattern.
 fn found(seen: &Seen) -> Vec<(String, String)> {
     let found = seen.iter().filter(|message| message.contains("Found {"));
     found
@@ -114,7 +115,7 @@ fn answer(node: &mut Node, session: SessionId, pattern: &str, name: &str, accept
     node.send(session, &Message::Record(Record::Listen(answer)));
 }
 
-/// Accepts everything that a session is asked for, and says how many names that were.
+/// Accepts every name that the node offers to a session. Returns the number of names.
 fn accept_all(node: &mut Node, session: SessionId) -> usize {
     let mut count = 0;
     loop {
@@ -141,12 +142,12 @@ fn a_name_is_offered_only_to_sessions_that_may_listen_for_it() {
     subscribe(&mut node, reader, &["ann/1", "bob/1", "eve/1"]);
     assert_eq!(found(&node.take(ann)), [("ann/|.*".into(), "ann/1".into())]);
     assert_eq!(found(&node.take(bob)), [("ann/|.*".into(), "bob/1".into())]);
-    // A session can't provide what it was not asked for.
+    // A session can't provide a name that the node did not offer to it.
     node.take(reader);
     answer(&mut node, ann, "ann/|.*", "eve/1", true);
     answer(&mut node, bob, "ann/|.*", "ann/1", true);
     assert!(node.take(reader).is_empty());
-    // Neither time nor new subscribers offer it what it may not have.
+    // Neither time nor new subscribers make the node offer a forbidden name.
     for _ in 0..3 {
         node.pass(REMATCH);
         for (session, own) in [(ann, "ann/"), (bob, "bob/")] {
@@ -240,7 +241,7 @@ fn a_thousand_patterns_that_never_answer_starve_no_honest_provider() {
     node.finish_work();
     provided += accept_all(&mut node, honest);
     assert_eq!(provided, 20, "within one time-out");
-    // A session that left a question unanswered is asked last from now on.
+    // A session that left an offer unanswered now gets offers last.
     node.take(silent);
     let names: Vec<String> = (20..40).map(|number| format!("stock/{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -300,7 +301,7 @@ fn searches_go_on_in_slices_and_reach_every_name() {
     node.send(listener, &listen("^n/"));
     let in_one_turn = node.counts(0).listen_steps - before;
     assert!(in_one_turn <= 2_000, "{in_one_turn}");
-    // Each slice is bounded too, and the shard is free for others between them.
+    // Each slice is bounded too, and the shard can serve other sessions between slices.
     let mut most = 0;
     while node.has_work() {
         let before = node.counts(0).listen_steps;
@@ -309,7 +310,7 @@ fn searches_go_on_in_slices_and_reach_every_name() {
     }
     assert!(most <= 2_000, "{most}");
     assert_eq!(found(&node.take(listener)).len(), NAMES);
-    // The same names again: what no pattern matches is not matched again, however often names are offered.
+    // This pattern matches no name. When it ends, the shard does not match the names again.
     let other = node.login();
     node.send(other, &listen("^none/"));
     node.finish_work();
@@ -334,7 +335,7 @@ fn the_events_of_a_census_come_in_parts_and_are_counted_once() {
     };
     node.send(reader, &Message::Event(all));
     node.send(listener, &listen_to_events("^e/"));
-    // Names come and go while the census is under way.
+    // Subscriptions to names begin and end while the census is in progress.
     for name in names.iter().rev().take(10) {
         let names = vec![name.as_str()];
         let correlation = Some("2");

@@ -1,5 +1,5 @@
-//! Behaviour of the engine that can be shown with one or two shards and no randomness: what happens at each limit,
-//! and the answers where the original server is wrong.
+//! Behaviour of the engine that one or two shards without randomness can show: the effect of each limit, and the answers in cases
+//! where the original server is wrong.
 
 mod bulk_authorization;
 mod calls;

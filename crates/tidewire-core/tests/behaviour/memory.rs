@@ -1,4 +1,4 @@
-//! What is kept for sessions: counted from the first byte, charged to one of them, and given back with them.
+//! Memory that the node keeps for sessions: it counts every byte, charges it to one session, and releases it with the session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ fn bulk<'a>(action: RecordBulk, names: &'a [String]) -> Message<'a> {
     })
 }
 
-/// What a session does with the names, by the name of the case.
+/// The operation of the session on the names, by the name of the case.
 fn keep(node: &mut Node, session: SessionId, case: &str, names: &[String]) {
     let borrowed = || names.iter().map(String::as_str).collect::<Vec<_>>();
     let correlation = Some("0");
@@ -67,7 +67,7 @@ fn keep(node: &mut Node, session: SessionId, case: &str, names: &[String]) {
         "missing records" => bulk(RecordBulk::SubscribeAndRead, names),
         "patterns" => {
             for pattern in borrowed() {
-                // Patterns have a rate of their own.
+                // Patterns have a separate rate.
                 node.pass(Duration::from_millis(200));
                 let listen = Event::Listen(Listen::Listen { pattern });
                 node.send(session, &Message::Event(listen));
@@ -184,7 +184,7 @@ fn the_value_of_a_record_is_charged_to_a_subscriber_and_follows_its_size() {
     assert!(node.kept_for(holder) < 1_000);
 }
 
-/// Lets all users write, and none read.
+/// Allows all users to write, and no user to read.
 #[derive(Debug)]
 struct NobodyReads;
 
@@ -197,7 +197,7 @@ impl Permission for NobodyReads {
     }
 }
 
-/// What each shard may keep of names that were only asked for.
+/// The maximum that each shard may keep for names that clients only requested.
 const ASKED_BYTES_MAX: usize = 256 << 10;
 
 fn record_bytes(node: &Node) -> usize {
@@ -274,7 +274,7 @@ fn call<'a>(correlation: &'a str, data: &'a str) -> Message<'a> {
     })
 }
 
-/// A provider on one shard and a requestor on another, which have nothing to do with the owner.
+/// A node with a provider on one shard and a requestor on another; a third shard is the owner.
 fn with_provider() -> (Node, SessionId, SessionId) {
     let mut node = node();
     let (provider, requestor) = (node.login_on(1), node.login_on(2));
@@ -328,7 +328,7 @@ fn a_call_that_has_no_room_is_refused_and_may_be_made_again() {
     assert!(seen[0].contains("NoProvider"), "{seen:?}");
     assert_eq!(node.counts(2).refused.memory, 1);
     assert_eq!(node.kept_for(requestor), 0);
-    // What every session may have needs no room.
+    // A small call fits into the allowance of every session, so it needs no room.
     assert_eq!(node.ask(requestor, &call("1", "1")), [""; 0]);
     node.set_room(2, 150_000);
     assert_eq!(node.ask(requestor, &call("2", &large)), [""; 0]);

@@ -1,4 +1,4 @@
-//! A permission whose rules are given by the test, and which counts what it was asked. The user [`OWNER`] may do everything.
+//! A permission whose rules come from the test, and which counts its questions. The user [`OWNER`] may perform every operation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tidewire_core::effect::Principal;
 use tidewire_core::permission::{Access, Decision, Permission, Question, ReadRight, Unknown};
 
-/// The user that sets the scene.
+/// The user that prepares the scene.
 pub const OWNER: &str = "owner";
 
-/// What a right depends on.
+/// The condition of a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// `true`
@@ -22,13 +22,13 @@ pub enum Rule {
     Record(&'static str),
     /// `_('gate/' + name).open === true`
     Gate,
-    /// `oldData.open === true`, which fails where there is no record.
+    /// `oldData.open === true`, which fails if the record does not exist.
     Old,
     /// `data.open === true`
     New,
 }
 
-/// The first rule of an access decides, and what has no rule is allowed.
+/// A permission where the first rule of an access decides. An access without a rule is allowed.
 #[derive(Debug)]
 pub struct TestPermission {
     rules: Vec<(Access, Rule)>,
@@ -56,7 +56,7 @@ fn is_open(document: &str) -> bool {
 }
 
 impl TestPermission {
-    /// How often it was asked since the last call.
+    /// The number of questions since the last call.
     pub fn take_asked(&self) -> usize {
         self.asked.swap(0, Ordering::Relaxed)
     }

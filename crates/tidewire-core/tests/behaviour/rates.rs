@@ -1,4 +1,4 @@
-//! Rates of connections and users: what comes too early waits, and nothing is lost.
+//! Rates of connections and users: messages that arrive too early wait, and none is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn login_as(node: &mut Node, shard: u16, user: &str) -> SessionId {
     node.login_on(shard)
 }
 
-/// How many are taken before one has to wait.
+/// Number of messages that the shard takes before one has to wait.
 fn taken(node: &mut Node, session: SessionId, message: &Message<'_>) -> usize {
     let mut count = 0;
     while node.offer(session, message) {
@@ -137,7 +137,7 @@ fn a_users_rate_is_one_over_all_shards_and_connections() {
         strangers += taken(&mut node, stranger, &emit("news"));
         node.pass(millis(10));
     }
-    // A burst and one every 10 ms; what shards have fetched and not used is less.
+    // A burst of 40 and one message every 10 ms, less the permits that shards have fetched and not used.
     assert!((120..=140).contains(&count), "{count}");
     assert!((120..=140).contains(&strangers), "{strangers}");
     assert!(node.counts(0).refused.user_rate > 0);
@@ -180,7 +180,7 @@ fn a_session_that_waits_is_not_silent() {
     assert_eq!(node.counts(0).throttled, 0);
 }
 
-/// Each publication needs a record first.
+/// Each publication needs to read a record first.
 #[derive(Debug)]
 struct Gated;
 

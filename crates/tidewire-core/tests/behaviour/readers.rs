@@ -1,4 +1,4 @@
-//! Subscribers whose right to read depends on data: it is checked again before each change.
+//! Subscribers whose right to read depends on data: the server authorizes them again before each change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,14 +46,14 @@ fn patch<'a>(name: &'a str, path: &'a str, data: &'a str) -> Message<'a> {
     changed(name, Change::Patch { path, data })
 }
 
-/// A node whose rule for reading is this one, the owner, who may do everything, and what the permission was asked.
+/// A node with one rule for reading, its permission, and the owner, who may perform every operation.
 struct Scene {
     node: Node,
     permission: Arc<TestPermission>,
     owner: SessionId,
 }
 
-/// The scene with a gate and a record that are open.
+/// A scene whose gates and record are open.
 fn scene(rule: Rule, settings: Settings) -> Scene {
     let permission = permission_of(&[(Access::RecordRead, rule)]);
     let mut node = Node::with(2, settings, permission.clone());
@@ -76,7 +76,7 @@ impl Scene {
         reader
     }
 
-    /// The same as a client that coalesces.
+    /// As [`Scene::reader`], for a client that coalesces.
     fn coalescing(&mut self, user: &str) -> SessionId {
         let principal = Arc::new(Principal::new(user.into()));
         self.node.login_outcome = Some(AuthOutcome::Accepted(principal));
@@ -141,7 +141,7 @@ fn a_right_that_another_record_took_is_lost_before_the_next_change() {
             .iter()
             .sum();
         assert_eq!(lost, 2, "{rule:?}");
-        // With the right back it subscribes again.
+        // When the session has the right again, it can subscribe again.
         scene.write(gate, OPEN);
         scene.subscribe(readers[0]);
         scene.write("r", r#"{"n":5}"#);
@@ -202,7 +202,7 @@ fn sessions_that_a_rule_cannot_tell_apart_are_authorized_once() {
     scene.permission.take_asked();
     scene.write("r", r#"{"open":true,"n":1}"#);
     assert_eq!(scene.permission.take_asked(), 2);
-    // A rule that knows nothing of the record is not asked again.
+    // The server does not evaluate a rule again that reads no data.
     let mut fixed = self::scene(Rule::Allow, Settings::default());
     fixed.reader(0, "ann");
     fixed.permission.take_asked();
@@ -215,7 +215,7 @@ fn while_a_rule_waits_for_another_record_everything_keeps_its_order() {
     let mut scene = scene(Rule::Gate, Settings::default());
     let ann = scene.reader(0, "ann");
     let late = scene.node.login_as_user(1, "bob");
-    // The gate has left the memory.
+    // The gate is no longer in memory.
     for shard in 0..2 {
         scene.node.shrink_cache(shard, usize::MAX);
     }
@@ -312,7 +312,7 @@ fn more_readers_than_a_turn_takes_are_authorized_in_several() {
         assert!(asked <= 1_000, "{asked} in one turn");
     }
     assert_eq!(turns, 3);
-    // Those of the first slice have lost their right before anything was sent in the turn.
+    // The readers of the first slice lose their right before the server sends anything in the turn.
     let mut shown = 0;
     for reader in readers {
         let mut seen = scene.node.take(reader);
@@ -337,7 +337,7 @@ fn an_ended_subscription_is_not_authorized_again() {
     scene.write("r", SHUT);
     assert_eq!(scene.permission.take_asked(), 0);
     scene.hears(ann, &[]);
-    // Nothing of it is left in memory.
+    // The record leaves nothing in memory.
     let bytes: usize = (0..2)
         .map(|shard| scene.node.counts(shard).record_bytes)
         .sum();
@@ -362,7 +362,7 @@ fn rules_that_begin_to_depend_on_data_hold_for_open_subscriptions() {
     scene.hears(ann, &["Error(Denied("]);
     scene.write("r", OPEN);
     scene.subscribe(ann);
-    // And rules that do not depend on data are not asked again.
+    // After the change, the server does not evaluate rules again that read no data.
     scene.node.set_rules(Arc::new(AllowAll));
     scene.write("r", SHUT);
     scene.hears(ann, &["version: 4"]);

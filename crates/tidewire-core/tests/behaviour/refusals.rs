@@ -1,4 +1,4 @@
-//! The answers where the original server is wrong, and what is refused while draining.
+//! The answers in cases where the original server is wrong, and the refusals of a draining node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tidewire_core::text::Payload;
 
 use crate::driver::{Node, set};
 
-/// Names under `denied/` are denied, those under `gated/` are allowed once the record `gate` is open.
+/// Denies names under `denied/`, and allows names under `gated/` only while the record `gate` is open.
 #[derive(Debug)]
 struct Rules;
 
@@ -36,7 +36,7 @@ impl Permission for Rules {
     }
 
     fn decide_without(&self, question: &Question<'_>, _unknown: Unknown) -> Option<Decision> {
-        // It never looks at a document.
+        // These rules never read a document.
         Some(self.decide(question))
     }
 }
@@ -309,7 +309,7 @@ fn listening_asks_one_after_the_other_and_tells_who_provides() {
     node.close(subscriber);
     assert!(node.take(first)[0].contains("Removed"));
     let refused = |node: &Node| node.counts(0).refused.uncompilable;
-    // Malformed, and compiled into more than a megabyte.
+    // A malformed pattern, and one that compiles into more than a megabyte.
     for (count, pattern) in [(1, "("), (2, r"(\pL{1000}){1000}")] {
         let bad = Message::Event(Event::Listen(Listen::Listen { pattern }));
         assert!(node.ask(first, &bad)[0].contains("InvalidPattern"));

@@ -1,4 +1,4 @@
-//! Logins that are renewed while their session is open.
+//! Logins that a client renews while its session is open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tidewire_core::time::WallTime;
 
 use crate::driver::Node;
 
-/// Subscribing is for those whose server data says so.
+/// Allows subscriptions only to users with the role `reader` in their server data.
 #[derive(Debug)]
 struct ByRole;
 
@@ -45,7 +45,7 @@ fn accepted(principal: Principal) -> Option<AuthOutcome> {
     Some(AuthOutcome::Accepted(Arc::new(principal)))
 }
 
-/// A reader who holds an event and a record.
+/// A reader with subscriptions to an event and a record.
 fn reader(node: &mut Node, expires_at: Option<u64>) -> SessionId {
     node.login_outcome = accepted(principal("anna", "\"reader\"", expires_at));
     let session = node.login_on(0);

@@ -1,4 +1,4 @@
-//! Acknowledged writes that come twice.
+//! Acknowledged writes that a client repeats.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tidewire_core::settings::Settings;
 
 use crate::driver::{Node, Seen, foreign};
 
-/// Appends to a list that is whatever it is, under whatever version is next.
+/// A repeatable write that sets `path` to 1 in the next version, whatever that is.
 fn append<'a>(key: &'a str, path: &'a str) -> Message<'a> {
     Message::Record(Record::RepeatableWrite {
         write: Write {
@@ -90,7 +90,7 @@ fn a_refused_write_is_authorized_anew() {
     let seen = node.ask(session, &update(2));
     assert!(seen[0].contains("InvalidVersion"), "{seen:?}");
     acknowledged(&node.ask(session, &update(1)));
-    // The version is that of the first one, which was made: no conflict.
+    // The version is the version of the first write, which took effect, so there is no conflict.
     acknowledged(&node.ask(session, &update(1)));
     assert_eq!(version(&node), 1);
 }
@@ -105,7 +105,7 @@ fn another_owner_s_write_makes_only_those_anew_that_are_not_stored() {
     assert!(lost[0].contains("Error(Update("), "{lost:?}");
     acknowledged(&node.ask(session, &append("k2", "b")));
     assert_eq!(version(&node), 10);
-    // It was stored before: what the other owner and the second write have made of the record stays.
+    // The write `k1` was already stored, so the record keeps the changes of the other owner and of the second write.
     acknowledged(&node.ask(session, &append("k1", "a")));
     assert_eq!(version(&node), 10);
     let stored = node.stored("r").expect("it is there");
@@ -124,7 +124,7 @@ fn keys_are_bounded_in_length_number_and_age() {
     for key in ["k1", "k2", "k3", "k1"] {
         acknowledged(&node.ask(session, &append(key, "a")));
     }
-    // The first was forgotten, so it was made once more.
+    // The server had forgotten the first key, so it performed that write again.
     assert_eq!(version(&node), 4);
     assert_eq!(node.counts(0).write_keys, 2);
     node.pass(Duration::from_secs(601));
@@ -132,7 +132,8 @@ fn keys_are_bounded_in_length_number_and_age() {
     assert_eq!(node.counts(0).write_keys, 1);
 }
 
-/// One user writes far more keyed writes than the server remembers; the first write of another is still made once.
+/// One user sends far more keyed writes than the server remembers. A repeated write of another user must still take effect only
+/// once.
 fn flooded(node: &mut Node, victim: SessionId, flooder: SessionId) {
     acknowledged(&node.ask(victim, &append("mine", "a")));
     let before = version(node);

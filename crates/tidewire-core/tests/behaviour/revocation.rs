@@ -1,4 +1,4 @@
-//! Users, tokens and keys that are revoked while their sessions are open, and at a login.
+//! Revocations of users, tokens and keys, while their sessions are open and at a login.
 
 use std::sync::Arc;
 use std::time::Duration;

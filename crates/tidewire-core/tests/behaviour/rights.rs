@@ -1,5 +1,6 @@
-//! The table of messages in `spec/rights.md`, row by row: each action asks for the rights of its row and for no others, and a denial is
-//! the same whether or not its names exist: answers and their order, evaluations of rules, work, store reads and hops between shards.
+//! Checks the table of messages in `spec/rights.md` row by row: each action needs the rights of its row and no others. A denial
+//! is the same whether or not the names exist: answers and their order, evaluations of rules, work, store reads and hops between
+//! shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,24 +17,24 @@ use crate::permission::{OWNER, Rule, permission_of};
 
 const SPEC: &str = include_str!("../../../../spec/rights.md");
 
-/// The names of a message; bulk messages have all of them, others the first. Both shards own some.
+/// The names of a message. Bulk messages have all of them, other messages the first or second. Each shard owns some.
 const NAMES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
 
-/// What no answer may have that a session without the right `read` gets.
+/// A text that must not occur in an answer to a session without the right `read`.
 const SECRET: &str = "secret-of-the-record";
 
-/// Work that a turn of the costly node pays. The smaller, the finer is what the number of turns tells.
+/// Work that a turn of the costly node pays. A smaller step makes the number of turns a finer measure.
 const WORK_STEP: usize = 16;
 
-/// What is there under the names.
+/// The state of the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scene {
     Nothing,
-    /// Records are in the store, others subscribe to events and provide rpcs, users are online.
+    /// The store has records, other sessions subscribe to events and provide rpcs, and users are online.
     All,
-    /// The same under the second and the fourth name only.
+    /// As `All`, but only for the second and the fourth name.
     Some,
-    /// As `All`, and the record of the third name is in memory.
+    /// As `All`, with the record of the third name in memory.
     InMemory,
 }
 
@@ -49,7 +50,7 @@ impl Scene {
     }
 }
 
-/// When a right is asked for.
+/// The condition under which an action needs a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Always,
@@ -57,15 +58,15 @@ enum When {
     Missing,
 }
 
-/// A row of the table, for one of its actions.
+/// A row of the table for one of its actions.
 #[derive(Debug)]
 struct Row {
-    /// As `RECORD READ`.
+    /// Topic and action, such as `RECORD READ`.
     action: String,
     rights: Vec<(Access, When)>,
 }
 
-/// The texts between backticks.
+/// The texts inside backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -109,7 +110,7 @@ fn rows() -> Vec<Row> {
     let (section, _) = section.split_once("\n## ").expect("another section");
     let lines = section.lines().filter(|line| line.starts_with("| "));
     let mut rows = Vec::new();
-    // Behind the head of the table.
+    // The first line is the table's head.
     for line in lines.skip(1) {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         assert_eq!(cells.len(), 5, "{line}");
@@ -148,7 +149,7 @@ fn bulk(action: RecordBulk) -> Vec<Message<'static>> {
     })]
 }
 
-/// A write with acknowledgement of whatever version is next, and with one of an old version.
+/// A write with acknowledgement for any version, and one for an old version.
 fn write(change: Change<'static>) -> Vec<Message<'static>> {
     let message = |version| {
         let write = Write {
@@ -271,14 +272,14 @@ fn cases() -> BTreeMap<&'static str, Vec<Message<'static>>> {
     ])
 }
 
-/// What a message has caused.
+/// All effects of a message.
 #[derive(Debug, PartialEq, Eq)]
 struct Trace {
     answers: Seen,
     evaluations: usize,
     loads: Vec<String>,
     hops: usize,
-    /// Turns that paid for its work, where that is counted.
+    /// Turns that paid for the message's work, if the trace counts work.
     turns: usize,
 }
 
@@ -290,7 +291,7 @@ fn stored() -> StoredRecord {
     }
 }
 
-/// What another user has and does under the names.
+/// Sets up the state of the names, as another user.
 fn set_scene(node: &mut Node, scene: Scene) {
     let owner = node.login_as_user(1, OWNER);
     let correlation = Some("0");
@@ -324,7 +325,8 @@ fn set_scene(node: &mut Node, scene: Scene) {
     }
 }
 
-/// Sends the message under the rules and waits for all that follows. With `counts_work` the session waits for each step of its work.
+/// Sends the message under the rules and waits for all its effects. With `counts_work` the session waits for each step of its
+/// work.
 fn trace(
     message: &Message<'_>,
     rules: &[(Access, Rule)],
@@ -342,7 +344,7 @@ fn trace(
     let session = node.login_as_user(0, "asker");
     while node.turn() {}
     node.take(session);
-    // What follows counts from zero.
+    // The counts below start here.
     node.take_hops();
     node.take_loads();
     permission.take_asked();
@@ -367,7 +369,7 @@ fn is_denied(seen: &Seen) -> bool {
         .any(|one| one.contains("Denied") || one.contains("PermissionError"))
 }
 
-/// Rules that can deny, by what they look at.
+/// Rules that can deny, by the data that they read.
 const DENYING: [Rule; 6] = [
     Rule::Deny,
     Rule::Fail,
@@ -407,7 +409,7 @@ fn each_action_asks_for_the_rights_of_its_row_and_no_others() {
                 denied.map(|access| (*access, Rule::Deny)).collect()
             };
             for scene in Scene::EVERY {
-                // A scene in which some exist has names of both kinds.
+                // In the scene `Some`, the message has names of both kinds.
                 let rules = denied_but(&rights);
                 let seen = trace(message, &rules, scene, false).answers;
                 assert!(
@@ -437,7 +439,7 @@ fn a_denial_is_the_same_for_names_that_exist_and_names_that_do_not() {
     for Row { action, rights } in rows() {
         for (access, when) in &rights {
             if *when == When::Missing {
-                // That a record is missing is what this right is about.
+                // This right applies only to missing records.
                 continue;
             }
             for rule in DENYING {
@@ -447,7 +449,8 @@ fn a_denial_is_the_same_for_names_that_exist_and_names_that_do_not() {
                 {
                     continue;
                 }
-                // The record is out of sight, too: at once, or after a look at another record.
+                // The session may not read the record either; a second rule denies that at once or after a read of another
+                // record.
                 for reading in [Rule::Deny, Rule::Gate] {
                     let rules = [(*access, rule), (Access::RecordRead, reading)];
                     for message in &cases[action.as_str()] {
@@ -460,7 +463,7 @@ fn a_denial_is_the_same_for_names_that_exist_and_names_that_do_not() {
     }
 }
 
-/// Checks that what the first rule denies is the same in every scene.
+/// Checks that a denial by the first rule is the same in every scene.
 fn is_the_same_denial(message: &Message<'_>, rules: &[(Access, Rule)], what: &str) {
     let rule = rules[0].1;
     for counts_work in [false, true] {
@@ -469,8 +472,8 @@ fn is_the_same_denial(message: &Message<'_>, rules: &[(Access, Rule)], what: &st
         for scene in [Scene::All, Scene::Some, Scene::InMemory] {
             let mut there = trace(message, rules, scene, counts_work);
             if scene == Scene::InMemory {
-                // A rule is first evaluated without the record only if that is not in memory. One that looks at the record needs no
-                // load of it then, and the load's step is work.
+                // A shard evaluates a rule first without the record only if the record is not in memory. A rule that reads the
+                // record then needs no load, and the load counts as a step of work.
                 there.evaluations = missing.evaluations;
                 if rule == Rule::Old {
                     let gates = |trace: &Trace| -> BTreeSet<String> {
@@ -484,7 +487,7 @@ fn is_the_same_denial(message: &Message<'_>, rules: &[(Access, Rule)], what: &st
                 }
             }
             if rule == Rule::New {
-                // What a patch makes of the record is made before such a rule can be decided.
+                // The shard must apply the patch before it can evaluate such a rule.
                 there.turns = missing.turns;
             }
             assert_eq!(there, missing, "{what}, {scene:?}");

@@ -1,4 +1,4 @@
-//! Records whose names lead them to another store: each store has what is its own, and one that is down holds up no other.
+//! Records with routes to another store: each store has only its own records, and a store that is down delays no other.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::driver::{Node, Seen, set};
 
 const LOGS: StoreId = StoreId(1);
 
-/// A node that keeps what begins with `logs/` in a store of its own, but for `logs/here/`.
+/// A node with a second store for names under `logs/`, except `logs/here/`.
 fn routed(change: impl FnOnce(&mut Settings)) -> (Node, SessionId) {
     let mut settings = Settings {
         routes: StoreRoutes::new([("logs/", LOGS), ("logs/here/", StoreId::DEFAULT)]),
@@ -39,7 +39,7 @@ fn check(seen: &Seen, expected: &[&str]) {
     }
 }
 
-/// Which of the two stores have the record.
+/// Whether each of the two stores has the record.
 fn kept(node: &Node, name: &str) -> (bool, bool) {
     let is_in = |store| node.stored_in(store, name).is_some();
     (is_in(StoreId::DEFAULT), is_in(LOGS))
@@ -82,7 +82,7 @@ fn records_are_told_apart_by_the_openings_of_their_own_store() {
         let stored = node.stored(name).expect("it was written");
         incarnations.push(stored.incarnation.0 >> 40);
     }
-    // The driver's stores are opened for the first and for the second time.
+    // The driver's stores are in their first and in their second opening.
     assert_eq!(incarnations, [1, 2]);
 }
 
@@ -96,12 +96,12 @@ fn a_store_that_is_down_holds_up_no_write_to_another() {
         let value = format!(r#"{{"v":{version}}}"#);
         check(&node.ask(session, &set("a", &value)), &["WriteAck"]);
     }
-    // What is in memory is read as before, what is not can't be.
+    // The server reads records in memory as before, and can't load others.
     check(&node.ask(session, &read("logs/cached")), &["version: 2"]);
     check(&node.ask(session, &read("logs/other")), &["Error(Load"]);
     let dirty: Vec<usize> = node.dirty_by_store(0);
     assert_eq!(dirty, [0, 1]);
-    // Who waits long enough is told that nobody knows; the write itself is kept as soon as the store is back.
+    // A client that waits too long learns that the outcome is unknown. The node commits the write as soon as the store is back.
     node.pass(Settings::default().write_timeout + Duration::from_secs(1));
     check(&node.take(session), &["Error(Update("]);
     node.down.remove(&LOGS);

@@ -1,4 +1,4 @@
-//! Rules that change while people are subscribed: who loses what, and that nobody else notices.
+//! Rules that change while sessions are subscribed: which sessions lose a right, and that the others notice nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tidewire_core::settings::Settings;
 
 use crate::driver::{Node, set};
 
-/// Denies some accesses to names that begin like this; with a gate it needs that record to be `{"open":true}`.
+/// Denies some accesses to names with this prefix. With a gate, it allows them while that record is `{"open":true}`.
 #[derive(Debug, Default)]
 struct Denies {
     accesses: Vec<Access>,
@@ -40,7 +40,7 @@ impl Permission for Denies {
     }
 
     fn decide_without(&self, question: &Question<'_>, _unknown: Unknown) -> Option<Decision> {
-        // It never looks at a document.
+        // These rules never read a document.
         Some(self.decide(question))
     }
 }
@@ -83,7 +83,7 @@ fn provide(name: &str) -> Message<'_> {
     })
 }
 
-/// Asserts that a session has heard so many messages, one with each part.
+/// Asserts that a session has received one message with each of the parts, and no others.
 #[track_caller]
 fn heard(node: &mut Node, session: SessionId, parts: &[&str]) {
     let seen = node.take(session);
@@ -255,7 +255,7 @@ fn a_subscription_that_was_asked_for_by_the_old_rules_is_authorized_by_the_new_o
     let mut node = node(2);
     node.store_hangs = true;
     let reader = node.login_on(0);
-    // Both are on their way to owners that have to load them.
+    // The requests are in flight to owners that must load the records.
     node.ask(reader, &read_on(&["r/1", "r/2", "r/3", "r/4"]));
     node.begin_change(RightsChange::Rules(denies(&[Access::RecordRead], "r/")));
     node.finish_changes();

@@ -1,5 +1,5 @@
-//! What happens where another owner has written a record, or opened the store: unsaved writes are dropped, who waits
-//! learns that nobody knows their outcome, and subscribers get what is stored.
+//! Records that another owner has written, and stores that another server has opened: the node drops unsaved writes, waiting
+//! clients learn that the outcome is unknown, and subscribers get the stored value.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tidewire_core::store::Version;
 
 use crate::driver::{Node, Seen, foreign, set};
 
-/// A writer and a subscriber of the record `r`, which is stored in version 1.
+/// A node with a writer and a subscriber of the record `r`, which the store has in version 1.
 fn two() -> (Node, SessionId, SessionId) {
     let mut node = Node::new(Settings::default());
     let (writer, reader) = (node.login(), node.login());
@@ -41,7 +41,7 @@ fn a_record_that_another_owner_has_written_comes_from_the_store_as_a_whole() {
         &["Error(Update("],
     );
     check(&node.take(reader), &["version: 2", "version: 9"]);
-    // It goes on from there.
+    // The record continues at the stored version.
     check(&node.ask(writer, &set("r", r#"{"v":3}"#)), &["WriteAck"]);
     check(&node.take(reader), &["version: 10"]);
     assert_eq!(node.stored("r").map(|kept| kept.version), Some(Version(10)));

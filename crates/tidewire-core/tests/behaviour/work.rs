@@ -1,4 +1,4 @@
-//! Sessions that cost a shard too much: they wait, others do not, and nothing is lost or out of order.
+//! Sessions that cost a shard too much: they wait, other sessions do not, and all messages arrive in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tidewire_core::time::WallTime;
 use crate::driver::{Node, set};
 use crate::permission::{Rule, permission_of};
 
-/// A record of so many bytes costs more than a session may cost in a turn.
+/// A record of this many bytes costs more than a session may use in a turn.
 const LARGE: usize = 10_000;
 
 fn node() -> Node {
@@ -35,7 +35,7 @@ fn large() -> String {
     format!(r#"{{"text":"{}"}}"#, "x".repeat(LARGE))
 }
 
-/// A node with large records of these names, and whose later turns begin without debts.
+/// A node with large records of these names. Its later turns begin without work to pay.
 fn node_with(names: &[&str]) -> Node {
     let mut node = node();
     let writer = login(&mut node, 0, "writer");
@@ -61,7 +61,7 @@ fn answers(seen: &[String]) -> usize {
         .count()
 }
 
-/// Offers the message `count` times and gives how often it was taken before one had to wait.
+/// Offers the message up to `count` times. Returns how many the shard took before one had to wait.
 fn burst(node: &mut Node, session: SessionId, message: &Message<'_>, count: usize) -> usize {
     (0..count)
         .take_while(|_| node.offer(session, message))
@@ -78,7 +78,7 @@ fn a_burst_of_large_reads_waits_and_the_read_of_another_user_does_not() {
         assert!(taken < 3, "{taken} reads of {owner} at once");
         assert!(answers(&node.take(greedy)) <= taken);
         assert_eq!(answers(&node.ask(bystander, &read("other"))), 1, "{owner}");
-        // It goes on in later turns, one read in each.
+        // The session continues in later turns, with about one read in each.
         let mut seen = 0;
         let mut left = 100 - taken;
         for _ in 0..1_000 {
@@ -99,8 +99,8 @@ fn a_burst_of_large_reads_waits_and_the_read_of_another_user_does_not() {
     }
 }
 
-/// How many large reads a session of this user and origin gets answered in 400 turns beside other sessions that read as fast as they
-/// may.
+/// Number of large reads that the server answers to a session of this user and origin in 400 turns, while other sessions read as
+/// fast as they can.
 fn reads_beside((user, origin): (&str, u16), others: &[(&str, u16)]) -> usize {
     let mut node = node_with(&["a"]);
     let mut open = |(user, origin): (&str, u16)| {
@@ -141,7 +141,7 @@ fn turns_pay_for_users_in_turn_however_many_sessions_a_user_has() {
 fn sessions_without_a_name_share_with_those_of_their_address() {
     for nameless in [OPEN, NAMELESS] {
         let crowd = [(nameless, 1); 30];
-        // A user, and a session without a name at another address, get about what they get beside one other session.
+        // A user, and a session without a name at another address, get about as many reads as with one other session.
         for who in [("user", 1), (nameless, 2)] {
             let (alone, beside) = (reads_beside(who, &[]), reads_beside(who, &crowd));
             assert!(
@@ -149,7 +149,7 @@ fn sessions_without_a_name_share_with_those_of_their_address() {
                 "{who:?}: {beside} reads beside others, {alone} alone"
             );
         }
-        // One of the same address gets its part of that.
+        // Each session without a name at the same address gets a part of the address's share.
         let (one, alone) = (
             reads_beside((nameless, 1), &crowd),
             reads_beside((nameless, 1), &[]),
@@ -158,7 +158,7 @@ fn sessions_without_a_name_share_with_those_of_their_address() {
             one > 0 && one * 40 > alone && one * 4 < alone,
             "{one} reads of one, {alone} alone"
         );
-        // Without an address each has a share of its own.
+        // Without an address, each session has its own share.
         let unknown = reads_beside(("user", 0), &[(nameless, 0); 30]);
         let alone = reads_beside(("user", 0), &[]);
         assert!(unknown * 4 < alone, "{unknown} reads, {alone} alone");
@@ -197,7 +197,7 @@ fn answers_come_in_the_order_of_the_requests() {
     }
 }
 
-/// A session whose requests an owner on another shard defers, with so many of them.
+/// A session that sends requests until an owner on another shard defers some of them.
 fn deferring(node: &mut Node, user: &str, message: &Message<'_>) -> SessionId {
     for shard in 0..3 {
         let session = login(node, shard, user);
@@ -299,7 +299,7 @@ fn waiting_for_a_slow_reader_ends_when_it_has_read() {
     let session = login(&mut node, 0, "user");
     burst(&mut node, session, &read("a"), 10);
     assert!(!node.offer(session, &read("a")));
-    // Its debt is paid, but it does not read its answers.
+    // The session's work is paid, but the session does not read its answers.
     for _ in 0..10 {
         node.begin_turns();
     }
@@ -392,7 +392,7 @@ fn bulk_messages<'a>(names: &[&'a str]) -> Vec<(&'static str, Message<'a>)> {
     ]
 }
 
-/// Runs turns until nothing is left to do, and gives what the session saw in the turns.
+/// Runs turns until no work is left, and returns the messages that the session received.
 fn finish(node: &mut Node, session: SessionId) -> Vec<String> {
     let mut seen = Vec::new();
     while node.turn() {
@@ -415,7 +415,7 @@ fn a_message_of_many_names_takes_effect_in_several_turns_and_is_answered_once() 
         assert!(node.offer(session, &message), "{shown}");
         assert!(!node.offer(session, &read("other")), "{shown} is done");
         assert_eq!(answers(&node.ask(bystander, &read("other"))), 1, "{shown}");
-        // Reads are acknowledged before their answers.
+        // The shard acknowledges reads before their answers.
         let reads = shown.contains("SubscribeCreateAnd");
         let has_answer = |one: &String| one.contains(answer) && one.contains("Some(\"1\")");
         let first = node.take(session);
@@ -432,7 +432,7 @@ fn a_message_of_many_names_takes_effect_in_several_turns_and_is_answered_once() 
         assert!(node.offer(session, &read("other")), "{shown}");
         assert_eq!(answers(&finish(&mut node, session)), 1, "{shown}");
     }
-    // All that was subscribed to has ended again.
+    // All subscriptions have ended again.
     for shard in 0..3 {
         let counts = node.counts(shard);
         assert_eq!((counts.pending_replies, counts.owing), (0, 0));
@@ -474,7 +474,7 @@ fn later_pieces_of_a_message_are_authorized_by_the_rules_of_their_moment() {
     node.finish_work();
     seen.extend(node.take(session));
     let denied = seen.iter().filter(|one| one.contains("Denied")).count();
-    // Those that had taken effect are lost, those that had not are refused.
+    // Subscriptions that had taken effect end, and all others are refused.
     assert_eq!(denied, MANY);
     assert_eq!(node.counts(0).subscribed_names, 0);
 }
@@ -517,7 +517,7 @@ fn the_end_of_a_session_with_many_names_takes_several_turns() {
     let mut left = node.counts(0).subscribed_names;
     assert!(left > held / 2, "{left} of {held} names are left at once");
     while node.is_leaving(session) {
-        // It is no subscriber any longer, whatever is left of it.
+        // The session is not a subscriber now, even while its names are still being removed.
         let name = "n/2999";
         node.send(publisher, &Message::Event(Event::Emit { name, data: None }));
         let goes_on = node.turn();
@@ -552,7 +552,7 @@ fn records_may_be_deleted_while_the_end_of_a_session_gives_them_back() {
     node.send(session, &Message::Record(subscribe));
     node.close(session);
     assert!(node.is_leaving(session));
-    // From the last one on, so that the table of names gives back the places that are still to be left.
+    // In reverse order, so that the table of names returns the places of names that the session has not left yet.
     for name in names.iter().rev() {
         node.send(other, &Message::Record(Record::Delete { name }));
     }
