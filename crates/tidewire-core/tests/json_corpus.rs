@@ -1,4 +1,4 @@
-//! The fuzzer's committed corpus for JSON, replayed.
+//! Runs the JSON checks on the fuzzer's committed corpus.
 
 #[path = "../../../fuzz/src/corpus.rs"]
 mod corpus;
@@ -7,7 +7,7 @@ mod json_judge;
 #[path = "../../tidewire-wire/tests/codec/harness/mutate.rs"]
 mod mutate;
 
-/// The texts of the corpus; the fuzz target skips what is not UTF-8, too.
+/// The texts of the corpus. Like the fuzz target, this skips inputs that are not UTF-8.
 fn inputs() -> Vec<String> {
     let inputs = corpus::read("json").expect("the corpus is in the repository");
     inputs
@@ -32,7 +32,7 @@ fn judge_finds_a_wrong_result() {
     json_judge::promise(r#"{"b":1}"#, &path, Some("1"), r#"{"b":1,"a":2}"#);
 }
 
-/// Only with the feature, since there is nothing to be found without it.
+/// Needs the feature, because only then does the engine contain the planted fault.
 #[cfg(feature = "fuzzing")]
 #[test]
 fn mutations_of_the_corpus_find_a_planted_fault() {

@@ -1,7 +1,7 @@
-//! Patching agrees with JavaScript: 100,000 random documents and patches, judged by Node.
+//! Compares patches with JavaScript: Node checks 100,000 random documents and patches.
 //!
-//! The generator is seeded, so a run can be repeated; `e2e/json-parity/parity.mjs` holds what is expected. Planted
-//! faults show that the comparison can fail.
+//! The generator has a seed, so a run can be repeated. `e2e/json-parity/parity.mjs` computes the expected results. Planted faults
+//! prove that the comparison can fail.
 
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ fn planted_faults_are_found() {
     }
 }
 
-/// A deliberate mistake in what is handed to Node as our result.
+/// A planted mistake in the results that the test sends to Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     DeletionsForgotten,
@@ -70,7 +70,7 @@ enum Fault {
     IndicesTakenAsKeys,
 }
 
-/// What Node said.
+/// The answers of Node.
 struct Report {
     disagreements: Vec<String>,
     summary: Value,
@@ -89,7 +89,7 @@ fn judge(seed: u64, count: usize, fault: Option<Fault>) -> Report {
     let writer = thread::spawn(move || {
         let mut random = Random(seed);
         let mut out = BufWriter::new(stdin);
-        // If Node ends early the write fails, and the missing summary says so.
+        // If Node ends early, the write fails, and the test notices the missing summary.
         (0..count).try_for_each(|_| writeln!(out, "{}", case(&mut random, fault)))
     });
     let mut report = Report {
@@ -109,7 +109,7 @@ fn judge(seed: u64, count: usize, fault: Option<Fault>) -> Report {
     report
 }
 
-/// One case as a line of JSON: what went in and what came out.
+/// One case as a line of JSON: the input and our result.
 fn case(random: &mut Random, fault: Option<Fault>) -> Value {
     let tree = if random.one_in(40) {
         Tree::scalar(random)
@@ -132,7 +132,7 @@ fn case(random: &mut Random, fault: Option<Fault>) -> Value {
     })
 }
 
-/// What our side makes of the case.
+/// Our result for a case.
 fn outcome(document: &str, patches: &str, fault: Option<Fault>) -> Value {
     assert!(check(document, LIMITS).is_ok(), "generated {document}");
     assert!(check(patches, LIMITS).is_ok(), "generated {patches}");
@@ -165,7 +165,7 @@ fn outcome(document: &str, patches: &str, fault: Option<Fault>) -> Value {
 
 type Patches<'a> = Vec<(Path<'a>, Option<&'a str>)>;
 
-/// The patched document, or with a fault something that is plausible and wrong.
+/// The patched document. With a fault, a result that is plausible and wrong.
 fn apply(
     document: &str,
     patches: &Patches<'_>,
@@ -179,7 +179,7 @@ fn apply(
             patch_many(document, &kept, LIMITS)
         }
         Some(Fault::KeysComparedAsSpelled) => {
-            // While its backslash is doubled, an escape stands for its own spelling.
+            // With its backslash doubled, an escape is compared by its spelling.
             let hide = |text: &str| text.replace(r"\u", r"\\u");
             let values: Vec<_> = patches.iter().map(|(_, value)| value.map(hide)).collect();
             let paths = patches.iter().map(|(path, _)| path.clone());
@@ -205,7 +205,7 @@ fn apply(
     }
 }
 
-/// A small generator of random numbers (splitmix64): the same seed gives the same cases on every machine.
+/// A small random number generator (splitmix64). The same seed gives the same cases on every machine.
 struct Random(u64);
 
 impl Random {
@@ -230,7 +230,7 @@ impl Random {
     }
 }
 
-/// Keys that meet often: equal ones, ones that need escapes, ones that mean something to arrays or JavaScript.
+/// Frequent keys: equal keys, keys that need escapes, and keys with a meaning for arrays or JavaScript.
 const KEYS: [&str; 20] = [
     "a",
     "a",
@@ -254,10 +254,10 @@ const KEYS: [&str; 20] = [
     "\u{2028}",
 ];
 
-/// Keys that paths can't name.
+/// Keys that a path can't contain.
 const ODD_KEYS: [&str; 4] = ["__proto__", "k.l", "k[1]", " a "];
 
-/// Numbers as texts: what a double holds exactly, what it rounds, what it can't hold.
+/// Numbers as text: some that a double holds exactly, some that it rounds, and some that it can't hold.
 const NUMBERS: [&str; 16] = [
     "0",
     "-0",
@@ -277,7 +277,7 @@ const NUMBERS: [&str; 16] = [
     "123456789012345678901234567890",
 ];
 
-/// What texts are made of: what a scanner might trip over.
+/// Pieces of texts that are difficult for a scanner.
 const PIECES: [&str; 12] = [
     "",
     "x",
@@ -293,7 +293,7 @@ const PIECES: [&str; 12] = [
     "plain text",
 ];
 
-/// Paths that are refused.
+/// Paths that the parser must refuse.
 const BAD_PATHS: [&str; 9] = [
     "",
     " . ",
@@ -306,7 +306,7 @@ const BAD_PATHS: [&str; 9] = [
     "[NaN]",
 ];
 
-/// A value to be written out; members may repeat their keys.
+/// A value to write as text. The keys of an object may repeat.
 enum Tree {
     Text(String),
     Number(String),
@@ -315,7 +315,7 @@ enum Tree {
     Array(Vec<Tree>),
 }
 
-/// A member's key, as meaning or as an escape that has none in UTF-8.
+/// The key of a member: a text, or an escape that has no equivalent in UTF-8.
 enum Key {
     Text(&'static str),
     LoneSurrogate,
@@ -356,7 +356,7 @@ impl Tree {
         }
     }
 
-    /// Appends the value as JSON text, spelled at random.
+    /// Appends the value as JSON text, with random spelling.
     fn write(&self, random: &mut Random, out: &mut String) {
         write_space(random, out);
         match self {
@@ -398,7 +398,7 @@ fn write_space(random: &mut Random, out: &mut String) {
     }
 }
 
-/// Appends a string literal, now and then with characters written as `\u` escapes.
+/// Appends a string literal. In one of three cases, it may contain `\u` escapes.
 fn write_string(random: &mut Random, text: &str, out: &mut String) {
     if !random.one_in(3) {
         return string(text, out);
@@ -455,7 +455,7 @@ fn write_patches(random: &mut Random, tree: &Tree) -> String {
     out
 }
 
-/// A path that follows `tree` for a while and then goes its own way.
+/// A random path that follows `tree` at first and may then leave it.
 fn path(random: &mut Random, tree: &Tree) -> String {
     if random.one_in(30) {
         return random.pick(&BAD_PATHS).to_owned();
@@ -516,7 +516,7 @@ fn push_index(random: &mut Random, index: usize, path: &mut String) {
     path.push_str(&text);
 }
 
-/// `document` with one character removed, doubled or replaced, mostly no JSON any more.
+/// `document` with one character removed, doubled or replaced, so that it is rarely valid JSON.
 fn mutated(random: &mut Random, document: &str) -> String {
     let mut characters: Vec<char> = document.chars().collect();
     let place = random.below(characters.len());

@@ -1,5 +1,5 @@
-//! What an idle session costs the engine. Counted in bytes of the allocator, so the figure is the same on every machine;
-//! what the allocator itself adds, and the rest of the server, is measured by `tidewire-bench idle`.
+//! The memory that an idle session costs the engine. The test counts the bytes that the allocator hands out, so the result is the
+//! same on every machine. `tidewire-bench idle` measures the allocator's overhead and the rest of the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use tidewire_core::settings::Settings;
 use tidewire_core::store::Opened;
 use tidewire_core::time::{Instant, Now, WallTime};
 
-/// Enough that the doubling of tables and what is set up once do not decide the figure.
+/// With this many sessions, doubled tables and one-time allocations do not decide the result.
 const SESSIONS: u32 = 10_000;
 
-/// What a session may cost: 471 and 479 bytes when it was set last, with the room that doubling tables hold in reserve.
+/// The maximum for a session. The last measurements were 471 and 479 bytes, including the spare room of doubled tables.
 const BYTES_MAX: i64 = 480;
 
-/// What an expiry may cost besides: 34 bytes when it was set.
+/// The maximum for an expiry in addition: 34 bytes when this limit was set.
 const EXPIRY_BYTES_MAX: i64 = 40;
 
-/// A world that keeps nothing but what the test has to answer.
+/// A world that keeps only the data that the test must answer.
 #[derive(Default)]
 struct World {
     end: u64,
@@ -118,7 +118,7 @@ impl Node {
         self.shard.handle(self.now, input, &mut self.world);
     }
 
-    /// Logs in as a user of its own and subscribes to a name that all have and to one of its own.
+    /// Logs in as a separate user, and subscribes to one name that all sessions share and to one that no other session has.
     fn open(&mut self, session: SessionId) {
         let format = Format(0);
         self.input(Input::Opened { session, format });
@@ -148,7 +148,7 @@ impl Node {
         self.shard.flush(|_, _, _| {});
     }
 
-    /// The heartbeat of everybody, and whatever the engine does from time to time.
+    /// Sends the heartbeat of every session, and lets the engine do its periodic work.
     fn pass(&mut self, generation: u32, duration: Duration) {
         self.now.monotonic = self.now.monotonic + duration;
         for index in 0..SESSIONS {
@@ -172,7 +172,7 @@ fn bytes_per_session(run: impl FnOnce() -> Node) -> i64 {
         let counted = allocation_counter::measure(|| node = Some(run()));
         counted.bytes_current
     };
-    // What a shard has for itself, however many sessions there are.
+    // The memory of a shard without sessions.
     let own = bytes_of(&mut Node::new);
     let mut run = Some(run);
     let bytes = bytes_of(&mut || run.take().expect("it runs once")());

@@ -1,43 +1,43 @@
-//! Faults that are planted, so that each check is known to be able to fail.
+//! Planted faults, which prove that each check can fail.
 
-/// Planted faults: each breaks one promise.
+/// A planted fault, which breaks one promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A deferred request is authorized by the rules that held when its session's shard took it.
+    /// A shard authorizes a deferred request by the rules that were valid when the session's shard took it.
     OldRules,
     /// A later request of a session overtakes one that the owner has deferred.
     Overtaken,
-    /// The owner is not told that a session has ended of which it defers requests.
+    /// The owner does not learn that a session has ended whose requests it defers.
     EndForgotten,
-    /// The owner is not told that it may go on.
+    /// The owner does not receive the message to proceed.
     ProceedLost,
-    /// A session is not told that it has lost the right to read a record.
+    /// A session does not learn that it has lost the right to read a record.
     LossUntold,
-    /// A rule that reauthorizes subscribers reads a record that it takes for missing.
+    /// A rule that reauthorizes subscribers takes an existing record for a missing one.
     GateMisled,
 }
 
-/// The promises that are checked.
+/// The promises that the simulation checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Nothing is changed by rules from before a change that all shards have settled.
+    /// After all shards have settled a change, no request changes a record by older rules.
     OldRules,
-    /// The requests of a session for one record are done in its order.
+    /// The owner handles a session's requests for one record in the order in which the session sent them.
     Order,
-    /// A subscriber gets each change of a record, in their order.
+    /// A subscriber gets each change of a record, in order.
     Steps,
-    /// A subscriber gets nothing that it may not read.
+    /// A subscriber gets no value that it may not read.
     Sight,
-    /// Each request of a session that is there is answered once.
+    /// Each request of a connected session gets one answer.
     Answered,
-    /// Each write that was taken is made, unless it was refused.
+    /// Each write that a shard took takes effect, unless it was refused.
     Made,
-    /// Everything comes to rest, and nothing is kept.
+    /// All pending work ends, and the shards keep no state.
     Rest,
 }
 
 impl Fault {
-    /// All of them, each with the check that must find it.
+    /// All faults, each with the check that must find it.
     pub const ALL: [(Self, Check); 6] = [
         (Self::OldRules, Check::OldRules),
         (Self::Overtaken, Check::Order),

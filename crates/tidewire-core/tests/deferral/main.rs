@@ -1,8 +1,9 @@
-//! Deferred requests under random schedules: sessions that cost more than a turn gives them, rules that change meanwhile, sessions that end.
+//! Deferred requests under random schedules: sessions that cost more than their share of a turn, rules that change in between,
+//! and sessions that end.
 //!
-//! Turns have small work limits, so owners defer requests all the time, which the models of `tests/sim` do not know. A seed picks which
-//! shard runs next, how much of its mailbox and of its connections it sees, and when the store answers. Each planted fault must be
-//! found by its check. `SIM_SEEDS` and `SIM_FIRST` say which seeds, `SEED` runs one.
+//! Turns have small work limits, so owners often defer requests, which the models of `tests/sim` do not cover. A seed picks which
+//! shard runs next, how much of its mailbox and of its connections it sees, and when the store answers. Each planted fault must
+//! be found by its check. `SIM_SEEDS` and `SIM_FIRST` select the seeds; `SEED` runs one.
 
 mod fault;
 mod outside;
@@ -17,7 +18,7 @@ use fault::Fault;
 use world::{Met, Violation, World};
 
 const SEEDS: u64 = 300;
-/// A planted fault must be found within this many seeds.
+/// The test must find a planted fault within this many seeds.
 const FAULT_SEEDS: u64 = 200;
 
 #[test]
@@ -38,14 +39,14 @@ fn every_seed_keeps_every_promise() {
         }
     }
     println!("{count} seeds: {met:?}");
-    // A run in which nothing of this happens shows nothing.
+    // Each of these cases must occur; a case that never occurs is not tested.
     assert!(met.has_everything(), "{met:?}");
 }
 
 #[test]
 fn each_planted_fault_is_found_by_its_check() {
     for (fault, check) in Fault::ALL {
-        // In some runs what follows from a fault is seen before the fault itself.
+        // In some runs another check finds the effects of a fault before its own check does.
         let mut outcomes =
             (1..=FAULT_SEEDS).map(|seed| (seed, World::new(seed, Some(fault)).run()));
         let found = outcomes.find_map(|(seed, outcome)| {

@@ -1,4 +1,4 @@
-//! The world around the shards: mailboxes, what sessions hear, and what the engine asked for.
+//! The world around the shards: mailboxes, the messages that sessions receive, and the engine's requests.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,15 +12,15 @@ use tidewire_core::message::{Change, Message, Record, RecordError};
 use crate::fault::Fault;
 use crate::random::Random;
 
-/// Added to the generation of a session under which a fault lets its requests pass those that are deferred.
+/// A fault adds this to a session's generation, so that the session's requests overtake its deferred ones.
 pub const ALIAS: u32 = 1 << 20;
 
-/// What a session hears, as far as the checks look at it.
+/// A message that a session receives, with the fields that the checks read.
 #[derive(Clone, Debug)]
 pub enum Heard {
     /// The write with this number is durable.
     Written(u64),
-    /// A request for a record was refused, or a subscription has ended; with the number of the write, if it was one.
+    /// A request for a record was refused, or a subscription has ended. Has the number of the write, if it was a write.
     Refused(String, u64),
     /// The write with this number has changed the record.
     Changed(String, u64),
@@ -29,7 +29,7 @@ pub enum Heard {
     Other,
 }
 
-/// The number of the write that made a value; 0 for a record without one.
+/// The number of the write that produced a value, or 0 if no write did.
 pub fn number_of(data: &str) -> u64 {
     let digits = data.trim_start_matches(|letter: char| !letter.is_ascii_digit());
     let end = digits.find(|letter: char| !letter.is_ascii_digit());
@@ -64,14 +64,14 @@ pub struct Outside {
     pub at: usize,
     pub log: Vec<Heard>,
     pub mailboxes: Vec<VecDeque<Entry>>,
-    /// The shards that have asked their store, and for what.
+    /// Store requests, each with the shard that sent it.
     pub store: Vec<(usize, StoreRequest)>,
     pub logins: Vec<AuthRequest>,
     pub resumed: Vec<SessionId>,
     pub awaited: BTreeSet<SessionId>,
-    /// Records that owners have changed, each with the number of the write, in their order.
+    /// Records that owners have changed, each with the number of the write, in order.
     pub made: Vec<(String, u64)>,
-    /// Which owners defer requests of which sessions.
+    /// Sessions and the owners that defer requests of them.
     pub deferring: BTreeSet<(SessionId, Address)>,
     pub fault: Option<Fault>,
     pub dice: Random,

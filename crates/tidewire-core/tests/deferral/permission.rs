@@ -1,4 +1,4 @@
-//! Rules under which some users may write nothing, and readers may read what is open while a gate is.
+//! Rules that forbid some users all writes, and let readers read open records while the gate is open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,12 +8,12 @@ use tidewire_core::permission::{Access, Decision, Permission, Question, ReadRigh
 
 use crate::outside::number_of;
 
-/// The record that decides for readers, beside what they read.
+/// The record that the readers' rule reads in addition to the requested one.
 pub const GATE: &str = "gate";
-/// What the user ids of readers begin with.
+/// The prefix of the user ids of readers.
 pub const READER: &str = "reader";
 
-/// Whether the write with this number makes a record that readers may not see, or shuts the gate.
+/// Whether the write with this number hides the record from readers, or shuts the gate.
 pub fn is_shut(name: &str, number: u64) -> bool {
     match name {
         GATE => number.is_multiple_of(3),
@@ -24,7 +24,7 @@ pub fn is_shut(name: &str, number: u64) -> bool {
 /// The users that may not write.
 pub type Muted = BTreeSet<String>;
 
-/// The rules under which shards have taken each write, by its number, where a fault has them decide for ever.
+/// By the number of a write: the rules under which a shard took it. Filled only if a fault makes these rules decide forever.
 pub type TakenBy = Arc<Mutex<BTreeMap<u64, Arc<Muted>>>>;
 
 /// See the documentation of this module.

@@ -1,5 +1,5 @@
-//! One run: a node of three shards whose turns are short of work, writers, and a watcher of everything on each shard. In half of the
-//! runs rules change, in the others the right of readers depends on data.
+//! One run: a node of three shards with little work per turn, several writers, and on each shard a session that watches all
+//! records. In half of the runs rules change; in the others the right of readers depends on data.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -28,7 +28,7 @@ const WRITERS: usize = 3;
 const RECORDS: [&str; 4] = ["a", "b", "c", GATE];
 const READERS: usize = 4;
 const STEPS: usize = 600;
-/// Rounds within which everything under way ends.
+/// All pending work ends within this number of rounds.
 const ROUNDS_MAX: usize = 5_000;
 
 /// A broken promise.
@@ -44,7 +44,7 @@ fn ensure(holds: bool, check: Check, why: impl FnOnce() -> String) -> Checked {
     }
 }
 
-/// What has happened in runs.
+/// The cases that runs met.
 #[derive(Debug, Default)]
 pub struct Met {
     deferred: u64,
@@ -52,9 +52,9 @@ pub struct Met {
     refused: usize,
     read: usize,
     settled: u64,
-    /// Sessions that have ended while an owner deferred their requests.
+    /// Sessions that ended while an owner deferred their requests.
     ended: usize,
-    /// Subscriptions that have ended with a right to read.
+    /// Subscriptions that ended with a right to read.
     lost: u64,
 }
 
@@ -78,7 +78,7 @@ impl Met {
     }
 }
 
-/// What a client says.
+/// A message of a client.
 #[derive(Clone, Copy, Debug)]
 enum Said {
     Write { name: &'static str, number: u64 },
@@ -92,24 +92,24 @@ struct Taken {
     name: &'static str,
     session: SessionId,
     writer: usize,
-    /// Rules that may have decided it let its user not write.
+    /// Some rules that may have decided about the write forbid it.
     may_be_refused: bool,
     answers: usize,
     refused: bool,
-    /// The steps at which it was taken, and at which it was known to be made.
+    /// The step at which a shard took the write, and the step at which the world saw its effect.
     taken_at: usize,
     made_at: Option<usize>,
 }
 
-/// What a reader has of a record.
+/// A reader's state of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
-    /// It is to subscribe.
+    /// The reader must subscribe.
     Wanted,
     Asked,
-    /// The value that the write with this number made; 0 for one before all writes.
+    /// The value of the write with this number, or 0 if the value is older than all writes.
     Has(u64),
-    /// It may not read it.
+    /// The reader may not read the record.
     Lost,
 }
 
@@ -124,9 +124,9 @@ struct Reader {
 struct Client {
     session: SessionId,
     inbox: VecDeque<Said>,
-    /// Its next message was given and has to wait.
+    /// The shard made the client's next message wait.
     waiting: bool,
-    /// The reads that are not answered: the record, and the session's last write to it before.
+    /// By record: for each read without an answer, the session's last write before it.
     reads: BTreeMap<&'static str, VecDeque<u64>>,
     /// The last write to each record.
     written: BTreeMap<&'static str, u64>,
@@ -140,21 +140,21 @@ pub struct World {
     outside: Outside,
     clients: Vec<Client>,
     readers: Vec<Reader>,
-    /// the right of readers depends on data, and rules don't change.
+    /// The right of readers depends on data, and rules do not change.
     is_sighted: bool,
     steps: usize,
     next_place: u32,
     stored: BTreeMap<Name, StoredRecord>,
     next_write: u64,
     taken: BTreeMap<u64, Taken>,
-    /// The writes that were checked, by record and in their order.
+    /// The checked writes, by record and in order.
     made: BTreeMap<String, Vec<u64>>,
     made_count: usize,
     change: u64,
-    /// The rules of the last change, and those that each shard has taken over.
+    /// The rules of the last change. `rules` has the rules that each shard applies now.
     newest: Arc<Muted>,
     rules: Vec<Arc<Muted>>,
-    /// Who may write nothing, by every rules that may hold somewhere.
+    /// The users that must not write: all rules that a shard may still apply forbid it.
     forbidden: Muted,
     taken_by: TakenBy,
     met: Met,
@@ -219,9 +219,9 @@ impl World {
         }
     }
 
-    /// Runs to the end, through rest with all clients connected.
+    /// Runs to the end, when all pending work has ended and all clients are still connected.
     pub fn run(mut self) -> Result<Met, Violation> {
-        // A watcher on each shard, so that whatever an owner makes goes to another shard.
+        // Each shard has a watcher, so every change of an owner also goes to another shard.
         for shard in 0..SHARDS {
             let watcher = self.login(shard, "watcher");
             let subscribe = Message::Record(Record::Bulk {
@@ -254,9 +254,9 @@ impl World {
         Ok(self.met)
     }
 
-    /// Lets everything under way come to its end.
+    /// Runs until all pending work has ended.
     fn rest(&mut self) -> Checked {
-        // What comes last in a round is sent in the next one.
+        // The last message of a round is sent in the next round.
         let mut still = 0;
         for _ in 0..ROUNDS_MAX {
             still = if self.round()? { 0 } else { still + 1 };
@@ -296,7 +296,7 @@ impl World {
         self.check()
     }
 
-    /// Each shard and each client does what there is to do, once. Whether something is left.
+    /// Lets each shard and each client do its pending work once. Returns whether work is left.
     fn round(&mut self) -> Result<bool, Violation> {
         for shard in 0..SHARDS {
             self.turn(shard, true)?;
@@ -326,7 +326,7 @@ impl World {
             || self.shards.iter().any(is_due))
     }
 
-    /// One turn of a shard, which sees all or some of what has come.
+    /// Runs one turn of a shard, which sees all or some of its mailbox.
     fn turn(&mut self, shard: usize, all: bool) -> Checked {
         self.outside.at = shard;
         self.shards[shard].begin_turn(self.now, &mut self.outside);
@@ -371,7 +371,7 @@ impl World {
                 told.extend(heard.iter().map(|heard| (session, heard.clone())));
             }
         });
-        // What was made is known before a session hears of it.
+        // The checks must see a change before a session hears of it.
         self.check()?;
         for (session, heard) in told {
             self.hear(session, heard)?;
@@ -529,7 +529,7 @@ impl World {
             let mut taken_by = self.taken_by.lock().unwrap_or_else(PoisonError::into_inner);
             taken_by.insert(number, rules);
         }
-        // It may be made while it is given.
+        // The write may take effect while the shard takes the message.
         let before = self.taken.insert(
             number,
             Taken {
@@ -562,14 +562,14 @@ impl World {
         flow
     }
 
-    /// Whether some rules that may hold somewhere let this writer not write.
+    /// Whether some rules that a shard may apply forbid this writer to write.
     fn may_be_refused(&self, writer: usize) -> bool {
         let user = user(writer);
         let mut rules = self.rules.iter().chain([&self.newest]);
         rules.any(|muted| muted.contains(&user))
     }
 
-    /// Rules change, once those of the last change hold everywhere.
+    /// Changes the rules, once all shards have settled the last change.
     fn rules_change(&mut self) {
         if self
             .shards
@@ -656,7 +656,7 @@ impl World {
         self.input(shard, Input::Store(completion));
     }
 
-    /// Whether what owners have made keeps the promises.
+    /// Checks the changes that owners have made.
     fn check(&mut self) -> Checked {
         for (name, number) in std::mem::take(&mut self.outside.made) {
             let made = self.made.entry(name.clone()).or_default();
@@ -694,7 +694,7 @@ impl World {
         Ok(())
     }
 
-    /// The reader tries again what it may not read.
+    /// A reader subscribes again to all records that it lost.
     fn reader_acts(&mut self) {
         let reader = self.random.below(self.readers.len());
         for view in self.readers[reader].views.values_mut() {
@@ -717,7 +717,7 @@ impl World {
 
     fn begin_to_read(&mut self, reader: usize) -> Reader {
         let shard = self.random.below(SHARDS);
-        // Two of them are one user.
+        // Two readers share one user.
         let user = format!("{READER}{}", reader / 2);
         Reader {
             session: self.login(shard, &user),
@@ -794,8 +794,8 @@ impl World {
         )
     }
 
-    /// Whether the gate may have been open at some time since a step: each write to it was made some time after it was taken, and
-    /// before it was known to be made.
+    /// Whether the gate may have been open at some time since a step. Each write to it took effect after a shard took it, and
+    /// before the world saw the effect.
     fn gate_may_be_open_since(&self, since: usize) -> bool {
         let made = self.made.get(GATE).map_or(&[][..], Vec::as_slice);
         let made_at = |number: &u64| self.taken.get(number).and_then(|taken| taken.made_at);

@@ -1,7 +1,7 @@
-//! Judges JSON as text on any input: `check` decides as serde_json does, patches keep what they promise, and nothing
-//! panics on garbage. The fuzz target runs it on what the fuzzer finds, a test on the committed corpus.
+//! Checks the JSON functions on any text: `check` must agree with serde_json, patches must keep their promises, and no input may
+//! cause a panic. The fuzz target runs it on generated inputs, and a test runs it on the committed corpus.
 //!
-//! The input is a document, a path and a value, separated by zero bytes; without a value the path is deleted.
+//! The input is a document, a path and a value, separated by zero bytes. Without a value, the patch deletes the path.
 
 use serde_json::value::RawValue;
 use tidewire_core::json::{
@@ -37,7 +37,7 @@ pub fn judge(input: &str) {
     }
 }
 
-/// Whether the text is JSON within the limits; serde_json must agree about the JSON.
+/// Whether the text is JSON within the limits. Apart from the limits, serde_json must agree.
 fn is_json(text: &str) -> bool {
     let checked = check(text, LIMITS);
     if let Ok(_) | Err(JsonError::Malformed { .. }) = checked {
@@ -47,7 +47,7 @@ fn is_json(text: &str) -> bool {
     checked.is_ok()
 }
 
-/// What must hold for every patch that succeeds.
+/// Panics if a successful patch breaks its promises.
 pub fn promise(document: &str, path: &Path<'_>, value: Option<&str>, patched: &str) {
     assert!(check(patched, LIMITS).is_ok(), "{patched}");
     let again = patch(patched, path, value, LIMITS);
@@ -63,7 +63,7 @@ pub fn promise(document: &str, path: &Path<'_>, value: Option<&str>, patched: &s
             "{found:?} is left in {patched}"
         ),
         Some(value) => {
-            // An array's length has no text of its own, and arrays drop what is written to other keys.
+            // An array's length has no text, and arrays ignore writes to other keys.
             let is_length = path.tokens().last() == Some(&Token::Key("length".into()));
             match found {
                 Some(found) => assert_eq!(found, value.trim_ascii(), "{patched}"),

@@ -1,13 +1,13 @@
-//! Faults that are planted, so that each check is known to be able to fail.
+//! Planted faults, which prove that each check can fail.
 
-/// Planted faults: each breaks one promise.
+/// A planted fault, which breaks one promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A subscriber comes back one event too far.
+    /// A subscriber resumes one event too late.
     ResumeOneTooFar,
-    /// The history is read before the subscription begins, so that what is published in between is missed.
+    /// The shard reads the history before the subscription begins, so the subscriber misses events published in between.
     SubscribeAfterRead,
-    /// A repeated write is taken for a new one.
+    /// The server takes a repeated write for a new one.
     RepeatMade,
     /// An event does not reach a shard.
     EventLost,
@@ -15,9 +15,9 @@ pub enum Fault {
     EventDoubled,
     /// The store forgets a commit.
     CommitForgotten,
-    /// The store does not say that something else is stored than an owner expects.
+    /// The store does not report that its content differs from the content that an owner expects.
     RefusalMissed,
-    /// Histories are committed again and again for a term that is over.
+    /// A former owner keeps committing histories for a term that has ended.
     FormerOwnerGoesOn,
 }
 
@@ -33,7 +33,7 @@ impl Fault {
         Self::FormerOwnerGoesOn,
     ];
 
-    /// The name of a fault that is planted in the engine, which takes the feature `fuzzing`.
+    /// The name of a fault that is planted in the engine itself, which needs the feature `fuzzing`.
     pub fn in_engine(self) -> Option<&'static str> {
         (self == Self::FormerOwnerGoesOn).then_some("history-deposed")
     }

@@ -1,8 +1,8 @@
-//! Histories and repeated writes under random schedules: subscribers that are cut off and come back, crashes, a store that fails.
+//! Histories and repeated writes under random schedules: subscribers that disconnect and return, crashes, and a store that fails.
 //!
-//! A seed picks which shard runs next, how much of its mailbox it sees, when the store answers and who is cut off. A planted
-//! fault must be found, so that each check is known to be able to fail. `SIM_SEEDS` and `SIM_FIRST` say which seeds, `SEED` runs
-//! one.
+//! A seed picks which shard runs next, how much of its mailbox it sees, when the store answers, and which clients disconnect. The
+//! test must find each planted fault, which proves that each check can fail. `SIM_SEEDS` and `SIM_FIRST` select the seeds; `SEED`
+//! runs one.
 
 mod fault;
 mod met;
@@ -22,7 +22,7 @@ use reader::Violation;
 use world::World;
 
 const SEEDS: u64 = 500;
-/// A planted fault must be found within this many seeds.
+/// The test must find a planted fault within this many seeds.
 const FAULT_SEEDS: u64 = 300;
 
 #[test]
@@ -41,7 +41,7 @@ fn every_seed_keeps_every_promise() {
         }
     }
     println!("{count} seeds: {met:?}");
-    // A run in which nothing of this happens shows nothing.
+    // Each of these cases must occur; a case that never occurs is not tested.
     assert!(met.has_everything(), "{met:?}");
 }
 

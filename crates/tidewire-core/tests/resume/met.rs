@@ -1,6 +1,6 @@
-//! What a run has met: one that met nothing shows nothing.
+//! Counts the cases that runs met, because a case that never occurs is not tested.
 
-/// How often something happened.
+/// How often each case occurred.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Met {
     pub cuts: u64,
@@ -27,7 +27,7 @@ impl Met {
         self.counters().into_iter().all(|counter| *counter > 0)
     }
 
-    /// Each of them, which the pattern sees to.
+    /// All counters. The pattern makes the compiler find a missing one.
     fn counters(&mut self) -> [&mut u64; 11] {
         let Self {
             cuts,

@@ -1,4 +1,4 @@
-//! What the engine asks of the world, kept until the world comes to it.
+//! The engine's requests to the world, which the simulation handles later.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,7 +11,7 @@ use tidewire_core::message::Message;
 
 use crate::reader::Heard;
 
-/// What the engine asked of the world.
+/// The engine's requests to the world.
 #[derive(Debug, Default)]
 pub struct Outside {
     pub at: usize,
@@ -56,7 +56,7 @@ impl Effects for Outside {
         panic!("{session:?} is closed: {reason:?}");
     }
 
-    /// A login is decided at once, so nothing has waited for it.
+    /// Logins are decided at once here, so no message waits for one.
     fn resume(&mut self, _session: SessionId) {}
 
     fn await_drained(&mut self, session: SessionId) {

@@ -1,4 +1,4 @@
-//! What a subscriber that knows offsets has, and what it must never see.
+//! A subscriber that knows offsets, and the messages that it must never receive.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ pub struct Violation(pub String);
 
 pub type Checked = Result<(), Violation>;
 
-/// What every subscriber has to agree on: the event at each position.
+/// The event at each position. All subscribers must agree on it.
 pub type Truth = BTreeMap<(String, u64, u64), u64>;
 
-/// A message as a client keeps it.
+/// A message in the form in which a client keeps it.
 #[derive(Clone, Debug)]
 pub enum Heard {
     At(Position),
@@ -64,13 +64,13 @@ impl Heard {
     }
 }
 
-/// A client that follows one name and comes back with its position.
+/// A client that follows one name and resumes at its position.
 #[derive(Debug)]
 pub struct Reader {
     pub name: &'static str,
     pub session: Option<SessionId>,
     pub position: Option<Position>,
-    /// What it was told first since it came back.
+    /// The client has received its first message since it resumed: a position or a gap.
     is_told: bool,
     pub gaps: u64,
     pub heard: u64,
@@ -88,14 +88,14 @@ impl Reader {
         }
     }
 
-    /// It is connected, and has asked for what follows its position.
+    /// The client has connected and requested the events after its position.
     pub fn comes(&mut self, session: SessionId) {
         self.session = Some(session);
         self.is_told = false;
     }
 
-    /// A message of its connection. `published` is how many events of the name there have been at most, of which the history keeps
-    /// `kept`; `lasts` says that it survives a crash.
+    /// A message of the client's connection. `published` is the maximum number of events of the name so far, and the history
+    /// keeps `kept` of them. `lasts` is true if the history survives a crash.
     pub fn hear(
         &mut self,
         heard: &Heard,
@@ -118,7 +118,7 @@ impl Reader {
                     ..first
                 };
                 let is_right = match missed {
-                    // There is one only where the history does not reach back so far.
+                    // A gap of known length exists only if the history no longer has the position.
                     Some(missed) => {
                         own.epoch == first.epoch
                             && missed > 0

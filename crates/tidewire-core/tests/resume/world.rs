@@ -29,18 +29,18 @@ use crate::random::Random;
 use crate::reader::{Checked, Heard, Reader, Truth, Violation};
 
 const SHARDS: usize = 3;
-/// Events that each history keeps.
+/// The number of events that each history keeps.
 const KEPT: usize = 8;
 const NAMES: [&str; 4] = ["mem/a", "mem/b", "kept/a", "kept/b"];
 const RECORD: &str = "r";
-/// Incarnations of another server; those of this one are smaller.
+/// Lowest incarnation of another server. This server's incarnations are smaller.
 const FOREIGN: u64 = 1 << 60;
-/// Everything under way ends within so many rounds.
+/// All pending work ends within this number of rounds.
 const ROUNDS_MAX: usize = 10_000;
-/// Rounds, each about a second, in which nothing is to be done: longer than any pause before something is tried again.
+/// Rounds of about a second without work. Together they are longer than any pause before a retry.
 const IDLE_ROUNDS: usize = 20;
 
-/// What a client sends.
+/// A message of a client.
 #[derive(Clone, Debug)]
 enum Said {
     Challenge,
@@ -52,19 +52,19 @@ enum Said {
 
 #[derive(Debug, Default)]
 struct Link {
-    /// Sent and not read by the shard.
+    /// Messages that the client has sent and the shard has not read.
     inbox: VecDeque<Said>,
-    /// Sent to the client and not read by it.
+    /// Messages that the shard has sent and the client has not read.
     outbox: VecDeque<Heard>,
-    /// The client is gone; the shard has not been told.
+    /// The client is gone, and the shard does not know yet.
     is_gone: bool,
 }
 
-/// Writes with keys, one after the other, each repeated until it is acknowledged.
+/// A client that sends writes with keys in order, and repeats each until the server acknowledges it.
 #[derive(Debug, Default)]
 struct Writer {
     session: Option<SessionId>,
-    /// The key of the write that is not acknowledged yet.
+    /// The key of the write that waits for its acknowledgement.
     key: u64,
     is_sent: bool,
 }
@@ -80,9 +80,9 @@ pub struct World {
     links: BTreeMap<SessionId, Link>,
     next_session: u32,
     stored: BTreeMap<Name, StoredRecord>,
-    /// Keys of writes that the store has had, whatever became of them.
+    /// Keys of all writes that the store has ever had, even if another write has replaced them.
     kept_keys: BTreeSet<u64>,
-    /// How often another server has written the record.
+    /// Number of writes of the record by another server.
     foreign_writes: u64,
     completions: VecDeque<(usize, StoreCompletion)>,
     fails_percent: usize,
@@ -95,7 +95,7 @@ pub struct World {
     readers: Vec<Reader>,
     writer: Writer,
     truth: Truth,
-    /// By name: how many events shards have taken.
+    /// By name: the number of events that shards have taken.
     published: BTreeMap<&'static str, u64>,
     next_number: u64,
     met: Met,
@@ -122,9 +122,9 @@ impl World {
             login_timeout: None,
             ..Settings::default()
         };
-        // Turns are not begun here.
+        // Connections do not wait for turns in this simulation.
         settings.limits.connection_work_max = 0;
-        // Often a page is one event.
+        // In half of the runs a page of history has one event.
         if random.chance(50) {
             settings.limits.catch_up_bytes_max = 1;
         }
@@ -175,7 +175,7 @@ impl World {
         world
     }
 
-    /// Runs to the end, where everybody has everything.
+    /// Runs to the end, when all clients have all events.
     pub fn run(mut self) -> Result<Met, Violation> {
         let steps = 300 + self.random.below(700);
         for _ in 0..steps {
@@ -193,7 +193,7 @@ impl World {
         Ok(self.met)
     }
 
-    /// Starts shards on what the store has. Nobody is connected.
+    /// Starts the shards with the content of the store. No client is connected.
     fn start(&mut self) {
         self.starts += 1;
         self.is_deposed = false;
@@ -276,7 +276,7 @@ impl World {
         Ok(())
     }
 
-    /// Another server writes the record, of which the owner learns with its next commit.
+    /// Another server writes the record. The owner learns of it at its next commit.
     fn another_server_writes(&mut self) {
         self.foreign_writes += 1;
         let record = StoredRecord {
@@ -298,7 +298,7 @@ impl World {
         self.say(self.publisher, Said::Emit(name, self.next_number));
     }
 
-    /// A reader comes, or is cut off.
+    /// A reader connects or disconnects.
     fn somebody_moves(&mut self) {
         let place = self.random.below(self.readers.len());
         match self.readers[place].session.take() {
@@ -317,7 +317,7 @@ impl World {
         self.readers[place].comes(session);
     }
 
-    /// What was on its way to the client is lost; what it had sent may still arrive.
+    /// Drops a connection. Messages in flight to the client are lost; messages from it may still arrive.
     fn cut(&mut self, session: SessionId) {
         let keeps = self.random.chance(50);
         if let Some(link) = self.links.get_mut(&session) {
@@ -335,7 +335,7 @@ impl World {
                 let shard = self.random.below(SHARDS);
                 let session = self.connect(shard);
                 self.writer.session = Some(session);
-                // It does not know whether the last one was made.
+                // The client does not know whether its last write took effect.
                 if self.writer.is_sent {
                     self.met.repeats += 1;
                     self.say(session, Said::Write(self.writer.key));
@@ -398,7 +398,7 @@ impl World {
         });
     }
 
-    /// The next entry of a mailbox, with those that a fault swaps swapped.
+    /// The next entry of a mailbox, after the swap that a fault causes.
     fn next_entry(&mut self, shard: usize) -> Option<Entry> {
         let mailbox = &mut self.outside.mailboxes[shard];
         if self.fault == Some(Fault::SubscribeAfterRead)
@@ -439,7 +439,7 @@ impl World {
         }
     }
 
-    /// A shard reads one message of a connection, or that it has ended.
+    /// A shard reads one message of a connection, or the end of the connection.
     fn read(&mut self, session: SessionId) {
         let shard = usize::from(session.address.shard);
         let Some(link) = self.links.get_mut(&session) else {
@@ -513,7 +513,7 @@ impl World {
         }
     }
 
-    /// The store does the next request, or its oldest answer comes.
+    /// The store handles its next request, or its oldest answer arrives.
     fn store_works(&mut self) {
         if self.random.chance(50)
             && let Some((shard, completion)) = self.completions.pop_front()
@@ -542,7 +542,7 @@ impl World {
                 writes,
             } => {
                 self.met.failed_commits += u64::from(fails);
-                // A commit that fails may be done all the same.
+                // A commit that fails may still take effect.
                 let is_done = match fails {
                     _ if self.is_deposed => false,
                     true => self.random.chance(50),
@@ -569,7 +569,7 @@ impl World {
         self.completions.push_back((shard, completion));
     }
 
-    /// The store's part of one write of a commit.
+    /// The store applies one write of a commit.
     fn write(&mut self, write: &StoreWrite, is_done: bool) -> Written {
         let stored = self.stored.get(&write.name);
         if !write.change.is_done(stored) && !write.expected.is_met(stored) {
@@ -593,7 +593,7 @@ impl World {
         Written::Done
     }
 
-    /// Clients read some of what waits for them.
+    /// Clients read some of their pending messages.
     fn clients_read(&mut self, count: usize) -> Checked {
         for place in 0..self.readers.len() {
             let Some(session) = self.readers[place].session else {
@@ -612,7 +612,7 @@ impl World {
             self.drained(session);
         }
         if let Some(link) = self.links.get_mut(&self.publisher) {
-            // It is told about its login, and of events that nobody can keep any more.
+            // The publisher gets its login's answer, and refusals of events that the node can no longer store.
             let refused = |heard: &Heard| matches!(heard, Heard::EventRefused);
             let told = std::mem::take(&mut link.outbox);
             self.met.refused_events += told.iter().filter(|heard| refused(heard)).count() as u64;
@@ -628,7 +628,7 @@ impl World {
                             return Err(Violation(format!("{key} is acknowledged and not kept")));
                         }
                     }
-                    // The record could not be read; it may try again.
+                    // The owner could not read the record, so the client may try again.
                     Heard::Refused if self.writer.is_sent => {
                         link.inbox.push_back(Said::Write(self.writer.key));
                     }
@@ -650,7 +650,7 @@ impl World {
         }
     }
 
-    /// Everybody comes back, nothing fails, and all that is under way ends.
+    /// All clients reconnect, nothing fails, and all pending work ends.
     fn settle(&mut self) -> Checked {
         for place in 0..self.readers.len() {
             if self.readers[place].session.is_none() {
@@ -663,7 +663,7 @@ impl World {
         self.come_to_rest()
     }
 
-    /// A server that may not write any more stops trying to, once nobody has anything for it to write.
+    /// A server that may no longer write stops its attempts once no client gives it more to write.
     fn give_up(&mut self) -> Checked {
         if let Some(session) = self.writer.session.take() {
             self.cut(session);
@@ -741,7 +741,7 @@ impl World {
     }
 }
 
-/// The key of the write that a record holds, if it holds one.
+/// The key of the write that made a record's value, if it has one.
 fn last_key(record: &StoredRecord) -> Option<u64> {
     let value: serde_json::Value = serde_json::from_str(record.data.as_str()).ok()?;
     value["last"].as_u64()
