@@ -57,7 +57,7 @@ const RUN_MS: u64 = 60_000;
 const OPERATIONS_MIN: u64 = 500;
 const CLIENTS_MIN: usize = 4;
 const CONTENDED_MIN: usize = 2;
-/// Mean number of operations between two long pauses.
+/// Planned number of operations for each long pause.
 const OPERATIONS_A_PAUSE: u64 = 30;
 /// Rounds that usually settle pending work before a pause.
 const REST_ROUNDS: usize = 6;
