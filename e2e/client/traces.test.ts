@@ -185,7 +185,7 @@ describe('traces', { concurrency: 4 }, () => {
     await eventually(() => collector.requestCount > 0, 'the collector is asked');
     collector.status = 200;
     assertTree(await collector.trace(id, TREE), span, 1, name);
-    await server.prints(/does not take spans.*it answers 503/);
+    await server.prints(/does not accept spans.*it answers 503/);
   });
 
   test('what a collector is too slow for is dropped and counted, and nobody waits for it', async (t) => {

@@ -1,9 +1,9 @@
-//! A WebSocket echo server for the Autobahn test suite (`ONLY=autobahn make test`): offers of compression, frames, read
-//! buffer, event loop and outboxes as a shard uses them, with an echo where the shard has its engine. It compresses
-//! whatever gets smaller by it.
+//! A WebSocket echo server for the Autobahn test suite (`ONLY=autobahn make test`). It uses compression offers, frames, read
+//! buffer, event loop and outboxes as a shard does, with an echo in place of the engine. It compresses each message that gets
+//! smaller.
 //!
-//! `websocket_echo [FAULT]` prints its address and serves until it is killed. A fault makes it break the RFC in one
-//! way, for the test of the test suite. There are no deadlines and no limits but the message's.
+//! `websocket_echo [FAULT]` prints its address and serves until it is killed. A fault makes it break the RFC in one way, to
+//! test the test suite. It has no deadlines, and its only limit is the size of a message.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -27,16 +27,16 @@ use tidewire_wire::frame::websocket::{
 /// Autobahn sends messages of up to 16 MiB.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// How the server may break the RFC.
+/// The ways in which the server can break the RFC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// The last bit of every message is turned round.
+    /// The server flips the last bit of every message.
     Payload,
-    /// Pings are not answered.
+    /// The server does not answer pings.
     Pong,
-    /// Whatever the peer did wrong, it is closed as if all were well.
+    /// The server always closes with the normal code, whatever error the peer made.
     CloseCode,
-    /// The first byte of a message that came compressed is turned round.
+    /// The server flips a bit in the first byte of every message of a connection with compression.
     Inflate,
 }
 
@@ -52,12 +52,12 @@ impl Fault {
     }
 }
 
-/// A connection whose request was answered.
+/// A connection whose upgrade request was answered.
 struct Upgraded {
     stream: TcpStream,
-    /// Whether compression was agreed on.
+    /// Whether both ends agreed on compression.
     is_deflated: bool,
-    /// What was read behind the request.
+    /// The bytes that were read after the request.
     unread: Vec<u8>,
 }
 
@@ -65,7 +65,7 @@ fn main() -> io::Result<()> {
     let fault = match std::env::args().nth(1) {
         None => None,
         Some(name) => Some(Fault::named(&name).ok_or_else(|| {
-            let usage = format!("no fault is named {name:?}: payload, pong, close-code or inflate");
+            let usage = format!("unknown fault {name:?}; use payload, pong, close-code or inflate");
             io::Error::new(io::ErrorKind::InvalidInput, usage)
         })?),
     };
@@ -122,14 +122,14 @@ fn upgrade(stream: TcpStream) -> io::Result<Upgraded> {
     })
 }
 
-/// What an upgrade needs of its request.
+/// The headers of an upgrade request that the server uses.
 #[derive(Default)]
 struct Head {
     key: String,
     extensions: String,
 }
 
-/// The head of the request that comes next.
+/// Reads the head of the next request.
 fn read_head(reader: &mut impl BufRead) -> io::Result<Head> {
     let mut head = Head::default();
     loop {
@@ -150,10 +150,10 @@ fn read_head(reader: &mut impl BufRead) -> io::Result<Head> {
     }
 }
 
-/// What is known of a connection beside its socket.
+/// The state of a connection, without its socket.
 struct State {
     decoder: Decoder,
-    /// Its close frame was decided; what the peer still sends is thrown away until it closes too.
+    /// Whether the server has queued its close frame. Until the peer closes too, the server discards all input.
     is_closing: bool,
 }
 
@@ -164,13 +164,13 @@ struct Echo {
     buffer: ReadBuffer,
     deflater: Deflater,
     inflater: Inflater,
-    /// Connections whose close frame was not sent yet.
+    /// Connections whose close frame is queued but not sent.
     unsent_goodbyes: Vec<Key>,
     fault: Option<Fault>,
 }
 
 impl Echo {
-    /// Turns until the poll fails.
+    /// Runs turns until the poll fails.
     fn run(mut self) -> io::Result<()> {
         loop {
             let has_work = self.event_loop.readable_count() > 0 || self.event_loop.has_sends();
@@ -208,7 +208,7 @@ impl Echo {
         }
     }
 
-    /// Answers all whole frames in the read buffer.
+    /// Answers all complete frames in the read buffer.
     fn echo(&mut self, key: Key) {
         let mut needed = 0;
         while let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
@@ -298,7 +298,7 @@ impl Echo {
         self.unsent_goodbyes.push(key);
     }
 
-    /// Sends the turn, and ends the sending half of who was sent its close frame.
+    /// Sends the output of the turn, and shuts down the sending half of each connection whose close frame has left.
     fn send(&mut self) {
         let (mut broken, mut settled) = (Vec::new(), Settled::default());
         self.logs.begin_turn();

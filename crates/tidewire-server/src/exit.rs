@@ -1,22 +1,23 @@
-//! The exit codes of the command and the one line that goes with each.
+//! The exit codes of the command and the line of text that a failure prints.
 
 use std::process::ExitCode;
 
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Stopped as asked, nothing cut off.
+    /// The server stopped on request and lost nothing.
     Stopped,
-    /// `tidewire health` found the server not well; `store check`, `backup`, `restore` or `export` a damaged record; `store import` or
-    /// `import deepstream` a record that it kept as it was or refused; or `torture` a loss.
+    /// The command found a problem. For `tidewire health` it is an unhealthy server; for `store check`, `backup`, `restore` and
+    /// `export` a damaged record; for `store import` and `import deepstream` a record that was kept unchanged or refused; for
+    /// `torture` a loss.
     Unwell,
     /// The configuration, the command line or the file of `store import` is wrong.
     Configuration,
-    /// An address is in use or may not be listened on.
+    /// The server can't listen on an address.
     Address,
     /// The data folder is locked, not writable, of a newer format, or full.
     DataFolder,
-    /// Stopped as asked, but the deadline cut something off.
+    /// The server stopped on request, but the deadline cut something off.
     CutOff,
     /// `tidewire torture` found no loss, but could not try everything.
     Unproven,
@@ -47,13 +48,13 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An end with the line that says what to do.
+/// Why the command ends, as an exit code and a line of text.
 #[derive(Debug, thiserror::Error)]
 #[error("{line}")]
 pub struct Failure {
     /// The code.
     pub exit: Exit,
-    /// What went wrong and what to do, in one line.
+    /// One line: the error and the remedy.
     pub line: String,
 }
 
@@ -66,9 +67,9 @@ impl Failure {
     }
 }
 
-/// Makes every panic end the process with the code of a bug and one line that says where it was.
+/// Makes every panic end the process with the exit code of a bug and one line that names the source location.
 ///
-/// What a panicking thread held is unknown, and what was acknowledged is on disk: starting again is the safe way on.
+/// The state of a panicking thread is unknown, and all acknowledged writes are on disk. So a restart is the safe way to continue.
 pub fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic

@@ -1,6 +1,6 @@
 //! A node: front, shards, store and auth chain, started and stopped in the right order.
 //!
-//! The stop loses nothing that was acknowledged and lets clients go one after the other, because they come back at once.
+//! A stop loses no acknowledged write. It closes connections gradually, because clients reconnect at once.
 
 mod drain;
 mod free_memory;
@@ -61,11 +61,11 @@ pub use store::{StoreWrapper, open_store, store_kind};
 use stores::Stores;
 pub use stores::{NamedOpen, open_all, open_all_beside};
 
-/// How often what peers caused is summed in the log and shards are looked after.
+/// How often the node logs the sums of the events that peers caused.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
-/// How often it is looked whether the store answers.
+/// How often the node checks whether each store answers.
 const STORE_INTERVAL: Duration = Duration::from_millis(100);
-/// How often another free port is tried when one is free on one address only.
+/// How many free ports the node tries when a port is free on one of its addresses but taken on another.
 const FREE_PORT_ATTEMPTS: u32 = 20;
 
 /// A running node.
@@ -75,7 +75,7 @@ pub struct Node {
     auth: Arc<AuthChain>,
     shards: RunningShards,
     rights: Arc<Rights>,
-    /// The file of rules, if they come from one.
+    /// The rule file, if the rules come from one.
     rules: Option<Arc<RulesFile>>,
     stores: Stores,
     /// Held until the store is closed.
@@ -85,20 +85,20 @@ pub struct Node {
     tls_addresses: Vec<SocketAddr>,
     accepting: Vec<JoinHandle<()>>,
     stop_accepting: watch::Sender<bool>,
-    /// What sends spans to a collector; it ends when the shards have.
+    /// The task that sends spans to a collector. It ends after the shards.
     exporting: Option<JoinHandle<()>>,
     drain_timeout: Duration,
     drain_delay: Duration,
-    /// The key of the admin page, if it was made at the start.
+    /// The key of the admin page, if the node generated one at its start.
     made_key: Option<String>,
 }
 
 impl Node {
-    /// Starts everything; connections are accepted when this returns, and signals are kept from before that. A `wrapper`
-    /// stands between the server and its default store.
+    /// Starts all parts. When this returns, the node accepts connections, and signals have been queued since before it did.
+    /// A `wrapper` wraps the default store.
     ///
     /// # Errors
-    /// With the exit code that belongs to what failed.
+    /// A part can't start. The failure has the exit code of that part.
     pub fn start(
         plan: &Plan,
         wrapper: Option<&dyn StoreWrapper>,
@@ -108,7 +108,7 @@ impl Node {
             .thread_name("front")
             .enable_all()
             .build()
-            .map_err(|error| bug("no threads for the front", &error))?;
+            .map_err(|error| bug("can't start the threads of the front", &error))?;
         let permission = permission::open(plan)
             .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
         let auth = AuthChain::new(plan, plan.hashing_max)
@@ -116,7 +116,7 @@ impl Node {
         let auth = Arc::new(auth);
         let tls = Tls::open(plan)
             .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
-        // Bound before the store is opened: clients that come back wait in the kernel's queue instead of failing.
+        // Bound before the store is opened: clients that reconnect wait in the kernel's queue instead of failing.
         let (listeners, tls_listeners) = {
             let _guard = runtime.enter();
             (listen(&plan.addresses)?, listen(&plan.tls_addresses)?)
@@ -138,7 +138,7 @@ impl Node {
 
         let limits = ShardLimits::of(plan);
         let prepared = PreparedShards::new(plan.shards, &limits, plan.config.network.sends)
-            .map_err(|error| bug("no event loops for the shards", &error))?;
+            .map_err(|error| bug("can't create the event loops of the shards", &error))?;
         let send_paths = prepared.send_paths();
         let budget = prepared.budget().clone();
         let handles: Arc<[ShardHandle]> = prepared.handles().into();
@@ -179,7 +179,7 @@ impl Node {
                 seed: random()?,
                 owner_key: random()?,
             })
-            .map_err(|error| bug("no threads for the shards", &error))?;
+            .map_err(|error| bug("can't start the threads of the shards", &error))?;
 
         let status = Arc::new(Status::default());
         let metrics = Arc::new(Metrics::default());
@@ -243,7 +243,7 @@ impl Node {
             stop_accepting,
             made_key: None,
         };
-        // Before anybody gets in.
+        // Before the node accepts a connection, so that no revoked user can log in.
         let ledger = node.open_ledger()?;
         let admin = Arc::new(node.admin(ledger));
         let page_key = match plan.admin_page {
@@ -271,10 +271,11 @@ impl Node {
                 rules: plan.config.permissions.clone(),
             };
             let page = Page::new(key, &plan.config.admin, parts);
-            // Nobody else sets it.
+            // This is the only place that sets the page, so it can't be set already.
             let _ = node.front.admin_page.set(page);
         }
-        // Whoever gets an answer may already send one. Until then there is nothing to be ended in good order.
+        // A program that got an answer from the node may send it a signal, so the handlers come before the first answer. A signal
+        // that arrives earlier ends the process, which has no clients yet.
         let signals = Signals::new(&node.runtime)?;
         if let (Some(listener), Some(key)) = (admin_listener, admin_key) {
             node.open_admin(key, listener, admin, &is_stopped);
@@ -299,7 +300,7 @@ impl Node {
         }
     }
 
-    /// Reads what was revoked in earlier runs, and keeps it out again.
+    /// Reads the revocations of earlier runs and applies them again.
     fn open_ledger(&self) -> Result<Arc<Ledger>, Failure> {
         let folder = self.folder.as_ref().map(DataFolder::path);
         let now = jwt::now();
@@ -309,7 +310,7 @@ impl Node {
                 .unwrap_or(std::path::Path::new(""))
                 .join(REVOCATIONS_FILE);
             let line = format!(
-                "{}: {error}; restore it from a backup, or remove it and revoke anew",
+                "{}: {error}; restore it from a backup, or remove it and revoke again",
                 file.display()
             );
             Failure::new(Exit::DataFolder, line)
@@ -339,7 +340,7 @@ impl Node {
         is_stopped: &watch::Receiver<bool>,
     ) {
         if let Ok(address) = listener.local_addr() {
-            tracing::info!(%address, "the admin api listens");
+            tracing::info!(%address, "the admin API is listening");
         }
         let server = admin::Server::new(key, admin);
         let task = server.run(listener, is_stopped.clone());
@@ -386,61 +387,61 @@ impl Node {
         });
     }
 
-    /// Where the node listens, ports resolved.
+    /// The addresses on which the node listens, with the real port in place of port 0.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The key of the admin page, if it was made at the start. For whoever started the server; it must not end in a log.
+    /// The key of the admin page, if the node generated one at its start. Show it only to the operator; it must not reach a log.
     #[must_use]
     pub fn made_key(&self) -> Option<&str> {
         self.made_key.as_deref()
     }
 
-    /// How the sends of each shard reached the kernel at the start, by number.
+    /// How each shard passed its sends to the kernel at the start, by the number of the shard.
     #[must_use]
     pub fn send_paths(&self) -> &[Path] {
         &self.send_paths
     }
 
-    /// What an acknowledged write means in each store: first the default one, then the others in the order of their names.
+    /// The promise that each store makes for an acknowledged write: first the default store, then the others in order of name.
     pub fn promises(&self) -> impl Iterator<Item = &Promise> {
         self.stores.promises().map(|(_, promise)| promise)
     }
 
-    /// Where the node speaks TLS besides, if that has a port of its own.
+    /// The addresses of the separate TLS port, if there is one.
     #[must_use]
     pub fn tls_addresses(&self) -> &[SocketAddr] {
         &self.tls_addresses
     }
 
-    /// The front, for tests that look at its numbers.
+    /// The front, for tests that read its counters.
     #[must_use]
     pub fn front(&self) -> &Arc<Front> {
         &self.front
     }
 
-    /// Where rights are changed.
+    /// The rights of users, for changes to rules and revocations.
     #[must_use]
     pub fn rights(&self) -> &Arc<Rights> {
         &self.rights
     }
 
-    /// The runtime of the front, on which signals are waited for.
+    /// The runtime of the front, which also receives the signals.
     #[must_use]
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// Whether a shard has ended by itself, which only a defect can cause.
+    /// Whether a shard has ended by itself, which only a bug can cause.
     #[must_use]
     pub fn has_lost_a_shard(&self) -> bool {
         self.shards.has_lost_one()
     }
 
-    /// Applies what can be changed without a restart, and reads the certificate, the rules and the files of the auth chain
-    /// again. The log says when the new rules hold.
+    /// Applies the options that do not need a restart, and reads the certificate, the rules and the files of the auth chain
+    /// again. The new rules take effect later, which the log reports.
     pub fn reload(&mut self, plan: &Plan) {
         *self.front.doors.write() = Doors::new(plan);
         self.drain_timeout = plan.config.drain_timeout;
@@ -450,7 +451,7 @@ impl Node {
             self.runtime.spawn(async move { rules.reload().await });
         }
         for problem in self.auth.reload() {
-            tracing::error!(%problem, "the users were not read again; those from before stay");
+            tracing::error!(%problem, "could not reload the users; the previous users stay in force");
         }
     }
 }
@@ -471,7 +472,7 @@ fn local_addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
     addresses.filter_map(Result::ok).collect()
 }
 
-/// Gives each connection to the shard that has the fewest.
+/// Hands each connection to the shard that has the fewest connections.
 struct FewestConnections(Arc<[ShardHandle]>);
 
 impl HandOver for FewestConnections {
@@ -499,7 +500,7 @@ impl HandOver for FewestConnections {
     }
 }
 
-/// Shows shards and stores to `/health` and `/ready`.
+/// Makes `/health` and `/ready` report the state of shards and stores.
 fn watch(status: &Status, handles: &[ShardHandle], stores: &[(String, Arc<StoreHealth>)]) {
     for handle in handles {
         let handle = handle.clone();
@@ -525,13 +526,13 @@ fn watch(status: &Status, handles: &[ShardHandle], stores: &[(String, Arc<StoreH
     }
 }
 
-/// Has the configuration read again, as an operator does.
+/// Sends SIGHUP to this process, so that it reads the configuration again.
 fn hang_up() -> bool {
     use rustix::process::{Signal, getpid, kill_process};
     kill_process(getpid(), Signal::HUP).is_ok()
 }
 
-/// Shows the auth chain to `/ready`.
+/// Makes `/ready` report the troubles of the auth chain.
 fn watch_auth(status: &Status, auth: &Arc<AuthChain>) {
     let auth = Arc::clone(auth);
     status.watch_auth(Box::new(move || {
@@ -547,7 +548,7 @@ fn watch_auth(status: &Status, auth: &Arc<AuthChain>) {
     }));
 }
 
-/// A number that nobody can guess.
+/// An unpredictable number from the system.
 fn random() -> Result<u64, Failure> {
     getrandom::u64().map_err(|error| {
         Failure::new(
@@ -564,7 +565,7 @@ fn bug(what: &str, error: &io::Error) -> Failure {
     )
 }
 
-/// Listens on all addresses. Port 0 becomes the same free port everywhere.
+/// Listens on all addresses. Port 0 becomes the same free port on all of them.
 fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, Failure> {
     let mut attempt = 1;
     loop {
@@ -595,11 +596,11 @@ fn listen_once(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, (SocketAddr
                 port = listener.local_addr().ok().map(|bound| bound.port());
                 listeners.push(listener);
             }
-            // The default has both loopback addresses, and not every machine has IPv6.
+            // The default is both loopback addresses, and some machines have no IPv6.
             Err(error)
                 if is_missing(&error) && address.ip().is_loopback() && !listeners.is_empty() =>
             {
-                tracing::warn!(%address, "not listened on: this machine does not have the address");
+                tracing::warn!(%address, "does not listen on this address: the machine does not have it");
             }
             Err(error) => return Err((address, error)),
         }
@@ -614,9 +615,11 @@ fn is_missing(error: &io::Error) -> bool {
 
 fn unusable(address: SocketAddr, error: &io::Error) -> Failure {
     let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => "stop what listens there, or choose another port with --port",
+        io::ErrorKind::AddrInUse => {
+            "stop the process that listens there, or choose another port with --port"
+        }
         io::ErrorKind::PermissionDenied => {
-            "choose a port above 1023 with --port, or give the process the right"
+            "choose a port above 1023 with --port, or give the process CAP_NET_BIND_SERVICE"
         }
         _ => "choose an address of this machine with --host",
     };

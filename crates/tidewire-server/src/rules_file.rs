@@ -1,5 +1,5 @@
-//! The file of rules while the server runs: read again when it changes or SIGHUP comes, and used only if it is right as a
-//! whole. The rules from before stay otherwise, and log, metric and `/ready` say so.
+//! Reloads the rule file while the server runs. The server reads the file again when it changes or on SIGHUP, and uses it only if
+//! the whole file is valid. Otherwise the previous rules stay in force, which the log, a metric and `/ready` report.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use tidewire_http::metrics::Metrics;
 use tidewire_http::rights::Rights;
 use tidewire_http::status::Reason;
 
-/// How often it is looked whether the file has changed. It is read when two looks in a row find the same, so that one that is
-/// being written in place is not taken half.
+/// How often the server checks whether the file has changed. It reads a changed file only after two equal checks in a row, because
+/// a file that is written in place may be incomplete.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What tells that a file was replaced or written, without reading it.
+/// Modification time, length and inode: a change shows that the file was replaced or written. `None` if the file is missing.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
-/// Reads the file as a whole.
+/// Reads and compiles the rule file.
 pub type Open = Box<dyn Fn() -> Result<Arc<dyn Permission>, Problem> + Send + Sync>;
 
-/// How the file was found.
+/// The state of the file at earlier checks.
 #[derive(Debug)]
 struct Seen {
-    /// When it was last read.
+    /// The stamp of the version that was read last.
     read: Stamp,
-    /// At the last look.
+    /// The stamp at the last check.
     looked: Stamp,
-    /// What was wrong with it when it was last read.
+    /// The problem of the version that was read last.
     problem: Option<String>,
 }
 
-/// See the head of this file.
+/// The rule file and the parts of the server that use its rules.
 pub struct RulesFile {
     path: PathBuf,
     open: Open,
@@ -43,7 +43,7 @@ pub struct RulesFile {
 }
 
 impl RulesFile {
-    /// The file whose rules are in force now.
+    /// A rule file whose current rules are already in force.
     #[must_use]
     pub fn new(path: PathBuf, open: Open, rights: Arc<Rights>, metrics: Arc<Metrics>) -> Self {
         let read = stamp(&path);
@@ -60,7 +60,7 @@ impl RulesFile {
         }
     }
 
-    /// Reads the file again if it has changed, and has stayed as it is since the last look.
+    /// Reads the file again if it has changed since it was read, but not since the last check.
     pub async fn look(&self) {
         let has_changed = {
             let mut seen = self.seen.lock();
@@ -73,10 +73,10 @@ impl RulesFile {
         }
     }
 
-    /// Reads the file again; returns when its rules hold everywhere, or at once if they are wrong.
+    /// Reads the file again. Returns when its rules are in force on all shards, or at once if they are invalid.
     pub async fn reload(&self) {
         let file = self.path.display();
-        // Taken before the file is read: what is written meanwhile counts as another change.
+        // Taken before the read, so that a write during the read counts as another change.
         let read = stamp(&self.path);
         let opened = (self.open)();
         {
@@ -87,19 +87,19 @@ impl RulesFile {
         self.metrics.rules_stale.set(opened.is_err().into());
         match opened {
             Err(problem) => {
-                tracing::error!(%problem, "the rules were not read again; those from before stay in force");
+                tracing::error!(%problem, "could not reload the rules; the previous rules stay in force");
             }
             Ok(permission) => match self.rights.set_rules(permission).await {
                 Ok(()) => {
                     self.metrics.rules_reloads.inc();
-                    tracing::info!(%file, "the rules were read again and hold for everybody");
+                    tracing::info!(%file, "the rules were reloaded and are in force on all shards");
                 }
-                Err(error) => tracing::warn!(%error, "nobody knows whether the new rules hold"),
+                Err(error) => tracing::warn!(%error, "some shards may still use the old rules"),
             },
         }
     }
 
-    /// What is wrong with the file, if older rules are in force because of it.
+    /// The problem of the file, if older rules are in force because of it.
     #[must_use]
     pub fn warning(&self) -> Option<Reason> {
         let problem = self.seen.lock().problem.clone()?;

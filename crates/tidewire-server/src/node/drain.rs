@@ -10,46 +10,46 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Node;
 
-/// How often it is looked whether calls still run.
+/// How often the node checks whether calls still run.
 const CALLS_INTERVAL: Duration = Duration::from_millis(20);
-/// Connections that are closed in a second at most. Each comes back at once with a handshake and a login, and the next
-/// server has to keep up with them.
+/// The most connections that the node closes per second. Each client reconnects at once with a handshake and a login, and the
+/// next server must keep up.
 const CLOSES_PER_SECOND: u64 = 10_000;
 
-/// How long the last spans may take to the collector of traces.
+/// The longest time that the node waits for the trace collector to take the last spans.
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// What a stop cut off.
+/// The work that a stop cut off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stopped {
-    /// Calls without an answer.
+    /// RPC calls that got no answer.
     pub unanswered_calls: u64,
-    /// Records that were shown to somebody and are not on disk.
+    /// Records that clients have seen but that are not on disk.
     pub uncommitted_records: u64,
-    /// Connections that were closed before they had read everything.
+    /// Connections that were closed before their clients had read everything.
     pub cut_connections: u64,
-    /// Whether the store was closed as it should be.
+    /// Whether a store was not closed cleanly.
     pub has_unclean_store: bool,
 }
 
 impl Stopped {
-    /// Whether nothing was cut off.
+    /// Whether the stop cut nothing off.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The parts of the time that a stop may take.
+/// When each phase of a stop ends.
 #[derive(Clone, Copy, Debug)]
 struct Deadlines {
-    /// Until then load balancers go elsewhere.
+    /// Load balancers have until then to choose another node.
     leaving: Instant,
-    /// Until then running calls are waited for.
+    /// Running calls have until then to end.
     calls: Instant,
-    /// Until then what is under way is committed, acknowledged and sent.
+    /// Shards have until then to commit, acknowledge and send the pending messages.
     quiet: Instant,
-    /// Until then connections are closed.
+    /// All connections are closed by then.
     end: Instant,
 }
 
@@ -66,8 +66,8 @@ impl Deadlines {
 }
 
 impl Node {
-    /// Stops in the order in which nobody loses anything: say no to load balancers, stop accepting, let running calls
-    /// end, stop reading, commit and acknowledge, send what waits, close, and close the store.
+    /// Stops in an order that loses nothing. The node reports itself unready to load balancers, stops accepting, waits for
+    /// running calls, stops reading, commits and acknowledges, sends what is queued, closes the connections and then the stores.
     pub fn stop(mut self) -> Stopped {
         let deadlines = Deadlines::new(Instant::now(), self.drain_delay, self.drain_timeout);
         let accepting = std::mem::take(&mut self.accepting);
@@ -81,7 +81,7 @@ impl Node {
                 .iter()
                 .any(|handle| handle.stats().connections.load(Ordering::Relaxed) > 0)
             {
-                tracing::info!("stopping; a second signal ends at once");
+                tracing::info!("stopping; a second signal ends the process at once");
             }
             tokio::time::sleep_until(deadlines.leaving).await;
             status.set_stage(Stage::Draining);
@@ -98,7 +98,7 @@ impl Node {
             }
             stopped.cut_connections = close_all(handles, deadlines.end).await;
         });
-        // What counts is what was there when waiting for it ended.
+        // Read before the shards end: the counts at the end of the wait decide whether a store lost writes.
         let dirty: [u64; COUNT_MAX + 1] = std::array::from_fn(|store| {
             let is_cut_off = stopped.uncommitted_records > 0;
             let of_store = |handle: &ShardHandle| {
@@ -114,10 +114,12 @@ impl Node {
             tracing::error!(%error, "a shard ended with an error");
         }
         if let Some(exporting) = self.exporting.take() {
-            // Spans are for people to look at; no stop waits long for a collector that is down.
+            // Spans are only diagnostics, so a stop does not wait long for a collector that is down.
             let exported = async { timeout(EXPORT_TIME_MAX, exporting).await };
             if self.runtime.block_on(exported).is_err() {
-                tracing::warn!("the last spans were not taken by the collector in time");
+                tracing::warn!(
+                    "the trace collector did not take the last spans in time; they are lost"
+                );
             }
         }
         if let Err(error) = self.stores.stop(|store| dirty[store.index()]) {
@@ -137,8 +139,8 @@ fn sum(handles: &[ShardHandle], number: impl Fn(&ShardHandle) -> &AtomicU64) -> 
         .sum()
 }
 
-/// Waits for the end of all running calls and says how many still run at the deadline. Two looks in a row must find
-/// none: the shards take note of the stop first, and a call may be on its way between two of them.
+/// Waits for the end of all running calls and returns how many still run at the deadline. Two checks in a row must find
+/// no call: shards learn of the stop at different times, and a call may be in transit between two shards.
 async fn calls_ended(handles: &[ShardHandle], deadline: Instant) -> u64 {
     let mut was_idle = false;
     loop {
@@ -151,7 +153,7 @@ async fn calls_ended(handles: &[ShardHandle], deadline: Instant) -> u64 {
     }
 }
 
-/// Closes all connections, no faster than clients can be let in again elsewhere.
+/// Closes all connections, no faster than another node can admit the clients. Returns how many connections it cut off.
 async fn close_all(handles: &[ShardHandle], end: Instant) -> u64 {
     let connections = sum(handles, |handle| &handle.stats().connections);
     let left = end.saturating_duration_since(Instant::now());

@@ -1,8 +1,8 @@
-//! Memory that a flood has needed goes back to the system when the flood is over.
+//! Returns memory to the system after a peak in the load.
 //!
-//! What sessions have the server keep lies in small blocks, names and places in tables. When a flood of them is freed, the allocator
-//! keeps their pages wherever a block that is in use lies behind them, so the process would stay large for good. The node has them
-//! given back after the bytes of its memory budget have fallen.
+//! The state of sessions is many small blocks, such as names and table entries. When many of them are freed, the allocator keeps
+//! each free page that is followed by a block in use, so the process would stay large forever. Therefore the node makes the
+//! allocator return its free pages after the use of the memory budget has fallen.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use tidewire_net::allocator::give_back_free_pages;
 use tidewire_net::memory_budget::MemoryBudget;
 
-/// How often the budget is looked at.
+/// How often the node reads the use of the budget.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The number of looks in which the budget must have been lower. What only goes to and fro between turns is used again at once.
+/// For how many samples in a row the use must stay low. Memory that is only free between turns is used again at once.
 const LOOKS: usize = 8;
 
-/// The fall from the peak, in bytes, from which giving back is worth it. A smaller one is what a busy node needs at one moment and not at the next.
+/// The smallest fall from the peak, in bytes, that is worth the work. The use of a busy node varies by less from moment to moment.
 const FALLEN_BYTES_MIN: usize = 8 << 20;
 
-/// Giving back takes at most one part of the time in this number of parts.
+/// Returning memory takes at most one part in this many of the time.
 const TIME_PARTS: u32 = 100;
 
-/// Watches what a node holds for a fall that lasts.
+/// Detects when the memory use of a node has fallen and stays low.
 #[derive(Debug, Default)]
 struct Falls {
     peak: usize,
@@ -30,7 +30,7 @@ struct Falls {
 }
 
 impl Falls {
-    /// Notes what is held now. Whether that has fallen, and has stayed low.
+    /// Adds a sample of the use. Returns whether the use has fallen and has stayed low.
     fn note(&mut self, used: usize) -> bool {
         self.peak = self.peak.max(used);
         if self.latest.len() == LOOKS {
@@ -46,7 +46,7 @@ impl Falls {
     }
 }
 
-/// Has free memory go back to the system each time that the budget has fallen. For as long as the node runs.
+/// Returns free memory to the system each time that the use of the budget has fallen. Runs as long as the node.
 pub(super) async fn give_back(budget: MemoryBudget) {
     let mut falls = Falls::default();
     let mut interval = tokio::time::interval(LOOK_INTERVAL);
@@ -56,7 +56,7 @@ pub(super) async fn give_back(budget: MemoryBudget) {
             continue;
         }
         let start = Instant::now();
-        // On a thread of its own: the front goes on meanwhile.
+        // On a separate thread, so that the front keeps working.
         if tokio::task::spawn_blocking(give_back_free_pages)
             .await
             .is_err()
@@ -64,7 +64,7 @@ pub(super) async fn give_back(budget: MemoryBudget) {
             return;
         }
         let elapsed = start.elapsed();
-        tracing::debug!(?elapsed, "free memory was given back to the system");
+        tracing::debug!(?elapsed, "returned free memory to the system");
         tokio::time::sleep(elapsed * TIME_PARTS).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Where the requests of shards go: the store's threads and the auth chain.
+//! Routes the requests of shards to the threads of the stores and to the auth chain.
 
 use std::future::Future as _;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use super::stores::StoreClients;
 
-/// The way from the shards of a node to its stores and auth chain, and back.
+/// Carries requests from the shards of a node to its stores and auth chain, and the answers back.
 pub(super) struct NodeRequests {
     stores: StoreClients,
     auth: Arc<AuthChain>,
@@ -44,9 +44,9 @@ impl Requests for NodeRequests {
         self.stores.request(shard, request);
     }
 
-    /// A chain that need not wait for anything answers here: two changes of threads would cost a login more than all
-    /// the rest. Else it goes on in a task, if there is a place among the logins that wait; a session has one login under way
-    /// at most, and gives it up when it ends.
+    /// A chain that need not wait answers here: two thread switches would cost a login more than the rest of its work.
+    /// Otherwise the login continues in a task, if the limit of waiting logins permits one more. A session has at most one login
+    /// in progress and cancels it when the session ends.
     fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Asked {
         let auth = Arc::clone(&self.auth);
         let AuthRequest { session, data } = request;
@@ -65,7 +65,7 @@ impl Requests for NodeRequests {
                 }
             })
         };
-        // What it begins to wait for belongs to the runtime.
+        // The first poll may register sockets and timers with the runtime.
         let _entered = self.runtime.enter();
         if let Poll::Ready(answer) = judging
             .as_mut()

@@ -1,21 +1,21 @@
-//! The signals that a server knows; waiting for them also works as process 1 of a container.
+//! The signals that a server handles. It also receives them as process 1 of a container.
 
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
 
-/// What can be told to a running server.
+/// The signals that control a running server.
 #[derive(Debug)]
 pub struct Signals {
-    /// To stop.
+    /// The server stops.
     pub stop: StopSignal,
-    /// To read its files again.
+    /// SIGHUP: the server reads its files again.
     pub reload: Signal,
 }
 
 impl Signals {
-    /// From here on signals are kept until somebody waits for them, and do not end the process.
+    /// Installs the handlers. After that a signal no longer ends the process, but is queued until the server reads it.
     pub(super) fn new(runtime: &Runtime) -> Result<Self, Failure> {
         let _guard = runtime.enter();
         let listen = |kind| {
@@ -39,7 +39,7 @@ pub struct StopSignal {
 }
 
 impl StopSignal {
-    /// Waits for the next one.
+    /// Waits for the next stop signal.
     pub async fn told(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

@@ -1,4 +1,4 @@
-//! Opens the stores that the options name.
+//! Opens the stores of the configuration.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub fn store_kind(plan: &Plan, runtime: &Handle) -> Result<StoreKind, Failure> {
     kind_of("store", &plan.config.store, runtime)
 }
 
-/// The store of a section.
+/// The store that a section of the configuration describes.
 fn kind_of(section: &str, options: &Store, runtime: &Handle) -> Result<StoreKind, Failure> {
     let server = |option, server: &StoreServer| {
         Ok(RemoteOptions {
@@ -50,11 +50,11 @@ fn kind_of(section: &str, options: &Store, runtime: &Handle) -> Result<StoreKind
     })
 }
 
-/// Reads a store without opening it, as a command does beside a server. `section` is where it is configured, and `node_folder`
-/// that of the node.
+/// Opens a store for reading only, so that a command can read it while a server runs. `section` is its section of the
+/// configuration, and `node_folder` the data folder of the node.
 ///
 /// # Errors
-/// There is none, or it can't be read.
+/// The store does not exist or can't be read.
 pub(super) fn open_beside(
     section: &str,
     options: &Store,
@@ -70,19 +70,19 @@ pub(super) fn open_beside(
         .map_err(|error| Failure::new(Exit::DataFolder, format!("{section}: {error}")))
 }
 
-/// What can stand between a server and its default store.
+/// Wraps the default store of a server, for example to record or disturb its requests.
 pub trait StoreWrapper {
-    /// Changes how the store is opened.
+    /// Changes the options with which the store is opened.
     fn adjust(&self, kind: &mut StoreKind);
 
-    /// Puts itself before the open store.
+    /// Wraps the open store.
     ///
     /// # Errors
-    /// The system has no thread or signal for it.
+    /// The system can't provide a thread or a signal handler.
     fn wrap(&self, open: OpenStore, runtime: &Handle) -> std::io::Result<OpenStore>;
 }
 
-/// Opens the default store and says in the log what an acknowledged write means with it.
+/// Opens the default store and logs what it promises for an acknowledged write.
 ///
 /// # Errors
 /// It can't be opened, or its password can't be read.
@@ -109,7 +109,7 @@ pub fn open_store(
     Ok(open)
 }
 
-/// Opens a store beside it, with its own data folder if it needs one, else with that of the node.
+/// Opens a store other than the default one, in its own data folder if it needs one, else in the node's.
 ///
 /// # Errors
 /// As [`open_store`], or its folder can't be used.
@@ -122,7 +122,7 @@ pub(crate) fn open_named(
 ) -> Result<(OpenStore, Option<DataFolder>), Failure> {
     let section = join(stores::SECTION, name);
     let failure = |line: String| {
-        // What is said of a folder or server names the options of the default store.
+        // The texts of the store crate name the options of the default store.
         let line = line.replace("with --data", &format!("with {section}.path"));
         let line = line.replace("store.durability", &join(&section, "durability"));
         Failure::new(Exit::DataFolder, format!("{section}: {line}"))
@@ -139,7 +139,7 @@ pub(crate) fn open_named(
     Ok((open, folder))
 }
 
-/// Gives a store in a data folder its quotas.
+/// Sets the quotas of a store in a data folder.
 fn limit(kind: &mut StoreKind, plan: &Plan) {
     let limits = &plan.config.limits;
     let bytes = |option: OptionalBytes| option.0.map(|count| count.0);
@@ -157,12 +157,12 @@ fn note_open(section: &str, promise: &Promise) {
         Some(weakness) => tracing::warn!(
             section,
             weakness,
-            "the store is open, and acknowledged writes may be lost, as its durability allows"
+            "the store is open, but its durability option allows the loss of acknowledged writes"
         ),
     }
 }
 
-/// The password of the file, or of the option.
+/// The password from the password file if one is set, else from the option.
 fn password(option: &str, server: &StoreServer) -> Result<Zeroizing<String>, Failure> {
     let Some(path) = &server.password_file.0 else {
         return Ok(server.password.0.clone().into());
@@ -178,10 +178,10 @@ fn read(path: &Path) -> std::io::Result<Zeroizing<String>> {
     Ok(text.trim_end().to_owned().into())
 }
 
-/// Starts to scrub a store, unless there is nothing to find in it or nobody wants it.
+/// Starts to scrub a store, unless it is in memory or the interval is `never`.
 ///
 /// # Errors
-/// The store has no reader to give, or the system no thread.
+/// The store can't open a reader, or the system can't start a thread.
 pub(super) fn start_scrub(
     options: &Store,
     store: &mut dyn OpenedStore,
@@ -203,14 +203,13 @@ pub(super) fn start_scrub(
     Ok(Some(scrub))
 }
 
-/// Shows what scrubs find, to `/ready` and to whoever reads the metrics.
+/// Makes `/ready` and the metrics report the findings of scrubs.
 pub(super) fn watch_scrub(status: &Status, metrics: &Metrics, health: &ScrubHealth) {
-    let help = "Stored records that were read and compared with their checksums by the scrub";
+    let help = "Stored records that the scrub has compared with their checksums";
     metrics.register_counter("store_scrubbed_records", help, &health.records);
-    let help = "Times that the scrub came to the end of a store";
+    let help = "Times that the scrub has reached the end of a store";
     metrics.register_counter("store_scrub_passes", help, &health.passes);
-    let help =
-        "Stored records that do not pass their checksums, as far as the scrub has found them";
+    let help = "Stored records in which the scrub has found a checksum mismatch";
     metrics.register_gauge("store_damaged_records", help, &health.damaged);
     let damaged = health.damaged.clone();
     status.watch_damage(Box::new(move || {

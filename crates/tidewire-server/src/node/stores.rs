@@ -1,4 +1,4 @@
-//! The stores of a node: the default one and those that have prefixes of their own. Each runs on threads of its own.
+//! The stores of a node: the default store and the stores for certain prefixes. Each store has its own threads.
 
 use std::iter;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use tokio::runtime::Handle;
 use super::store::{StoreWrapper, open_beside, open_named, open_store, start_scrub};
 use crate::exit::{Exit, Failure};
 
-/// A store that is open, before its threads run.
+/// An open store whose threads have not started.
 pub struct NamedOpen {
     /// Its name in the configuration.
     pub name: String,
@@ -34,10 +34,10 @@ pub struct NamedOpen {
     pub folder: Option<DataFolder>,
 }
 
-/// Opens all stores of the configuration, by number. `folder` is that of the first.
+/// Opens all stores of the configuration, ordered by number. `folder` is the data folder of the node.
 ///
 /// # Errors
-/// One can't be opened.
+/// A store can't be opened.
 pub fn open_all(
     plan: &Plan,
     wrapper: Option<&dyn StoreWrapper>,
@@ -60,10 +60,10 @@ pub fn open_all(
     Ok(stores)
 }
 
-/// Reads all stores of the configuration without opening them, by number.
+/// Opens all stores of the configuration for reading only, ordered by number.
 ///
 /// # Errors
-/// One is not there, or can't be read.
+/// A store does not exist or can't be read.
 pub fn open_all_beside(plan: &Plan, runtime: &Handle) -> Result<Vec<Beside>, Failure> {
     let default = &plan.config.store;
     let named = plan.config.stores.iter();
@@ -73,11 +73,11 @@ pub fn open_all_beside(plan: &Plan, runtime: &Handle) -> Result<Vec<Beside>, Fai
         .collect()
 }
 
-/// Refuses a store that has a record which is looked for in another one: it would be as good as gone, and might be written anew
-/// there.
+/// Refuses a store that holds a record which the prefixes assign to another store. The server would not find that record, and a
+/// client might create it again in the other store.
 ///
 /// # Errors
-/// There is one, or a store can't be read.
+/// A store holds such a record, or can't be read.
 pub(crate) fn refuse_strays(stores: &mut [NamedOpen], routes: &StoreRoutes) -> Result<(), Failure> {
     let names: Vec<String> = stores.iter().map(|store| store.name.clone()).collect();
     for (number, NamedOpen { name, open, .. }) in (0..).map(StoreId).zip(stores) {
@@ -90,8 +90,8 @@ pub(crate) fn refuse_strays(stores: &mut [NamedOpen], routes: &StoreRoutes) -> R
         if let Some(stray) = found {
             let target = &names[routes.find(&stray).index()];
             let line = format!(
-                "the store {name} holds the record {:?}, which is looked for in the store {target} since the prefixes below \
-                 `stores` have changed; move such records with `tidewire store move`, or set the prefixes as they were",
+                "the store {name} holds the record {:?}, but the prefixes below `stores` assign it to the store {target}; move such \
+                 records with `tidewire store move`, or restore the previous prefixes",
                 stray.as_str()
             );
             return Err(Failure::new(Exit::DataFolder, line));
@@ -100,10 +100,10 @@ pub(crate) fn refuse_strays(stores: &mut [NamedOpen], routes: &StoreRoutes) -> R
     Ok(())
 }
 
-/// Starts to look for histories that are too old, if some are kept in the store.
+/// Starts to sweep expired histories, if the store keeps histories.
 ///
 /// # Errors
-/// The store has no reader to give, or the system no thread.
+/// The store can't open a reader, or the system can't start a thread.
 fn start_sweep(
     plan: &Plan,
     store: &mut dyn Store,
@@ -119,21 +119,21 @@ fn start_sweep(
     let failed = |error: String| Failure::new(Exit::DataFolder, error);
     let reader = store.reader().map_err(|error| failed(error.to_string()))?;
     let answer = Arc::clone(answer);
-    // Any shard passes them on to their owners.
+    // Any shard forwards the names to their owners.
     let tell = Box::new(move |names| answer(0, StoreCompletion::OldHistories(names)));
     let sweep = HistorySweep::start(reader, rules, interval, tell);
     Ok(Some(sweep.map_err(|error| failed(error.to_string()))?))
 }
 
-/// The running stores, by number.
+/// The running stores, ordered by number.
 pub(super) struct Stores(Vec<RunningStore>);
 
 struct RunningStore {
     name: String,
     promise: Promise,
-    /// Reads all records again and again, if it is to.
+    /// Checks all records periodically, if the scrub is enabled.
     scrub: Option<Scrub>,
-    /// The same of histories, in the default store.
+    /// Finds expired histories periodically. Only in the default store.
     sweep: Option<HistorySweep>,
     threads: StoreThreads,
     /// Held until the store is closed.
@@ -141,7 +141,7 @@ struct RunningStore {
 }
 
 impl Stores {
-    /// Starts the threads of all.
+    /// Starts the threads of all stores.
     pub(super) fn start(
         plan: &Plan,
         stores: Vec<NamedOpen>,
@@ -194,19 +194,19 @@ impl Stores {
         Ok(Self(running?))
     }
 
-    /// The ways to all of them.
+    /// The clients of all stores.
     pub(super) fn clients(&self) -> StoreClients {
         let clients = self.0.iter().map(|store| store.threads.client());
         StoreClients(clients.collect())
     }
 
-    /// Each with its name and what an acknowledged write means there.
+    /// The name of each store and its promise for an acknowledged write.
     pub(super) fn promises(&self) -> impl Iterator<Item = (&str, &Promise)> {
         let stores = self.0.iter();
         stores.map(|store| (store.name.as_str(), &store.promise))
     }
 
-    /// Each with its name and how it is doing.
+    /// The name of each store and its health.
     pub(super) fn healths(&self) -> Vec<(String, Arc<StoreHealth>)> {
         let health = |store: &RunningStore| Arc::clone(store.threads.client().health());
         let stores = self.0.iter();
@@ -215,7 +215,7 @@ impl Stores {
             .collect()
     }
 
-    /// Stops all; how each ends follows from what it has not got. The first error counts.
+    /// Stops all stores. A store with dirty records, as `dirty` counts them, ends as cut off. Returns the first error.
     pub(super) fn stop(self, dirty: impl Fn(StoreId) -> u64) -> Result<(), StoreError> {
         let mut outcome = Ok(());
         for (number, store) in (0..).map(StoreId).zip(self.0) {
@@ -223,7 +223,7 @@ impl Stores {
                 0 => Ending::Complete,
                 _ => Ending::CutOff,
             };
-            // Its reader would be in the way of the last checkpoint.
+            // Dropped first: an open reader would block the last checkpoint.
             drop((store.scrub, store.sweep));
             outcome = outcome.and(store.threads.stop(ending));
         }
@@ -231,21 +231,21 @@ impl Stores {
     }
 }
 
-/// The shards' way to the stores, by number.
+/// The clients through which shards reach the stores, ordered by number.
 pub(super) struct StoreClients(Vec<StoreClient>);
 
 impl StoreClients {
-    /// That to the default store, which also keeps what the server has for itself.
+    /// The client of the default store, which also keeps the server's internal data.
     pub(super) fn first(&self) -> StoreClient {
         self.0[StoreId::DEFAULT.index()].clone()
     }
 
-    /// The ways to all, by number.
+    /// The clients of all stores, ordered by number.
     pub(super) fn all(self) -> Vec<StoreClient> {
         self.0
     }
 
-    /// Hands a request to the store that it is for.
+    /// Sends a request to its store.
     pub(super) fn request(&self, shard: u16, request: StoreRequest) {
         let store = match &request {
             StoreRequest::Load { store, .. } | StoreRequest::Commit { store, .. } => *store,

@@ -1,4 +1,4 @@
-//! The way of spans to a collector: OTLP over HTTP with JSON, in batches, in the background.
+//! Sends spans to a collector in the background: OTLP over HTTP with JSON, in batches.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::span::request;
 
-/// Spans of one request at most; each has about 400 bytes.
+/// The most spans of one request; each has about 400 bytes.
 const BATCH_MAX: usize = 512;
-/// Statuses after which the protocol wants a request to be repeated.
+/// The statuses after which OTLP requires the client to repeat the request.
 const RETRYABLE: [u16; 4] = [429, 502, 503, 504];
-/// The waits before a request is repeated. After the last one its spans are dropped, so that newer ones have their turn.
+/// The delays before each retry of a request. After the last retry its spans are dropped, so that newer spans can be sent.
 const PAUSES: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
     Duration::from_secs(4),
 ];
-/// Bytes of an answer that are read; it names at most how many spans were refused and why.
+/// How many bytes of an answer are read. An answer contains at most the number of refused spans and the reason.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Sends what shards record.
+/// Sends the spans that shards record.
 #[derive(Debug)]
 pub struct Exporter {
     url: Url,
@@ -35,7 +35,7 @@ pub struct Exporter {
     interval: Duration,
     spans: mpsc::Receiver<Span>,
     counts: Counts,
-    /// Whether the last request failed, which the log says once.
+    /// Whether the last request failed. Only the first failure in a row is logged.
     is_failing: bool,
 }
 
@@ -63,7 +63,7 @@ impl Exporter {
         })
     }
 
-    /// Exports until nobody can record any more and everything was tried.
+    /// Exports until all tracers are gone and every recorded span was sent or dropped.
     pub async fn run(mut self) {
         loop {
             let mut batch = Vec::new();
@@ -93,7 +93,7 @@ impl Exporter {
                     self.counts.dropped.inc_by(refused);
                     self.counts.exported.inc_by(count - refused);
                     if std::mem::take(&mut self.is_failing) {
-                        tracing::info!("the collector of traces takes spans again");
+                        tracing::info!("the trace collector accepts spans again");
                     }
                     return;
                 }
@@ -101,7 +101,7 @@ impl Exporter {
             };
             if !std::mem::replace(&mut self.is_failing, true) {
                 let reason = failure.reason;
-                tracing::warn!(%reason, "the collector of traces.endpoint does not take spans");
+                tracing::warn!(%reason, "the trace collector does not accept spans; check it and `traces.endpoint`");
             }
             match pauses.next().filter(|_| failure.is_retryable) {
                 Some(pause) => sleep(pause).await,
@@ -113,7 +113,7 @@ impl Exporter {
         }
     }
 
-    /// Sends a batch once; how many of its spans were refused.
+    /// Sends a batch once. Returns how many of its spans the collector refused.
     async fn post(&self, body: String) -> Result<u64, Failure> {
         let request = self
             .client
@@ -131,13 +131,13 @@ impl Exporter {
                 is_retryable: RETRYABLE.contains(&status),
             });
         }
-        // What can't be read says nothing of spans that were refused.
+        // An answer that can't be read counts as an answer without refused spans.
         let answer = outbound::body(answer, ANSWER_BYTES_MAX).await;
         Ok(answer.map_or(0, |answer| refused(&answer)))
     }
 }
 
-/// How many spans an answer refuses. The number is a text in the JSON of protobuf, and some write a number.
+/// The number of refused spans in an answer. Protobuf's JSON writes it as a string, but some collectors write a number.
 fn refused(answer: &[u8]) -> u64 {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     let refused = &answer["partialSuccess"]["rejectedSpans"];

@@ -1,6 +1,6 @@
-//! The way of spans to a collector. See `docs/operations.md`, "Traces".
+//! Exports trace spans to a collector. See `docs/operations.md`, "Traces".
 //!
-//! A shard makes spans of what it records (`shard/tracer.rs`) and never waits for the exporter.
+//! Shards record the spans (`shard/tracer.rs`) and never wait for the exporter.
 
 mod export;
 mod span;
@@ -12,18 +12,18 @@ use tidewire_config::section::Traces;
 use tidewire_http::metrics::Metrics;
 use tidewire_shard::tracer::{Counts, Tracer};
 
-/// Shows the numbers.
+/// Registers the counters of exported and dropped spans.
 pub fn register(counts: &Counts, metrics: &Metrics) {
-    let help = "Spans that the collector of traces.endpoint has taken";
+    let help = "Spans that the collector at traces.endpoint has accepted";
     metrics.register_counter("trace_exported_spans", help, &counts.exported);
-    let help = "Spans dropped because the collector did not take them, or not as fast as they came";
+    let help = "Spans dropped because the collector refused them or could not keep up";
     metrics.register_counter("trace_dropped_spans", help, &counts.dropped);
 }
 
-/// A tracer and what exports its spans; nothing without an endpoint.
+/// A tracer and the exporter of its spans; `None` without an endpoint.
 ///
 /// # Errors
-/// An option is wrong.
+/// An option is invalid.
 pub fn open(options: &Traces, counts: &Counts) -> Result<Option<(Tracer, Exporter)>, Problem> {
     if options.endpoint.is_empty() {
         return Ok(None);

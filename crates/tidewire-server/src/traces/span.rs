@@ -1,10 +1,10 @@
-//! A batch of spans as OTLP's JSON has it (`ExportTraceServiceRequest` of OpenTelemetry's protocol, version 1).
+//! Encodes a batch of spans as OTLP JSON (`ExportTraceServiceRequest` of OpenTelemetry's protocol, version 1).
 
 use serde_json::{Value, json};
 use tidewire_auth::hex::hex;
 use tidewire_shard::tracer::{Kind, Span};
 
-/// A batch of spans of the service of this name.
+/// The request that exports `spans` under the name of this service.
 pub fn request(service: &str, spans: &[Span]) -> Value {
     let version = env!("CARGO_PKG_VERSION");
     let resource = [
@@ -30,7 +30,7 @@ fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// The number of OTLP's `SpanKind`: a server answers, an internal one does neither, a producer is waited for by nobody.
+/// The number of OTLP's `SpanKind`: 2 is a server, which answers a request; 1 is internal; 4 is a producer, which expects no answer.
 fn kind_number(kind: Kind) -> u8 {
     match kind {
         Kind::Publish => 2,
@@ -45,7 +45,7 @@ fn span_json(span: &Span) -> Value {
         "spanId": hex(&span.id),
         "name": kind_name(span.kind),
         "kind": kind_number(span.kind),
-        // Numbers of 64 bits are texts in the JSON of protobuf.
+        // Protobuf's JSON writes 64-bit numbers as strings.
         "startTimeUnixNano": span.start.to_string(),
         "endTimeUnixNano": span.end.to_string(),
         "attributes": [
