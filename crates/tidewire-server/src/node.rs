@@ -615,9 +615,7 @@ fn is_missing(error: &io::Error) -> bool {
 
 fn unusable(address: SocketAddr, error: &io::Error) -> Failure {
     let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "stop the process that listens there, or choose another port with --port"
-        }
+        io::ErrorKind::AddrInUse => "free the port, or choose another one with --port",
         io::ErrorKind::PermissionDenied => {
             "choose a port above 1023 with --port, or give the process CAP_NET_BIND_SERVICE"
         }
