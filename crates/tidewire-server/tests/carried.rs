@@ -1,5 +1,5 @@
-//! Sessions that a task of the front carries: they log in, act and are told like sessions with sockets, lag like them,
-//! are ended like them, and leave nothing behind when their task goes away.
+//! Sessions that a task of the front carries. They log in, send, receive, lag and end like sessions with sockets, and leave no
+//! state when their task is dropped.
 
 mod client;
 mod shard_support;
@@ -31,7 +31,7 @@ fn encoded(messages: &[Message<'_>]) -> Vec<u8> {
     out
 }
 
-/// The messages of a login, then `messages`.
+/// Encodes the messages of a login, then `messages`.
 fn logging_in(coalesces: bool, messages: &[Message<'_>]) -> Vec<u8> {
     let challenge = Connection::challenge(coalesces);
     let login = [
@@ -50,7 +50,7 @@ fn carry(node: &Node, port: u16, stay: Stay, messages: Vec<u8>) -> CarriedSessio
     node.handle(0).carry(Arc::new(peer), stay, messages)
 }
 
-/// Receives until `is_last`, and gives all messages in words.
+/// Receives messages until `is_last`, and returns all of them as debug texts.
 async fn receive(
     session: &mut CarriedSession,
     is_last: impl Fn(&Message<'_>) -> bool,
@@ -91,7 +91,7 @@ fn a_session_without_a_socket_is_one_like_any_other() {
     socket.send(&subscribe("news"));
     socket.receive_until(|message| matches!(message, Message::Event(Event::Ack { .. })));
     runtime.block_on(async {
-        // Whatever stands behind the login waits for it.
+        // The shard handles the messages after the login only once the login is done.
         let messages = logging_in(false, &[subscribe("answers"), emit("news", "1"), PING]);
         let mut session = carry(&node, 9, PASSING, messages);
         let seen = receive(&mut session, is_pong).await;
@@ -105,7 +105,7 @@ fn a_session_without_a_socket_is_one_like_any_other() {
         receive(&mut session, is_pong).await;
         let sessions = &node.stats(0).engine.sessions;
         wait_until(|| sessions.load(Ordering::Relaxed) == 1);
-        // A task that goes away takes its session with it.
+        // When the task drops its end, the session ends too.
         drop(session);
         wait_until(|| sessions.load(Ordering::Relaxed) == 0);
     });
@@ -194,7 +194,7 @@ fn a_shard_that_stops_ends_the_sessions_and_takes_no_new_ones() {
     let node = Node::start(Options::default());
     let runtime = Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        // A ping is answered during the login already.
+        // Waits for the login, because the shard answers a ping before it.
         let mut session = carry(&node, 7, Stay::Lasting, logging_in(false, &[]));
         receive(&mut session, is_login).await;
         node.handle(0).close_all(Duration::ZERO, DEADLINE).await;

@@ -1,4 +1,4 @@
-//! What is said about configurations: places, nearest names, precedence, and generated files that are fresh.
+//! Problems of configurations with their positions and suggested names, precedence of sources, and fresh generated files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -234,7 +234,7 @@ fn a_missing_file_is_an_error_only_when_it_was_named() {
     );
 }
 
-/// Compares a generated file, or writes it anew when `TIDEWIRE_WRITE` is set.
+/// Compares a generated file with its expected content. Writes it first if `TIDEWIRE_WRITE` is set.
 fn check_generated(path: &str, expected: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
@@ -262,7 +262,7 @@ fn the_reference_page_is_fresh() {
     check_generated("docs/configuration.md", &print::reference());
 }
 
-/// What is said about stores in `text`, by loading and planning it.
+/// The problems of `text` that loading and planning find.
 fn stores_refused(text: &str) -> Vec<String> {
     let machine = Machine {
         processors: 2,
@@ -306,7 +306,7 @@ fn stores_beside_the_default_one_have_prefixes_and_places_of_their_own() {
         "{shown}"
     );
     assert!(!shown.contains("    cache:"), "{shown}");
-    // What is shown can be read again.
+    // The shown configuration can be loaded again.
     let again = load_shown(&shown.replace("\"********\"", "hunter2"));
     assert_eq!(again.config.stores, loaded.config.stores);
     assert_eq!(print::changed_without_reload(&again, &loaded), [""; 0]);
@@ -376,7 +376,7 @@ fn wrong_stores_are_refused_with_line_and_column() {
             "stores.a.prefixes (tidewire.yml:2:36): \"a/b/\" is a part of \"a/\", which leads to the same store; leave it out",
         ],
     );
-    // Where another store lies between, it is needed.
+    // The longer prefix is needed if a prefix of another store is between the two.
     check(
         &format!("stores:\n  a: {{{memory}: [a/, a/b/c/]}}\n  b: {{{memory}: [a/b/]}}\n"),
         &[],
@@ -427,6 +427,6 @@ fn wrong_stores_are_refused_with_line_and_column() {
 #[test]
 fn a_variable_of_a_store_that_the_file_does_not_name_is_refused() {
     let variable = ("TIDEWIRE_STORES__LOGS__KIND", "memory");
-    let problems = loaded("{}", &[variable], &[]).expect_err("nobody has named it");
+    let problems = loaded("{}", &[variable], &[]).expect_err("the file does not name it");
     assert!(problems[0].to_string().contains(variable.0), "{problems:?}");
 }

@@ -1,4 +1,4 @@
-//! Compression and batches with real sockets: what leaves how often in which form, and what comes in.
+//! Compression and batches with real sockets: how often and in which form the server sends messages, and which input it accepts.
 
 mod client;
 mod shard_support;
@@ -12,11 +12,11 @@ use tidewire_core::message::{Event, EventBulk, Message};
 use tidewire_shard::ShardLimits;
 use tidewire_wire::frame::websocket::{CloseCode, Opcode};
 
-/// The bytes of a ticker's messages, as the objective names them.
+/// The sizes of a ticker's messages, as in the performance goal.
 const LARGE_BYTES: usize = 2500;
 const SMALL_BYTES: usize = 155;
 
-/// A price of one instrument in JSON, always of [`SMALL_BYTES`].
+/// A price of one instrument as JSON, always [`SMALL_BYTES`] long.
 fn tick(number: u64) -> String {
     let noise = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
     let price = |cents: u64| format!("{}.{:02}", 100 + cents / 100 % 900, cents % 100);
@@ -35,7 +35,7 @@ fn tick(number: u64) -> String {
     text
 }
 
-/// A list of prices of about [`LARGE_BYTES`].
+/// A list of prices, about [`LARGE_BYTES`] long.
 fn ticks(number: u64) -> String {
     let mut text = String::from("[");
     for index in 0.. {
@@ -57,7 +57,7 @@ fn subscribed(mut client: Client) -> Client {
     with_ticks(client)
 }
 
-/// One that reads all messages of a turn in one frame.
+/// A client that accepts all messages of a turn in one frame.
 fn batching(mut client: Client) -> Client {
     client.log_in_batching();
     with_ticks(client)
@@ -69,7 +69,7 @@ fn with_ticks(mut client: Client) -> Client {
     client
 }
 
-/// What `client` receives of `texts`, published one after the other, in bytes on the wire.
+/// Publishes each of `texts` after `client` has received the one before. Returns how many bytes it received on the wire.
 fn bytes_of(node: &Node, client: &mut Client, texts: &[String]) -> usize {
     let mut publisher = node.log_in(0);
     let before = client.bytes_in;
@@ -146,7 +146,7 @@ fn what_a_turn_may_not_compress_leaves_plain() {
     assert_eq!(stats.deflate_skips.load(Ordering::Relaxed), 1);
 }
 
-/// Lets a publisher send 20 ticks at once, ten times; what the others receive of them, in bytes and in frames.
+/// Sends 20 ticks at once, ten times. Returns the bytes and frames that each client received.
 fn batches_of(node: &Node, clients: &mut [Client]) -> Vec<(usize, usize)> {
     let mut publisher = node.log_in(0);
     let before: Vec<_> = counts(clients);
@@ -188,7 +188,7 @@ fn batches_of_small_messages_need_two_fifths_of_the_bytes() {
         panic!("four clients");
     };
     assert_eq!(plain.1, 200);
-    // A turn may find the 20 messages in two reads.
+    // The server may read the 20 messages in two turns.
     assert!(batched.1 < 25 && batched.0 < plain.0, "{batched:?}");
     assert!(deflated.0 * 10 <= plain.0 * 4, "{deflated:?} of {plain:?}");
     assert_eq!(deflated, same);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 use serde::Deserialize;
 
-/// A row.
+/// A row of the table.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -24,7 +24,7 @@ struct Row {
     remedy: String,
 }
 
-/// Whose fault it is.
+/// Who caused the error: the peer, the environment, or a bug in Tidewire.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
@@ -33,15 +33,15 @@ enum Kind {
     Us,
 }
 
-/// Rows of one kind of place.
+/// A section of the page, with all rows of one kind.
 struct Family {
     name: &'static str,
     title: &'static str,
-    /// What stands above its rows.
+    /// The text above its rows.
     text: &'static str,
-    /// What its numbers are called; empty if it has none.
+    /// The heading of the column of numbers; empty if it has none.
     number: &'static str,
-    /// Whether it says that a connection ends.
+    /// Whether a column says that the error ends the connection.
     closes: bool,
 }
 
@@ -113,7 +113,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// All sources below a folder, one behind the other.
+/// All sources below a folder as one text.
 fn sources(folder: &str, ending: &str) -> String {
     let mut text = String::new();
     let mut folders = vec![repository().join(folder)];
@@ -130,7 +130,7 @@ fn sources(folder: &str, ending: &str) -> String {
     text
 }
 
-/// The sources of the crates that a server is made of, without core, wire and net.
+/// The sources of the server's crates, without core, wire and net.
 fn server_sources() -> String {
     let crates = ["auth", "config", "http", "server", "shard", "store"];
     crates
@@ -142,7 +142,7 @@ fn table() -> BTreeMap<String, Vec<Row>> {
     toml::from_str(&read("spec/errors.toml")).expect("the table can be read")
 }
 
-/// What the groups of `pattern` find in `text`.
+/// The texts that the groups of `pattern` match in `text`.
 fn found<const N: usize>(pattern: &str, text: &str) -> BTreeSet<[String; N]> {
     let pattern = Regex::new(pattern).expect("a pattern");
     let all = pattern.captures_iter(text);
@@ -154,7 +154,7 @@ fn names(rows: &[Row]) -> BTreeSet<[String; 1]> {
     rows.iter().map(|row| [row.name.clone()]).collect()
 }
 
-/// Names with their codes of HTTP.
+/// The names of rows with the names of their HTTP statuses.
 fn statuses(rows: &[Row]) -> BTreeSet<[String; 2]> {
     let status = |row: &Row| {
         let word = match row.number.expect("a status") {
@@ -241,7 +241,7 @@ fn what_is_said_of_logins_has_rows() {
     let core = sources("crates/tidewire-core/src", "rs");
     let mut said = found::<1>(r#"const [A-Z_]+: &str = "([A-Z_]+)";"#, &auth);
     said.extend(found(r#""code":\s*"([A-Z_]+)""#, &core));
-    // Who logs in without any auth is called so.
+    // The name of users who log in without authentication, not an error.
     said.remove(&["OPEN".to_owned()]);
     assert_eq!(names(&table()["login"]), said);
 }
@@ -304,7 +304,7 @@ fn exit_codes_have_rows() {
     assert_eq!(told.collect::<BTreeSet<_>>(), codes);
 }
 
-/// The name of an option in a text.
+/// Matches the name of an option in a text.
 const OPTION: &str =
     r"\b((?:limits|http|auth|record|rpc|network|admin|store)\.[a-z_]+(?:\.[a-z_]+)*)\b";
 
@@ -392,7 +392,7 @@ fn page(table: &BTreeMap<String, Vec<Row>>) -> String {
     page
 }
 
-/// The text with links where it names options.
+/// The text with each option name as a link.
 fn linked(text: &str) -> String {
     let options = Regex::new(OPTION).expect("a pattern");
     let link = |captures: &regex::Captures<'_>| {

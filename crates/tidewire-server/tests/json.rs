@@ -1,5 +1,5 @@
-//! Connections that speak JSON, with real sockets: each message is written once for all of them, and once more for those that
-//! speak protobuf, whoever says it.
+//! JSON connections with real sockets: the server encodes each message once for all JSON connections and once for all protobuf
+//! connections, whatever format the publisher uses.
 
 mod client;
 mod shard_support;
@@ -12,7 +12,7 @@ use shard_support::{Node, Options};
 use tidewire_core::message::EventBulk;
 use tidewire_wire::frame::websocket::{CloseCode, Opcode};
 
-/// The place of events among the topics of the counters.
+/// The index of events in the counters by topic.
 const EVENT: usize = 2;
 
 const CHALLENGE: &str = r#"{"topic":2,"action":5}"#;
@@ -41,7 +41,7 @@ fn expect_tick(client: &mut Client, data: &str) {
     ));
 }
 
-/// Messages of events that the shard has written into its logs.
+/// How many event messages the shard has written into its turn logs.
 fn written(node: &Node) -> u64 {
     node.stats(0).messages_out[EVENT].load(Ordering::Relaxed)
 }
@@ -60,7 +60,7 @@ fn a_message_is_written_once_for_all_that_speak_json() {
     for client in &mut binary {
         client.expect(&emit("ticks", "[1]"));
     }
-    assert_eq!(written(&node) - before, 1, "nobody reads JSON");
+    assert_eq!(written(&node) - before, 1, "no client reads JSON");
 
     let mut texts: Vec<Client> = (0..20)
         .map(|_| subscribed(logged_in(node.connect_json(0), CHALLENGE)))
@@ -138,7 +138,7 @@ fn what_can_be_no_text_of_the_protocol_ends_the_connection() {
             if is_logged_in {
                 client = logged_in(client, CHALLENGE);
             }
-            // What came before it is answered, what comes behind it is not.
+            // The server answers the ping before the invalid frame, but not the ping after it.
             client.send_text(PING);
             client.send_frame(opcode, payload.as_bytes());
             client.send_text(PING);
@@ -158,7 +158,7 @@ fn what_is_no_message_is_answered_and_counted() {
         client.send_text(text);
         client.expect_text(UNKNOWN_TOPIC);
     }
-    // An object without a topic is a message of an unknown one.
+    // An object without a topic counts as a message with an unknown topic.
     let undecodable = node.stats(0).undecodable.load(Ordering::Relaxed);
     assert_eq!(undecodable, texts.len() as u64 - 1);
     client.send_text(PING);

@@ -1,4 +1,5 @@
-//! Slow readers with real sockets: a session that coalesces stays and has the newest value at the end; one that does not is closed.
+//! Slow readers with real sockets. A session that coalesces stays open and receives the newest value at the end; the server closes a
+//! session that does not coalesce.
 
 mod client;
 mod shard_support;
@@ -11,7 +12,7 @@ use shard_support::{Node, Options};
 use tidewire_core::message::{Change, Event, EventBulk, Message, Record, RecordBulk, Write};
 use tidewire_shard::ShardLimits;
 
-/// What a turn may bring beyond the limit of an outbox before anybody knows that its reader is slow.
+/// How far one turn may exceed the limit of an outbox before the shard notices that the reader is slow.
 const TURN_BYTES: u64 = 8 << 20;
 
 fn read_on<'a>(names: &[&'a str]) -> Message<'a> {
@@ -22,7 +23,7 @@ fn read_on<'a>(names: &[&'a str]) -> Message<'a> {
     })
 }
 
-/// A whole value under whatever version is next, acknowledged.
+/// A write of a whole value as the next version, with an acknowledgement.
 fn set<'a>(name: &'a str, data: &'a str) -> Message<'a> {
     let write = Write {
         name,
@@ -42,7 +43,7 @@ fn number_in(data: &str) -> usize {
     rest[..rest.find(',').unwrap()].parse().unwrap()
 }
 
-/// A client that reads a record from now on, and has its first value.
+/// Logs in, subscribes to records and waits for their first values.
 fn reader(mut client: Client, names: &[&str], coalesces: bool) -> Client {
     match coalesces {
         true => client.log_in_coalescing(),
@@ -60,7 +61,7 @@ fn reader(mut client: Client, names: &[&str], coalesces: bool) -> Client {
     client
 }
 
-/// Writes and waits for the acknowledgement, so that no turn has more than one value.
+/// Writes and waits for the acknowledgement, so that each turn has at most one value.
 fn write(writer: &mut Client, name: &str, data: &str) {
     writer.send(&set(name, data));
     writer.receive_until(|message| matches!(message, Message::Record(Record::WriteAck { .. })));
@@ -80,7 +81,7 @@ fn a_slow_reader_of_a_hot_record_stays_and_has_its_newest_value_at_the_end() {
     let outbox_bytes_max = ShardLimits::default().outbox.bytes_max as u64;
     let mut writes = 0;
     let mut held_bytes_max = 0;
-    // Until the stock client is cut, and then as much again many times over.
+    // Until the server cuts the stock client, and then three times as many writes again.
     let mut cut_at = None;
     while cut_at.is_none_or(|cut_at| writes < 4 * cut_at) {
         writes += 1;
@@ -89,9 +90,9 @@ fn a_slow_reader_of_a_hot_record_stays_and_has_its_newest_value_at_the_end() {
         if get(&stats.slow_disconnects) == 1 {
             cut_at.get_or_insert(writes);
         }
-        assert!(writes < 10_000, "nobody was cut");
+        assert!(writes < 10_000, "no client was cut");
     }
-    // Two outboxes at their limit, each with what one turn more had brought.
+    // Two outboxes at their limit, each with the output of one more turn.
     assert!(
         held_bytes_max < 2 * (outbox_bytes_max + TURN_BYTES),
         "{held_bytes_max} bytes"
@@ -112,7 +113,7 @@ fn a_slow_reader_of_a_hot_record_stays_and_has_its_newest_value_at_the_end() {
         version as usize == writes
     });
     assert_eq!(skips, 1);
-    // From there on it gets every step.
+    // After that the client receives every version.
     for number in writes + 1..writes + 4 {
         write(&mut writer, "hot", &value(number, 10));
         coalescing.expect(&Message::Record(Record::Write(
@@ -127,7 +128,7 @@ fn a_slow_reader_of_a_hot_record_stays_and_has_its_newest_value_at_the_end() {
             },
         )));
     }
-    // The stock client had every step up to its end.
+    // The stock client received every version until the server cut it.
     let mut last = 0;
     stock.receive_all(|message| {
         if let Message::Record(Record::Write(write, _)) = message {
@@ -156,7 +157,7 @@ fn many_records_are_made_up_for_without_passing_the_limit() {
             .for_each(|name| write(&mut writer, name, &value(number, 40_000)));
         assert!(number < 100, "it never lagged");
     }
-    // Every record changes at least once more behind its back.
+    // Every record changes at least once more while the session lags.
     number += 1;
     names
         .iter()
@@ -192,7 +193,7 @@ fn events_that_were_left_out_are_counted_for_who_was_slow() {
     }
     publisher.send(&emit("news", "\"last\""));
     let (mut heard, mut missed) = (0, 0);
-    // The gap may hold the last event, so the end is one behind it.
+    // The gap may include the last event, so the test ends with one more event.
     coalescing.receive_until(|message| match message {
         Message::Event(Event::Emit { .. }) => {
             heard += 1;

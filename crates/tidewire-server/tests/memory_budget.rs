@@ -1,4 +1,4 @@
-//! `limits.memory_bytes_max` at its limit: what of all that a node holds counts, and what gives way first.
+//! A node at `limits.memory_bytes_max`: which memory counts towards the limit, and which memory the node frees first.
 
 mod client;
 mod shard_support;
@@ -29,12 +29,12 @@ fn node() -> Node {
     })
 }
 
-/// A connection to the first shard that holds so many bytes there: a frame without its end.
+/// A connection that makes the first shard hold this many bytes: an incomplete frame.
 fn hoarder(node: &Node, bytes: usize) -> Client {
     let mut hoarder = node.log_in(0);
     let mut frame = Vec::new();
     encode_masked(Opcode::Binary, &vec![0; 1_000_000], [1; 4], &mut frame);
-    // It may be cut before it has sent all.
+    // The server may close the connection before all bytes are sent.
     let _ = hoarder.stream.write_all(&frame[..bytes]);
     hoarder
 }
@@ -43,7 +43,7 @@ fn text(bytes: usize) -> String {
     format!("{{\"a\":\"{}\"}}", "x".repeat(bytes))
 }
 
-/// Creates a record and says which shard owns it.
+/// Creates a record and returns the shard that owns it.
 fn create(node: &Node, client: &mut Client, name: &str, data: &str) -> usize {
     let counts = || [0, 1, 2].map(|shard| node.stats(shard).engine.records.load(Ordering::Relaxed));
     let before = counts();
@@ -51,10 +51,10 @@ fn create(node: &Node, client: &mut Client, name: &str, data: &str) -> usize {
     client.expect(&acknowledged(name));
     let grown = || (0..SHARDS).find(|&shard| counts()[shard] > before[shard]);
     wait_until(|| grown().is_some());
-    grown().expect("it was there")
+    grown().expect("a shard owns it")
 }
 
-/// The first of many small records that an owner is asked for.
+/// Creates small records until `is_right` accepts the owner of one, and returns its name.
 fn created_where(node: &Node, client: &mut Client, is_right: impl Fn(usize) -> bool) -> String {
     (0..)
         .map(|number| format!("r{number}"))
@@ -62,7 +62,7 @@ fn created_where(node: &Node, client: &mut Client, is_right: impl Fn(usize) -> b
         .expect("some shard owns it")
 }
 
-/// A number of all shards together.
+/// The sum of a counter over all shards.
 fn sum(node: &Node, number: impl Fn(&ShardStats) -> &AtomicU64) -> u64 {
     let number = |shard| number(node.stats(shard)).load(Ordering::Relaxed);
     (0..SHARDS).map(number).sum()
@@ -89,7 +89,7 @@ fn records_that_nobody_uses_give_way_before_any_connection() {
     let given_up = sum(&node, |stats| &stats.cache_shrunk_bytes);
     assert!(given_up >= 2 * LARGE as u64, "{given_up}");
     assert_eq!(cut(&node), 0);
-    // What was given up is read again from the store.
+    // The node reads the evicted records again from the store.
     for number in 0..5 {
         let name = format!("r{number}");
         client.send(&Message::Record(Record::Head { name: &name }));
@@ -123,7 +123,7 @@ fn records_in_use_stay_and_who_holds_most_goes() {
     client.ping();
 }
 
-/// Creates `count` records that no session uses, and gives their bytes.
+/// Creates `count` records that no session uses. Returns the bytes that the cache was shrunk by.
 fn create_unused(node: &Node, client: &mut Client, count: usize) -> u64 {
     for number in 0..count {
         create(node, client, &format!("unused/{number}"), &text(LARGE));
@@ -143,8 +143,8 @@ fn messages_of_a_turn_count_while_their_log_lives() {
     client.expect(&acknowledged(name));
     let shrunk = create_unused(&node, &mut client, 3);
     assert_eq!(shrunk, 0);
-    // Ten questions of a few bytes, answered in one turn: no connection holds any of it, the log a million bytes. The kernel may
-    // hand them over in parts, which are turns of their own.
+    // Ten small requests, answered in one turn: no connection holds the answers, but the turn log holds a million bytes. The
+    // kernel may deliver the requests in parts, which take several turns.
     let question = Message::Record(Record::Read { name });
     wait_until(|| {
         client.send_all((0..10).map(|_| question.clone()));
@@ -160,7 +160,7 @@ fn messages_of_a_turn_count_while_their_log_lives() {
         sum(&node, |stats| &stats.cache_shrunk_bytes) > 0
     });
     client.ping();
-    // What only a turn has needed ends no session.
+    // Memory that only one turn needs ends no session.
     assert_eq!(cut(&node), 0);
 }
 
@@ -171,12 +171,12 @@ fn mail_on_its_way_to_another_shard_counts() {
     let name = created_where(&node, &mut client, |owner| owner != 0);
     let shrunk = create_unused(&node, &mut client, 3);
     assert_eq!(shrunk, 0);
-    // With half a write of the client this is just within the budget.
+    // This is just within the budget, even with half a write of the client.
     let _hoarder = hoarder(&node, 600_000);
     wait_until(|| node.stats(0).inbound_bytes.load(Ordering::Relaxed) >= 600_000 - 100);
     client.ping();
     assert_eq!(sum(&node, |stats| &stats.cache_shrunk_bytes), 0);
-    // Writes that come to nothing: their owner keeps none of them and answers with little.
+    // Writes with a wrong version: their owner discards them and sends short answers.
     let data = text(60_000);
     client.send_all((0..8).map(|_| write(&name, 9, &data)));
     wait_until(|| sum(&node, |stats| &stats.cache_shrunk_bytes) > 0);
@@ -185,8 +185,8 @@ fn mail_on_its_way_to_another_shard_counts() {
     assert_eq!(cut(&node), 0);
 }
 
-/// Subscribes to new records and fills them, one after the other, until the session has all or is closed with a code. A write for
-/// which there is no room is made again, as its error says.
+/// Subscribes to new records and fills each of them in turn. Ends when the session has all records or the server closes it with a
+/// code. Repeats each write that the server refuses for lack of memory, as the error advises.
 fn hold_records(client: &mut Client, names: impl Iterator<Item = String>) -> Result<(), CloseCode> {
     let data = text(LARGE);
     for name in names {
@@ -208,7 +208,7 @@ fn hold_records(client: &mut Client, names: impl Iterator<Item = String>) -> Res
     Ok(())
 }
 
-/// Sends a message. The server may close the connection meanwhile, which the client then reads.
+/// Sends a message, and ignores the error if the server has closed the connection: the client then reads the close frame.
 fn send_unless_closed(client: &mut Client, message: &Message<'_>) {
     let mut bytes = Vec::new();
     Deepstream::encode_masked_frame(message, [1, 2, 3, 4], &mut bytes);
@@ -240,21 +240,21 @@ fn who_holds_the_records_that_fill_the_budget_goes_and_nobody_else() {
     );
     wait_until(|| sum(&node, |stats| &stats.memory_disconnects) == 1);
     wait_until(|| record_bytes(&node) <= 2 * MEMORY_BYTES_MAX as u64);
-    // What the others have sent in part is whole now: no message, which is all that is said of it.
+    // The other clients complete their frames. These contain no valid message, and their sessions stay open.
     for bystander in &mut bystanders {
         bystander.stream.write_all(&frame[150_000..]).expect("sent");
         bystander.send(&Message::Connection(Connection::Ping));
         bystander.receive_until(|message| *message == Message::Connection(Connection::Pong));
     }
     assert_eq!(cut(&node), 1);
-    // The holder's address and user, and no other user.
+    // One entry for the holder's address and one for its user, and none for other users.
     wait_until(|| sum(&node, |stats| &stats.backoff_entries) == 2);
 }
 
 #[test]
 fn sessions_that_are_ended_for_what_all_hold_together_are_not_delayed() {
     const COUNT: usize = 45;
-    // Each holds less than a hundredth of the budget, all together more than it.
+    // Each session holds less than a hundredth of the budget, and all together exceed it.
     let node = Node::start(Options {
         limits: ShardLimits {
             memory_bytes_max: 4 << 20,

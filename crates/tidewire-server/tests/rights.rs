@@ -1,4 +1,4 @@
-//! Rights that end while sockets are open: what the peer hears last, and that it gets nothing behind that.
+//! Rights that end while sockets are open: the last messages that the client receives, and that nothing follows them.
 
 mod client;
 mod shard_support;
@@ -23,26 +23,26 @@ use tidewire_shard::ShardLimits;
 use tidewire_wire::frame::websocket::CloseCode;
 use tokio::runtime::Builder;
 
-/// Long enough for a shard to get from a login's decision to the session that it is about, which is one turn.
+/// Long enough for a shard to apply the decision of a login to its session, which takes one turn.
 const SHORT: Duration = Duration::from_secs(2);
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// What `login()` is given by this client for so long.
+/// The login data of this client, with a login that expires after `time`.
 fn login_data(client: &Client, time: Duration) -> String {
     let user = client.stream.local_addr().unwrap().port();
     let milliseconds = time.as_millis();
     format!(r#"{{"user":"user-{user}","expires_in":{milliseconds}}}"#)
 }
 
-/// Logs in for long.
+/// Logs in for [`LONG`].
 fn log_in(mut client: Client) -> Client {
     let data = login_data(&client, LONG);
     client.log_in_with(&data);
     client
 }
 
-/// Renews the login of an open session, for so long from the moment at which the server decides on it.
+/// Renews the login of an open session once for each of `times`. Each time starts when the server decides on the login.
 fn renew(client: &mut Client, times: &[Duration]) {
     let data: Vec<String> = times.iter().map(|time| login_data(client, *time)).collect();
     let request = |data| Message::Auth(Auth::Request { data: Some(data) });
@@ -70,7 +70,7 @@ fn large_outboxes() -> Options {
     }
 }
 
-/// Emits more on shard 0 than the kernel takes for somebody who does not read. How many it were.
+/// Emits events until a client of shard 0 that does not read has more than the kernel buffers. Returns how many.
 fn fill(node: &Node, writer: &mut Client, name: &str) -> usize {
     let data = format!("\"{}\"", "x".repeat(100_000));
     let mut emit = || {
@@ -114,7 +114,7 @@ fn what_waits_for_an_expired_session_is_not_sent() {
     let count = fill(&node, &mut writer, "news");
     renew(&mut short, &[SHORT]);
     wait_until(|| node.stats(0).engine.expired.load(Ordering::Relaxed) == 1);
-    // The shard has let go of it, so what comes now was in the kernel already.
+    // The shard has dropped the connection, so the client now receives only data that the kernel already had.
     wait_until(|| node.stats(0).connections.load(Ordering::Relaxed) == 1);
     let mut received = 0;
     short.receive_all(|message| {
@@ -125,7 +125,7 @@ fn what_waits_for_an_expired_session_is_not_sent() {
     assert!(received < count, "{received} of {count}");
 }
 
-/// Denies all that begins with one of these letters.
+/// Denies subscriptions and reads of names that begin with one of these letters.
 #[derive(Debug)]
 struct Closed(String);
 
@@ -150,7 +150,7 @@ fn rights(node: &Node) -> Rights {
     Rights::new(node.handles().into(), 2)
 }
 
-/// The names of the records and events that a client hears of, as long as it hears of them.
+/// The name of the event or record in a message, if the message delivers one.
 fn name_of<'m>(message: &'m Message<'_>) -> Option<&'m str> {
     match message {
         Message::Event(Event::Emit { name, .. })
@@ -164,7 +164,7 @@ fn nothing_is_written_for_a_lost_right_once_the_change_is_acknowledged() {
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
     let node = Node::start(Options::default());
     let rights = rights(&node);
-    // One reader alone on a shard, so that the bytes of the shard are its bytes.
+    // The reader is the only client of its shard, so the bytes that the shard sends are its bytes.
     let mut reader = node.log_in(0);
     let mut writer = node.log_in(1);
     let mut dice = 7_u64;
@@ -191,7 +191,7 @@ fn nothing_is_written_for_a_lost_right_once_the_change_is_acknowledged() {
         let emits = below(200);
         let writer = &mut writer;
         std::thread::scope(|scope| {
-            // Goes on while the rules change, and afterwards.
+            // Writes while the rules change and afterwards.
             let load = scope.spawn(move || {
                 for number in 0..emits + 50 {
                     let name = NAMES[number as usize % NAMES.len()];
@@ -202,7 +202,7 @@ fn nothing_is_written_for_a_lost_right_once_the_change_is_acknowledged() {
                 writer
             });
             set_rules(&rights, &closed);
-            // What was written until now, and perhaps a little more.
+            // The bytes written up to the acknowledgement, and perhaps a few more.
             let written = node.stats(0).bytes_out.load(Ordering::Relaxed);
             load.join().unwrap().ping_through();
             reader.send(&Message::Connection(Connection::Ping));
@@ -227,7 +227,7 @@ fn nothing_is_written_for_a_lost_right_once_the_change_is_acknowledged() {
                 assert_eq!(ended, closed, "round {round}");
             }
         });
-        // Everybody may again, and has to ask again.
+        // The rules allow all names again. The client must subscribe again.
         set_rules(&rights, "");
         for name in NAMES {
             reader.send(&Message::Event(Event::Unsubscribe {
@@ -258,9 +258,9 @@ fn whoever_lost_a_right_and_does_not_read_is_cut_before_the_acknowledgement() {
     assert_eq!(node.stats(0).rights_cuts.load(Ordering::Relaxed), 1);
     loser.receive_all(|message| {
         let is_event = matches!(message, Message::Event(Event::Emit { .. }));
-        assert!(is_event, "{message:?} behind what it could not get");
+        assert!(is_event, "{message:?} after the lost messages");
     });
-    // Whoever keeps its rights gets everything, however slowly it reads.
+    // A client that keeps its rights receives everything, however slowly it reads.
     keeper.ping_through();
 }
 
@@ -287,7 +287,7 @@ fn rules_that_come_together_are_answered_together_by_the_newest() {
     });
     let denied = answers.iter().filter(|answer| answer.contains("Denied"));
     let of_a = denied.clone().filter(|denied| denied.contains("\"a\""));
-    // The first change took place alone and ended `a`; of the others only the last did.
+    // The server applied the first change alone, which ended `a`, and then only the last of the others.
     assert_eq!((denied.count(), of_a.count()), (3, 1), "{answers:?}");
 }
 
@@ -295,7 +295,7 @@ fn token(id: &str) -> Revoked {
     Revoked::Credential(Credential::Token(id.into()))
 }
 
-/// Revokes for an hour and says how long that took.
+/// Revokes for an hour and returns how long the server took.
 fn revoke(rights: &Rights, what: Revoked) -> Result<Duration, RevokeError> {
     let millis = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
     let now = SystemTime::now();
@@ -325,7 +325,7 @@ fn who_was_revoked_hears_so_and_nothing_behind_it() {
         revoked.expect(message);
     }
     assert_eq!(revoked.expect_close(), Some(CloseCode::POLICY));
-    // The same token again, and then more than may be remembered.
+    // The same token again, and then more tokens than the limit.
     assert!(revoke(&rights, token("1")).is_ok());
     assert!(revoke(&rights, token("3")).is_ok());
     assert_eq!(revoke(&rights, token("4")), Err(RevokeError::Full));
@@ -341,7 +341,7 @@ fn a_renewed_login_goes_on_beyond_its_first_expiry() {
     client.expect(&Message::Auth(Auth::Unsuccessful {
         data: Some(r#"{"code":"OTHER_USER","error":"a renewal can't change the user"}"#),
     }));
-    // Together, so that nothing that the test does lies between the first end and the second.
+    // Both renewals in one write, so that the test can't delay the second past the expiry of the first.
     renew(&mut client, &[SHORT, LONG]);
     for _ in 0..2 {
         client.expect(&Message::Auth(Auth::Successful { data: None }));
@@ -376,7 +376,7 @@ fn ten_thousand_live_subscriptions_end_within_a_tenth_of_a_second() {
     let rights = rights(&node);
     let runtime = Builder::new_current_thread().build().unwrap();
     let user = Revoked::User("many".into());
-    // Other tests may have the machine for themselves in one round, hardly in all.
+    // Other tests may keep the machine busy in one round, but hardly in all rounds.
     let mut fastest = Duration::MAX;
     for _ in 0..20 {
         let mut crowd = crowd(&node);

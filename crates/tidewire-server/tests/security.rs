@@ -1,8 +1,8 @@
-//! SECURITY.md names tests as proofs; each of them is there.
+//! SECURITY.md names tests as evidence; each of these tests must exist.
 
 use std::path::Path;
 
-/// Between the file and the name of a test.
+/// The separator between the file and the name of a test.
 const BETWEEN: &str = " · ";
 
 #[test]
@@ -11,7 +11,7 @@ fn every_test_that_the_threat_model_names_is_there() {
     let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
     let page = read(&repository.join("SECURITY.md"));
     let named = page.split('`').filter_map(|span| span.split_once(BETWEEN));
-    // The page explains the form once.
+    // The page has one example that explains the form.
     let named: Vec<_> = named.filter(|(file, _)| *file != "FILE").collect();
     let missing: Vec<_> = named
         .iter()

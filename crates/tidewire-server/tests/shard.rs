@@ -165,7 +165,7 @@ fn half_received_messages_are_bounded_for_the_whole_node() {
     let mut hoarders: Vec<_> = (0..2).map(|_| node.log_in(0)).collect();
     hoarders[0].stream.write_all(&frame).unwrap();
     wait_until(|| node.stats(0).inbound_bytes.load(Ordering::Relaxed) == 900_000);
-    // One is cut in the middle of its frame, so its write may fail.
+    // The server cuts one client in the middle of its frame, so its write may fail.
     let _ = hoarders[1].stream.write_all(&frame[..frame.len() - 1]);
     wait_until(|| node.stats(0).slow_disconnects.load(Ordering::Relaxed) == 1);
     wait_until(|| node.stats(0).inbound_bytes.load(Ordering::Relaxed) < 1 << 20);
@@ -503,7 +503,7 @@ async fn a_drained_node_closes_everybody_with_1001_behind_their_messages() {
         .for_each(|reader| reader.join().unwrap());
 }
 
-/// A node, and a peer on its first shard that does not read what waits for it.
+/// A node, and a client of its first shard that does not read the messages that are queued for it.
 fn stuck_reader() -> (Node, impl Sized) {
     let limits = ShardLimits {
         outbox: OutboxMarks::limit(64 << 20),
@@ -592,7 +592,7 @@ fn what_a_goodbye_causes_is_whole_beside_what_follows_it() {
         let flood = scope.spawn(|| {
             let mut count = 0;
             while !is_over.load(Ordering::Relaxed) {
-                // So many take the shard several turns.
+                // This many messages take the shard several turns.
                 let texts = Vec::from_iter((count..count + 500).map(text));
                 sender.send_all(texts.iter().map(|text| emit("flood", text)));
                 count += texts.len();

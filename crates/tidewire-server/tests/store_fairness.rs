@@ -1,5 +1,5 @@
-//! What a user that floods the store with large records costs the acknowledged writes of another user, in commits of the real
-//! SQLite store.
+//! Fairness between users of the real SQLite store: how many commits an acknowledged write of one user waits for while another user
+//! floods the store with large records.
 
 mod client;
 mod shard_support;
@@ -17,14 +17,14 @@ use tidewire_core::store::{
 use tidewire_store::folder::DataFolder;
 use tidewire_store::sqlite::{SqliteOptions, SqliteStore};
 
-/// Bytes of a batch of one shard; the node has three.
+/// The most bytes in a batch of one shard; the node has three shards.
 const BATCH_BYTES: usize = 64 << 10;
-/// Commits until a small write is stored, at most, whatever others write. The first is under way when the write arrives. The second
-/// has the batch that the write's shard sent before. The third may have begun with the batches of other shards before this shard,
-/// which learns of the end of the second meanwhile, has sent its next batch. The fourth has that batch.
+/// The most commits until a small write is stored, whatever other users write. The first commit is in progress when the write
+/// arrives. The second contains the previous batch of the write's shard. When the second ends, the third may begin with batches of
+/// other shards before this shard has sent its next batch. The fourth contains that batch.
 const COMMITS_MAX: usize = 4;
 
-/// SQLite whose commits say what they write, and wait until the test lets them.
+/// An SQLite store that reports the content of each commit to the test and waits for its permission.
 struct Gated {
     inner: SqliteStore,
     entered: Sender<Vec<(String, usize)>>,
@@ -44,7 +44,7 @@ impl Store for Gated {
             };
             (write.name.to_string(), bytes)
         });
-        // A test that has seen enough closes the gate, and lets everything through.
+        // When the test is done, it closes both channels, and all commits pass without waiting.
         let _ = self.entered.send(written.collect());
         let _ = self.gate.recv();
         self.inner.commit(term, writes)
@@ -80,8 +80,8 @@ fn unacknowledged<'a>(name: &'a str, data: &'a str) -> Message<'a> {
     ))
 }
 
-/// Has each of several connections write `count` records of `bytes` bytes, then another user one small record, and counts the
-/// commits until that is acknowledged.
+/// Several connections write `count` records of `bytes` bytes each, then another user writes one small record. Counts the commits
+/// until that record is acknowledged.
 fn commits_of_a_small_write(count: usize, bytes: usize) {
     let place = tempfile::tempdir().unwrap();
     let folder = DataFolder::open(place.path()).unwrap();
@@ -96,7 +96,7 @@ fn commits_of_a_small_write(count: usize, bytes: usize) {
     let mut settings = Settings::default();
     settings.limits.batch_bytes_max = BATCH_BYTES;
     let node = Node::start_on(Options::default(), settings, Box::new(store), opened);
-    // Dropped before the node, which waits for the end of its store: a failed check ends the test.
+    // Dropped before the node, which waits for its store to end. So a failed check ends the test instead of blocking it.
     let let_through = let_through;
 
     let mut flooders: Vec<Client> = (0..6).map(|number| node.log_in(number % 3)).collect();
@@ -120,13 +120,13 @@ fn commits_of_a_small_write(count: usize, bytes: usize) {
         is_written = written.iter().any(|(name, _)| name == "small");
         assert!(number <= COMMITS_MAX, "not in commit {number}");
         let sum: usize = written.iter().map(|(_, bytes)| bytes).sum();
-        // Each shard's batch may have one record more than fits.
+        // The batch of each shard may exceed the limit by one record.
         let most = 3 * (BATCH_BYTES + bytes);
         assert!(sum <= most, "{sum} bytes in commit {number}");
         let_through.send(()).unwrap();
     }
     bystander.expect(&acknowledged("small"));
-    // The flood is far from over.
+    // At least half of the flood is still unwritten.
     assert!(dirty(&node) > flood / 2, "{} of {flood}", dirty(&node));
     drop(let_through);
     wait_until(|| dirty(&node) == 0);

@@ -1,4 +1,4 @@
-//! A client for tests that speaks to a server through the wire crate, and what waiting for one needs.
+//! A test client that speaks to a server through the wire crate, and a helper that waits with a deadline.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -14,13 +14,13 @@ use tidewire_wire::frame::websocket::{
 };
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
-/// Nothing here takes so long unless it never happens.
+/// Longer than anything here takes. An event that has not happened by then never will.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Longer than any test message.
 const MESSAGE_BYTES_MAX: usize = 1 << 24;
 
-/// Waits for what another thread does, with a deadline.
+/// Waits until another thread has made `is_done` true, with a deadline.
 #[track_caller]
 pub fn wait_until(mut is_done: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -37,7 +37,7 @@ pub fn emit<'a>(name: &'a str, data: &'a str) -> Message<'a> {
     })
 }
 
-/// A whole value that is to be acknowledged and creates the record if it is missing.
+/// A write of a whole value with an acknowledgement. It creates the record if it is missing.
 pub fn write<'a>(name: &'a str, version: i32, data: &'a str) -> Message<'a> {
     let write = tidewire_core::message::Write {
         name,
@@ -104,7 +104,7 @@ fn encode_introduction(
     Deepstream::encode_masked_frame(&request, [5, 6, 7, 8], out);
 }
 
-/// What a client received.
+/// An item that a client received.
 #[derive(Debug)]
 enum Received {
     Message(Vec<u8>),
@@ -113,7 +113,7 @@ enum Received {
     End,
 }
 
-/// The messages of a frame, each with its length.
+/// Splits the payload of a frame into messages. Without `batches` the whole payload is one message.
 fn messages(mut payload: &[u8], batches: bool) -> Vec<Vec<u8>> {
     let mut messages = Vec::new();
     while !payload.is_empty() {
@@ -130,13 +130,13 @@ pub struct Client {
     decoder: Decoder,
     deflater: Deflater,
     inflater: Inflater,
-    /// Bytes that came over the wire, frames and all.
+    /// Bytes received on the wire, with frame headers.
     pub bytes_in: usize,
-    /// Frames with messages that came.
+    /// Message frames received.
     pub frames_in: usize,
-    /// Whether a frame may have several messages.
+    /// Whether a frame may contain several messages.
     batches: bool,
-    /// Messages of the last frame that were not looked at yet.
+    /// Messages of the last frame that the test has not taken yet.
     ready: VecDeque<Vec<u8>>,
     input: Vec<u8>,
     start: usize,
@@ -148,7 +148,7 @@ impl Client {
         Self::with_decoder(stream, Decoder::new(Role::Client))
     }
 
-    /// The same where the handshake agreed on compression.
+    /// The same for a handshake that agreed on compression.
     pub fn with_deflate(stream: TcpStream) -> Self {
         Self::with_decoder(stream, Decoder::with_deflate(Role::Client))
     }
@@ -175,7 +175,7 @@ impl Client {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// Sends all messages, from another thread, so that the server never has to wait for this one to read.
+    /// Sends all messages from another thread, so that this thread can read while the server is slow to take them.
     pub fn send_all<'a>(&mut self, messages: impl Iterator<Item = Message<'a>>) {
         let mut bytes = Vec::new();
         for message in messages {
@@ -210,7 +210,7 @@ impl Client {
         let is_smaller =
             self.deflater
                 .encode_masked_frame(Opcode::Binary, payload, key, &mut bytes);
-        assert!(is_smaller, "nothing to be compressed");
+        assert!(is_smaller, "compression does not make it smaller");
         self.stream.write_all(&bytes).unwrap();
     }
 
@@ -260,7 +260,7 @@ impl Client {
                 true
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
-            Err(error) => panic!("nothing came within the deadline: {error}"),
+            Err(error) => panic!("received nothing within the deadline: {error}"),
         }
     }
 
@@ -274,7 +274,7 @@ impl Client {
         }
     }
 
-    /// A message that is JSON, word for word.
+    /// Expects a JSON message, byte for byte.
     #[track_caller]
     pub fn expect_text(&mut self, expected: &str) {
         match self.receive() {
@@ -300,7 +300,7 @@ impl Client {
         }
     }
 
-    /// The same, with the number of bytes that had come by the end of each message.
+    /// The same, with the number of bytes received up to the end of each message.
     #[track_caller]
     pub fn receive_with_bytes(&mut self, mut is_last: impl FnMut(&Message<'_>, usize) -> bool) {
         loop {
@@ -314,14 +314,14 @@ impl Client {
         }
     }
 
-    /// A ping and its answer, with whatever comes before it.
+    /// Sends a ping and receives up to its answer, including earlier messages.
     #[track_caller]
     pub fn ping_through(&mut self) {
         self.send(&Message::Connection(Connection::Ping));
         self.receive_until(|message| *message == Message::Connection(Connection::Pong));
     }
 
-    /// Receives messages until the connection ends, in the middle of one or not.
+    /// Receives messages until the connection ends, even in the middle of a message.
     #[track_caller]
     pub fn receive_all(&mut self, mut take: impl FnMut(&Message<'_>)) {
         while let Received::Message(payload) = self.receive() {
@@ -329,7 +329,7 @@ impl Client {
         }
     }
 
-    /// Receives until a message is the last one that is waited for, or the code of the close frame that came before.
+    /// Receives messages until `is_last`. If a close frame comes first, returns its code.
     #[track_caller]
     pub fn receive_until_closed(
         &mut self,
@@ -347,7 +347,7 @@ impl Client {
         }
     }
 
-    /// Sends and receives what a client does first.
+    /// Logs in: sends and receives the first messages of a client.
     #[track_caller]
     pub fn log_in(&mut self) {
         self.log_in_as("7.0.5");
@@ -362,7 +362,7 @@ impl Client {
         self.expect_login();
     }
 
-    /// The same with what `login()` was given.
+    /// The same with this login data.
     #[track_caller]
     pub fn log_in_with(&mut self, data: &str) {
         let mut bytes = Vec::new();
@@ -406,7 +406,7 @@ impl Client {
         }));
     }
 
-    /// A message and its answer: everything sent before was handled.
+    /// Sends a ping and expects its answer next. The server has then handled all earlier messages.
     #[track_caller]
     pub fn ping(&mut self) {
         self.send(&Message::Connection(Connection::Ping));

@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 
 use crate::client::Client;
 
-/// A judge that wants to see a record before it allows events named `gated`.
+/// A permission that reads a record before it allows a publish of the event `gated`.
 #[derive(Debug)]
 pub struct Gate;
 
@@ -53,7 +53,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             limits: ShardLimits::default(),
-            // All clients of a test come from one address, and few of the tests want them to wait.
+            // All clients of a test have the same address, and most tests need no back-off.
             backoff: BackoffSettings {
                 wait_max: Duration::ZERO,
                 ..BackoffSettings::default()
@@ -63,7 +63,7 @@ impl Default for Options {
     }
 }
 
-/// Store requests go to a memory store, logins are accepted at once by another thread's mail.
+/// Sends store requests to the store, and accepts all logins at once through the shard's mailbox.
 struct Services {
     store: StoreClient,
     shards: Arc<OnceLock<Vec<ShardHandle>>>,
@@ -85,8 +85,8 @@ impl Requests for Services {
     }
 }
 
-/// Who logs in: named after its port unless it says so itself, and, if it says so, until so many milliseconds after it was
-/// judged. So no test has to have done anything before an end that it has named earlier.
+/// The principal of a login. Its name is `user` of the login data, or else is made from the port. With `expires_in` it expires that
+/// many milliseconds after this decision, so that no test has to beat a deadline that it chose earlier.
 fn principal(request: &AuthRequest, peer: &Peer) -> Principal {
     let data: serde_json::Value = serde_json::from_str(request.data.as_str()).unwrap();
     let port = format!("user-{}", peer.address.port());
@@ -115,7 +115,7 @@ impl Node {
         Self::start_on(options, Settings::default(), Box::new(store), opened)
     }
 
-    /// A node on a store of the test, with settings of the engine.
+    /// A node with these engine settings on the test's own store.
     pub fn start_on(
         options: Options,
         settings: Settings,
@@ -187,7 +187,7 @@ impl Node {
         self.connect_with(shard, Vec::new())
     }
 
-    /// A connection as the front hands it over, with bytes it has read already.
+    /// A connection that the front hands over with bytes that it has already read.
     pub fn connect_with(&self, shard: usize, unread: Vec<u8>) -> Client {
         Client::new(self.hand_over(shard, unread, false, false))
     }
