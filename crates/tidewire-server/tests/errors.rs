@@ -24,7 +24,7 @@ struct Row {
     remedy: String,
 }
 
-/// Who caused the error: the peer, the environment, or a bug in Tidewire.
+/// The cause of an error: the peer, the environment, or a bug in Tidewire.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {

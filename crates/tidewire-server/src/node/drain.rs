@@ -67,7 +67,7 @@ impl Deadlines {
 
 impl Node {
     /// Stops in an order that loses nothing. The node reports itself unready to load balancers, stops accepting, waits for
-    /// running calls, stops reading, commits and acknowledges, sends what is queued, closes the connections and then the stores.
+    /// running calls, stops reading, commits and acknowledges, sends the queued output, closes the connections and then the stores.
     pub fn stop(mut self) -> Stopped {
         let deadlines = Deadlines::new(Instant::now(), self.drain_delay, self.drain_timeout);
         let accepting = std::mem::take(&mut self.accepting);

@@ -1,5 +1,5 @@
-//! The parsers of outside bytes before their fuzz targets: the committed corpora are replayed, they reach everything that can be
-//! reached, and mutations of them find each fault that is planted and nothing else.
+//! Runs the checks of the fuzz targets as ordinary tests. The committed corpora pass and reach every listed place, and mutations of
+//! them find each planted fault and no other fault.
 
 #[path = "../../../../fuzz/src/corpus.rs"]
 mod archive;
@@ -14,14 +14,14 @@ use tidewire_core::planted_fault::plant;
 use judge::{Reached, Target};
 use mutate::{Mutator, hunt};
 
-/// Mutations in which a planted fault must be found; most take a hundredth of them.
+/// The most mutations until a planted fault must be found; most faults need a hundredth of them.
 const FAULT_MUTATIONS: usize = 200_000;
-/// Mutations that must show nothing.
+/// How many mutations must show no fault in the unchanged product.
 const CLEAN_MUTATIONS: usize = 20_000;
-/// A corpus stays small enough to clone and to replay in seconds.
+/// Small enough to clone the corpus and to replay it in seconds.
 const CORPUS_BYTES_MAX: usize = 1 << 20;
 
-/// The committed corpus in the order of its names, and the seeds as they are now.
+/// The committed corpus in the order of its names, then the current seeds.
 fn corpus(target: &Target) -> Vec<Vec<u8>> {
     let committed = archive::read(target.name).expect("the corpus is in the repository");
     let inputs = committed.into_iter().map(|(_, input)| input);
@@ -75,7 +75,7 @@ fn find_faults(target: &Target) {
     assert_eq!(wrong, 0, "mutations show a fault");
     for fault in target.faults {
         plant(Some(fault));
-        // The corpus has what the fuzzer thought of without any fault; near the seeds is where one shows.
+        // Starts from the seeds only: most inputs of the corpus were found without a fault and are far from one.
         let found = hunt((target.seeds)(), FAULT_MUTATIONS, |input| {
             is_found(target, input)
         });

@@ -1,7 +1,7 @@
-//! Judges what the HTTP API reads of a request. An input is one letter and what follows it:
+//! Checks the parsers of HTTP API requests. An input is one letter and its content:
 //!
-//! - `b` and the body of a batch, for which a model of its own works out what must be sent to a shard;
-//! - `t` and a request target: the name of a record, and the parameters as the crates of the URL standard read them;
+//! - `b` and the body of a batch; an independent model computes the commands that the API must send to a shard;
+//! - `t` and a request target: the name of a record, and the parameters, compared with the crates of the URL standard;
 //! - `a` and an `Authorization` header;
 //! - `m` and lines of `If-Match`, then `!` and lines of `If-None-Match`;
 //! - `i` and a `Last-Event-ID`.
@@ -70,7 +70,7 @@ const TAG: Tag = Tag {
     incarnation: 0x1a,
     version: 7,
 };
-/// What `TAG` is called.
+/// `TAG` as an entity tag.
 const ENTITY_TAG: &str = "\"3-1a-7\"";
 
 /// Panics if the input shows a fault.
@@ -98,7 +98,7 @@ fn judge_batch(text: &str, reached: &mut Reached) {
         reached.insert("not JSON");
         return;
     }
-    // Lone surrogates, numbers beyond doubles and deep nesting pass through a batch, but not into this model's values.
+    // A batch accepts lone surrogates, numbers beyond doubles and deep nesting, but the values of this model can't hold them.
     let Ok(value) = serde_json::from_str::<Value>(text) else {
         reached.insert("beyond the model");
         return;
@@ -133,7 +133,7 @@ fn judge_batch(text: &str, reached: &mut Reached) {
     }
 }
 
-/// A command that was encoded for a shard, word by word.
+/// The words of a command that was encoded for a shard.
 fn show((index, bytes): (usize, &Vec<u8>)) -> Vec<String> {
     let canonical = |data: &str| {
         serde_json::from_str::<Value>(data)
@@ -168,7 +168,7 @@ fn show((index, bytes): (usize, &Vec<u8>)) -> Vec<String> {
             change,
         )) => {
             check_id(correlation);
-            assert!(write_ack, "nobody waits for it");
+            assert!(write_ack, "it must request an acknowledgement");
             let version = version.to_string();
             match change {
                 Change::CreateAndUpdate { data } => {
@@ -198,7 +198,7 @@ fn show((index, bytes): (usize, &Vec<u8>)) -> Vec<String> {
     }
 }
 
-/// What must be made of a batch: credentials and commands; `None` if it must be refused.
+/// The credentials and commands of a batch; `None` if the API must refuse it.
 fn expect_batch(batch: &Value) -> Option<(Value, Vec<Vec<String>>)> {
     let token = match batch.get("token") {
         None => json!({}),
@@ -221,7 +221,7 @@ fn expect_batch(batch: &Value) -> Option<(Value, Vec<Vec<String>>)> {
 }
 
 fn expect_command(command: &Map<String, Value>) -> Option<Vec<String>> {
-    // By topic and action: what comes of it, and the properties that may stand beside the two.
+    // By topic and action: the kind of the command, and its allowed properties in addition to these two.
     let (kind, properties): (&str, &[&str]) = match (
         command.get("topic")?.as_str()?,
         command.get("action")?.as_str()?,
@@ -297,7 +297,7 @@ fn expect_write(command: &Map<String, Value>, name: String, is_list: bool) -> Op
     is_fit.then_some(words)
 }
 
-/// Whether a name, or one of a list, is of the server's own records.
+/// Whether a name, or a name in a list, is reserved for the server's internal records.
 fn has_reserved(value: &Value) -> bool {
     let names = value
         .as_array()
@@ -357,7 +357,7 @@ fn judge_path(path: &str, reached: &mut Reached) {
         reached.insert("name refused");
         return;
     };
-    // Its own form in an address means the same record.
+    // The name, escaped in a URL, gives the same record.
     let own = format!("/records/{}", fuzzing::escape(&name));
     assert_eq!(
         own.parse::<Uri>().map(|uri| uri.path().to_owned()).ok(),
@@ -367,7 +367,7 @@ fn judge_path(path: &str, reached: &mut Reached) {
     reached.insert("record");
 }
 
-/// A text without percent-escapes, by the crate of the URL standard, which leaves alone what is no escape.
+/// Decodes percent-escapes with the crate of the URL standard. `None` if an escape is malformed, which that crate would keep as it is.
 fn decoded(text: &str) -> Option<String> {
     let is_escape =
         |part: &str| part.len() >= 2 && part.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
@@ -449,7 +449,7 @@ fn judge_authorization(text: &str, reached: &mut Reached) {
     reached.insert("login");
 }
 
-/// The elements of a list of entity tags, `*` as the only one; `None` if it is no such list.
+/// The elements of a list of entity tags, or `*` as the only element; `None` if it is not a valid list.
 fn tags(lines: &[HeaderValue]) -> Option<Vec<String>> {
     let texts: Option<Vec<&str>> = lines.iter().map(|line| line.to_str().ok()).collect();
     let whole = texts?.join(",");
@@ -460,7 +460,7 @@ fn tags(lines: &[HeaderValue]) -> Option<Vec<String>> {
     let mut list = Vec::new();
     let mut tag = String::new();
     let mut is_open = false;
-    // Letter by letter; commas within quotes are of the tag. The one at the end closes the last element.
+    // Letter by letter; a comma within quotes belongs to the tag. The extra comma ends the last element.
     for letter in whole.chars().chain([',']) {
         match letter {
             ',' if !is_open => {
@@ -545,7 +545,7 @@ fn judge_conditions(text: &str, reached: &mut Reached) {
 }
 
 fn judge_stream_id(id: &str, reached: &mut Reached) {
-    // A stream without records has no states that an id could tell.
+    // The id of a stream without records contains no record states.
     let count = id.matches('_').count().max(1);
     let Some(again) = fuzzing::stream_id(id, EPOCH, count) else {
         reached.insert("stream id refused");

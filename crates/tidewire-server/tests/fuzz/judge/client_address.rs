@@ -1,9 +1,9 @@
-//! Judges who a request is said to come from. An input is one letter and what follows it:
+//! Checks how the server finds the client address of a request. An input is one letter and its content:
 //!
-//! - `p` and a stream that should begin with a head of the PROXY protocol;
+//! - `p` and a stream that should begin with a PROXY protocol header;
 //! - `x` or `f`, the address of the peer, and below it lines of `X-Forwarded-For` or `Forwarded`.
 //!
-//! Both have models here that share nothing with the product but the parser of single addresses of the standard library.
+//! The models here share only one part with the product: the standard library's parser of single addresses.
 
 use std::future::Future as _;
 use std::io::Result as IoResult;
@@ -46,9 +46,9 @@ pub const TARGET: Target = Target {
     faults: &["proxy-length", "forwarded-trust"],
 };
 
-/// Whose word counts.
+/// The trusted proxies.
 const TRUSTED: [&str; 3] = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"];
-/// What the header says that is not asked for.
+/// The value of the header that the server must ignore.
 const DISTRACTION: HeaderValue = HeaderValue::from_static("203.0.113.66");
 
 /// Panics if the input shows a fault.
@@ -63,7 +63,7 @@ pub fn judge(input: &[u8]) -> Reached {
     reached
 }
 
-/// The outcome of a head and how many bytes it took.
+/// The address in a header and the length of the header in bytes; `None` if the header must be refused.
 type Head = Option<(Option<SocketAddr>, usize)>;
 
 fn judge_head(stream: &[u8], reached: &mut Reached) {
@@ -97,7 +97,7 @@ fn read_head(stream: &[u8], piece_bytes: usize) -> Head {
             .poll(&mut Context::from_waker(Waker::noop()))
         {
             Poll::Ready(outcome) => outcome,
-            Poll::Pending => panic!("it waits, though everything is there"),
+            Poll::Pending => panic!("it waits, although the stream is complete"),
         }
     };
     outcome
@@ -105,7 +105,7 @@ fn read_head(stream: &[u8], piece_bytes: usize) -> Head {
         .map(|address| (address, stream.len() - pieces.rest.len()))
 }
 
-/// A stream that gives so many bytes at a time.
+/// A stream that returns at most `piece_bytes` bytes per read.
 struct Pieces<'a> {
     rest: &'a [u8],
     piece_bytes: usize,
@@ -125,7 +125,7 @@ impl AsyncRead for Pieces<'_> {
     }
 }
 
-/// What a head means, as the two versions of the protocol have it; `None` if it is none.
+/// Decodes a header of either version of the protocol; `None` if it is invalid.
 fn expect_head(stream: &[u8]) -> Head {
     if stream.starts_with(b"PROXY ") {
         let ends = 12..=stream.len().min(107);
@@ -185,7 +185,7 @@ fn expect_line(line: &str) -> Option<Option<SocketAddr>> {
     Some(Some(SocketAddr::new(plain(source), port(from)?)))
 }
 
-/// Digits that are a port.
+/// Parses digits as a port.
 fn port(text: &str) -> Option<u16> {
     let mut number = 0_u32;
     for letter in text.chars() {
@@ -197,7 +197,7 @@ fn port(text: &str) -> Option<u16> {
     (!text.is_empty()).then_some(number as u16)
 }
 
-/// An IPv4 address that is written as IPv6.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 fn plain(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(six) => six.to_ipv4_mapped().map_or(address, IpAddr::V4),
@@ -245,7 +245,8 @@ fn judge_lines(header: ForwardedHeader, text: &[u8], reached: &mut Reached) {
     }
 }
 
-/// Whose request it is: the last hop for which somebody vouches who is trusted, and what decided it.
+/// The client of a request, and the rule that chose it. From the peer back, the server believes each trusted hop about the hop
+/// before it; the client is the last hop that it reaches so.
 fn expect_client(
     header: ForwardedHeader,
     peer: SocketAddr,
@@ -254,7 +255,7 @@ fn expect_client(
     if !is_trusted(peer.ip()) {
         return (peer, "peer is not trusted");
     }
-    // All lines are one list. Nobody vouches for what is before a line that is no text.
+    // All lines form one list. The hops before a line that is not text can't be trusted.
     let mut hops: Vec<Option<SocketAddr>> = Vec::new();
     for value in values {
         match value.to_str() {
@@ -309,7 +310,7 @@ fn expect_hop(header: ForwardedHeader, element: &str) -> Option<SocketAddr> {
     let address = match text.strip_prefix('[').map(|text| text.split_once(']')) {
         Some(Some((inner, ""))) => SocketAddr::new(inner.parse().ok()?, 0),
         Some(Some((inner, rest))) => {
-            // A zone may follow the address; it means nothing here.
+            // A zone may follow the address; it is ignored.
             let (six, zone) = inner.split_once('%').unwrap_or((inner, "0"));
             let is_zone = !zone.is_empty() && zone.bytes().all(|byte| byte.is_ascii_digit());
             zone.parse::<u32>().ok().filter(|_| is_zone)?;

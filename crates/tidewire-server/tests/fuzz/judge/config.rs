@@ -1,5 +1,5 @@
-//! Judges the configuration file on any text: nothing panics, every refusal names its place in the file, and what is accepted
-//! says the same after it is written and read again. A JSON object is YAML as well, and its keys must be options.
+//! Checks the configuration parser with any text. It never panics, every problem names its place in the file, and an accepted file
+//! keeps its meaning after it is written and read again. A JSON object is also YAML, and its keys must be options.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub const TARGET: Target = Target {
 };
 
 const FILE: &str = "f.yml";
-/// Longer texts cost time and show nothing new.
+/// Longer texts cost time and find nothing new.
 const TEXT_BYTES_MAX: usize = 8_192;
 
 /// Panics if the input shows a fault.
@@ -101,19 +101,19 @@ fn judge_accepted(loaded: &Loaded, text: &str, reached: &mut Reached) {
     reached.extend((!loaded.origins.is_empty()).then_some("options set"));
     reached.extend((text.contains("${") && !text.contains("$${")).then_some("variable"));
     let written = values(loaded);
-    // A secret is masked; the mask is as good a secret as any.
+    // The written file has a mask in place of each secret, which the parser accepts as a secret.
     let again = load(&written).unwrap_or_else(|problems| panic!("{problems:?}: {written}"));
     assert_eq!(values(&again), written, "{text:?}");
 }
 
-/// All options and their values, without where they come from.
+/// All options and their values, without their origins.
 fn values(loaded: &Loaded) -> String {
     let mut bare = loaded.clone();
     bare.origins.clear();
     effective(&bare)
 }
 
-/// Panics if the JSON has a key that is no section or option.
+/// Panics if the JSON has a key that is not a section or an option.
 fn judge_keys(json: &Value, section: &str) {
     let Value::Object(entries) = json else { return };
     for (key, value) in entries {
@@ -141,7 +141,7 @@ fn judge_place(problem: &Problem, text: &str) {
         .strip_prefix(FILE)
         .expect("the file is named");
     if place.is_empty() {
-        // Only the parser of YAML may not know where it was.
+        // Only problems of the YAML parser may have no place.
         assert_eq!(kind(&problem.reason), "broken YAML", "{problem}");
         return;
     }
@@ -152,7 +152,7 @@ fn judge_place(problem: &Problem, text: &str) {
     let [line, column] = numbers[..] else {
         panic!("{problem}")
     };
-    // YAML ends lines at carriage returns, too; what is missing is missed behind the last one.
+    // YAML ends lines at carriage returns too. The parser reports a missing token after the last line.
     let lines: Vec<&str> = text.split(['\n', '\r']).collect();
     assert!((1..=lines.len() + 1).contains(&line), "{problem}: {text:?}");
     let longest = lines
@@ -210,7 +210,7 @@ fn seeds() -> Vec<Vec<u8>> {
         "permissions: allow_all\n",
     ];
     let mut seeds: Vec<Vec<u8>> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
-    // The annotated file in pieces, section by section.
+    // Each section of the annotated file is one seed.
     let annotated = defaults();
     let lines = annotated
         .lines()

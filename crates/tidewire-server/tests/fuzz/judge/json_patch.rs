@@ -1,5 +1,5 @@
-//! Judges patches of whole documents. An input is a document, a line end and a patch, which is taken as a JSON patch and as a
-//! merge patch. The crate `json-patch` must come to the same result, step by step.
+//! Checks patches of whole documents. An input is a document, a line end and a patch, which is applied as a JSON patch and as a
+//! merge patch. The crate `json-patch` must give the same result for each operation.
 
 use json_patch::{Patch, PatchOperation};
 use serde_json::Value;
@@ -40,13 +40,13 @@ const LIMITS: PatchLimits = PatchLimits {
     copied_bytes_max: 1_000,
     nesting_max: 8,
 };
-/// What the engine would have let in.
+/// The limits of a document that the engine accepts.
 const DOCUMENT: JsonLimits = JsonLimits {
     array_gap_max: usize::MAX,
     nesting_max: LIMITS.nesting_max,
     bytes_max: 4_096,
 };
-/// No value is written longer than this times its text: `1e15` is `1000000000000000.0`.
+/// The most that the text of a value can grow when it is written again: `1e15` becomes `1000000000000000.0`.
 const GROWTH_MAX: usize = 8;
 
 /// Panics if the input shows a fault.
@@ -95,7 +95,7 @@ fn judge_patch(old: &Value, patch: &Value, bytes_max: usize, reached: &mut Reach
         let checked = check(&new.to_string(), limits);
         assert!(checked.is_ok(), "{checked:?}: {new} of {old} and {patch}");
     }
-    // `1` is `1.0` in a test of RFC 6902, and not to that crate.
+    // `1` equals `1.0` in a test of RFC 6902, but not in that crate.
     let has_test = operations
         .0
         .iter()
@@ -117,7 +117,7 @@ fn judge_patch(old: &Value, patch: &Value, bytes_max: usize, reached: &mut Reach
         (Err(PatchError::Unfit), Expected::Refused) => {
             reached.insert("unfit");
         }
-        // What does not fit may also be too large.
+        // A patch that does not fit may also be too large.
         (Err(PatchError::TooLarge), Expected::Refused) => {
             reached.insert("too large");
         }
@@ -128,12 +128,12 @@ fn judge_patch(old: &Value, patch: &Value, bytes_max: usize, reached: &mut Reach
     }
 }
 
-/// What must become of a patch.
+/// The required outcome of a patch.
 #[derive(Debug)]
 enum Expected {
     New(Value),
     Refused,
-    /// The limit that it breaks.
+    /// The patch exceeds this limit.
     Beyond(&'static str),
 }
 
@@ -141,7 +141,7 @@ fn expect(old: &Value, operations: &Patch) -> Expected {
     let mut document = old.clone();
     let mut copied_bytes = 0;
     for operation in &operations.0 {
-        // A record is an object or an array at any time.
+        // After each operation the record must be an object or an array.
         let is_root = operation.path().as_str().is_empty();
         let is_record = |value: &Value| !is_root || value.is_object() || value.is_array();
         if let PatchOperation::Copy(copy) = operation {
@@ -165,7 +165,7 @@ fn expect(old: &Value, operations: &Patch) -> Expected {
     Expected::New(document)
 }
 
-/// Whether an operation puts in place of the whole document what no record can be.
+/// Whether an operation replaces the whole document with a value that can't be a record.
 fn puts_no_record(operation: &PatchOperation) -> bool {
     let value = match operation {
         PatchOperation::Add(add) => &add.value,
@@ -323,7 +323,7 @@ fn seeds() -> Vec<Vec<u8>> {
         .iter()
         .map(|(document, patch)| format!("{document}\n{patch}").into_bytes())
         .collect();
-    // What is copied nests little, and its neighbours in the alphabet too much.
+    // The copied value nests little, and the values of the keys before and after it nest too deeply.
     for key in 'b'..='m' {
         let neighbours = [u32::from(key) - 1, u32::from(key) + 1]
             .map(|code| char::from_u32(code).unwrap_or(key));

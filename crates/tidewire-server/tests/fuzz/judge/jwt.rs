@@ -1,9 +1,9 @@
-//! Judges tokens and keys. An input is one letter and what follows it:
+//! Checks tokens and keys. An input is one letter and its content:
 //!
-//! - `t` and a token as it comes: it is accepted only if it is one of `tokens.json`, whose private keys nobody has any more.
-//! - `s`, a byte of settings, a header, a line end and claims: they are signed here, and what becomes of that is worked out
-//!   by a model of its own.
-//! - `k` and keys, as a file or an issuer gives them.
+//! - `t` and a token as it is: the server may accept it only if it is in `tokens.json`, whose private keys were deleted.
+//! - `s`, a byte of settings, a header, a line end and claims: the check signs them, and an independent model computes the
+//!   expected result.
+//! - `k` and keys, as a file or an issuer provides them.
 
 use std::sync::LazyLock;
 
@@ -58,7 +58,7 @@ const BYTES_MAX: usize = 2_048;
 const ISSUER: &str = "iss";
 const AUDIENCE: &str = "aud";
 
-/// Settings of a signed input.
+/// Bits of the settings of a signed input.
 const IS_ISSUER_CHECKED: u8 = 1;
 const IS_AUDIENCE_CHECKED: u8 = 2;
 const IS_SIGNATURE_CUT: u8 = 4;
@@ -152,7 +152,7 @@ fn judge_signed(rest: &str, reached: &mut Reached) {
     });
 }
 
-/// The token in compact form, signed with HMAC as RFC 2104 has it.
+/// The token in compact form, signed with HMAC as in RFC 2104.
 fn signed(header: &str, claims: &str) -> String {
     let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
     let message = format!("{}.{}", encode(header), encode(claims));
@@ -175,7 +175,7 @@ fn signed(header: &str, claims: &str) -> String {
     format!("{message}.{}", URL_SAFE_NO_PAD.encode(outer))
 }
 
-/// What must become of a token that was signed with the secret: when it ends, or why it is refused.
+/// The expected result for a token signed with the secret: its expiry in milliseconds, or the reason to refuse it.
 fn expect(token_bytes: usize, settings: u8, header: &str, claims: &str) -> Result<u64, TokenError> {
     if token_bytes > BYTES_MAX {
         return Err(TokenError::TooLarge);
@@ -199,7 +199,7 @@ fn expect(token_bytes: usize, settings: u8, header: &str, claims: &str) -> Resul
     expect_claims(settings, &object(claims).ok_or(TokenError::Malformed)?)
 }
 
-/// Whether the secret is the key that the header means: the only one without an id, good for HS256 alone.
+/// Whether the header selects the secret, which is the only key without an id and is valid for HS256 only.
 fn expect_key(algorithm: &str, id: Option<&str>) -> Result<(), TokenError> {
     let known = [
         ("rsa", "RS256"),
@@ -212,7 +212,7 @@ fn expect_key(algorithm: &str, id: Option<&str>) -> Result<(), TokenError> {
     let is_known = |name: &str| known.iter().any(|(_, algorithm)| *algorithm == name);
     match (algorithm, id) {
         ("HS256", id) if !known.iter().any(|(key, _)| id == Some(*key)) => Ok(()),
-        // A key of another kind took the signature for one of its own.
+        // The header selects a key of another kind, for which the signature is wrong.
         (name, None) if is_known(name) => Err(TokenError::Signature),
         (name, Some(id)) if known.contains(&(id, name)) => Err(TokenError::Signature),
         (name, _) if name == "HS256" || is_known(name) || unused.contains(&name) => {
@@ -223,7 +223,7 @@ fn expect_key(algorithm: &str, id: Option<&str>) -> Result<(), TokenError> {
 }
 
 fn expect_claims(settings: u8, claims: &Map<String, Value>) -> Result<u64, TokenError> {
-    // Seconds since 1970 as milliseconds, for whole and for broken numbers.
+    // Converts seconds since 1970 to milliseconds, for integers and fractions.
     let time = |key: &str| match claims.get(key) {
         Some(Value::Number(number)) => match (number.as_u64(), number.as_f64()) {
             (Some(whole), _) => whole.checked_mul(1_000),

@@ -1,5 +1,5 @@
-//! What must hold for any bytes from outside: the judges that the fuzz targets, the replay of their corpora and the mutation
-//! loop share. Each compares the product with a model that was written without it, and names what an input reached.
+//! The checks for bytes from outside. The fuzz targets, the replay of their corpora and the mutation loop share them. Each check
+//! compares the product with an independent model and names the places that an input reached.
 
 pub mod api;
 pub mod client_address;
@@ -9,10 +9,10 @@ pub mod jwt;
 
 use std::collections::BTreeSet;
 
-/// What an input reached: outcomes, kinds of input, branches.
+/// The places that an input reached: outcomes, kinds of input, branches.
 pub type Reached = BTreeSet<&'static str>;
 
-/// Judges an input whose first letter says what the rest of it is.
+/// Checks an input whose first letter is the kind of the rest.
 fn judge_by_letter(input: &[u8], judge: impl FnOnce(u8, &str, &mut Reached)) -> Reached {
     let mut reached = Reached::new();
     if let Ok(text) = str::from_utf8(input)
@@ -25,15 +25,15 @@ fn judge_by_letter(input: &[u8], judge: impl FnOnce(u8, &str, &mut Reached)) -> 
 
 /// One fuzz target.
 pub struct Target {
-    /// Of the target and of its archive in `fuzz/corpus`.
+    /// The name of the target and of its archive in `fuzz/corpus`.
     pub name: &'static str,
     /// Panics if the input shows a fault.
     pub judge: fn(&[u8]) -> Reached,
-    /// Inputs of every kind, from which the corpus grew.
+    /// Inputs of every kind, from which the fuzzer built the corpus.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Everything that the corpus has to reach.
+    /// All places that the corpus must reach.
     pub reachable: &'static [&'static str],
-    /// Faults that can be planted in what it judges.
+    /// The faults that can be planted in the product code that it checks.
     pub faults: &'static [&'static str],
 }
 
