@@ -1,27 +1,27 @@
-//! What one record must hold: its last acknowledged state, or one that was asked for since. One writer asks for all
-//! changes of a record, in one order, so there is nothing else that it may hold.
+//! The history of one record, and the states that it may have after a restart: the last acknowledged state, or one that its
+//! writer has requested since. One writer requests all changes of a record in order, so no other state is possible.
 
 use std::fmt::Write as _;
 
-/// A value that was written, or the end of the record.
+/// The state after a change: a value, or no record after a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    /// The place of the change among all of its record; no two have the same.
+    /// The unique number of the change among all changes of its record.
     pub(super) number: u64,
-    /// Absent when the record is gone.
+    /// `None` after a delete.
     pub(super) value: Option<Value>,
 }
 
-/// What a record holds.
+/// The value of a record, from which its text follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Value {
-    /// Each change is one step; a record begins with 1.
+    /// A new record has version 1, and each change adds 1.
     pub(super) version: i32,
-    /// The number of the write that gave the record its filling; later patches leave it.
+    /// The number of the write that set the filler text; later patches keep it.
     pub(super) filled_by: u64,
 }
 
-/// A record as somebody read it.
+/// A record as a client read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     /// Its version.
@@ -30,11 +30,11 @@ pub(super) struct Seen {
     pub(super) text: String,
 }
 
-/// The text of a value. All of it follows from the arguments, so a value can be compared byte by byte.
+/// The text of a value. It depends on the arguments alone, so the test can compare a value byte by byte.
 pub(super) fn text(record: &str, number: u64, filled_by: u64) -> String {
     let mut text = format!("{{\"n\":{number},\"of\":\"{record}\",\"fill\":\"");
     let mixed = (filled_by ^ 0x5bd1_e995).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    // A few bytes mostly, some pages now and then.
+    // Mostly a few bytes, sometimes a few pages.
     let count = match mixed >> 60 {
         0 => 6_000 + (mixed >> 40) % 6_000,
         1..=4 => 300 + (mixed >> 40) % 900,
@@ -59,30 +59,30 @@ pub(super) fn number_in(text: &str) -> Option<u64> {
     digits[..end].parse().ok()
 }
 
-/// How a run of the server has ended.
+/// How a run of the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Stopped as asked, with code 0: all that was shown to anybody is kept.
+    /// The server stopped on request with code 0: it must keep every change that a subscriber received.
     Clean,
-    /// In any other way: what was acknowledged is kept.
+    /// Any other end: the server must keep every acknowledged change.
     Crash,
 }
 
-/// The book of one record.
+/// The operation history of one record.
 #[derive(Clone, Debug)]
 pub(super) struct Book {
     record: String,
-    /// Of the last change that was asked for. Those of lost changes are not given again.
+    /// The number of the last requested change. The numbers of lost changes are not reused.
     last_number: u64,
     acknowledged: State,
-    /// What was asked for since, in this order.
+    /// The states of the requested changes after that, in order.
     under_way: Vec<State>,
-    /// The least number that somebody other than the writer has seen in this run.
+    /// The observer has received a change with at least this number in this run.
     shown: u64,
 }
 
 impl Book {
-    /// Of a record that nobody has written yet.
+    /// The history of a record before its first write.
     pub(super) fn new(record: String) -> Self {
         let acknowledged = State {
             number: 0,
@@ -97,22 +97,22 @@ impl Book {
         }
     }
 
-    /// Whose book it is.
+    /// The name of the record.
     pub(super) fn record(&self) -> &str {
         &self.record
     }
 
-    /// The state after all that was asked for.
+    /// The state after all requested changes.
     pub(super) fn newest(&self) -> State {
         self.under_way.last().copied().unwrap_or(self.acknowledged)
     }
 
-    /// Changes that are not acknowledged.
+    /// How many requested changes are not acknowledged.
     pub(super) fn under_way_count(&self) -> usize {
         self.under_way.len()
     }
 
-    /// Notes a write that is about to be asked for: a whole value, or a patch that leaves the filling. Gives its state.
+    /// Adds a write before its request is sent: a whole value, or a patch that keeps the filler. Returns its number and value.
     pub(super) fn write(&mut self, is_whole: bool) -> (u64, Value) {
         self.last_number += 1;
         let number = self.last_number;
@@ -133,7 +133,7 @@ impl Book {
         (number, value)
     }
 
-    /// Notes that the end of the record is about to be asked for. Gives its number.
+    /// Adds a delete before its request is sent. Returns its number.
     pub(super) fn delete(&mut self) -> u64 {
         self.last_number += 1;
         let number = self.last_number;
@@ -144,10 +144,10 @@ impl Book {
         number
     }
 
-    /// Notes an acknowledgement. It covers what was asked for before.
+    /// Marks a change as acknowledged. An acknowledgement covers all earlier changes.
     ///
     /// # Errors
-    /// Nothing with this number is under way.
+    /// No pending change has this number.
     pub(super) fn acknowledge(&mut self, number: u64) -> Result<(), String> {
         let place = self
             .under_way
@@ -164,15 +164,15 @@ impl Book {
         Ok(())
     }
 
-    /// Notes what somebody else was shown: the change with this number, or one behind it.
+    /// Notes that the observer has received the change with this number or a later one.
     pub(super) fn show(&mut self, number: u64) {
         self.shown = self.shown.max(number);
     }
 
-    /// Compares what the record holds after a restart, and goes on from there.
+    /// Checks the state of the record after a restart, and continues with that state.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The record may not have this state.
     pub(super) fn settle(&mut self, seen: Option<&Seen>, ending: Ending) -> Result<(), String> {
         let state = self.find(seen)?;
         if ending == Ending::Clean && state.number < self.shown {
@@ -240,7 +240,7 @@ fn describe(state: &State) -> String {
     }
 }
 
-/// As much of a text as belongs into a line.
+/// The start of a text, short enough for one line.
 fn start_of(text: &str) -> String {
     text.chars().take(80).collect()
 }
@@ -249,7 +249,7 @@ fn start_of(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A book whose record has three acknowledged versions and two changes under way.
+    /// The history of a record with three acknowledged versions and two pending changes.
     fn book() -> Book {
         let mut book = Book::new("r".to_owned());
         for is_whole in [true, false, true] {

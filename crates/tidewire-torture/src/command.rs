@@ -1,4 +1,4 @@
-//! The command line of `tidewire torture`, and that of its servers.
+//! The command lines of `tidewire torture` and of the servers that it starts.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub fn torture() -> Command {
         .arg(break_argument())
 }
 
-/// `tidewire torture-node`, which only the torture test runs.
+/// `tidewire torture-node`, the server that only the torture test starts.
 pub fn node() -> Command {
     Command::new("torture-node")
         .hide(true)
@@ -49,7 +49,7 @@ fn break_argument() -> Arg {
         .help("Break the servers on purpose, to check that the loss is found")
 }
 
-/// The settings that the command line of `tidewire torture` gives.
+/// Reads the settings from the command line of `tidewire torture`.
 pub fn settings(matches: &ArgMatches) -> Settings {
     let number = |name: &str| matches.get_one::<u64>(name).copied();
     let minutes = number("minutes").unwrap_or(MINUTES);
@@ -61,7 +61,7 @@ pub fn settings(matches: &ArgMatches) -> Settings {
     }
 }
 
-/// The fault that `--break` names.
+/// Reads the fault of `--break`.
 pub fn broken(matches: &ArgMatches) -> Option<Break> {
     Break::named(matches.get_one::<String>("break")?)
 }

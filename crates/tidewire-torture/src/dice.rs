@@ -1,13 +1,13 @@
-//! A small generator of numbers (xorshift64*), so that what a run decides can be repeated from its seed.
+//! A small random number generator (xorshift64*), so that the same seed repeats the decisions of a run.
 
 use std::time::Duration;
 
-/// Numbers that follow from a seed.
+/// A random number generator with a seed.
 #[derive(Clone, Debug)]
 pub(super) struct Dice(u64);
 
 impl Dice {
-    /// From a seed and the number of who throws, so that no two throw alike.
+    /// A generator for this seed and thrower. Each thrower has a different sequence.
     pub(super) fn new(seed: u64, thrower: u64) -> Self {
         let mixed = (seed ^ thrower.wrapping_mul(0x9E37_79B9_7F4A_7C15))
             .wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -23,23 +23,23 @@ impl Dice {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33
     }
 
-    /// From 0 up to, but not including, `bound`.
+    /// A number from 0 up to, but not including, `bound`.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 
-    /// True once in so many throws.
+    /// True once in `count` throws on average.
     pub(super) fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 
-    /// Up to `longest`, in milliseconds.
+    /// A whole number of milliseconds below `longest`.
     pub(super) fn pause(&mut self, longest: Duration) -> Duration {
         let bound = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(self.below(bound))
     }
 
-    /// Brings items into another order.
+    /// Shuffles the items.
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let place = usize::try_from(self.below(last as u64 + 1)).unwrap_or(0);

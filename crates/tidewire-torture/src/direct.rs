@@ -1,5 +1,5 @@
-//! Writers on a connection of their own that ends only with the server: several changes of a record under way at a time,
-//! each with the version that it makes; whole values, patches and deletes.
+//! Writers with direct connections, which end only with the server. Each writer keeps several changes of its record in flight:
+//! whole values and patches with their versions, and deletes.
 
 use tidewire_core::message::{Change, Message, Record, RecordError, Write};
 
@@ -7,19 +7,19 @@ use super::book::{self, Book};
 use super::dice::Dice;
 use super::peer::Outbox;
 
-/// Changes of one record that are under way at most.
+/// The most changes of one record in flight.
 const WINDOW_MAX: u64 = 4;
-/// Acknowledged changes between two deletes, about.
+/// The most writes between two deletes.
 const CHANGES_MAX: u64 = 60;
 
-/// What became of a message for a writer.
+/// The outcome of a message for a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// A write or delete is acknowledged.
     Acknowledged,
-    /// The server has refused a change; what became of it will be seen after the next start.
+    /// The server has refused a change; the next start shows whether it was made.
     Refused,
-    /// Nothing to be counted.
+    /// The message is neither of these.
     Nothing,
 }
 
@@ -31,9 +31,9 @@ pub(super) struct Direct {
     window: usize,
     /// Changes until the next delete.
     until_delete: u64,
-    /// The delete that is under way.
+    /// The number of the delete in flight.
     deleting: Option<u64>,
-    /// Refused in this run: it waits for the next one.
+    /// Whether the server has refused a change in this run. The writer then waits for the next run.
     is_halted: bool,
 }
 
@@ -49,14 +49,14 @@ impl Direct {
         }
     }
 
-    /// Begins anew on another connection, after its book was settled.
+    /// Starts again on a new connection, after its book was settled.
     pub(super) fn begin(&mut self, out: &mut Outbox<'_>) {
         self.deleting = None;
         self.is_halted = false;
         self.fill(out);
     }
 
-    /// Asks for as many changes as may be under way.
+    /// Requests changes until the window is full.
     fn fill(&mut self, out: &mut Outbox<'_>) {
         while !self.is_halted
             && self.deleting.is_none()
@@ -67,7 +67,7 @@ impl Direct {
                 self.write(out);
                 continue;
             }
-            // A delete has no version, so it waits until all else is decided.
+            // A delete has no version, so it waits until all earlier changes are acknowledged.
             if self.book.under_way_count() > 0 {
                 return;
             }
@@ -104,10 +104,10 @@ impl Direct {
         out.push(&Message::Record(Record::Write(write, change)));
     }
 
-    /// Takes a message about its record.
+    /// Handles a message about its record.
     ///
     /// # Errors
-    /// The server can't have kept its promises.
+    /// The message shows that the server broke a promise.
     pub(super) fn take(
         &mut self,
         message: &Record<'_>,

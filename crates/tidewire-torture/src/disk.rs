@@ -1,5 +1,5 @@
-//! Disks that can be tormented: an ext4 in a file, whose power can be cut, and a small one in memory, which can be full. Both
-//! are mounts of this process and end with it.
+//! Disks that can fail: an ext4 volume in a file, whose power can be cut, and a small disk in memory, which can be filled. Both
+//! are mounts in the process's own namespace and disappear with it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -13,32 +13,32 @@ use tidewire_net::power;
 /// The disk of a data folder.
 #[derive(Debug)]
 pub(super) enum Disk {
-    /// That of the machine.
+    /// The disk of the machine.
     Own,
-    /// One whose power can be cut.
+    /// A disk whose power can be cut.
     Volume(Volume),
-    /// One that can be full.
+    /// A disk that can be filled.
     Small(SmallDisk),
 }
 
-/// Bytes of the ext4; the file is sparse.
+/// The size of the ext4 volume in bytes; the file is sparse.
 const VOLUME_BYTES: u64 = 256 << 20;
-/// The size of the disk that fills up, as mount(8) takes it.
+/// The size of the small disk, as an option of mount(8).
 const SMALL_SIZE: &str = "size=64m";
-/// Set for the process that has mounts of its own.
+/// This variable is set for the process that has its own mount namespace.
 const INSIDE: &str = "TIDEWIRE_TORTURE_MOUNTS";
 
-/// Starts this program again where mounts are its own, so that none is left behind however it ends. Comes back where it is
-/// there already.
+/// Starts this program again in its own mount namespace, so that no mount remains however it ends. Returns at once if the process
+/// already has one.
 ///
 /// # Errors
-/// Why it can have none. Then no disk can be made.
+/// The system does not allow a mount namespace. The test can then make no disk.
 pub(super) fn own_mounts() -> Result<(), String> {
     if std::env::var_os(INSIDE).is_some() {
         return Ok(());
     }
     let is_root = rustix::process::geteuid().is_root();
-    // Without root it becomes root among its own processes.
+    // Without root rights it becomes root of a new user namespace.
     let kind = if is_root { "-m" } else { "-Urm" };
     run("unshare", [kind, "true"])?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -51,7 +51,7 @@ pub(super) fn own_mounts() -> Result<(), String> {
     Err(format!("unshare: {error}"))
 }
 
-/// An ext4 in a file.
+/// An ext4 volume in a file.
 #[derive(Debug)]
 pub(super) struct Volume {
     image: PathBuf,
@@ -59,10 +59,10 @@ pub(super) struct Volume {
 }
 
 impl Volume {
-    /// Makes and mounts one in a folder, and cuts its power once to see that it can be.
+    /// Makes and mounts a volume in a folder, and cuts its power once to check that this works.
     ///
     /// # Errors
-    /// What is missing.
+    /// The system lacks a program or a right.
     pub(super) fn make(folder: &Path) -> Result<Self, String> {
         let volume = Self {
             image: folder.join("volume.ext4"),
@@ -82,7 +82,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Where it is mounted.
+    /// The folder on which it is mounted.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -99,18 +99,18 @@ impl Volume {
         )
     }
 
-    /// Cuts the power. Every access fails from here on, and nothing more reaches the disk.
+    /// Cuts the power. After that every access fails, and no write reaches the disk.
     ///
     /// # Errors
-    /// The system does not let it.
+    /// The system refuses it.
     pub(super) fn cut(&self) -> Result<(), String> {
         power::cut(&self.path).map_err(|error| format!("the power can't be cut: {error}"))
     }
 
-    /// Mounts it again when nobody has a file open on it any more.
+    /// Mounts it again. No process may have a file open on it.
     ///
     /// # Errors
-    /// It can't be.
+    /// The volume can't be unmounted or mounted.
     pub(super) fn recover(&self) -> Result<(), String> {
         run("umount", [&self.path])?;
         self.mount()
@@ -124,10 +124,10 @@ pub(super) struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Makes one in a folder.
+    /// Makes and mounts a small disk in a folder.
     ///
     /// # Errors
-    /// What is missing.
+    /// The system lacks a program or a right.
     pub(super) fn make(folder: &Path) -> Result<Self, String> {
         let path = folder.join("small");
         fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -136,7 +136,7 @@ impl SmallDisk {
         Ok(Self { path })
     }
 
-    /// Where it is mounted.
+    /// The folder on which it is mounted.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -145,10 +145,10 @@ impl SmallDisk {
         self.path.join("filler")
     }
 
-    /// Fills it up to the last byte.
+    /// Fills the disk to the last byte.
     ///
     /// # Errors
-    /// It can't be filled.
+    /// A write failed, but not because the disk is full.
     pub(super) fn fill(&self) -> Result<(), String> {
         let fill = || -> io::Result<()> {
             let mut file = File::create(self.filler())?;
@@ -166,17 +166,17 @@ impl SmallDisk {
         fill().map_err(|error| format!("the small disk can't be filled: {error}"))
     }
 
-    /// Makes room again.
+    /// Frees the space that [`Self::fill`] took.
     pub(super) fn clear(&self) {
-        // It is missing where nothing was filled.
+        // The file is missing if the disk was not filled.
         let _ = fs::remove_file(self.filler());
     }
 }
 
-/// Runs a program to its end.
+/// Runs a program and waits for its end.
 ///
 /// # Errors
-/// It is missing, or what it says.
+/// The program is missing or failed. The text is its first line of error output.
 pub(super) fn run(
     program: &str,
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,

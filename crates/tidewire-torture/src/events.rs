@@ -1,5 +1,6 @@
-//! Events with history in the store: publishers, subscribers that come back with their positions over cuts, kills and power
-//! cuts, and an audit after each start. What one subscriber was given is durable, so it is what every other one must get.
+//! Events with history in the store: publishers, subscribers that resume from their positions after cuts, kills and power cuts,
+//! and an audit after each start. An event that one subscriber received is durable, so every other subscriber must receive the
+//! same event at its offset.
 
 mod ledger;
 mod publisher;
@@ -27,12 +28,12 @@ use subscriber::Subscriber;
 #[derive(Debug)]
 struct Kept {
     name: &'static str,
-    /// Its last events, so many of which the server keeps.
+    /// How many of its last events the server keeps.
     count: u64,
 }
 
-/// The first covers more than a subscriber can miss, see `publisher::AHEAD_MAX` and `reader::AGAIN`; the second does not, so that gaps are
-/// told.
+/// The names with history. The first history is longer than a subscriber can fall behind, see `publisher::AHEAD_MAX` and
+/// `reader::AGAIN`. The second is shorter, so that subscribers have gaps.
 const KEPT: [Kept; 2] = [
     Kept {
         name: "torture/long",
@@ -44,18 +45,18 @@ const KEPT: [Kept; 2] = [
     },
 ];
 
-/// Publishers on connections of their own.
+/// The number of publishers, each with its own connection.
 const PUBLISHERS: usize = 2;
-/// The audit publishes too, as this one.
+/// The number of the audit as a source: it publishes too.
 const AUDIT: usize = PUBLISHERS;
-/// All who publish.
+/// The number of sources of events.
 const SOURCES: usize = PUBLISHERS + 1;
-/// One on a connection of its own, and one behind the proxy.
+/// The number of subscribers: one with a direct connection and one behind the proxy.
 const SUBSCRIBERS: usize = 2;
-/// All events are read within this time after a start.
+/// The audit must read all events within this time after a start.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Everything about the events of one data folder, over all runs.
+/// The publishers, subscribers and ledger of one data folder, over all runs.
 #[derive(Debug)]
 pub(super) struct Events {
     publishers: [Publisher; PUBLISHERS],
@@ -65,7 +66,7 @@ pub(super) struct Events {
     run: u64,
 }
 
-/// The rules of history for a server, as its option takes them.
+/// The history rules of a server, as the value of its option.
 pub(super) fn history() -> String {
     let rules = KEPT
         .iter()
@@ -73,7 +74,7 @@ pub(super) fn history() -> String {
     rules.collect::<Vec<String>>().join(",")
 }
 
-/// Where a name stands among all.
+/// The index of a name in [`KEPT`].
 fn place_of(name: &str) -> Option<usize> {
     KEPT.iter().position(|kept| kept.name == name)
 }
@@ -93,15 +94,15 @@ impl Events {
         }
     }
 
-    /// What was delivered in all runs.
+    /// The figures of all runs.
     pub(super) fn figures(&self) -> Figures {
         self.ledger.figures()
     }
 
-    /// Reads what the server has after a start and compares it with what subscribers were given before.
+    /// Reads all events after a start and compares them with the events that subscribers received before.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The server lost or changed an event, or did not answer in time.
     pub(super) fn audit(&mut self, address: SocketAddr, ending: Ending) -> Result<(), String> {
         self.run += 1;
         let failed =
@@ -110,7 +111,7 @@ impl Events {
         let mut peer = Peer::open(address).map_err(failed)?;
         let mut reading = auditor.resume(&mut peer.outbox(), &mut self.dice);
         peer.flush().map_err(failed)?;
-        // What is published now comes behind all that was there.
+        // An event that is published now comes after all stored events.
         let end = Mark {
             source: AUDIT,
             run: self.run,
@@ -154,7 +155,7 @@ impl Events {
         Ok(())
     }
 
-    /// Lets all of them work beside others: publishers until the server ends, subscribers until that is said.
+    /// Starts the threads of all publishers and subscribers. Publishers run until the server ends, subscribers until the pulse ends.
     pub(super) fn work<'scope, 'env>(
         &'env mut self,
         scope: &'scope Scope<'scope, 'env>,

@@ -1,6 +1,6 @@
-//! Writers behind the proxy, whose connections are cut at random. Each write takes whatever version is next and carries a key,
-//! with which it is repeated on the next connection; its record's version shows whether it was made once. A record is
-//! removed only in the state that was read just before.
+//! Writers behind the proxy, which cuts their connections at random. Each write takes the next version and carries a key, with which
+//! the writer repeats it on the next connection. The version of the record shows whether the server made it exactly once. A removal
+//! is conditional on the state that the writer read just before.
 
 use tidewire_core::message::{Change, Message, Only, Record, RecordError, Write};
 
@@ -9,21 +9,21 @@ use super::dice::Dice;
 use super::direct::Taken;
 use super::peer::Outbox;
 
-/// Writes between two removals, about.
+/// The most writes between two removals.
 const WRITES_MAX: u64 = 40;
 
-/// What is under way.
+/// The request that is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Idle,
-    /// A write with the key that its number makes.
+    /// A write, whose key contains its number.
     Writing(u64, Value),
-    /// The state is read in which the record is to be removed; another removal may be on its way.
+    /// The writer reads the state that the removal will require. If the read is repeated, an earlier removal may have succeeded.
     Reading {
         number: u64,
         is_repeated: bool,
     },
-    /// The record is removed if it is still in that state.
+    /// The removal, if the record still has that state.
     Removing(u64),
 }
 
@@ -49,12 +49,12 @@ impl Keyed {
         }
     }
 
-    /// Begins in another run of the server, after the book was settled. Keys of before are forgotten there.
+    /// Begins in a new run of the server, after the book was settled. The server has forgotten the keys of earlier runs.
     pub(super) fn begin(&mut self) {
         self.step = Step::Idle;
     }
 
-    /// Goes on on another connection to the same run of the server: repeats what was not answered.
+    /// Continues on a new connection to the same run of the server: repeats the unanswered request.
     pub(super) fn connect(&mut self, out: &mut Outbox<'_>) {
         match self.step {
             Step::Idle => self.next(out),
@@ -116,10 +116,10 @@ impl Keyed {
         }));
     }
 
-    /// Takes a message about its record.
+    /// Handles a message about its record.
     ///
     /// # Errors
-    /// The server can't have kept its promises.
+    /// The message shows that the server broke a promise.
     pub(super) fn take(
         &mut self,
         message: &Record<'_>,
@@ -148,7 +148,7 @@ impl Keyed {
                     if !is_repeated {
                         return Err(format!("{name}: is gone, and nobody has removed it yet"));
                     }
-                    // The next write's acknowledgement covers the removal.
+                    // The acknowledgement of the next write covers the removal too.
                     self.next(out);
                     return Ok(Taken::Nothing);
                 };
@@ -192,7 +192,7 @@ impl Keyed {
                 ),
                 _,
             ) => Err(format!("{message:?} to a write that takes any version")),
-            // It waits for the next connection.
+            // The writer repeats the request on the next connection.
             (Record::Error(_), _) => Ok(Taken::Refused),
             _ => Ok(Taken::Nothing),
         }

@@ -1,5 +1,5 @@
-//! `tidewire torture`: real servers under load are killed, stopped, cut off and started again, and all that they have
-//! acknowledged is looked for afterwards. See `docs/torture.md`.
+//! `tidewire torture`: kills, stops, cuts off and restarts real servers under load, and checks after each start that no
+//! acknowledged write is lost. See `docs/torture.md`.
 
 mod book;
 pub mod command;
@@ -39,7 +39,7 @@ use tidewire_server::exit::{Exit, Failure};
 use torment::Card;
 use verdict::{Fault, Tally, Verdict};
 
-/// How often each card lies in the deck; a run goes through deck after deck, and so meets each of them soon.
+/// The number of copies of each card in a deck. A run plays one shuffled deck after another, so that it soon injects every fault.
 const DECK: [(Card, usize); 6] = [
     (Card::Kill, 7),
     (Card::KillStopped, 2),
@@ -49,26 +49,26 @@ const DECK: [(Card, usize); 6] = [
     (Card::FillDisk, 1),
 ];
 
-/// However short a run is, it goes on until each fault was met, unless that takes longer than this.
+/// Even a short run continues until it has injected each fault, unless that takes longer than this.
 const FIRST_DECK_MAX: Duration = Duration::from_secs(120);
 
-/// What to do.
+/// The settings of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long.
+    /// How long the run injects faults.
     pub time: Duration,
-    /// What decides which faults come in which order; a random one if none is given.
+    /// The seed that determines the order of faults; random if `None`.
     pub seed: Option<u64>,
-    /// What the servers do wrong.
+    /// The planted fault of the servers, if they are broken on purpose.
     pub broken: Option<Break>,
 }
 
-/// Tortures servers. Returns the verdict as text and the exit code that goes with it.
+/// Runs the torture test. Returns the verdict as text, and its exit code.
 ///
 /// # Errors
-/// The test cannot begin.
+/// The test can't begin.
 pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
-    // Before there is a second thread or anything to be cleaned up.
+    // Replaces the process, so it comes before the first thread and before the first file that needs a cleanup.
     let mounts = disk::own_mounts();
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         Failure::new(
@@ -144,14 +144,15 @@ pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
 
 /// The data folders of a run.
 struct Sites {
-    /// Where nearly everything happens.
+    /// The site of all faults except full disks.
     main: Site,
-    /// Where the disk fills up.
+    /// The site whose disk can be filled.
     small: Option<Site>,
 }
 
 impl Sites {
-    /// Makes what can be made, and says what can't be injected without the rest, and why.
+    /// Makes the sites. If the system can't provide a disk or failing syncs, returns the fault that the run can't inject, with the
+    /// reason.
     fn make(
         launch: &Launch,
         folder: &Path,
@@ -192,7 +193,7 @@ impl Sites {
         Ok((Self { main, small }, left_out))
     }
 
-    /// Where a card is played.
+    /// The site on which a card is played.
     fn of(&mut self, card: Card) -> &mut Site {
         match (&mut self.small, card) {
             (Some(small), Card::FillDisk) => small,
@@ -211,7 +212,7 @@ impl Sites {
     }
 }
 
-/// All cards that can be played, in some order.
+/// A shuffled deck of the cards that the system can play.
 fn deck(dice: &mut Dice, left_out: &[(Fault, String)]) -> Vec<Card> {
     let is_possible = |card| {
         let needed = match card {
@@ -231,7 +232,7 @@ fn deck(dice: &mut Dice, left_out: &[(Fault, String)]) -> Vec<Card> {
     cards
 }
 
-/// Where everything lies.
+/// The folder of all files of a run.
 struct WorkFolder {
     path: PathBuf,
 }
@@ -249,12 +250,12 @@ impl WorkFolder {
     }
 }
 
-/// Removes a folder. What can't be removed is left in the temporary folder, where somebody else removes it.
+/// Removes a folder. Files that can't be removed stay in the temporary folder, which the system cleans up.
 fn remove(path: &Path) {
     let _ = std::fs::remove_dir_all(path);
 }
 
-/// Notes the signals that ask for an early end.
+/// Sets the returned flag when SIGINT or SIGTERM requests an early end.
 fn watch_signals() -> std::io::Result<Arc<AtomicBool>> {
     let is_interrupted = Arc::<AtomicBool>::default();
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,5 +1,5 @@
-//! What works on a server while it is tormented: writers, and a subscriber that watches them, each connection on a thread of
-//! its own. The books live from run to run.
+//! The load on a server while the test injects faults: writers, and an observer that subscribes to their records. Each connection
+//! has its own thread. The books outlive the runs of the server.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -17,18 +17,18 @@ use super::peer::{Outbox, Peer};
 use super::proxy::Targets;
 use super::pulse::Pulse;
 
-/// Connections that end only with the server, and records that each of them writes.
+/// The number of direct connections, which end only with the server, and of records that each writes.
 const DIRECT: (usize, usize) = (3, 8);
-/// Connections behind the proxy, and records that each of them writes.
+/// The number of connections behind the proxy, and of records that each writes.
 const KEYED: (usize, usize) = (2, 6);
-/// Before somebody who was cut off comes back.
+/// The pause before a client whose connection was cut reconnects.
 const RETURN_PAUSE: Duration = Duration::from_millis(2);
-/// All records are read within this time after a start.
+/// The server must answer the reads of all records within this time after a start.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// A name that nobody writes.
+/// A name that no client writes.
 const NEVER: &str = "torture/never";
 
-/// Figures of all runs.
+/// The figures of all runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
     pub(super) acknowledged: u64,
@@ -54,7 +54,7 @@ impl std::ops::Add for Work {
     }
 }
 
-/// All writers of one data folder.
+/// All writers, publishers and subscribers of one data folder.
 pub(super) struct Load {
     direct: Vec<Vec<Direct>>,
     keyed: Vec<Vec<Keyed>>,
@@ -107,7 +107,7 @@ impl Load {
     /// Reads all records and events after a start and compares them with the books.
     ///
     /// # Errors
-    /// What is wrong with the first one of which something is.
+    /// The server broke a promise. The text describes the first such record or event.
     pub(super) fn verify(&mut self, address: SocketAddr, ending: Ending) -> Result<(), String> {
         let names: Vec<String> = self.books().map(|book| book.record().to_owned()).collect();
         let seen = read(address, &names)?;
@@ -124,7 +124,7 @@ impl Load {
         self.events.audit(address, ending)
     }
 
-    /// Lets everybody work while `torment` runs, which ends the server and then says so to the pulse.
+    /// Runs all clients while `torment` runs. It must end the server and then the pulse.
     pub(super) fn during<T>(
         &mut self,
         targets: Targets,
@@ -166,7 +166,7 @@ impl Load {
     }
 }
 
-/// What came of one look at a connection.
+/// The outcomes of one read from a connection.
 #[derive(Default)]
 struct Look {
     acknowledged: u64,
@@ -184,7 +184,7 @@ impl Look {
     }
 }
 
-/// Looks at a connection until it ends.
+/// Handles the messages of a connection until it ends.
 fn look(
     peer: &mut Peer,
     pulse: &Pulse,
@@ -205,7 +205,7 @@ fn look(
 }
 
 fn write_directly(address: SocketAddr, writers: &mut [Direct], pulse: &Pulse) {
-    // A server that is gone already has nothing to be asked for.
+    // If the server has already ended, there is nothing to do.
     let Ok(mut peer) = Peer::open(address) else {
         return;
     };
@@ -275,7 +275,7 @@ fn name_of<'a>(message: &Record<'a>) -> Option<&'a str> {
     }
 }
 
-/// Reads records, and the one that nobody has written at the end.
+/// Reads these records and then the one that no client writes.
 fn read(address: SocketAddr, names: &[String]) -> Result<Vec<Option<Seen>>, String> {
     let failed =
         |error: std::io::Error| format!("the records can't be read after the start: {error}");

@@ -1,5 +1,5 @@
-//! A subscriber of all records of the load on a connection of its own: each change is one step of the version, and what it
-//! was shown is kept over a clean stop.
+//! A client with its own connection that subscribes to all records of the load. It checks that each change adds 1 to the version,
+//! and notes the changes that the server must keep over a clean stop.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use tidewire_core::message::{Change, Message, Record, RecordBulk};
 use super::book;
 use super::peer::Outbox;
 
-/// What the observer knows of a record.
+/// The last change of a record that the observer received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Shown {
-    /// The version; none while it is not subscribed.
+    /// The version; `None` while the observer is not subscribed.
     version: Option<i32>,
-    /// The least number of the last change that it was shown.
+    /// The number of the change, or a lower bound of it after a delete.
     number: u64,
 }
 
@@ -21,7 +21,7 @@ struct Shown {
 #[derive(Debug, Default)]
 pub(super) struct Observer {
     records: BTreeMap<String, Shown>,
-    /// Changes that it was shown.
+    /// How many changes it received.
     pub(super) count: u64,
 }
 
@@ -36,10 +36,10 @@ impl Observer {
         }
     }
 
-    /// Takes a message about a record.
+    /// Handles a message about a record.
     ///
     /// # Errors
-    /// A step of the version is not one.
+    /// A change is unknown or out of order, or its version is not the previous version plus 1.
     pub(super) fn take(
         &mut self,
         message: &Record<'_>,
@@ -61,7 +61,7 @@ impl Observer {
                 shown.version = None;
                 shown.number += 1;
                 self.count += 1;
-                // Its subscription has ended.
+                // A delete has ended the subscription.
                 subscribe(vec![*name], out);
                 return Ok(());
             }
@@ -94,7 +94,7 @@ impl Observer {
         Ok(())
     }
 
-    /// The records with the least number of what was shown last.
+    /// Each record with the number of its last received change, or a lower bound of that number.
     pub(super) fn shown_numbers(&self) -> impl Iterator<Item = (&str, u64)> {
         self.records
             .iter()
@@ -116,7 +116,7 @@ fn subscribe(names: Vec<&str>, out: &mut Outbox<'_>) {
     }));
 }
 
-/// The number of a change as subscribers get it.
+/// The number of a change in an update for subscribers.
 fn number_of(change: &Change<'_>) -> Option<u64> {
     match change {
         Change::Update { data } | Change::Patch { data, .. } => book::number_in((*data)?),

@@ -1,4 +1,4 @@
-//! A client of the deepstream protocol, through the wire crate: one WebSocket, one thread, no library between.
+//! A client of the deepstream protocol that uses the wire crate directly: one WebSocket on one thread.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,32 +10,32 @@ use tidewire_wire::protocol::deepstream::Deepstream;
 
 /// Longer than any message of the load.
 const MESSAGE_BYTES_MAX: usize = 1 << 22;
-/// The answer to the upgrade is shorter.
+/// Longer than the answer to an upgrade request.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// A server that takes longer to let somebody in is stuck.
+/// A server that takes longer to accept a login is stuck.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long one look for messages lasts, so that a peer notices soon that its round is over.
+/// The timeout of one read, short so that a client soon notices the end of its round.
 const LOOK: Duration = Duration::from_millis(10);
-/// Any key will do between processes of one machine.
+/// The masking key. Any key is good between processes on one machine.
 const MASK: [u8; 4] = [0x5A, 0xC3, 0x96, 0x0F];
 /// The handshake's nonce, the example of RFC 6455.
 const NONCE: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
-/// One connection that is logged in.
+/// A connection with a login.
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: TcpStream,
     decoder: Decoder,
     input: Vec<u8>,
-    /// Bytes to be sent with the next flush.
+    /// The bytes that the next flush sends.
     out: Vec<u8>,
 }
 
-/// What a peer appends its messages to while it looks at others.
+/// The output buffer to which a peer appends messages while it handles others.
 pub(super) struct Outbox<'a>(&'a mut Vec<u8>);
 
 impl<'a> Outbox<'a> {
-    /// At the end of some bytes.
+    /// An outbox that appends to these bytes.
     #[cfg(test)]
     pub(super) fn new(bytes: &'a mut Vec<u8>) -> Self {
         Self(bytes)
@@ -51,7 +51,7 @@ impl Peer {
     /// Connects, upgrades and logs in.
     ///
     /// # Errors
-    /// The server does not let it in, or ended meanwhile.
+    /// The server refused the connection or the login, or ended before it answered.
     pub(super) fn open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, LOGIN_TIMEOUT)?;
         stream.set_nodelay(true)?;
@@ -104,17 +104,17 @@ impl Peer {
         Err(io::Error::other(format!("not upgraded: {status:?}")))
     }
 
-    /// Appends a message to what the next flush sends.
+    /// Appends a message to the output of the next flush.
     pub(super) fn push(&mut self, message: &Message<'_>) {
         self.outbox().push(message);
     }
 
-    /// Where messages are appended to.
+    /// The outbox of this connection.
     pub(super) fn outbox(&mut self) -> Outbox<'_> {
         Outbox(&mut self.out)
     }
 
-    /// Sends what was pushed.
+    /// Sends all pushed messages.
     ///
     /// # Errors
     /// The connection has ended.
@@ -124,8 +124,8 @@ impl Peer {
         sent
     }
 
-    /// Looks once for what has come, gives each message to `take` and sends what that appends. False when the server has
-    /// closed the connection.
+    /// Reads once, passes each message to `take` and sends the messages that `take` appends. Returns false when the server has closed
+    /// the connection.
     ///
     /// # Errors
     /// The connection has broken.
@@ -173,7 +173,7 @@ impl Peer {
                     let code = code.map(|code| code.number().to_be_bytes());
                     let payload = code.as_ref().map_or(&[][..], |code| &code[..]);
                     websocket::encode_masked(Opcode::Close, payload, MASK, &mut self.out);
-                    // The server is about to go; whether it has read the answer is its own matter.
+                    // The server is closing the connection, so it does not matter whether it reads this answer.
                     let _ = self.flush();
                     return Ok(false);
                 }

@@ -1,11 +1,11 @@
-//! A TCP proxy between clients and the server that cuts connections in the middle of whatever they carry.
+//! A TCP proxy between clients and the server that cuts connections at any byte.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// The addresses that clients connect to.
+/// The addresses to which clients connect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Targets {
     /// The server itself.
@@ -14,7 +14,7 @@ pub(super) struct Targets {
     pub(super) proxied: SocketAddr,
 }
 
-/// A proxy for one server after the other. It ends with the process.
+/// A proxy for one server at a time. It ends with the process.
 #[derive(Clone)]
 pub(super) struct Proxy {
     address: SocketAddr,
@@ -23,17 +23,17 @@ pub(super) struct Proxy {
 
 #[derive(Default)]
 struct State {
-    /// None: connections are closed at once.
+    /// The address of the server. If `None`, the proxy closes new connections at once.
     target: Option<SocketAddr>,
     /// Both ends of each connection.
     open: Vec<[TcpStream; 2]>,
 }
 
 impl Proxy {
-    /// Begins to listen.
+    /// Starts the proxy on a free port.
     ///
     /// # Errors
-    /// The system has no port for it.
+    /// The system can't provide a port or a thread.
     pub(super) fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let proxy = Self {
@@ -45,31 +45,31 @@ impl Proxy {
             .name("proxy".to_owned())
             .spawn(move || {
                 for client in listener.incoming().flatten() {
-                    // A server that is gone closes its clients, as the network would.
+                    // If the server has ended, the connection of the client is closed, as a network would.
                     let _ = accepting.join(client);
                 }
             })?;
         Ok(proxy)
     }
 
-    /// Where clients connect to.
+    /// The address to which clients connect.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Leads new connections to this server, or nowhere.
+    /// Forwards new connections to this server, or closes them if `target` is `None`.
     pub(super) fn lead_to(&self, target: Option<SocketAddr>) {
         self.lock().target = target;
     }
 
-    /// Cuts connections for which `is_cut` says so, and says how many.
+    /// Cuts the connections for which `is_cut` returns true. Returns how many were open.
     pub(super) fn cut(&self, mut is_cut: impl FnMut() -> bool) -> u64 {
         let mut count = 0;
         self.lock().open.retain(|ends| {
             if !is_cut() {
                 return true;
             }
-            // Fails where the connection has ended by itself.
+            // Fails if the connection has already ended.
             let was_open = ends.iter().all(|end| end.shutdown(Shutdown::Both).is_ok());
             count += u64::from(was_open);
             false
@@ -84,7 +84,7 @@ impl Proxy {
         let server = TcpStream::connect(target)?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
-        // Before a byte gets through: what carries something can be cut.
+        // Before the first byte is forwarded, so that every connection that carries data can be cut.
         let ends = [client.try_clone()?, server.try_clone()?];
         self.lock().open.push(ends);
         for (from, to) in [(&client, &server), (&server, &client)] {
@@ -101,7 +101,7 @@ impl Proxy {
     }
 }
 
-/// Carries bytes until one of the ends has ended, then ends both.
+/// Forwards bytes until one end closes, then closes both.
 fn carry(mut from: TcpStream, mut to: TcpStream) {
     let mut chunk = [0; 1 << 16];
     while let Ok(count @ 1..) = from.read(&mut chunk) {

@@ -1,9 +1,9 @@
-//! What the threads of a load tell the one that torments the server: how far they are, and the first broken promise.
+//! The progress of a load, shared between its threads and the thread that injects faults: counts, and the first broken promise.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Shared by all threads of a load.
+/// The state that all threads of a load share.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     state: Mutex<State>,
@@ -19,7 +19,7 @@ struct State {
 }
 
 impl Pulse {
-    /// Notes what one look at a connection has brought.
+    /// Adds the outcomes of one read from a connection.
     pub(super) fn note(&self, acknowledged: u64, refused: u64) {
         if acknowledged + refused > 0 {
             let mut state = self.lock();
@@ -29,13 +29,13 @@ impl Pulse {
         }
     }
 
-    /// Notes a broken promise. The first one counts.
+    /// Notes a broken promise. Only the first is kept.
     pub(super) fn fail(&self, fault: String) {
         self.lock().fault.get_or_insert(fault);
         self.changed.notify_all();
     }
 
-    /// Says that the server has ended, so that nobody comes back to it.
+    /// Notes that the server has ended, so that no client reconnects.
     pub(super) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();
@@ -46,12 +46,12 @@ impl Pulse {
         self.lock().is_over
     }
 
-    /// Acknowledged writes and deletes.
+    /// The number of acknowledged writes and deletes.
     pub(super) fn acknowledged(&self) -> u64 {
         self.lock().acknowledged
     }
 
-    /// Refused ones.
+    /// The number of refused writes and deletes.
     pub(super) fn refused(&self) -> u64 {
         self.lock().refused
     }
@@ -61,13 +61,13 @@ impl Pulse {
         self.lock().fault.clone()
     }
 
-    /// Waits for so many acknowledgements more. False if they did not come in time, or a promise was broken.
+    /// Waits for `count` more acknowledgements. Returns false if they did not arrive in time or a promise was broken.
     pub(super) fn await_more(&self, count: u64, patience: Duration) -> bool {
         let enough = self.acknowledged() + count;
         self.wait(patience, |state| state.acknowledged >= enough)
     }
 
-    /// Waits for so long, or until the server has ended or a promise is broken.
+    /// Waits for this time, or until the server has ended or a promise is broken.
     pub(super) fn pause(&self, time: Duration) {
         self.wait(time, |state| state.is_over);
     }

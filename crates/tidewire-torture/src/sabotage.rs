@@ -1,7 +1,7 @@
-//! Servers that are broken on purpose, so that the torture test can show that it finds what they lose.
+//! Servers that are broken on purpose, to prove that the torture test finds their losses.
 //!
-//! Only `tidewire torture-node` starts one, and only in a folder that the torture test has made. It says in its log, on its first
-//! screen, in `/ready` and in its metrics that it loses what it acknowledges.
+//! Only `tidewire torture-node` starts such a server, and only in a folder that the torture test has made. Its log, its first
+//! screen, `/ready` and its metrics report that it loses acknowledged writes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use tokio::signal::unix::{SignalKind, signal};
 use tidewire_server::exit::{Exit, Failure};
 use tidewire_server::node::StoreWrapper;
 
-/// Lies beside the data of the torture test, and of nobody else.
+/// The name of a file that only the data folders of the torture test contain.
 pub const MARK: &str = "made-by-tidewire-torture";
 
-/// How late a server commits that acknowledges first.
+/// How long a server that acknowledges first delays the commit.
 const LATE: Duration = Duration::from_millis(20);
 
-/// What a server does wrong.
+/// The fault of a server that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
-    /// Writes are acknowledged, and committed a little later.
+    /// The server acknowledges writes and commits them a little later.
     AckBeforeSync,
-    /// Events with history are delivered, and committed a little later.
+    /// The server delivers events with history and commits them a little later.
     EventBeforeSync,
-    /// Commits are not synced.
+    /// The server does not sync its commits.
     SkipSync,
-    /// What is under way at a stop is acknowledged and dropped.
+    /// At a stop the server acknowledges the pending writes and drops them.
     DropOnDrain,
 }
 
 impl Break {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 4] = [
         Self::AckBeforeSync,
         Self::EventBeforeSync,
@@ -49,7 +49,7 @@ impl Break {
         Self::DropOnDrain,
     ];
 
-    /// As the command line has it.
+    /// The name of the fault on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl Break {
         }
     }
 
-    /// The one of this name.
+    /// The fault with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|broken| broken.name() == name)
@@ -90,10 +90,10 @@ impl StoreWrapper for Break {
     }
 }
 
-/// Lets a server start only where the torture test keeps its data.
+/// Checks that the torture test has made a folder, because a broken server may use no other.
 ///
 /// # Errors
-/// The folder was made by somebody else.
+/// The folder does not contain [`MARK`].
 pub fn refuse_other_folders(folder: &Path) -> Result<(), Failure> {
     if folder.join(MARK).is_file() {
         return Ok(());
@@ -104,7 +104,7 @@ pub fn refuse_other_folders(folder: &Path) -> Result<(), Failure> {
     Err(Failure::new(Exit::DataFolder, line))
 }
 
-/// Whether a batch is one of histories; those have no other writes.
+/// Whether a batch is a batch of histories, which contains no other writes.
 fn is_history(writes: &[StoreWrite]) -> bool {
     writes.iter().all(|write| history::is_row(&write.name))
 }
@@ -112,10 +112,10 @@ fn is_history(writes: &[StoreWrite]) -> bool {
 type Opened = Result<Box<dyn StoreReader>, StoreError>;
 type Answer = Result<Vec<Written>, StoreError>;
 
-/// What the thread that has the store is asked for.
+/// A request to the thread that owns the store.
 enum Task {
     Reader(Sender<Opened>),
-    /// A batch that was acknowledged already.
+    /// A batch that was already acknowledged.
     Late(Term, Vec<StoreWrite>),
     Commit(Term, Vec<StoreWrite>, Sender<Answer>),
 }
@@ -152,7 +152,7 @@ fn ended() -> StoreError {
 
 fn commit_late(mut store: Box<dyn Store>, tasks: Receiver<Task>) -> Box<dyn Store> {
     for task in tasks {
-        // Whoever asks waits for the answer.
+        // The sender of a request with a reply channel waits for the answer.
         match task {
             Task::Reader(reply) => {
                 let _ = reply.send(store.reader());
@@ -200,7 +200,7 @@ impl Store for Early {
     }
 }
 
-/// Keeps nothing once the server is to stop.
+/// Commits nothing after the server has received SIGTERM.
 struct Forgetful {
     store: Box<dyn Store>,
     is_stopping: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! One server of the torture test: this very program as a child process, with the data folder that it is given.
+//! One server of the torture test: this program as a child process with a given data folder.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,37 +14,37 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::events;
 use super::sabotage::Break;
 
-/// Shards of each server: more than one, so that owners are crossed.
+/// The shards of each server. More than one, so that sessions use records that another shard owns.
 const SHARDS: &str = "2";
-/// A stop may take this long, see `drain_timeout`.
+/// The longest time that a stop may take, see `drain_timeout`.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often it is looked whether the process has ended.
+/// How often the test checks whether the process has ended.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// A stopped process stands still within this time, also on a busy machine.
+/// All threads of a stopped process halt within this time, even on a busy machine.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(10);
-/// An answer over HTTP comes within this time.
+/// The server answers an HTTP request within this time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is started, and where.
+/// How to start a server.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
     /// The program.
     pub(super) program: PathBuf,
-    /// A program that starts it as itself, with arguments.
+    /// A program with arguments that replaces itself with the server; empty to start the server directly.
     pub(super) launcher: Vec<String>,
-    /// The folder of the data.
+    /// The data folder.
     pub(super) data: PathBuf,
-    /// The file that gets the log.
+    /// The log file.
     pub(super) log: PathBuf,
-    /// What is broken on purpose.
+    /// The planted fault, if the server is broken on purpose.
     pub(super) broken: Option<Break>,
 }
 
 impl Launch {
-    /// Writes a line of the test's own into the log.
+    /// Writes a line of the test into the log.
     pub(super) fn note(&self, line: &str) {
-        // Only for people who look at it afterwards.
+        // The line only helps people who read the log, so a failure is ignored.
         if let Ok(mut log) = self.open_log() {
             let _ = writeln!(log, "torture: {line}");
         }
@@ -55,19 +55,19 @@ impl Launch {
     }
 }
 
-/// A running server. It is killed when it is dropped.
+/// A running server. A drop kills it.
 pub(super) struct Server {
     child: Child,
-    /// Kept open: who prints into a closed pipe gets a signal.
+    /// Kept open, because a server that prints to a closed pipe receives SIGPIPE.
     _out: BufReader<ChildStdout>,
     pub(super) address: SocketAddr,
 }
 
 impl Server {
-    /// Starts it and waits until it serves.
+    /// Starts a server and waits until it is ready.
     ///
     /// # Errors
-    /// It has ended instead; with how, and the end of its log.
+    /// The server ended instead. The text has its status and the end of its log.
     pub(super) fn start(launch: &Launch) -> Result<Self, String> {
         let mut child = command(launch)
             .and_then(|mut command| command.spawn())
@@ -104,16 +104,16 @@ impl Server {
     pub(super) fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(id) = id {
-            // Fails only if the process has ended, which whoever waits for it sees.
+            // Fails only if the process has ended, which the next wait for it reports.
             let _ = kill_process(id, signal);
         }
     }
 
-    /// Stops it and waits until none of its threads runs any more. One that is inside a system call that can't be
-    /// interrupted, as a sync, gets no further than the end of that.
+    /// Sends SIGSTOP and waits until no thread of the server runs. A thread in an uninterruptible system call, such as a sync,
+    /// halts at the end of that call.
     ///
     /// # Errors
-    /// It does not stop.
+    /// The server does not halt in time.
     pub(super) fn freeze(&self) -> Result<(), String> {
         self.signal(Signal::STOP);
         let deadline = Instant::now() + FREEZE_TIMEOUT;
@@ -128,7 +128,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether each thread is stopped (T) or waits for a device (D), see proc(5). A process that has ended has none.
+    /// Whether each thread is stopped (T) or waits for a device (D), see proc(5). A process that has ended has no threads.
     fn is_frozen(&self) -> bool {
         let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.child.id())) else {
             return true;
@@ -142,16 +142,16 @@ impl Server {
         })
     }
 
-    /// Kills it and waits for its end.
+    /// Kills the server and waits for its end.
     pub(super) fn kill(mut self) {
         self.signal(Signal::KILL);
         let _ = self.child.wait();
     }
 
-    /// Stops it as an operator does.
+    /// Stops the server with SIGTERM, as an operator does.
     ///
     /// # Errors
-    /// It did not stop, or not with code 0.
+    /// The server did not stop in time, or not with code 0.
     pub(super) fn stop(mut self) -> Result<(), String> {
         self.signal(Signal::TERM);
         let deadline = Instant::now() + STOP_TIMEOUT;
@@ -170,15 +170,15 @@ impl Server {
         ))
     }
 
-    /// How it has ended by itself, if it has.
+    /// How the server ended by itself, if it has.
     pub(super) fn ended(&mut self) -> Option<String> {
         self.child.try_wait().ok().flatten().map(describe)
     }
 
-    /// The status and the body of one of its pages.
+    /// The status and the body of an HTTP page of the server.
     ///
     /// # Errors
-    /// There was no answer.
+    /// The server did not answer.
     pub(super) fn page(&self, path: &str) -> io::Result<(u16, String)> {
         let mut stream = TcpStream::connect_timeout(&self.address, ANSWER_TIMEOUT)?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
@@ -195,7 +195,7 @@ impl Server {
         Ok((status, body.to_owned()))
     }
 
-    /// One of its counters; 0 if it can't be asked.
+    /// A counter of the server's metrics; 0 if the server does not answer.
     pub(super) fn counter(&self, name: &str) -> u64 {
         let text = self
             .page("/metrics")
@@ -210,7 +210,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended by itself if it was waited for.
+        // The process may have ended already, so errors are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -237,7 +237,7 @@ fn command(launch: &Launch) -> io::Result<Command> {
         .create(true)
         .append(true)
         .open(&launch.log)?;
-    // Its own options only: nothing of the environment, and no file that lies about.
+    // The server gets only these options: no environment variable except PATH, and no configuration file of the current folder.
     command
         .env_clear()
         .envs(std::env::var_os("PATH").map(|path| ("PATH", path)));

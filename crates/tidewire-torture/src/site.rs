@@ -1,5 +1,5 @@
-//! A data folder and all that is known of it: what works on it, and how its last server has ended. A round starts a server in
-//! it, checks what is there, lets it work, torments it and ends it.
+//! A data folder with its load and the end of its last server. A round starts a server in the folder, checks the stored records and
+//! events, runs the load, injects faults and ends the server.
 
 use std::path::PathBuf;
 
@@ -15,17 +15,17 @@ use super::syncs::Syncs;
 use super::torment::{Card, Torment};
 use super::verdict::Tally;
 
-/// Everything stored is looked at once in so many rounds.
+/// The test checks all stored records once in this many rounds.
 const CHECK_EVERY: u64 = 8;
 
-/// The data folder of a server, and its history.
+/// A data folder and its state over all rounds.
 pub(super) struct Site {
     launch: Launch,
     disk: Disk,
-    /// What makes syncs fail, where that can be had.
+    /// Makes syncs fail, if the system has the tool for it.
     syncs: Option<Syncs>,
     pub(super) load: Load,
-    /// How its last server has ended.
+    /// How its last server ended.
     ending: Ending,
     dice: Dice,
     rounds: u64,
@@ -56,15 +56,15 @@ impl Site {
         })
     }
 
-    /// Where its data lies.
+    /// The data folder.
     pub(super) fn data(&self) -> &PathBuf {
         &self.launch.data
     }
 
-    /// Starts a server, checks what it has, lets it work and ends it.
+    /// Starts a server, checks its data, runs the load and ends the server.
     ///
     /// # Errors
-    /// The promise that it broke.
+    /// The server broke a promise.
     pub(super) fn round(
         &mut self,
         card: Card,
@@ -104,10 +104,10 @@ impl Site {
         pulse.fault().map_or(Ok(()), Err)
     }
 
-    /// Starts a server and checks what it has.
+    /// Starts a server, checks its data and kills it.
     ///
     /// # Errors
-    /// The promise that was broken.
+    /// A server broke a promise.
     pub(super) fn verify(&mut self) -> Result<(), String> {
         self.check_store()?;
         self.start(Vec::new()).map(Server::kill)
@@ -123,7 +123,7 @@ impl Site {
         Ok(server)
     }
 
-    /// Looks at everything that is stored while no server runs.
+    /// Checks all stored records while no server runs.
     fn check_store(&self) -> Result<(), String> {
         if self.rounds < 2 {
             return Ok(());

@@ -1,24 +1,24 @@
-//! Syncs that fail: libfiu stands between the server and its C library, as `fiu-run` and `fiu-ctrl` of Debian's fiu-utils put it
-//! there.
+//! Makes syncs of a server fail. `fiu-run` of Debian's fiu-utils loads libfiu between the server and its C library, and `fiu-ctrl`
+//! controls it.
 
 use std::path::{Path, PathBuf};
 
 use super::disk;
 
-/// The syscalls that fail.
+/// The system calls that fail, as a name of libfiu.
 const POINT: &str = "name=posix/io/sync/*";
 
-/// What makes syncs of a server fail.
+/// Makes syncs of a server fail and work again.
 #[derive(Clone, Debug)]
 pub(super) struct Syncs {
     pipes: PathBuf,
 }
 
 impl Syncs {
-    /// With its pipes in a folder.
+    /// Keeps the control pipes of libfiu in a folder.
     ///
     /// # Errors
-    /// What is missing.
+    /// The system has no fiu-utils.
     pub(super) fn make(folder: &Path) -> Result<Self, String> {
         disk::run("fiu-run", ["-x", "true"])
             .map_err(|reason| format!("{reason}; install fiu-utils"))?;
@@ -27,16 +27,16 @@ impl Syncs {
         })
     }
 
-    /// What starts a server whose syncs can be made to fail.
+    /// The command that starts a server whose syncs can fail.
     pub(super) fn launcher(&self) -> Vec<String> {
         let pipes = self.pipes.display().to_string();
         ["fiu-run", "-x", "-f", &pipes].map(str::to_owned).to_vec()
     }
 
-    /// From here on syncs of this process fail: all of them, or each with this probability in percent.
+    /// Makes the syncs of this process fail: all of them, or each with this probability in percent.
     ///
     /// # Errors
-    /// The process does not listen to it.
+    /// The process does not answer `fiu-ctrl`.
     pub(super) fn fail(&self, process: u32, percent: u64) -> Result<(), String> {
         match percent {
             100.. => self.control(process, &format!("enable {POINT}")),
@@ -47,10 +47,10 @@ impl Syncs {
         }
     }
 
-    /// From here on they work.
+    /// Makes the syncs of this process work again.
     ///
     /// # Errors
-    /// The process does not listen to it.
+    /// The process does not answer `fiu-ctrl`.
     pub(super) fn mend(&self, process: u32) -> Result<(), String> {
         self.control(process, &format!("disable {POINT}"))
     }

@@ -1,4 +1,4 @@
-//! What is done to one server while it works.
+//! Injects faults into one server under load and ends it.
 
 use std::time::{Duration, Instant};
 
@@ -13,45 +13,45 @@ use super::server::Server;
 use super::syncs::Syncs;
 use super::verdict::{Fault, Tally};
 
-/// Acknowledgements before a round's end: at least so many, and up to so many more. The first ones come while records are
-/// still being created.
+/// The acknowledgements before the end of a round: the minimum, and the range of the random rest. The first writes still create
+/// their records.
 const ACKNOWLEDGED: (u64, u64) = (30, 400);
-/// Up to this long after an acknowledgement, so that the end falls anywhere between two of them.
+/// The longest random pause before the end, so that the end comes at any time between two acknowledgements.
 const LATER: Duration = Duration::from_millis(25);
-/// Troubles before the end of a round, at most.
+/// A round injects fewer faults than this before its end.
 const TROUBLES_MAX: u64 = 4;
-/// How long a stopped server stays so, at most.
+/// The longest time that a server stays stopped by SIGSTOP.
 const STOP_MAX: Duration = Duration::from_millis(60);
-/// How long a disk goes on failing after the server has noticed, at most.
+/// The longest time that a disk continues to fail after the server has noticed.
 const FAILING_MAX: Duration = Duration::from_millis(300);
-/// A healthy server acknowledges something within this time, also on a busy machine. The longest pause between two attempts
-/// to commit is 5 s.
+/// A healthy server acknowledges a write within this time, even on a busy machine. The longest pause between two attempts to
+/// commit is 5 s.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A server under load notices a failing disk within this time, unless it is broken on purpose.
 const NOTICE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Between two looks whether it has.
+/// How often the test checks whether the server has noticed.
 const NOTICE_LOOK: Duration = Duration::from_millis(20);
-/// The server's own count of what it could not commit.
+/// The server's counter of failed commits.
 const FAILED_COMMITS: &str = "tidewire_store_failed_commits_total";
 
-/// What a round is about.
+/// The fault that ends a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Card {
-    /// It ends with SIGKILL.
+    /// The round ends with SIGKILL.
     Kill,
-    /// It ends with SIGKILL, while the server is stopped.
+    /// The round ends with SIGKILL while the server is stopped by SIGSTOP.
     KillStopped,
-    /// It ends with a power cut.
+    /// The round ends with a power cut.
     PowerCut,
-    /// It ends with SIGTERM, as an operator stops a server.
+    /// The round ends with SIGTERM, as an operator stops a server.
     Drain,
-    /// Syncs fail; it ends with a crash, while they do or after the server has recovered.
+    /// Syncs fail. The round ends with a crash while they fail, or after the server has recovered.
     FailSyncs,
-    /// The same with a full disk.
+    /// The disk is full. The round ends with a kill while it is full, or after the server has recovered.
     FillDisk,
 }
 
-/// What is needed to torment one server.
+/// The parts that the injection of faults needs.
 pub(super) struct Torment<'a> {
     pub(super) pulse: &'a Pulse,
     pub(super) proxy: &'a Proxy,
@@ -62,10 +62,10 @@ pub(super) struct Torment<'a> {
 }
 
 impl Torment<'_> {
-    /// Lets the server work, gives it troubles and ends it.
+    /// Waits while the load runs, injects faults and ends the server.
     ///
     /// # Errors
-    /// The promise that it broke.
+    /// The server broke a promise.
     pub(super) fn run(mut self, card: Card, mut server: Server) -> Result<Ending, String> {
         let (least, span) = ACKNOWLEDGED;
         let count = least + self.dice.below(span);
@@ -96,7 +96,7 @@ impl Torment<'_> {
         Ok(Ending::Crash)
     }
 
-    /// What a server and its clients get over.
+    /// Injects a fault that the server and its clients must survive: a short stop, or cut connections.
     fn trouble(&mut self, server: &Server) {
         if self.dice.one_in(2) {
             self.stop(server);
@@ -119,8 +119,8 @@ impl Torment<'_> {
         self.tally.add(Fault::Kill, 1);
     }
 
-    /// Cuts the power of the disk and, in the same moment, of the server: with a disk that is gone, the server must not speak any
-    /// more. On a machine without power it could not, and ext4 may call a sync done that the cut came into.
+    /// Cuts the power of the disk and of the server at the same moment. The server must send nothing after the cut: a machine without
+    /// power could not, and ext4 may report success for a sync that the cut interrupted.
     fn cut_power(&mut self, volume: &Volume, server: Server) -> Result<(), String> {
         server.freeze()?;
         volume.cut()?;
@@ -129,7 +129,7 @@ impl Torment<'_> {
         volume.recover()
     }
 
-    /// Ends it with whatever crash there is.
+    /// Ends the server with a power cut, if its disk allows that, or a kill.
     fn crash(&mut self, server: Server) -> Result<(), String> {
         match self.disk {
             Disk::Volume(volume) if self.dice.one_in(2) => self.cut_power(volume, server),
@@ -168,12 +168,12 @@ impl Torment<'_> {
             self.await_recovery(&mut server)?;
         }
         self.kill(server);
-        // It does not start without room.
+        // The server can't start on a full disk.
         disk.clear();
         Ok(())
     }
 
-    /// Waits until the server has failed to commit, and says how often it had by then.
+    /// Waits until a commit of the server has failed. Returns the number of failed commits.
     fn await_failures(&self, server: &Server) -> u64 {
         let deadline = Instant::now() + NOTICE_TIMEOUT;
         loop {
@@ -185,13 +185,13 @@ impl Torment<'_> {
         }
     }
 
-    /// Waits until the server acknowledges again without a restart.
+    /// Waits until the server acknowledges writes again without a restart.
     fn await_recovery(&mut self, server: &mut Server) -> Result<(), String> {
         let count = 1 + self.dice.below(ACKNOWLEDGED.0);
         self.await_more(count, server)
     }
 
-    /// Waits for so many acknowledgements, or for the first broken promise.
+    /// Waits for `count` more acknowledgements, or for the first broken promise.
     fn await_more(&self, count: u64, server: &mut Server) -> Result<(), String> {
         if self.pulse.await_more(count, PATIENCE) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a run says at its end: its figures, and one of three words.
+//! The report of a run: its figures and its verdict, which is `green`, `RED` or `unproven`.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::load::Work;
 use super::sabotage::Break;
 use tidewire_server::exit::Exit;
 
-/// A fault that is injected, and counted.
+/// A kind of fault that the run injects and counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
     Kill,
@@ -20,7 +20,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// In the order of the verdict.
+    /// All faults in the order of the report.
     pub(super) const ALL: [Self; 7] = [
         Self::Kill,
         Self::PowerCut,
@@ -31,7 +31,7 @@ impl Fault {
         Self::FullDisk,
     ];
 
-    /// As the verdict has it.
+    /// The name in the report.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Kill => "kills",
@@ -59,7 +59,7 @@ impl Tally {
     }
 }
 
-/// All that a run has to say.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
     pub(super) seed: u64,
@@ -67,16 +67,16 @@ pub(super) struct Verdict {
     pub(super) broken: Option<Break>,
     pub(super) tally: Tally,
     pub(super) work: Work,
-    /// The promise that was broken.
+    /// The promise that a server broke.
     pub(super) loss: Option<String>,
-    /// What could not be injected, with the reason.
+    /// The faults that the system can't inject, with the reason.
     pub(super) left_out: Vec<(Fault, String)>,
-    /// Why it ended early.
+    /// Why the run ended early.
     pub(super) cut_short: Option<String>,
 }
 
 impl Verdict {
-    /// Faults that were not injected, with the reason.
+    /// The faults that the run did not inject, with the reason.
     fn missing(&self) -> Vec<(Fault, &str)> {
         let is_missing = |fault: &Fault| self.tally.count(*fault) == 0;
         let reason = |fault| {
@@ -93,7 +93,7 @@ impl Verdict {
             .collect()
     }
 
-    /// How the command ends.
+    /// The exit code of the command.
     pub(super) fn exit(&self) -> Exit {
         match (&self.loss, self.broken) {
             (Some(_), _) => Exit::Unwell,

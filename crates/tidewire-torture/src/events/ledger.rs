@@ -1,4 +1,5 @@
-//! What subscribers were given: one event for each offset, the same for all of them, for ever. And how far an offset can be.
+//! The events that subscribers received. Each offset has one event, which is the same for all subscribers in all runs. The ledger
+//! also knows the highest offset that can exist.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,10 +8,10 @@ use tidewire_core::message::Position;
 
 use super::{KEPT, SOURCES, SUBSCRIBERS};
 
-/// Offsets of a name that are remembered, more than a subscriber goes back.
+/// How many offsets of a name the ledger keeps, which is more than a subscriber goes back.
 const KNOWN_MAX: usize = 4_000;
 
-/// Which event it is: what one source has published under one name in one run counts up from 1.
+/// The identity of an event. The numbers of one source under one name count up from 1 in each run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) source: usize,
@@ -19,12 +20,12 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// As the data of an event.
+    /// Formats the mark as the data of an event.
     pub(super) fn text(self) -> String {
         format!("[{},{},{}]", self.source, self.run, self.number)
     }
 
-    /// From the data of an event.
+    /// Parses the mark in the data of an event.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.strip_prefix('[')?.strip_suffix(']')?.split(',');
         let mark = Self {
@@ -35,20 +36,20 @@ impl Mark {
         (mark.source < SOURCES && numbers.next().is_none()).then_some(mark)
     }
 
-    /// Whether it comes after another one of its source.
+    /// Whether it comes after another mark of the same source.
     pub(super) fn is_behind(self, other: Self) -> bool {
         (self.run, self.number) > (other.run, other.number)
     }
 }
 
-/// What is printed at the end.
+/// The figures that a run prints at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
-    /// Events that subscribers were given, each once.
+    /// Events that subscribers received, without repetitions.
     pub(crate) delivered: u64,
-    /// Times that a subscriber came back with a position.
+    /// Times that a subscriber resumed from its positions.
     pub(crate) resumed: u64,
-    /// Gaps that they were told of.
+    /// Gaps that the server reported.
     pub(crate) gaps: u64,
 }
 
@@ -64,14 +65,14 @@ impl std::ops::Add for Figures {
     }
 }
 
-/// The last mark of a source that the server has handled for certain.
+/// The last event of a source that the server has certainly handled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handled {
     pub(super) place: usize,
     pub(super) mark: Mark,
 }
 
-/// Shared by all who publish and subscribe.
+/// The ledger that all publishers and subscribers share.
 #[derive(Debug, Default)]
 pub(super) struct Ledger(Mutex<State>);
 
@@ -84,15 +85,15 @@ struct State {
 #[derive(Debug, Default)]
 struct Account {
     epoch: Option<u64>,
-    /// What was given, by offset.
+    /// The received events by offset.
     given: BTreeMap<u64, Mark>,
-    /// The last of each source.
+    /// The last received event of each source.
     last: [Option<Mark>; SOURCES],
-    /// The offset of the last event, if the server numbers all that was asked for.
+    /// The highest offset that can exist: that of the last event, if the server has stored all requested events.
     possible: u64,
-    /// How far each subscriber is.
+    /// The last offset that each subscriber has received.
     reached: [u64; SUBSCRIBERS],
-    /// Nobody saw all that was there at the last start.
+    /// Whether the server has reported a gap since the last start, so that events may be missing here.
     has_gap: bool,
 }
 
@@ -108,7 +109,7 @@ impl Ledger {
         self.lock().figures
     }
 
-    /// Begins an audit behind everything that somebody was given.
+    /// Begins an audit after the last event that any subscriber received.
     pub(super) fn begin_audit(&self) -> [Option<Position>; KEPT.len()] {
         let mut state = self.lock();
         state
@@ -118,12 +119,12 @@ impl Ledger {
         [0, 1].map(|place| state.names[place].newest())
     }
 
-    /// Notes that an event is about to be asked for.
+    /// Counts an event before its publish request is sent.
     pub(super) fn ask(&self, place: usize) {
         self.lock().names[place].possible += 1;
     }
 
-    /// How many events a name may be ahead of its subscribers: of all where gaps are not to be, of one elsewhere.
+    /// How many events a name may be ahead of its slowest subscriber, or, for a name whose subscribers may have gaps, of its fastest.
     pub(super) fn ahead(&self, place: usize) -> u64 {
         let Account {
             possible, reached, ..
@@ -135,22 +136,22 @@ impl Ledger {
         possible - reached.copied().unwrap_or(0).min(*possible)
     }
 
-    /// Notes that a subscriber comes back with a position.
+    /// Counts a subscriber that resumes.
     pub(super) fn resume(&self) {
         self.lock().figures.resumed += 1;
     }
 
-    /// Notes how far a subscriber is.
+    /// Notes the offset that a subscriber has received.
     pub(super) fn reach(&self, place: usize, subscriber: usize, offset: u64) {
         let mut state = self.lock();
         state.figures.delivered += 1;
         state.names[place].reached[subscriber] = offset;
     }
 
-    /// Notes an event that somebody was given.
+    /// Adds an event that a reader received.
     ///
     /// # Errors
-    /// Somebody was given another one at its position, or nobody can have published so many.
+    /// A reader received another event at this position before, or the offset is higher than the number of published events.
     pub(super) fn give(&self, place: usize, at: Position, mark: Mark) -> Result<(), String> {
         let name = KEPT[place].name;
         let account = &mut self.lock().names[place];
@@ -184,11 +185,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes a gap: somebody who was behind a position is told that the next event is another one, because those between are not
-    /// kept any more.
+    /// Counts a gap: the server skips the events after `after`, because it no longer keeps them. Returns the position of the next
+    /// event.
     ///
     /// # Errors
-    /// They must still be kept, or the gap is told wrongly.
+    /// The server must still keep the skipped events, or it reported wrong numbers.
     pub(super) fn tell_gap(
         &self,
         place: usize,
@@ -219,17 +220,17 @@ impl Ledger {
         Ok(first)
     }
 
-    /// Ends an audit: what was asked for and did not come was lost before it was given to anybody.
+    /// Ends an audit. Requested events that the audit did not read were lost before any subscriber received them.
     pub(super) fn settle(&self) {
         for account in &mut self.lock().names {
             account.possible = account.newest().map_or(0, |newest| newest.offset);
         }
     }
 
-    /// Looks for an event that a server had handled before it was stopped.
+    /// Checks that the server still has an event that it had handled before a clean stop.
     ///
     /// # Errors
-    /// It is gone.
+    /// The event is lost.
     pub(super) fn find_handled(&self, handled: Handled) -> Result<(), String> {
         let Handled { place, mark } = handled;
         let Account { last, has_gap, .. } = &self.lock().names[place];
@@ -269,7 +270,7 @@ mod tests {
         }
     }
 
-    /// Of 100 events that were asked for under each name, those up to offset 5 were given.
+    /// A ledger with 100 requested events under each name, of which a subscriber received the first five.
     fn ledger() -> Ledger {
         let ledger = Ledger::default();
         for place in 0..KEPT.len() {
@@ -312,7 +313,7 @@ mod tests {
         let tell = |place, missed, first, part| {
             check(ledger().tell_gap(place, at(5), missed, first), part);
         };
-        // The last 24 of 100 begin with 77.
+        // The last 24 of 100 events begin at offset 77.
         tell(1, Some(71), Some(at(77)), None);
         tell(1, Some(72), Some(at(78)), Some("the last 24 up to 100"));
         tell(1, Some(70), Some(at(77)), Some("71 are missing"));

@@ -1,4 +1,4 @@
-//! A publisher on a connection of its own that ends only with the server.
+//! A publisher with a direct connection, which ends only with the server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::super::pulse::Pulse;
 use super::KEPT;
 use super::ledger::{Handled, Ledger, Mark};
 
-/// Events that are published at once, at most.
+/// The most events of one burst.
 const BURST_MAX: u64 = 8;
-/// Between two bursts.
+/// The pause between two bursts.
 const BURST_PAUSE: Duration = Duration::from_millis(4);
-/// How many events a name may be ahead of its subscribers: far fewer than the longer history covers.
+/// How many events a name may be ahead of its subscribers. It is far below the length of the longer history.
 const AHEAD_MAX: u64 = 250;
 
 /// A source of events.
@@ -24,11 +24,11 @@ pub(super) struct Publisher {
     source: usize,
     dice: Dice,
     run: u64,
-    /// Events of each name that the server has certainly handled in this run.
+    /// The number of events of each name that the server has certainly handled in this run.
     handled: [u64; KEPT.len()],
 }
 
-/// A publication.
+/// The message that publishes an event.
 pub(super) fn emit(place: usize, text: &str) -> Message<'_> {
     Message::Event(Event::Emit {
         name: KEPT[place].name,
@@ -46,7 +46,7 @@ impl Publisher {
         }
     }
 
-    /// The last events that the server had certainly handled.
+    /// The last event of each name that the server has certainly handled.
     pub(super) fn handled(&self) -> impl Iterator<Item = Handled> {
         let (source, run) = (self.source, self.run);
         let numbers = self.handled.into_iter().enumerate();
@@ -66,7 +66,7 @@ impl Publisher {
     pub(super) fn work(&mut self, address: SocketAddr, run: u64, ledger: &Ledger, pulse: &Pulse) {
         self.run = run;
         self.handled = [0; KEPT.len()];
-        // A server that is gone already has nothing to be told.
+        // If the server has already ended, there is nothing to do.
         let Ok(mut peer) = Peer::open(address) else {
             return;
         };
@@ -75,7 +75,7 @@ impl Publisher {
         loop {
             if is_answered && !is_refused {
                 self.burst(&mut numbers, ledger, &mut peer);
-                // Whoever answers this has read what came before.
+                // When the server answers the ping, it has handled the events before it.
                 peer.push(&Message::Connection(Connection::Ping));
                 if peer.flush().is_err() {
                     return;
@@ -84,7 +84,7 @@ impl Publisher {
             }
             let received = peer.receive(&mut |message, _| match message {
                 Message::Connection(Connection::Pong) => is_answered = true,
-                // A server that is about to stop takes nothing more.
+                // A server that is about to stop accepts no more events.
                 Message::Event(Event::Error(EventError::Denied(_))) => is_refused = true,
                 Message::Event(Event::Error(error)) => {
                     pulse.fail(format!("an event was answered with {error:?}"));

@@ -1,4 +1,5 @@
-//! What somebody who reads events has, and what may come next: each event once and in order, or a gap is told.
+//! The events that a reader has received, and the check of the next one: each event arrives once and in order, or the server
+//! reports a gap.
 
 use tidewire_core::message::{Event, Message, Position};
 
@@ -7,25 +8,25 @@ use super::super::peer::Outbox;
 use super::ledger::{Ledger, Mark};
 use super::{KEPT, SOURCES, place_of};
 
-/// It goes back by up to this part of what is kept, to be given the same events again.
+/// A reader resumes up to one part in this many of the history before its position, so that it receives some events again.
 const AGAIN: u64 = 4;
 
-/// How far somebody is with all names.
+/// The progress of a reader with all names, over all connections.
 #[derive(Debug, Default)]
 pub(super) struct Reader([Place; KEPT.len()]);
 
-/// How far it is with one name.
+/// The progress of a reader with one name.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    /// The last event that it has.
+    /// The position of the last received event.
     position: Option<Position>,
-    /// The last of each source.
+    /// The last received event of each source.
     last: [Option<Mark>; SOURCES],
-    /// Whether some of each source are missing since.
+    /// Whether events of each source may be missing after that.
     has_hole: [bool; SOURCES],
 }
 
-/// How far one connection is with all names.
+/// The progress of one connection with all names.
 #[derive(Debug)]
 pub(super) struct Reading {
     at: [Option<Position>; KEPT.len()],
@@ -33,14 +34,14 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Whether the server has said of all names where they begin.
+    /// Whether the server has sent the starting position of every name.
     pub(super) fn is_told(&self) -> bool {
         self.is_told == [true; KEPT.len()]
     }
 }
 
 impl Place {
-    /// What comes next was not seen by it from the beginning.
+    /// Notes that events may be missing before the next one.
     fn skip(&mut self) {
         self.has_hole = [true; SOURCES];
     }
@@ -56,7 +57,10 @@ impl Place {
         }
     }
 
-    /// Takes the event at a position; false for one that it has. If it may not come next: the last one of its source.
+    /// Adds the event at a position. Returns false if the reader already has it.
+    ///
+    /// # Errors
+    /// The event may not come next. Gives the last event of its source.
     fn take(&mut self, at: Position, mark: Mark) -> Result<bool, Option<Mark>> {
         if self
             .position
@@ -75,7 +79,7 @@ impl Place {
 }
 
 impl Reader {
-    /// Somebody who has everything up to some positions, and knows nothing of it.
+    /// A reader that starts after these positions, without the marks of earlier events.
     pub(super) fn behind(positions: [Option<Position>; KEPT.len()]) -> Self {
         Self(positions.map(|position| {
             let mut place = Place {
@@ -89,7 +93,7 @@ impl Reader {
         }))
     }
 
-    /// Begins where another one is, if it has not begun yet.
+    /// Starts from the progress of another reader with every name that this reader has not begun.
     pub(super) fn begin_behind(&mut self, other: &Self) {
         for (place, other) in self.0.iter_mut().zip(&other.0) {
             if place.position.is_none() {
@@ -98,7 +102,7 @@ impl Reader {
         }
     }
 
-    /// Asks for what follows its positions, or others a little before.
+    /// Requests the events after its positions, or after positions a little earlier.
     pub(super) fn resume(&self, out: &mut Outbox<'_>, dice: &mut Dice) -> Reading {
         let mut at = self.0.map(|place| place.position);
         for (position, kept) in at.iter_mut().zip(&KEPT) {
@@ -119,16 +123,16 @@ impl Reader {
         }
     }
 
-    /// Whether the last event of each name is this one.
+    /// Whether this event is the last of its source under each name.
     pub(super) fn is_at(&self, mark: Mark) -> bool {
         let has = |place: &Place| place.last[mark.source] == Some(mark);
         self.0.iter().all(has)
     }
 
-    /// Takes an event. Gives the name and the offset of one that it did not have yet.
+    /// Handles an event message. If the event is new, returns the index of its name and its offset.
     ///
     /// # Errors
-    /// It should not have come.
+    /// The server must not send this message now.
     pub(super) fn take(
         &mut self,
         event: &Event<'_>,
@@ -222,7 +226,7 @@ mod tests {
         }
     }
 
-    /// One whose text outlives the test.
+    /// An event whose text is leaked, so that it outlives the test.
     fn event(place: usize, offset: u64, run: u64, number: u64) -> Event<'static> {
         let source = 1;
         let mark = Mark {
@@ -250,7 +254,7 @@ mod tests {
         }
     }
 
-    /// Of 100 events of each name it has those of the first run up to offset 5; it has come back and asked for what follows 3.
+    /// Each name has 100 requested events. The reader has received the first five, of the first run, and has resumed after offset 3.
     fn check(events: &[Event<'_>], part: Option<&str>) {
         let (ledger, mut reader) = (Ledger::default(), Reader::default());
         let mut reading = Reading {

@@ -1,4 +1,4 @@
-//! A subscriber that comes back with its positions over cuts and restarts.
+//! A subscriber that resumes from its positions after cuts and restarts.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use super::super::pulse::Pulse;
 use super::ledger::Ledger;
 use super::reader::Reader;
 
-/// Before it comes back, mostly.
+/// The usual pause before a subscriber reconnects.
 const RETURN_PAUSE: Duration = Duration::from_millis(2);
-/// Or up to so long, in which more is published than the shorter history keeps.
+/// The longest pause before a subscriber reconnects. In that time publishers send more events than the shorter history keeps.
 const AWAY_MAX: Duration = Duration::from_millis(120);
-/// It stays away longer once in so many times.
+/// One reconnect in this many has the longer pause.
 const AWAY_ONE_IN: u64 = 3;
 
 /// One subscriber, over all runs.
 #[derive(Debug)]
 pub(super) struct Subscriber {
-    /// Its number among all.
+    /// The number of this subscriber.
     number: usize,
     dice: Dice,
     pub(super) reader: Reader,
@@ -36,7 +36,7 @@ impl Subscriber {
         }
     }
 
-    /// Reads until the server has ended, connection after connection.
+    /// Reads until the server has ended, and reconnects when a connection ends.
     pub(super) fn work(&mut self, address: SocketAddr, ledger: &Ledger, pulse: &Pulse) {
         while !pulse.is_over() {
             if let Ok(mut peer) = Peer::open(address) {
