@@ -115,7 +115,7 @@ describe('two SQLite stores', () => {
     await server.stop();
     for (const stores of [{ logs: { prefixes: ['logs/'] } }, { logs: { prefixes: ['else/'] } }]) {
       server.setStores(stores);
-      await assert.rejects(server.start(), /ended with 4 while starting:\n(.*\n)*.*"logs\/0", which is looked for in .*tidewire store move/);
+      await assert.rejects(server.start(), /ended with 4 while starting:\n(.*\n)*.*"logs\/0", but the prefixes below .*tidewire store move/);
       assert.match(await store(server, 'move'), /^20 records moved, 0 corrupt/m);
       await server.start();
       const reader = await connect(t, server, { errors: ['CONNECTION_ERROR'] });

@@ -157,7 +157,7 @@ fn note_open(section: &str, promise: &Promise) {
         Some(weakness) => tracing::warn!(
             section,
             weakness,
-            "the store is open, but its durability option allows the loss of acknowledged writes"
+            "the store is open, but acknowledged writes may be lost, as its durability allows"
         ),
     }
 }
