@@ -1,6 +1,6 @@
-//! Who is it? The chain of ways to authenticate.
+//! The authentication chain: decides which user a login belongs to.
 //!
-//! To add one, write a file with its name and add it to [`AuthChain::new`].
+//! To add an authenticator, write a file with its name and add it to [`AuthChain::new`].
 
 pub mod attempt;
 pub mod credentials;
@@ -50,46 +50,46 @@ use tidewire_shard::backoff::BackoffSettings;
 use tidewire_shard::handle::Peer;
 use users::Users;
 
-/// What one member of the chain says.
+/// The decision of one member of the chain on a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is this user.
+    /// The login belongs to this user.
     Accepted(Principal),
-    /// Kept out, with a reason for the client.
+    /// Rejects the login; the client receives the reason.
     Refused {
         /// JSON.
         client_data: Option<Payload>,
     },
-    /// Kept out for good: the credentials were revoked. A client that hears this does not come back with them.
+    /// Rejects the login permanently because its credentials are revoked. The client does not retry with them.
     Barred {
         /// JSON.
         client_data: Option<Payload>,
     },
-    /// Not judged, because too many attempts before it were wrong.
+    /// Not evaluated, because too many earlier attempts failed.
     HeldOff,
-    /// Not to be decided now, because a server that has to be asked is down: the client tries again later.
+    /// Undecided because a server that the member depends on is down; the client retries later.
     Unavailable,
-    /// Not a user of this member; the next one is asked.
+    /// The member does not know the user; the chain asks the next member.
     Unknown,
-    /// The same, with the reason that the client hears if none of the others decides.
+    /// Like `Unknown`, but with a reason that the client receives if no other member decides.
     Declined {
         /// JSON.
         client_data: Option<Payload>,
     },
 }
 
-/// What keeps a member from deciding as it should.
+/// A problem that prevents a member from deciding logins normally.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// A constant word for programs.
+    /// A fixed code for programs.
     pub code: &'static str,
-    /// A sentence for people.
+    /// A description for the operator.
     pub text: String,
-    /// Whether logins that this member would decide fail, so that they are better made elsewhere.
+    /// Whether logins that depend on this member fail, so that traffic should go to another node.
     pub is_blocking: bool,
 }
 
-/// What a client is told, as deepstream's handlers do: an object with `error`.
+/// The data of a refusal in the form of deepstream's handlers: an object with `error`.
 fn reason(code: &'static str) -> Option<Payload> {
     Some(Payload::from(
         serde_json::json!({ "error": code }).to_string(),
@@ -99,7 +99,7 @@ fn reason(code: &'static str) -> Option<Payload> {
 /// 128 random bits as text.
 ///
 /// # Errors
-/// The system has no randomness.
+/// The system has no random numbers.
 pub fn random_id() -> Result<String, String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
@@ -107,65 +107,65 @@ pub fn random_id() -> Result<String, String> {
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// What a member does as long as the server runs.
+/// The background work of a member. It runs as long as the server.
 pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// The pending answer of a member.
 pub type Judging<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 
-/// A way to authenticate. Asked concurrently; must never block the thread that polls it.
+/// A way to authenticate. The chain calls it concurrently, so it must never block the thread that polls it.
 pub trait Authenticator: Send + Sync {
-    /// Judges an attempt.
+    /// Evaluates a login attempt.
     fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a>;
 
-    /// Reads its files again; without an answer everything stays as it was.
+    /// Reads its files again. On an error, the previous content stays in effect.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// A file is missing or invalid.
     fn reload(&self) -> Result<(), Problem> {
         Ok(())
     }
 
-    /// What it does beside judging, if anything; it never ends by itself.
+    /// Its background work, if it has any. The future never completes.
     fn run(&self) -> Option<Running<'_>> {
         None
     }
 
-    /// The field of a login that it takes tokens from, if it does.
+    /// The login field that it reads tokens from, if it accepts tokens.
     fn token_field(&self) -> Option<&str> {
         None
     }
 
-    /// What is wrong with it now, for `/ready`.
+    /// Its current problem, for `/ready`.
     fn trouble(&self) -> Option<Trouble> {
         None
     }
 }
 
-/// Members that are asked one after the other until one decides.
+/// Asks its members in order until one decides.
 pub struct AuthChain {
     members: Vec<Box<dyn Authenticator>>,
-    /// Those of the record store, if they are among the members.
+    /// The users in the record store, if the `store` member is in the chain.
     users: Option<Arc<Users>>,
     user_bytes_max: usize,
     session_lifetime: Option<Duration>,
-    /// Those who come through the admin page, if it is on.
+    /// Logins of operators through the admin page, if it is enabled.
     operators: Option<Arc<Operators>>,
-    /// Refused logins and the delays that follow, where a login can be guessed.
+    /// Counts refused logins and delays further attempts. Present if the chain has a member whose passwords can be guessed.
     guesses: Option<Arc<Guesses>>,
-    /// Whether the webhook is a member: what it takes for a password is its own to know, so all refused logins count.
+    /// Whether the webhook is a member. Only the webhook knows which fields it treats as a password, so every refused login counts.
     has_webhook: bool,
     counts: Counts,
 }
 
-/// What the chain says of a login.
+/// The decision of the chain on a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// For the engine.
+    /// The outcome for the engine.
     pub outcome: AuthOutcome,
-    /// What the webhook gives to clients that log in over HTTP, as JSON.
+    /// The token from the webhook for clients that log in over HTTP, as JSON.
     pub token: Option<String>,
-    /// Whether it was not judged, because too many attempts before it were wrong.
+    /// Whether the chain did not evaluate the login, because too many earlier attempts failed.
     pub is_held_off: bool,
 }
 
@@ -180,7 +180,7 @@ impl From<AuthOutcome> for Answer {
 }
 
 impl Answer {
-    /// Of a login that was not judged. The client comes back by itself.
+    /// The answer to a login that was not evaluated. The client retries without user action.
     fn held_off() -> Self {
         Self {
             is_held_off: true,
@@ -189,93 +189,95 @@ impl Answer {
     }
 }
 
-/// What was counted, of all members together.
+/// Counters of the chain and its members.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Logins that were let in.
+    /// Logins that were accepted.
     pub accepted: Counter,
-    /// Logins that were not.
+    /// Logins that were refused.
     pub refused: Counter,
-    /// Logins that could not be decided.
+    /// Logins that no member could decide, because a server that a member depends on was down.
     pub unavailable: Counter,
-    /// The reading of an issuer's keys.
+    /// Fetches of an issuer's keys.
     pub keys: jwt::remote::Counts,
     /// Requests to the webhook.
     pub webhook: webhook::Counts,
-    /// Users that the server keeps.
+    /// Sign-ups of users in the record store.
     pub users: users::Counts,
     /// Refused logins and their delays.
     pub guesses: guesses::Counts,
-    /// Logins that wait.
+    /// Logins that wait for a decision.
     pub waiting: waiting::Counts,
-    /// Tickets that were given for logins and not used.
+    /// Login tickets that were issued and not used.
     pub tickets: ticket::Counts,
 }
 
 impl Counts {
-    /// Shows them among the metrics.
+    /// Registers them as metrics.
     pub fn register(&self, registry: &mut Registry) {
         let mut add = |name: &str, help: &str, counter: &Counter| {
             registry.register(name, help, counter.clone());
         };
-        add("logins_accepted", "Logins that were let in", &self.accepted);
+        add(
+            "logins_accepted",
+            "Logins that were accepted",
+            &self.accepted,
+        );
         add("logins_refused", "Logins that were refused", &self.refused);
-        let help = "Logins that could not be decided because a server that must be asked is down";
+        let help = "Logins that could not be decided because a server that authentication depends on is down";
         add("logins_unavailable", help, &self.unavailable);
         let keys = &self.keys;
         add(
             "jwt_key_fetches",
-            "Readings of an issuer's keys",
+            "Fetches of an issuer's keys",
             &keys.fetches,
         );
-        let help = "Readings of an issuer's keys that failed";
+        let help = "Fetches of an issuer's keys that failed";
         add("jwt_key_fetch_failures", help, &keys.failures);
         let webhook = &self.webhook;
-        let help = "Requests to the webhook of authentication";
+        let help = "Requests to the authentication webhook";
         add("auth_webhook_requests", help, &webhook.requests);
-        let help = "Requests to the webhook of authentication that failed";
+        let help = "Requests to the authentication webhook that failed";
         add("auth_webhook_failures", help, &webhook.failures);
         let users = &self.users;
         add("sign_ups", "Users that signed up", &users.sign_ups);
-        let help = "Requests to sign up that were refused because they came too fast (auth.store.sign_up_rate)";
+        let help = "Sign-up requests that exceeded the rate limit (auth.store.sign_up_rate)";
         add("sign_ups_too_fast", help, &users.too_fast);
         let guesses = &self.guesses;
-        let help = "Logins that waited to be judged because of refused ones before them";
+        let help = "Logins that were delayed because of earlier refused logins";
         add("logins_delayed", help, &guesses.delayed);
-        let help = "Logins that were turned away unjudged because of refused ones before them";
+        let help =
+            "Logins that were turned away without evaluation because of earlier refused logins";
         add("logins_held_off", help, &guesses.held_off);
-        let help =
-            "Logins that were put off because too many waited (auth.waiting_max and the others)";
+        let help = "Logins that were put off because too many were waiting (auth.waiting_* limits)";
         add("logins_put_off", help, &self.waiting.put_off);
-        let help =
-            "Tickets that were forgotten for newer ones (http.tickets_max, http.tickets_bytes_max)";
+        let help = "Login tickets that were discarded for newer ones (http.tickets_max, http.tickets_bytes_max)";
         add("login_tickets_displaced", help, &self.tickets.displaced);
         let mut show = |name: &str, help: &str, gauge: &Gauge| {
             registry.register(name, help, gauge.clone());
         };
-        let help =
-            "Addresses, users, and users at an address, that are remembered for refused logins";
+        let help = "Addresses, users, and pairs of both that are tracked for refused logins";
         show("login_refusal_subjects", help, &guesses.subjects);
         let waiting = &self.waiting;
         show(
             "logins_waiting",
-            "Logins that wait to be decided",
+            "Logins that wait for a decision",
             &waiting.logins,
         );
-        let help = "Bytes of the logins that wait to be decided";
+        let help = "Bytes of the logins that wait for a decision";
         show("logins_waiting_bytes", help, &waiting.bytes);
-        let help = "Tickets that were given for logins and not used";
+        let help = "Login tickets that were issued and not used";
         show("login_tickets", help, &self.tickets.tickets);
-        let help = "Bytes of the logins that tickets stand for";
+        let help = "Bytes of the logins that tickets represent";
         show("login_tickets_bytes", help, &self.tickets.bytes);
     }
 }
 
 impl AuthChain {
-    /// The chain of the configuration. Hashing takes at most `hashing_max` threads at a time.
+    /// Builds the chain of the configuration. Password hashing uses at most `hashing_max` threads at a time.
     ///
     /// # Errors
-    /// The files of a member are wrong.
+    /// The options or files of a member are invalid.
     pub fn new(plan: &Plan, hashing_max: usize) -> Result<Self, Problem> {
         let is_alone = plan.auth_chain.len() == 1;
         let options = &plan.config.auth;
@@ -324,7 +326,7 @@ impl AuthChain {
         })
     }
 
-    /// Whose a token is, if it is accepted now.
+    /// The user of a token, if a member accepts the token now.
     pub async fn principal_of_token(&self, token: &str) -> Option<Principal> {
         let address = (std::net::Ipv4Addr::LOCALHOST, 0).into();
         for member in &self.members {
@@ -344,25 +346,25 @@ impl AuthChain {
         None
     }
 
-    /// The users that the server keeps, if they may log in.
+    /// The users in the record store, if the `store` member is in the chain.
     #[must_use]
     pub fn users(&self) -> Option<&Arc<Users>> {
         self.users.as_ref()
     }
 
-    /// Those who come through the admin page, if it is on.
+    /// Logins of operators through the admin page, if it is enabled.
     #[must_use]
     pub fn operators(&self) -> Option<&Arc<Operators>> {
         self.operators.as_ref()
     }
 
-    /// What was counted.
+    /// The counters of the chain and its members.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Starts what members do beside judging. It ends with the runtime.
+    /// Starts the background work of all members. It ends with the runtime.
     pub fn run(self: &Arc<Self>, runtime: &Handle) {
         for index in 0..self.members.len() {
             let chain = Arc::clone(self);
@@ -374,22 +376,22 @@ impl AuthChain {
         }
     }
 
-    /// What is wrong with members now.
+    /// The current problems of all members.
     #[must_use]
     pub fn troubles(&self) -> Vec<Trouble> {
         let members = self.members.iter();
         members.filter_map(|member| member.trouble()).collect()
     }
 
-    /// Judges the object or array given to `login()`.
+    /// Evaluates the object or array given to `login()`.
     pub async fn authenticate(&self, data: &Payload, peer: Arc<Peer>) -> AuthOutcome {
         self.log_in(data, peer).await.outcome
     }
 
-    /// The same, with what concerns HTTP only.
+    /// Like [`Self::authenticate`], with the additional result for logins over HTTP.
     pub async fn log_in(&self, data: &Payload, peer: Arc<Peer>) -> Answer {
         let answer = self.answer(Attempt::new(data, peer)).await;
-        // Those that were not judged have a counter of their own.
+        // Logins that were not evaluated have a separate counter.
         if !answer.is_held_off {
             let counts = &self.counts;
             match &answer.outcome {
@@ -425,14 +427,14 @@ impl AuthChain {
         with_token(judged, attempt)
     }
 
-    /// Who an attempt is of, if it may be a guess.
+    /// The subject that refusals count for, if the attempt may be a guess.
     fn guessing(&self, attempt: &Attempt) -> Option<(&Arc<Guesses>, Subject)> {
         let guesses = self.guesses.as_ref()?;
         let may_guess = self.has_webhook || attempt.given("username").is_some();
         may_guess.then(|| (guesses, guesses.subject(attempt)))
     }
 
-    /// Asks the members; `None` if it was turned away.
+    /// Asks the members in order; `None` if the attempt was turned away.
     async fn judge(&self, attempt: &Attempt) -> Option<AuthOutcome> {
         let mut declined = None;
         let mut is_undecided = false;
@@ -452,7 +454,7 @@ impl AuthChain {
                     return Some(AuthOutcome::Barred { client_data });
                 }
                 Verdict::HeldOff => return None,
-                // Another one may know the user without asking anybody.
+                // A later member may know the user without an external server.
                 Verdict::Unavailable => is_undecided = true,
                 Verdict::Unknown => {}
                 Verdict::Declined { client_data } => declined = declined.or(client_data),
@@ -466,7 +468,7 @@ impl AuthChain {
         })
     }
 
-    /// Ends it after `auth.session_lifetime`, if it does not end before.
+    /// Limits the session to `auth.session_lifetime` unless it already ends earlier.
     fn bounded(&self, principal: Principal) -> Principal {
         let Some(lifetime) = self.session_lifetime else {
             return principal;
@@ -479,7 +481,7 @@ impl AuthChain {
         }
     }
 
-    /// Lets every member read its files again and says what went wrong.
+    /// Makes every member read its files again and returns the errors.
     pub fn reload(&self) -> Vec<Problem> {
         self.members
             .iter()
@@ -488,7 +490,7 @@ impl AuthChain {
     }
 }
 
-/// The answer to an attempt; it was turned away if it was not judged.
+/// Builds the answer to an attempt; `None` means that the attempt was turned away.
 fn with_token(judged: Option<AuthOutcome>, attempt: Attempt) -> Answer {
     match judged {
         Some(outcome @ AuthOutcome::Accepted(_)) => Answer {
