@@ -288,11 +288,11 @@ record: { '*': { create: true, write: true, read: true, delete: true, listen: tr
     assert.deepEqual(user(['list']), [0, 'anna\nbert\nzoe\n', '']);
     assert.equal(user(['remove', 'bert'])[0], 0);
     assert.deepEqual(user(['list']), [0, 'anna\nzoe\n', '']);
-    fails(2, /there is a user of this name/, ['add', 'anna']);
-    fails(2, /there is no user of this name/, ['set-password', 'bert']);
-    fails(2, /there is no user of this name/, ['remove', 'bert']);
-    fails(2, /a user's name has/, ['add', 'OPEN']);
-    fails(2, /a password has at least 8 characters/, ['add', 'carl'], 'short');
+    fails(2, /a user with this name exists/, ['add', 'anna']);
+    fails(2, /no user with this name exists/, ['set-password', 'bert']);
+    fails(2, /no user with this name exists/, ['remove', 'bert']);
+    fails(2, /a user name must have/, ['add', 'OPEN']);
+    fails(2, /a password must have at least 8 characters/, ['add', 'carl'], 'short');
     fails(2, /no password on standard input/, ['add', 'carl'], '\n');
     fails(2, /--server-data is no JSON/, ['add', 'carl', '--server-data', '{']);
     fails(2, /NAME/, ['remove']);

@@ -1,32 +1,32 @@
-//! What a login over HTTP gives to the auth chain.
+//! The credentials of a login over HTTP, as the authentication chain reads them.
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// The object of a login, the same that a client gives to `login()`.
+/// The login object, in the form that a client passes to `login()`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials(String);
 
 impl Credentials {
-    /// None: enough where the chain lets every session in.
+    /// Empty credentials: enough if the chain accepts every session.
     #[must_use]
     pub fn none() -> Self {
         Self("{}".into())
     }
 
-    /// A token.
+    /// Credentials that consist of a token.
     #[must_use]
     pub fn token(token: &str) -> Self {
         Self(json!({ "token": token }).to_string())
     }
 
-    /// The object of a login.
+    /// Credentials from a login object.
     #[must_use]
     pub fn object(login: &Value) -> Self {
         Self(login.to_string())
     }
 
-    /// The object of a login as a request has it.
+    /// Credentials from the login object of a request.
     #[must_use]
     pub fn raw(login: &RawValue) -> Self {
         Self(login.get().to_owned())
@@ -39,7 +39,7 @@ impl Credentials {
     }
 }
 
-/// Without their value: it must not end in a log.
+/// Omits the value, which must never appear in a log.
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Credentials(..)")

@@ -1,19 +1,19 @@
-//! The turns of password hashes: each keeps a thread and tens of megabytes busy for a while, so all ways to log in share them.
+//! Limits concurrent password hashing: each hash occupies a thread and tens of megabytes, so all authenticators share the limit.
 
 use tokio::task::spawn_blocking;
 
 use super::turns::{Turn, Turns, WaiterGroup};
 
-/// Gives turns; clones share them.
+/// Hands out turns to hash; clones share them.
 #[derive(Clone, Debug)]
 pub struct Hashing(Turns);
 
-/// The turn of one that may hash.
+/// A turn to hash one password.
 #[derive(Debug)]
 pub struct HashTurn(Turn);
 
 impl Hashing {
-    /// Up to `threads_max` threads hash at a time, and at least one.
+    /// Allows `threads_max` threads to hash at a time, but at least one.
     #[must_use]
     pub fn new(threads_max: usize) -> Self {
         Self(Turns::new(threads_max))
@@ -26,7 +26,7 @@ impl Hashing {
 }
 
 impl HashTurn {
-    /// Does work that takes as long as a hash; `None` if it panicked or the server stops.
+    /// Runs long work on a blocking thread; `None` if it panicked or the server is stopping.
     pub async fn run<T: Send + 'static>(
         self,
         work: impl FnOnce() -> T + Send + 'static,

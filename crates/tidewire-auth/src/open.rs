@@ -1,4 +1,4 @@
-//! Everybody is let in, under the name given.
+//! Open authentication: accepts every login, under the user name that the client gives.
 
 use tidewire_core::effect::Principal;
 use tidewire_core::identity;
@@ -7,7 +7,7 @@ use tidewire_core::text::Name;
 use super::attempt::Field;
 use super::{Attempt, Authenticator, Judging, Verdict};
 
-/// Lets everybody in.
+/// Accepts every login.
 #[derive(Clone, Copy, Debug)]
 pub struct Open;
 

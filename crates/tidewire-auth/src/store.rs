@@ -1,4 +1,4 @@
-//! Users that the server keeps itself, in the record store (`auth/users.rs`), with passwords that they chose.
+//! Authentication of users in the record store (`users.rs`), with passwords that they chose.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use super::file::MISSING_PARAMETER;
 use super::users::{StoredUser, UserError, Users};
 use super::{Attempt, Authenticator, Judging, Verdict, reason};
 
-/// Logins of stored users.
+/// Authenticates users in the record store.
 #[derive(Debug)]
 pub struct Store {
     users: Arc<Users>,
-    /// Whether no other way to authenticate is asked.
+    /// Whether it is the only member of the chain.
     is_alone: bool,
 }
 
 impl Store {
-    /// `is_alone` says that no other way to authenticate is asked.
+    /// `is_alone`: whether it is the only member of the chain.
     #[must_use]
     pub fn new(users: Arc<Users>, is_alone: bool) -> Self {
         Self { users, is_alone }
@@ -39,10 +39,13 @@ impl Store {
             Ok(user) => Verdict::Accepted(principal(&self.users.user_id(&name), &user)),
             Err(UserError::HeldOff) => Verdict::HeldOff,
             Err(UserError::Unavailable(reason)) => {
-                tracing::warn!(reason, "a login was put off");
+                tracing::warn!(
+                    reason,
+                    "a login was put off because the store of users is unavailable"
+                );
                 Verdict::Unavailable
             }
-            // Unknown users and wrong passwords look alike.
+            // The client can't distinguish an unknown user from a wrong password.
             Err(_) => Verdict::Unknown,
         }
     }

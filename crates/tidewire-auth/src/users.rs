@@ -1,8 +1,8 @@
-//! The users that the server keeps itself: records under names that no client can say. Format: `spec/users.md`.
+//! Users in the record store. Their records have names that no client can send. Format: `spec/users.md`.
 //!
-//! They are read and written past the engine, which never sees these names, so nothing of them is cached. Changes are made one
-//! after the other, each in a task of its own: whoever asked may go away in the middle, and must not let the next one in
-//! before the store has answered.
+//! User records bypass the engine, which never sees their names, so nothing caches them. The server makes one change at a time,
+//! each in a separate task: the requester may disconnect in the middle, and the next change must still wait for the store's answer
+//! to this one.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,49 +25,49 @@ use super::password::{self, StoredPassword};
 use super::turns::WaiterGroup;
 use super::{jwt, random_id};
 
-/// What stands in the names of users' records behind [`RESERVED`].
+/// The part of a user record's name that follows [`RESERVED`].
 const KIND: &str = "user/";
-/// Bytes of a user's name.
+/// Maximum length of a user name in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
-/// Bytes of a password. Hashing a longer one would cost more than it protects.
+/// Maximum length of a password in bytes. Hashing a longer one would cost more than it protects.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
-/// Characters that a password has at least (NIST SP 800-63B, section 3.1.1.2, has 8 beside another factor).
+/// Minimum length of a password in characters (NIST SP 800-63B, section 3.1.1.2, allows 8 together with another factor).
 pub const PASSWORD_CHARACTERS_MIN: usize = 8;
-/// Users that one request lists.
+/// Maximum number of users that one request lists.
 pub const LIST_MAX: usize = 1_000;
-/// Nobody's password. Verified for unknown users, so that they cost the same work.
+/// The hash of a password that no user has. Verified for unknown users, so that they cost the same work.
 const DECOY: &str = "$argon2id$v=19$m=19456,t=2,p=1$Bi6qmjXBcJXtCjVtMYXZvQ$nKjXEnGLCW61wmUPJpiwfHmVGcJfQ+jNg1i1Plk6yTk";
 
-/// A user as the store has it.
+/// A user as the store has it, as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredUser {
-    /// Hashed with argon2id.
+    /// The argon2id hash of the password.
     pub password: String,
-    /// New with each password; what sessions are ended by when it is changed.
+    /// Changes with each new password. When the password changes, the server closes the sessions of the old id.
     pub password_id: String,
-    /// `user.data` of rules.
+    /// The data that rules see as `user.data`.
     #[serde(default)]
     pub server_data: Value,
-    /// What the client is told.
+    /// The data that the client receives at login.
     #[serde(default)]
     pub client_data: Value,
-    /// Seconds since 1970.
+    /// Creation time in seconds since 1970.
     pub created_at: u64,
-    /// The same of the last change.
+    /// Time of the last change in seconds since 1970.
     pub changed_at: u64,
 }
 
-/// What is to become of a user; what is left out stays as it is.
+/// A change of a user. Absent fields keep their values.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Change {
     /// A new password.
     pub password: Option<String>,
-    /// `user.data` of rules. `null` is a value.
+    /// The data that rules see as `user.data`. `null` is a value.
     #[serde(default, deserialize_with = "given")]
     pub server_data: Option<Value>,
-    /// What the client is told. `null` is a value.
+    /// The data that the client receives at login. `null` is a value.
     #[serde(default, deserialize_with = "given")]
     pub client_data: Option<Value>,
 }
@@ -76,50 +76,50 @@ fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> 
     Value::deserialize(from).map(Some)
 }
 
-/// What has become of one.
+/// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// Whether there was none before.
+    /// Whether the change created the user.
     pub is_new: bool,
-    /// The password that is none any more.
+    /// The id of the replaced password, if the change replaced one.
     pub old_password_id: Option<Name>,
 }
 
-/// Why a user is not found or changed.
+/// Why a request about a user failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserError {
-    /// There is one of this name.
+    /// A user with this name exists.
     Taken,
-    /// There is none of this name.
+    /// No user with this name exists.
     Missing,
     /// The name is empty, too long, or has control characters or white space at an end.
     InvalidName,
     /// The password is too short or too long.
     InvalidPassword,
-    /// What is stored does not pass its checksum, or is no user.
+    /// The stored record fails its checksum or is not a valid user.
     Broken,
     /// Too many logins of the user, or from the address, were refused while this one waited for its turn.
     HeldOff,
-    /// The store can't be asked now. A change may have been made or not.
+    /// The store is unavailable. The change may or may not be stored.
     Unavailable(String),
 }
 
 impl std::fmt::Display for UserError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Taken => f.write_str("there is a user of this name"),
-            Self::Missing => f.write_str("there is no user of this name"),
+            Self::Taken => f.write_str("a user with this name exists"),
+            Self::Missing => f.write_str("no user with this name exists"),
             Self::InvalidName => write!(
                 f,
-                "a user's name has 1 to {NAME_BYTES_MAX} bytes, no control characters, no white space at its ends, and is not OPEN"
+                "a user name must have 1 to {NAME_BYTES_MAX} bytes, no control characters, no white space at its ends, and must not be OPEN"
             ),
             Self::InvalidPassword => write!(
                 f,
-                "a password has at least {PASSWORD_CHARACTERS_MIN} characters and at most {PASSWORD_BYTES_MAX} bytes"
+                "a password must have at least {PASSWORD_CHARACTERS_MIN} characters and at most {PASSWORD_BYTES_MAX} bytes"
             ),
-            Self::HeldOff => f.write_str("too many logins were refused"),
-            Self::Broken => f.write_str("what is stored of the user is broken"),
-            Self::Unavailable(reason) => write!(f, "users can't be read or written now: {reason}"),
+            Self::HeldOff => f.write_str("too many logins were refused; try again later"),
+            Self::Broken => f.write_str("the stored record of the user is broken"),
+            Self::Unavailable(reason) => write!(f, "the store of users is unavailable: {reason}"),
         }
     }
 }
@@ -132,25 +132,25 @@ impl From<StoreError> for UserError {
     }
 }
 
-/// See the head of this file.
+/// The users of one store. See the file comment.
 pub struct Users {
-    /// There once the store is open.
+    /// Set once the store is open.
     store: OnceLock<StoreClient>,
-    /// Held while a user is changed.
+    /// Held during each change of a user.
     changing: Mutex<()>,
-    /// Passwords that may be hashed at the same time.
+    /// Limits how many passwords are hashed at the same time.
     hashing: Hashing,
     user_prefix: String,
-    /// What was counted.
+    /// The counters of sign-ups.
     pub counts: Counts,
 }
 
-/// What was counted.
+/// The counters of sign-ups.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Users that signed up.
     pub sign_ups: Counter,
-    /// Requests to sign up that came too fast.
+    /// Sign-up requests that exceeded the rate limit.
     pub too_fast: Counter,
 }
 
@@ -161,7 +161,7 @@ impl std::fmt::Debug for Users {
 }
 
 impl Users {
-    /// The users of a store that is opened later.
+    /// Creates the users of a store that is opened later.
     #[must_use]
     pub fn new(options: &AuthStore, hashing: Hashing, counts: Counts) -> Arc<Self> {
         Arc::new(Self {
@@ -173,21 +173,21 @@ impl Users {
         })
     }
 
-    /// Gives it its store. Before, nobody is found.
+    /// Sets the store. Before this call, every request fails as unavailable.
     pub fn open(&self, store: StoreClient) {
         let _ = self.store.set(store);
     }
 
-    /// The user id of whoever has this name.
+    /// The user id of the user with this name.
     #[must_use]
     pub fn user_id(&self, name: &str) -> String {
         format!("{}{name}", self.user_prefix)
     }
 
-    /// Finds who has this name and password.
+    /// Finds the user with this name and password.
     ///
     /// # Errors
-    /// The name or the password is wrong, the attempt is turned away, or the store can't be asked.
+    /// The name or the password is wrong, the attempt is turned away, or the store is unavailable.
     pub async fn verify(
         &self,
         name: &str,
@@ -216,19 +216,19 @@ impl Users {
         user.filter(|_| is_right).ok_or(UserError::Missing)
     }
 
-    /// A user as it is stored.
+    /// Reads a user from the store.
     ///
     /// # Errors
-    /// The store can't be asked, or what it has is broken.
+    /// The store is unavailable, or the stored record is broken.
     pub async fn read(&self, name: &str) -> Result<Option<StoredUser>, UserError> {
         check_name(name)?;
         Ok(self.find(name).await?.map(|(_, user)| user))
     }
 
-    /// Names of users behind `after`, in their order, and whether there are more.
+    /// User names after `after`, sorted, and whether more follow.
     ///
     /// # Errors
-    /// The store can't be asked.
+    /// The store is unavailable.
     pub async fn list(&self, after: Option<&str>) -> Result<(Vec<String>, bool), UserError> {
         let prefix = format!("{RESERVED}{KIND}");
         let scan = Scan {
@@ -249,10 +249,10 @@ impl Users {
         Ok((names.map(str::to_owned).collect(), page.more))
     }
 
-    /// Adds a user. Of two that want the same name at once exactly one gets it.
+    /// Adds a user. If several requests use the same name at once, exactly one succeeds.
     ///
     /// # Errors
-    /// The name is taken, name or password are none, or the store can't take it.
+    /// The name is taken, the name or password is invalid, or the store refuses the write.
     pub async fn create(self: &Arc<Self>, name: &str, password: &str) -> Result<(), UserError> {
         let change = Change {
             password: Some(password.to_owned()),
@@ -261,18 +261,18 @@ impl Users {
         self.add(name, change).await
     }
 
-    /// The same with what is told of the user.
+    /// Like [`Self::create`], with server data and client data.
     ///
     /// # Errors
-    /// The name is taken, there is no password, name or password are none, or the store can't take it.
+    /// The name is taken, the password is missing, the name or password is invalid, or the store refuses the write.
     pub async fn add(self: &Arc<Self>, name: &str, change: Change) -> Result<(), UserError> {
         self.change(name, change, true).await.map(|_| ())
     }
 
-    /// Adds a user, or changes the one that there is.
+    /// Changes a user, or adds the user if the name is new.
     ///
     /// # Errors
-    /// There is none and no password to begin with, name or password are none, or the store can't take it.
+    /// The user is new and has no password, the name or password is invalid, or the store refuses the write.
     pub async fn put(self: &Arc<Self>, name: &str, change: Change) -> Result<Changed, UserError> {
         self.change(name, change, false).await
     }
@@ -331,10 +331,10 @@ impl Users {
         .await
     }
 
-    /// Deletes a user, and says which password is none any more.
+    /// Deletes a user and returns the id of the password, which is now invalid.
     ///
     /// # Errors
-    /// There is none, or the store can't take it.
+    /// The user does not exist, or the store refuses the write.
     pub async fn delete(self: &Arc<Self>, name: &str) -> Result<Name, UserError> {
         check_name(name)?;
         let (users, name) = (Arc::clone(self), name.to_owned());
@@ -361,12 +361,12 @@ impl Users {
             Some(Loaded::Found(record)) => match serde_json::from_str(record.data.as_str()) {
                 Ok(user) => Ok(Some((record, user))),
                 Err(error) => {
-                    tracing::error!(name, %error, "what is stored of a user can't be read");
+                    tracing::error!(name, %error, "the stored record of a user can't be read");
                     Err(UserError::Broken)
                 }
             },
             Some(Loaded::Corrupt) => {
-                tracing::error!(name, "what is stored of a user does not pass its checksum");
+                tracing::error!(name, "the stored record of a user fails its checksum");
                 Err(UserError::Broken)
             }
             Some(Loaded::Missing) | None => Ok(None),
@@ -395,7 +395,7 @@ impl Users {
         match done.await.map_err(|_| stopped())??.as_slice() {
             [Written::Done] => Ok(()),
             _ => Err(UserError::Unavailable(
-                "another server has changed the user meanwhile".to_owned(),
+                "another server has changed the user in the meantime; try again".to_owned(),
             )),
         }
     }
@@ -426,7 +426,7 @@ impl StoredUser {
     }
 }
 
-/// Goes on to the end even if nobody waits for it any more.
+/// Runs the work to completion even if the requester stops waiting for it.
 async fn undisturbed<T: Send + 'static>(
     work: impl Future<Output = Result<T, UserError>> + Send + 'static,
 ) -> Result<T, UserError> {
@@ -434,14 +434,14 @@ async fn undisturbed<T: Send + 'static>(
 }
 
 fn stopped() -> UserError {
-    UserError::Unavailable("the server stops".to_owned())
+    UserError::Unavailable("the server is stopping".to_owned())
 }
 
 fn record_name(user: &str) -> Name {
     Name::from(format!("{RESERVED}{KIND}{user}").as_str())
 }
 
-/// The record of a user, in the place of the one before.
+/// The record of a user: the next version of `before`, or a new record.
 fn stored(before: Option<StoredRecord>, user: &StoredUser) -> Result<StoredRecord, UserError> {
     let unavailable = |error: &dyn std::fmt::Display| UserError::Unavailable(error.to_string());
     let data = serde_json::to_string(user).map_err(|error| unavailable(&error))?;
@@ -493,7 +493,7 @@ mod tests {
         (users, threads)
     }
 
-    /// The attempt that a password is verified for.
+    /// A login attempt for `verify`.
     fn login() -> Attempt {
         let peer = Peer {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
@@ -546,7 +546,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn whoever_goes_away_in_the_middle_lets_nobody_else_in() {
         let (users, _threads) = users(&MemoryDisk::default());
-        // Polled until it waits for the store, and dropped there.
+        // Polls the first request until it waits for the store, then drops it.
         let first = Arc::clone(&users);
         let gone = tokio::spawn(async move { first.create("anna", "the first one").await });
         while users.changing.try_lock().is_ok() && !gone.is_finished() {

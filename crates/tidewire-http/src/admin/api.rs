@@ -167,7 +167,7 @@ impl Admin {
                     error.to_string(),
                 ));
             }
-            Err(RevokeError::ShardEnded) => return Err(unavailable("the server stops")),
+            Err(RevokeError::ShardEnded) => return Err(unavailable("the server is stopping")),
         }
         let (ledger, stored) = (Arc::clone(&self.ledger), revocation.clone());
         blocking(move || ledger.store(&stored, now)).await?;
@@ -238,7 +238,7 @@ impl Admin {
         match blocking(move || ledger.lift(&lifted)).await? {
             true => {
                 let restored = self.rights.restore(what).await;
-                restored.map_err(|_| unavailable("the server stops"))?;
+                restored.map_err(|_| unavailable("the server is stopping"))?;
                 tracing::info!(kind, name = name.as_str(), "a revocation was lifted");
                 Ok((StatusCode::NO_CONTENT, Value::Null))
             }

@@ -41,7 +41,7 @@ impl Admin {
         }
         let name = rest.strip_prefix('/').and_then(percent_decoded);
         let name = name.filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| not_found("there is no user of this name"))?;
+        let name = name.ok_or_else(|| not_found("no user with this name exists"))?;
         match *method {
             Method::GET => read(users, &name).await,
             Method::PUT => self.put(users, &name, body).await,
@@ -94,7 +94,7 @@ impl Admin {
                 "LIMIT",
                 "the user is stored, but sessions of the old password go on: raise limits.revocations_max",
             ),
-            RevokeError::ShardEnded => unavailable("the server stops"),
+            RevokeError::ShardEnded => unavailable("the server is stopping"),
         })
     }
 }

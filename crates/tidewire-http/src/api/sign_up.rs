@@ -35,27 +35,27 @@ const TOO_FAST: Problem = Problem::new(
 const NOT_A_USER: Problem = Problem::new(
     StatusCode::BAD_REQUEST,
     "INVALID_SIGN_UP",
-    "the body is an object with a username and a password, both strings, and nothing else",
+    "the body must be an object with a username and a password, both strings, and no other field",
 );
 const INVALID_NAME: Problem = Problem::new(
     StatusCode::UNPROCESSABLE_ENTITY,
     "INVALID_USERNAME",
-    "a username has 1 to 256 bytes, no control characters, no white space at its ends, and is not OPEN",
+    "a username must have 1 to 256 bytes, no control characters, no white space at its ends, and must not be OPEN",
 );
 const INVALID_PASSWORD: Problem = Problem::new(
     StatusCode::UNPROCESSABLE_ENTITY,
     "INVALID_PASSWORD",
-    "a password has at least 8 characters and at most 1,024 bytes",
+    "a password must have at least 8 characters and at most 1,024 bytes",
 );
 const TAKEN: Problem = Problem::new(
     StatusCode::CONFLICT,
     "USERNAME_TAKEN",
-    "there is a user of this name",
+    "a user with this name exists",
 );
 const UNAVAILABLE: Problem = Problem::new(
     StatusCode::SERVICE_UNAVAILABLE,
     "STORE_UNAVAILABLE",
-    "users can't be stored now; the user was made or not, which a login tells",
+    "the store of users is unavailable; the user may or may not exist: try to log in, or retry",
 );
 
 /// The body of a request.

@@ -50,7 +50,7 @@ impl Page {
             }
             looks += 1;
             let inspected = shard.inspect_connections(cursor.place).await;
-            let inspected = inspected.ok_or_else(|| unavailable("the server stops"))?;
+            let inspected = inspected.ok_or_else(|| unavailable("the server is stopping"))?;
             let wanted = inspected.found.iter().filter(|view| filter.takes(view));
             rows.extend(wanted.map(|view| show(cursor.shard, view)));
             cursor = match inspected.next {

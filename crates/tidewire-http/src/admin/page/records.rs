@@ -72,7 +72,7 @@ async fn scan(store: &StoreClient, prefix: &str, after: &Name) -> Result<ScanPag
             let _ = answer.send(page);
         }),
     );
-    let stopped = || StoreError::unavailable("the server stops");
+    let stopped = || StoreError::unavailable("the server is stopping");
     page.await.unwrap_or_else(|_| Err(stopped()))
 }
 

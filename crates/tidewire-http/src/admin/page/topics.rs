@@ -43,7 +43,7 @@ impl Page {
             let mut place = Some(0);
             while let Some(first) = place {
                 let inspected = shard.inspect_names(first).await;
-                let inspected = inspected.ok_or_else(|| unavailable("the server stops"))?;
+                let inspected = inspected.ok_or_else(|| unavailable("the server is stopping"))?;
                 for found in inspected.found {
                     if kind.is_some_and(|kind| kind != found.kind)
                         || !found.name.starts_with(prefix)
