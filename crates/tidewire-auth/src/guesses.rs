@@ -1,11 +1,13 @@
-//! Refused logins of passwords, counted where they were judged, and how long the next attempt waits for it.
+//! Counts refused password logins and computes how long the next attempt must wait.
 //!
-//! Refusals are counted for three subjects: a user from an address, an address, and a user. Each may have a number of refusals a minute
-//! that cost nothing. Beyond, each refusal doubles the time until the next attempt of the subject is judged, and attempts are judged one
-//! at a time. An attempt that would wait for longer than [`PATIENCE`] is turned away unjudged, so an attacker learns nothing from it.
+//! Refusals count for three subjects: a user at an address, an address, and a user. Each subject may have a number of free
+//! refusals a minute. Each further refusal doubles the delay until the next attempt of the subject is evaluated, and attempts are
+//! evaluated one at a time. An attempt that would wait for longer than [`PATIENCE`] is turned away without evaluation, so the
+//! attacker learns nothing.
 //!
-//! A user who has logged in from an address before is known there: refusals of others, at that address or of that user elsewhere, do not
-//! delay that user there. Without this, an attacker could lock a user out by guessing. Decision: 0055.
+//! If a user has logged in from an address before, the user is known there. Refusals of other users at that address, and of the
+//! same user elsewhere, then do not delay that user there. Without this rule, an attacker could lock a user out by guessing.
+//! Decision: 0055.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hash, RandomState};
@@ -21,35 +23,36 @@ use tokio::time::Instant;
 
 use super::attempt::Attempt;
 
-/// The longest that an attempt waits to be judged. Longer, and a rightful user would look at a page that does nothing.
+/// Maximum time that an attempt waits to be evaluated. With a longer one, a legitimate user would look at a page that does
+/// nothing.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// Many users may be behind an address, and a user at many addresses, so each of them may have this many times the free refusals of one
-/// user at one address.
+/// An address may have many users, and a user many addresses. Each of them may therefore have this many times the free refusals of
+/// one user at one address.
 const SHARED_FACTOR: u32 = 3;
-/// Refusals beyond the free ones that are remembered: with them a wait of 1 s has doubled beyond any `backoff.wait_max`, and more would
-/// take hours to be forgiven.
+/// Refusals beyond the free ones that are remembered. With this many, a delay of 1 s has doubled beyond any `backoff.wait_max`;
+/// more would take hours to be forgiven.
 const EXCESS_MAX: u32 = 10;
-/// The time in which a subject may have its free refusals, and in which one line of it is logged.
+/// Period of the free refusals, and of the log: at most one line per subject.
 const MINUTE: Duration = Duration::from_secs(60);
-/// Refusals within a minute from which on they are logged. A person who mistypes a password has fewer.
+/// Refusals within a minute that cause a log line. A person who mistypes a password has fewer.
 const LOGGED_FROM: u32 = 10;
 
-/// What was counted.
+/// Counters of delayed attempts.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Attempts that waited to be judged because of refusals before them.
+    /// Attempts that were delayed because of earlier refusals.
     pub delayed: Counter,
-    /// Attempts that were turned away unjudged because of refusals before them.
+    /// Attempts that were turned away without evaluation because of earlier refusals.
     pub held_off: Counter,
-    /// Subjects that are remembered for their refusals.
+    /// Subjects whose refusals are tracked.
     pub subjects: Gauge,
 }
 
-/// The refusals of a node. See the head of this file.
+/// The refusals of a node. See the file comment.
 #[derive(Debug)]
 pub struct Guesses {
     settings: BackoffSettings,
-    /// Keyed at random, so that an attacker can not make two names collide.
+    /// Has a random key, so that an attacker can't make two names collide.
     hasher: RandomState,
     tables: Mutex<Tables>,
     counts: Counts,
@@ -61,32 +64,32 @@ struct Tables {
     addresses: HashMap<IpAddr, Entry>,
     users: HashMap<u64, Entry>,
     known: HashMap<u64, ()>,
-    /// The known ones, in the order in which they became so.
+    /// The entries of `known`, oldest first.
     known_order: VecDeque<u64>,
 }
 
-/// Who an attempt is of, as far as that can be said before it is judged.
+/// The subjects that an attempt counts for, as far as the server knows them before it evaluates the attempt.
 #[derive(Clone, Debug)]
 pub struct Subject {
     pair: u64,
     address: IpAddr,
     user: u64,
-    /// The name given, for the log; none where the data has none.
+    /// The user name for the log; absent if the login has none.
     name: Option<String>,
 }
 
-/// What becomes of an attempt.
+/// When an attempt is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is judged now.
+    /// Now.
     Free,
-    /// It is judged then.
+    /// At this time.
     At(Instant),
-    /// It is turned away.
+    /// Never: the attempt is turned away.
     HeldOff,
 }
 
-/// An attempt that was admitted and waits for its turn to be judged.
+/// An attempt that was admitted without delay and waits for its turn to be evaluated.
 #[derive(Clone, Debug)]
 pub struct Watched {
     guesses: Arc<Guesses>,
@@ -97,11 +100,11 @@ pub struct Watched {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     refusals: u32,
-    /// Refusals are forgiven from here on.
+    /// Start of the period in which refusals are forgiven.
     since: Instant,
-    /// When the last attempt was judged or will be: the next one is judged the delay later.
+    /// Time at which the last attempt was, or will be, evaluated. The next one follows after the delay.
     last: Instant,
-    /// The minute that is counted for the log, its refusals, and whether they were logged.
+    /// The minute that is counted for the log, its refusals, and whether a line was logged.
     minute: Instant,
     minute_refusals: u32,
     is_logged: bool,
@@ -132,7 +135,7 @@ impl Entry {
         }
     }
 
-    /// The time between two attempts.
+    /// The delay between two attempts.
     fn delay(&self, free: u32, settings: &BackoffSettings) -> Duration {
         let Some(excess) = self.refusals.checked_sub(free) else {
             return Duration::ZERO;
@@ -144,7 +147,7 @@ impl Entry {
             .min(settings.wait_max)
     }
 
-    /// Counts a refusal; the number of this minute if it is to be logged.
+    /// Counts a refusal. Returns the refusals of this minute if a log line is due.
     fn refuse(&mut self, now: Instant, free: u32) -> Option<u32> {
         self.forgive(now, free);
         self.refusals = (self.refusals + 1).min(free + EXCESS_MAX);
@@ -160,7 +163,7 @@ impl Entry {
 }
 
 impl Guesses {
-    /// No refusals. `backoff.wait_max` of 0 turns the delays off.
+    /// Starts without refusals. `backoff.wait_max` of 0 disables the delays.
     #[must_use]
     pub fn new(settings: BackoffSettings, counts: Counts) -> Arc<Self> {
         Arc::new(Self {
@@ -171,8 +174,8 @@ impl Guesses {
         })
     }
 
-    /// Who an attempt is of. Without a user name the credentials stand for the user, so that the refusals of one visitor with an
-    /// expired session do not count for the others at the same address.
+    /// The subjects of an attempt. If the login has no user name, the credentials represent the user, so that one visitor's
+    /// refusals with an expired session do not count for other users at the same address.
     #[must_use]
     pub fn subject(&self, attempt: &Attempt) -> Subject {
         let name = attempt.given("username");
@@ -200,7 +203,7 @@ impl Guesses {
         free.saturating_mul(SHARED_FACTOR)
     }
 
-    /// What becomes of an attempt that has come. Time that it is given is taken from the attempts after it.
+    /// Decides when a new attempt is evaluated. A time slot given to this attempt delays the attempts after it.
     pub fn admit(&self, subject: &Subject, now: Instant) -> Admission {
         if self.settings.wait_max.is_zero() {
             return Admission::Free;
@@ -249,7 +252,7 @@ impl Guesses {
         Admission::At(start)
     }
 
-    /// Has an attempt that costs nothing be looked at once more when it is its turn.
+    /// Watches an attempt that was admitted without delay, so that it is checked again when its turn comes.
     #[must_use]
     pub fn watch(self: &Arc<Self>, subject: Subject) -> Watched {
         Watched {
@@ -258,7 +261,7 @@ impl Guesses {
         }
     }
 
-    /// An attempt was judged, and it was right.
+    /// Records that an attempt was accepted.
     pub fn accepted(&self, subject: &Subject) {
         let mut tables = self.tables.lock();
         tables.pairs.remove(&subject.pair);
@@ -273,7 +276,7 @@ impl Guesses {
         self.recount(&tables);
     }
 
-    /// An attempt was judged, and it was wrong.
+    /// Records that an attempt was refused.
     pub fn refused(&self, subject: &Subject, now: Instant) {
         let (free, shared_free) = (self.settings.login_refusals_max, self.shared_free());
         let (of_address, of_user) = {
@@ -289,17 +292,13 @@ impl Guesses {
             tracing::warn!(
                 %address,
                 refusals,
-                "logins from an address are refused again and again"
+                "logins from an address are refused repeatedly"
             );
         }
         if let Some(refusals) = of_user
             && let Some(user) = &subject.name
         {
-            tracing::warn!(
-                user,
-                refusals,
-                "logins of a user are refused again and again"
-            );
+            tracing::warn!(user, refusals, "logins of a user are refused repeatedly");
         }
     }
 
@@ -324,7 +323,7 @@ impl Guesses {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Whether an attempt that costs nothing when it came would cost something now.
+    /// Whether an attempt that was admitted without delay would be delayed now.
     fn is_over(&self, subject: &Subject) -> bool {
         if self.settings.wait_max.is_zero() {
             return false;
@@ -346,7 +345,7 @@ impl Guesses {
 }
 
 impl Watched {
-    /// Whether it is turned away after all.
+    /// Whether the attempt is turned away because of refusals since it was admitted.
     pub(super) fn is_held_off(&self) -> bool {
         let is_over = self.guesses.is_over(&self.subject);
         if is_over {
@@ -356,7 +355,7 @@ impl Watched {
     }
 }
 
-/// Forgets the subjects whose refusals are forgiven, and if there are none, the one that was refused longest ago.
+/// Removes subjects whose refusals are forgiven, and in addition the subject whose next refusal would be forgiven first.
 fn make_room<K: Eq + Hash + Clone>(table: &mut HashMap<K, Entry>, now: Instant, free: u32) {
     table.retain(|_, entry| {
         entry.forgive(now, free);
@@ -395,7 +394,7 @@ mod tests {
         subject_of(guesses, address, &data)
     }
 
-    /// Attempts a second, each of another user if `names` is more than 1, for `seconds`; how many were judged and wrong.
+    /// Makes `rate` attempts a second for `seconds`, in turn for `names` users. Returns how many were evaluated and refused.
     fn attack(
         guesses: &Guesses,
         start: Instant,
@@ -472,7 +471,7 @@ mod tests {
         );
         guesses.accepted(&elsewhere);
         guesses.accepted(&known);
-        // From the same address, of many users; then of this user, from everywhere.
+        // From the same address for many users; then for this user from many addresses.
         attack(&guesses, now, 1, 1_000, 60, 30);
         for address in 3..200 {
             attack(&guesses, now, address, 1, 60, 30);

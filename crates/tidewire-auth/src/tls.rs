@@ -1,8 +1,8 @@
-//! Client certificates: whoever has shown one in the TLS handshake is the user that it names.
+//! Authentication with client certificates: the certificate from the TLS handshake names the user.
 //!
-//! The handshake has verified it against the authorities of `tls.client_ca` (`front/tls/certificate.rs`); here it becomes a
-//! principal. It is known by its serial number, which its authority has signed: of the whole certificate anybody who has
-//! one can make another form with a right signature (ECDSA), so that its hash could not be revoked.
+//! The handshake has verified the certificate against the authorities of `tls.client_ca` (`front/tls/certificate.rs`). This module
+//! turns it into a principal. The credential is the serial number, which the authority has signed. A hash of the whole certificate
+//! would not do: with ECDSA, the holder can make a second form of it with a valid signature, which would escape a revocation.
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -17,16 +17,16 @@ use x509_parser::prelude::FromDer as _;
 use super::{Attempt, Authenticator, Judging, Verdict, jwt, reason};
 use crate::hex::hex;
 
-/// What a client is told that has shown no certificate.
+/// Code for a client that has presented no certificate.
 pub const MISSING_CERTIFICATE: &str = "MISSING_CERTIFICATE";
-/// What it is told of one that names no user, or several. Which name was looked for is in the log.
+/// Code for a certificate that names no user, or several. The log has the kind of name that the server expected.
 pub const INVALID_CERTIFICATE: &str = "INVALID_CERTIFICATE";
-/// What it is told of one that was right and is over, as on a connection that was resumed.
+/// Code for an expired certificate, as on a resumed connection.
 pub const CERTIFICATE_EXPIRED: &str = "CERTIFICATE_EXPIRED";
-/// Digits of a serial number; RFC 5280, section 4.1.2.2, allows 20 bytes.
+/// Maximum digits of a serial number; RFC 5280, section 4.1.2.2, allows 20 bytes.
 const SERIAL_DIGITS_MAX: usize = 40;
 
-/// Logins with client certificates.
+/// Authenticates with client certificates.
 #[derive(Debug)]
 pub struct Tls {
     options: AuthTls,
@@ -34,7 +34,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// `is_alone` says that no other way to authenticate is asked.
+    /// `is_alone`: whether it is the only member of the chain.
     #[must_use]
     pub fn new(options: &AuthTls, is_alone: bool) -> Self {
         Self {
@@ -73,10 +73,10 @@ fn declined(code: &'static str) -> Verdict {
     }
 }
 
-/// Whom a certificate names, until it ends.
+/// The user that a certificate names, with the expiry of the certificate.
 fn principal(der: &[u8], name: CertificateName) -> Result<Principal, &'static str> {
-    let certificate = parse(der).ok_or("it can't be read")?;
-    let serial = serial_of(&certificate).ok_or("its serial number is too long")?;
+    let certificate = parse(der).ok_or("the certificate can't be read")?;
+    let serial = serial_of(&certificate).ok_or("the serial number is too long")?;
     let user = only_name(&certificate, name)?;
     Ok(Principal::new(Name::from(user))
         .with_credential(Credential::Certificate(serial))
@@ -88,7 +88,7 @@ fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
     rest.is_empty().then_some(certificate)
 }
 
-/// The one name of this kind. With several it would depend on their order who somebody is.
+/// The only name of this kind. If there were several, the user would depend on their order.
 fn only_name<'a>(
     certificate: &'a X509Certificate<'_>,
     kind: CertificateName,
@@ -96,11 +96,15 @@ fn only_name<'a>(
     let mut names: Vec<&str> = Vec::new();
     if kind == CertificateName::CommonName {
         for attribute in certificate.subject().iter_common_name() {
-            names.push(attribute.as_str().map_err(|_| "its name is no text")?);
+            names.push(
+                attribute
+                    .as_str()
+                    .map_err(|_| "the common name is not text")?,
+            );
         }
     } else {
         let alternative = certificate.subject_alternative_name();
-        let alternative = alternative.map_err(|_| "its alternative names can't be read")?;
+        let alternative = alternative.map_err(|_| "the alternative names can't be read")?;
         let general = alternative
             .into_iter()
             .flat_map(|found| &found.value.general_names);
@@ -113,13 +117,13 @@ fn only_name<'a>(
     }
     match names[..] {
         [name] if !name.is_empty() && !name.contains(char::is_control) => Ok(name),
-        [_] => Err("its name (auth.tls.user) is empty or has control characters"),
-        [] => Err("it has no name of the kind in auth.tls.user"),
-        _ => Err("it has several names of the kind in auth.tls.user"),
+        [_] => Err("the name (auth.tls.user) is empty or has control characters"),
+        [] => Err("the certificate has no name of the kind in auth.tls.user"),
+        _ => Err("the certificate has several names of the kind in auth.tls.user"),
     }
 }
 
-/// It is good to the end of the second that it names (RFC 5280, section 4.1.2.5).
+/// A certificate is valid until the end of its last second (RFC 5280, section 4.1.2.5).
 fn end_of(certificate: &X509Certificate<'_>) -> WallTime {
     let seconds = certificate.validity().not_after.timestamp();
     let seconds = u64::try_from(seconds).unwrap_or(0);
@@ -130,8 +134,8 @@ fn serial_of(certificate: &X509Certificate<'_>) -> Option<Name> {
     serial(&hex(certificate.raw_serial()))
 }
 
-/// A serial number as credentials have it: hexadecimal, in lower case, without zeros before it. Taken as tools write it,
-/// with or without colons.
+/// A serial number in the form of credentials: hexadecimal, in lower case, without leading zeros. Accepts the output of common
+/// tools, with or without colons.
 #[must_use]
 pub fn serial(text: &str) -> Option<Name> {
     let digits: String = text.chars().filter(|digit| *digit != ':').collect();
@@ -141,7 +145,7 @@ pub fn serial(text: &str) -> Option<Name> {
     (is_number && digits.len() <= SERIAL_DIGITS_MAX).then(|| Name::from(digits))
 }
 
-/// What an operator revokes: a serial number, or the number and the end of a certificate as PEM.
+/// Parses what an operator revokes: a serial number, or a PEM certificate, which yields its serial number and its expiry.
 #[must_use]
 pub fn revoked(text: &str) -> Option<(Name, Option<WallTime>)> {
     if !text.contains("-----BEGIN") {
@@ -158,12 +162,12 @@ mod tests {
 
     use super::*;
 
-    /// A certificate with these common names and alternative names. Who signed it is not looked at here.
+    /// A self-signed certificate with these common names and alternative names. These tests do not check the signature.
     fn certificate(common: &[&str], alternative: Vec<SanType>) -> rcgen::Certificate {
         let mut params = CertificateParams::default();
         let mut subject = DistinguishedName::new();
         for (index, name) in common.iter().enumerate() {
-            // The library keeps one of each kind; the second is another attribute with the same number.
+            // The library keeps one attribute of each kind; the second one has a custom kind with the same number.
             let kind = match index {
                 0 => DnType::CommonName,
                 _ => DnType::CustomDnType(vec![2, 5, 4, 3]),
@@ -213,7 +217,7 @@ mod tests {
         assert_eq!(principal.expires_at(), Some(WallTime(4_102_531_201_000)));
     }
 
-    /// Whoever has a certificate that was signed with ECDSA can make a second right signature out of its own.
+    /// The holder of a certificate signed with ECDSA can derive a second valid signature from its own.
     #[test]
     fn another_signature_does_not_change_what_it_is_known_by() {
         let made = certificate(&["anna"], vec![]);
