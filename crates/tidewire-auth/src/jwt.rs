@@ -1,6 +1,6 @@
-//! Signed tokens: JSON Web Tokens of HMAC, RSA, ECDSA or EdDSA, whose claims become the principal.
+//! Authentication with JSON Web Tokens signed with HMAC, RSA, ECDSA or EdDSA. Their claims become the principal.
 //!
-//! Keys come from the configuration, a file or the issuer (`jwt/remote.rs`); what is accepted is decided in `jwt/token.rs`.
+//! Keys come from the configuration, a file or the issuer (`jwt/remote.rs`). `jwt/token.rs` decides which tokens are accepted.
 
 pub mod key;
 pub mod mapping;
@@ -25,20 +25,20 @@ use self::remote::{Address, Counts, Remote, Times};
 use self::token::{Checks, TokenError, Unverified, Verified};
 use super::{Attempt, Authenticator, Judging, Trouble, Verdict, outbound, reason};
 
-/// What a client is told of a token that is not accepted. Why exactly is for the log: who makes tokens up learns nothing.
+/// Code for a token that is not accepted. Only the log has the exact reason, so an attacker who invents tokens learns nothing.
 pub const INVALID_TOKEN: &str = "INVALID_TOKEN";
-/// What it is told of one that was right and is over, so that it gets a new one.
+/// Code for an expired token: the client should get a new one.
 pub const TOKEN_EXPIRED: &str = "TOKEN_EXPIRED";
-/// What it is told when it gave none.
+/// Code for a login without a token.
 pub const MISSING_TOKEN: &str = "MISSING_TOKEN";
-/// Takes every audience, by name.
+/// The entry of `auth.jwt.audience` that accepts every audience.
 pub const ANY_AUDIENCE: &str = "*";
 
-/// Logins with tokens.
+/// Authenticates with tokens.
 #[derive(Debug)]
 pub struct Jwt {
     options: AuthJwt,
-    /// Whether no other way to authenticate is asked, so that a missing token is worth a word.
+    /// Whether it is the only member of the chain, so that a missing token is an error.
     is_alone: bool,
     local: RwLock<Arc<KeySet>>,
     remote: Option<Remote>,
@@ -47,10 +47,10 @@ pub struct Jwt {
 }
 
 impl Jwt {
-    /// Reads the keys of the configuration; those of an issuer are fetched later.
+    /// Reads the keys of the configuration. The keys of an issuer are fetched later.
     ///
     /// # Errors
-    /// A key can't be read or used, or there is none and nowhere to get one.
+    /// A key can't be read or used, or neither a key nor a source of keys is configured.
     pub fn open(
         options: AuthJwt,
         is_alone: bool,
@@ -74,14 +74,14 @@ impl Jwt {
         if local.0.is_empty() && remote.is_none() {
             return Err(Problem::new(
                 "auth.jwt",
-                "there is no key; set auth.jwt.secret, auth.jwt.key_file, auth.jwt.jwks_url or auth.jwt.discover",
+                "no key is configured; set auth.jwt.secret, auth.jwt.key_file, auth.jwt.jwks_url or auth.jwt.discover",
             ));
         }
         let any_audience = options.audience.iter().any(|name| name == ANY_AUDIENCE);
         if remote.is_some() && options.audience.is_empty() {
             return Err(Problem::new(
                 "auth.jwt.audience",
-                "an issuer makes tokens for others, too; name your own audience, or \"*\" for all",
+                "an issuer makes tokens for other applications too; set auth.jwt.audience to your own audience, or to \"*\" for all",
             ));
         }
         let checks = Checks {
@@ -130,16 +130,16 @@ impl Jwt {
         }
     }
 
-    /// The token of the login, or of the request that opened the connection, which a page of somebody else can't set.
+    /// The token of the login, or of the request that opened the connection. A page of another site can't set the latter.
     fn token(&self, attempt: &Attempt) -> Option<String> {
         let given = attempt.given(&self.options.token_field);
         given.or_else(|| attempt.peer.bearer().map(str::to_owned))
     }
 
-    /// Verifies a token; `None` when a key is needed that can't be asked for now.
+    /// Verifies a token; `None` if the key is unknown and can't be fetched now.
     ///
     /// # Errors
-    /// Why it is not accepted.
+    /// The token is not accepted.
     pub async fn verify(&self, text: &str) -> Result<Option<Verified>, TokenError> {
         let token = token::parse(text, self.options.token_bytes_max.as_usize())?;
         let local = Arc::clone(&*self.local.read());
@@ -166,7 +166,7 @@ impl Jwt {
         };
         match try_with(&remote.known()) {
             Err(TokenError::UnknownKey) => {}
-            // Without an id nobody can tell a wrong signature from a new key.
+            // Without a key id, a wrong signature may mean that the issuer has a new key.
             Err(TokenError::Signature) if token.key_id.is_none() => {}
             outcome => return outcome.map(Some),
         }
@@ -200,8 +200,12 @@ impl Authenticator for Jwt {
     fn trouble(&self) -> Option<Trouble> {
         let (cause, is_blocking) = self.remote.as_ref()?.failure()?;
         let text = match is_blocking {
-            true => format!("no token can be verified: the issuer's keys can't be read: {cause}"),
-            false => format!("known keys are used on: the issuer's can't be read: {cause}"),
+            true => format!(
+                "no token can be verified, because the issuer's keys can't be fetched: {cause}"
+            ),
+            false => format!(
+                "the known keys stay in use, because the issuer's keys can't be fetched: {cause}"
+            ),
         };
         Some(Trouble {
             code: "jwt_keys",
@@ -225,7 +229,7 @@ pub fn now() -> WallTime {
     WallTime(u64::try_from(milliseconds).unwrap_or(u64::MAX))
 }
 
-/// The secret of the options, wherever it stands.
+/// The secret of the options, from the option itself or from its file.
 ///
 /// # Errors
 /// Its file can't be read.

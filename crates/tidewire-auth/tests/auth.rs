@@ -488,7 +488,7 @@ fn options_of_tokens_that_make_no_sense_are_refused() {
         let problem = chain(&folder, "", &all).err().expect(part);
         assert!(problem.to_string().contains(part), "{problem}");
     };
-    check(&[], "there is no key");
+    check(&[], "no key is configured");
     check(&[("auth.jwt.secret", "short")], "32 bytes");
     check(&[("auth.jwt.discover", "true")], "set auth.jwt.issuer");
     check(

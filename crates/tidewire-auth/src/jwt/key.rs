@@ -1,7 +1,7 @@
-//! Keys that tokens are verified with: secrets, public keys as PEM, and JSON Web Keys (RFC 7517).
+//! Keys that verify tokens: secrets, public keys as PEM, and JSON Web Keys (RFC 7517).
 //!
-//! Each key has exactly one algorithm, decided when it is read and never by a token, so no token can have a public key
-//! taken for a secret.
+//! Each key has exactly one algorithm. It is decided when the key is read, never by a token. So a token can't make the server use
+//! a public key as a secret.
 
 use std::path::Path;
 
@@ -10,19 +10,20 @@ use serde_json::{Map, Value};
 use tidewire_config::section::JwtAlgorithm;
 use tidewire_config::value::Auto;
 
-/// Keys in one set. A token without a key id is tried with all that have its algorithm, so their number is its cost.
+/// Maximum number of keys in one set. A token without a key id is tried with all keys of its algorithm, so its cost grows with
+/// their number.
 pub const KEYS_MAX: usize = 64;
-/// Bytes of a secret below which HMAC can be guessed; RFC 7518 section 3.2 asks for the size of the digest.
+/// Minimum length of a secret in bytes; a shorter one can be guessed. RFC 7518 section 3.2 requires the size of the digest.
 const SECRET_BYTES_MIN: usize = 32;
-/// Bytes of an RSA modulus of 2,048 bits, the smallest that is verified.
+/// Minimum length of an RSA modulus in bytes: 2,048 bits.
 const RSA_BYTES_MIN: usize = 256;
 
-/// A key and what it verifies.
+/// A key that verifies tokens.
 #[derive(Clone, Debug)]
 pub struct Key {
     /// Its `kid`, if it has one.
     pub id: Option<String>,
-    /// The only algorithm that it is used with.
+    /// The only algorithm that it may be used with.
     pub algorithm: Algorithm,
     /// The key itself.
     pub decoding: DecodingKey,
@@ -32,18 +33,18 @@ pub struct Key {
 #[derive(Clone, Debug, Default)]
 pub struct KeySet(pub Vec<Key>);
 
-/// Where keys come from, which decides what kinds are believed.
+/// The source of keys, which decides the kinds that are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A file of this machine, which may hold secrets.
+    /// A local file, which may contain secrets.
     File,
-    /// A server, which publishes what it sends to everybody: a secret there is none.
+    /// A server, which publishes its keys: a secret from there would not be secret.
     Server,
 }
 
 impl KeySet {
-    /// The keys that a token with this algorithm and key id may be signed with: those with the id, or else those
-    /// without any. Without an id in the token all with the algorithm.
+    /// The keys that may verify a token with this algorithm and key id. If the token has an id: the keys with that id, or else the
+    /// keys without an id. If the token has no id: all keys with the algorithm.
     pub fn candidates<'a>(
         &'a self,
         algorithm: Algorithm,
@@ -89,17 +90,17 @@ pub fn algorithm(option: JwtAlgorithm) -> Algorithm {
 /// A secret for HMAC.
 ///
 /// # Errors
-/// It is too short, or the algorithm is none of HMAC's. The text has nothing of it.
+/// The secret is too short, or the algorithm is not an HMAC algorithm. The text does not contain the secret.
 pub fn secret(secret: &[u8], option: Auto<JwtAlgorithm>) -> Result<Key, String> {
     let algorithm = algorithm(option.or_else(|| JwtAlgorithm::Hs256));
     if !is_hmac(algorithm) {
         return Err(format!(
-            "a secret can't be used with {algorithm:?}; give a public key, or set auth.jwt.algorithm to HS256"
+            "a secret can't be used with {algorithm:?}; configure a public key, or set auth.jwt.algorithm to HS256"
         ));
     }
     if secret.len() < SECRET_BYTES_MIN {
         return Err(format!(
-            "the secret has fewer than {SECRET_BYTES_MIN} bytes; make one with `openssl rand -hex 32`"
+            "the secret has fewer than {SECRET_BYTES_MIN} bytes; generate one with `openssl rand -hex 32`"
         ));
     }
     Ok(Key {
@@ -119,20 +120,20 @@ fn is_hmac(algorithm: Algorithm) -> bool {
 /// The keys of a file: a JSON Web Key, a set of them, or public keys as PEM.
 ///
 /// # Errors
-/// What is wrong with it, without its content.
+/// The file can't be read or is invalid. The text does not contain key material.
 pub fn file(path: &Path, option: Auto<JwtAlgorithm>) -> Result<KeySet, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("can't be read: {error}"))?;
     parse(&text, option)
 }
 
-/// The keys in the text of such a file.
+/// Parses the content of a key file.
 ///
 /// # Errors
-/// What is wrong with it, without its content.
+/// The content is invalid. The text does not contain key material.
 pub fn parse(text: &str, option: Auto<JwtAlgorithm>) -> Result<KeySet, String> {
     let keys = if text.trim_start().starts_with('{') {
         let value: Value =
-            serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
+            serde_json::from_str(text).map_err(|error| format!("is not valid JSON: {error}"))?;
         match value.get("keys") {
             Some(_) => set(&value, Source::File)?.0,
             None => vec![jwk(&value, Source::File).map_err(str::to_owned)?],
@@ -151,14 +152,13 @@ pub fn parse(text: &str, option: Auto<JwtAlgorithm>) -> Result<KeySet, String> {
     Ok(KeySet(keys))
 }
 
-/// The keys of a JSON Web Key Set. Those that can't be used are left out: a server may publish kinds that are not known
-/// here beside those that are.
+/// The keys of a JSON Web Key Set. Unusable keys are skipped, because a server may publish kinds of keys that are unknown here.
 ///
 /// # Errors
-/// It is no set, or larger than [`KEYS_MAX`].
+/// The value is not a set, or the set has more than [`KEYS_MAX`] keys.
 pub fn set(value: &Value, source: Source) -> Result<KeySet, String> {
     let Some(Value::Array(entries)) = value.get("keys") else {
-        return Err("is no set of keys: it has no list `keys`".into());
+        return Err("is not a set of keys: it has no list `keys`".into());
     };
     if entries.len() > KEYS_MAX {
         return Err(format!("has more than {KEYS_MAX} keys"));
@@ -167,10 +167,10 @@ pub fn set(value: &Value, source: Source) -> Result<KeySet, String> {
     Ok(KeySet(usable.collect()))
 }
 
-/// One JSON Web Key.
+/// Parses one JSON Web Key.
 fn jwk(value: &Value, source: Source) -> Result<Key, &'static str> {
     let Value::Object(jwk) = value else {
-        return Err("a key is no object");
+        return Err("a key is not an object");
     };
     let text = |name: &str| jwk.get(name).and_then(Value::as_str);
     if text("use").is_some_and(|usage| usage != "sig") {
@@ -179,17 +179,17 @@ fn jwk(value: &Value, source: Source) -> Result<Key, &'static str> {
     if let Some(Value::Array(operations)) = jwk.get("key_ops")
         && !operations.iter().any(|operation| operation == "verify")
     {
-        return Err("a key is not for verifying");
+        return Err("a key is not for verification");
     }
     let (fitting, decoding) = material(jwk, source)?;
     let algorithm = match jwk.get("alg") {
-        None => *fitting.first().ok_or("a key fits no algorithm")?,
+        None => *fitting.first().ok_or("a key supports no algorithm")?,
         Some(name) => {
             let named = |algorithm: &&Algorithm| name.as_str() == Some(&format!("{algorithm:?}"));
             *fitting
                 .iter()
                 .find(named)
-                .ok_or("a key has an `alg` that its kind can't have")?
+                .ok_or("a key has an `alg` that its kind does not support")?
         }
     };
     Ok(Key {
@@ -199,7 +199,7 @@ fn jwk(value: &Value, source: Source) -> Result<Key, &'static str> {
     })
 }
 
-/// The key itself and the algorithms that its kind can have, the default first.
+/// The key and the algorithms that its kind supports, the default first.
 fn material(
     jwk: &Map<String, Value>,
     source: Source,
@@ -208,7 +208,7 @@ fn material(
         ES256, ES384, EdDSA, HS256, HS384, HS512, PS256, PS384, PS512, RS256, RS384, RS512,
     };
     let text = |name: &str| jwk.get(name).and_then(Value::as_str).unwrap_or_default();
-    let part = |name: &str| super::token::decode(text(name)).ok_or("a key is no base64url");
+    let part = |name: &str| super::token::decode(text(name)).ok_or("a key is not valid base64url");
     match (text("kty"), text("crv")) {
         ("RSA", _) => {
             let (modulus, exponent) = (part("n")?, part("e")?);
@@ -223,14 +223,14 @@ fn material(
             let fitting: &[Algorithm] = if curve == "P-256" { &[ES256] } else { &[ES384] };
             let coordinate_bytes = if curve == "P-256" { 32 } else { 48 };
             if x.len() != coordinate_bytes || y.len() != coordinate_bytes {
-                return Err("a key is no point of its curve");
+                return Err("a key is not a point of its curve");
             }
             // The uncompressed form of SEC 1 section 2.3.3.
             let point = [&[4], &x[..], &y[..]].concat();
             Ok((fitting, DecodingKey::from_ec_der(&point)))
         }
         ("OKP", "Ed25519") => Ok((&[EdDSA], DecodingKey::from_ed_der(&part("x")?))),
-        ("oct", _) if source == Source::Server => Err("a published secret is none"),
+        ("oct", _) if source == Source::Server => Err("a published secret is not accepted"),
         ("oct", _) => {
             let bytes = part("k")?;
             if bytes.len() < SECRET_BYTES_MIN {
@@ -259,10 +259,10 @@ fn pem_blocks(text: &str) -> impl Iterator<Item = &str> {
 fn pem(block: &str, option: Auto<JwtAlgorithm>) -> Result<Key, String> {
     let title = block.lines().next().unwrap_or_default();
     if title.contains("PRIVATE KEY") {
-        return Err("has a private key; give the public one (`openssl pkey -pubout`)".into());
+        return Err("has a private key; use its public key (`openssl pkey -pubout`)".into());
     }
     if !title.contains("PUBLIC KEY") {
-        return Err(format!("has {title:?}, which is no public key"));
+        return Err(format!("has {title:?}, which is not a public key"));
     }
     let bytes = block.as_bytes();
     let (fitting, decoding): (&[Algorithm], DecodingKey) =
@@ -270,7 +270,7 @@ fn pem(block: &str, option: Auto<JwtAlgorithm>) -> Result<Key, String> {
             use Algorithm::{PS256, PS384, PS512, RS256, RS384, RS512};
             (&[RS256, RS384, RS512, PS256, PS384, PS512], key)
         } else if let Ok(key) = DecodingKey::from_ec_pem(bytes) {
-            // The length of the point tells the curve.
+            // The length of the point identifies the curve.
             match key.try_get_as_bytes().map(<[u8]>::len) {
                 Ok(65) => (&[Algorithm::ES256], key),
                 Ok(97) => (&[Algorithm::ES384], key),
@@ -279,7 +279,9 @@ fn pem(block: &str, option: Auto<JwtAlgorithm>) -> Result<Key, String> {
         } else if let Ok(key) = DecodingKey::from_ed_pem(bytes) {
             (&[Algorithm::EdDSA], key)
         } else {
-            return Err("has a public key that is none of RSA, P-256, P-384 and Ed25519".into());
+            return Err(
+                "has a public key of an unsupported kind; use RSA, P-256, P-384 or Ed25519".into(),
+            );
         };
     let wanted = match option {
         Auto::Auto => fitting[0],
@@ -384,7 +386,7 @@ mod tests {
         };
         check("", Auto::Auto, "no key");
         check("hello", Auto::Auto, "no key");
-        check("{", Auto::Auto, "no JSON");
+        check("{", Auto::Auto, "not valid JSON");
         check("{\"keys\":[]}", Auto::Auto, "no key");
         check(&rsa.serialize_pem(), Auto::Auto, "private key");
         check(
@@ -395,12 +397,12 @@ mod tests {
         check(
             "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----",
             Auto::Auto,
-            "none of",
+            "unsupported kind",
         );
         check(
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
             Auto::Auto,
-            "no public key",
+            "not a public key",
         );
     }
 

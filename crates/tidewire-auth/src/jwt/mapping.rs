@@ -1,6 +1,6 @@
-//! Which claims of a token become the user id, the data of rules and the data of the client.
+//! Maps the claims of a token to the user id, the server data and the client data.
 //!
-//! A claim is named as it is, or as a path with dots where no claim has the whole name: `realm_access.roles`.
+//! A claim is found by its whole name, or else as a path with dots: `realm_access.roles`.
 
 use serde_json::{Map, Value};
 use tidewire_config::section::AuthJwt;
@@ -9,12 +9,12 @@ use tidewire_core::text::{Name, Payload};
 
 use super::token::Verified;
 
-/// Stands for all claims that are not [`REGISTERED`].
+/// Selects all claims except [`REGISTERED`].
 const ALL: &str = "*";
 /// Claims about the token, not about its user.
 const REGISTERED: [&str; 7] = ["iss", "sub", "aud", "exp", "nbf", "iat", "jti"];
 
-/// One field of the data: its name and the claim that it is taken from.
+/// One field of the data: its name and its claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Field {
     All,
@@ -30,7 +30,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// As the options say.
+    /// Builds the mapping of the options.
     #[must_use]
     pub fn new(options: &AuthJwt) -> Self {
         let fields = |entries: &[String]| entries.iter().map(|entry| field(entry)).collect();
@@ -41,7 +41,7 @@ impl Mapping {
         }
     }
 
-    /// Who the token is of; `None` if it does not say.
+    /// The principal of a token; `None` if the token names no user.
     #[must_use]
     pub fn principal(&self, token: &Verified) -> Option<Principal> {
         let user_id = match claim(&token.claims, &self.user)? {
@@ -103,7 +103,7 @@ fn collect(fields: &[Field], claims: &Map<String, Value>) -> Map<String, Value> 
     data
 }
 
-/// Names of claims may have dots, as `https://app.example/role` has; so the whole name is looked for first.
+/// A claim name may contain dots, as `https://app.example/role` does, so the whole name is tried first.
 fn claim<'a>(claims: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
     if let Some(value) = claims.get(path) {
         return Some(value);

@@ -1,6 +1,6 @@
-//! `tidewire token`: makes tokens for development and tests, as the configuration would accept them.
+//! `tidewire token`: makes tokens for development and tests that a server with the same configuration accepts.
 //!
-//! In production an issuer makes them; a server that accepts tokens need not be able to make any.
+//! In production, the issuer makes tokens; a server that accepts tokens need not be able to make them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use tidewire_core::time::WallTime;
 use super::key::algorithm;
 use super::{ANY_AUDIENCE, secret};
 
-/// What a token shall say.
+/// The content of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Who it is of.
+    /// The user.
     pub user: String,
-    /// How long it is valid.
+    /// The lifetime.
     pub lifetime: Duration,
-    /// More claims, each `name=value`; a value that is JSON is taken as such, another as text.
+    /// Further claims, each `name=value`. A value that is valid JSON becomes that JSON value; any other value becomes text.
     pub claims: Vec<String>,
     /// A private key as PEM (PKCS #8), instead of the secret of the configuration.
     pub signing_key: Option<std::path::PathBuf>,
@@ -29,7 +29,7 @@ pub struct Order {
 /// Makes a token.
 ///
 /// # Errors
-/// There is nothing to sign with, or a claim has no value.
+/// There is no key to sign with, or a claim has no value.
 pub fn mint(options: &AuthJwt, order: &Order, now: WallTime, id: &str) -> Result<String, String> {
     let (algorithm, key) = match &order.signing_key {
         Some(path) => private_key(path, options)?,
@@ -56,7 +56,7 @@ pub fn mint(options: &AuthJwt, order: &Order, now: WallTime, id: &str) -> Result
     for claim in &order.claims {
         let (name, text) = claim
             .split_once('=')
-            .ok_or_else(|| format!("{claim:?} is no claim; write it as name=value"))?;
+            .ok_or_else(|| format!("{claim:?} is not a claim; write it as name=value"))?;
         let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
         claims.insert(name.to_owned(), value);
     }
@@ -67,7 +67,7 @@ pub fn mint(options: &AuthJwt, order: &Order, now: WallTime, id: &str) -> Result
 fn shared_secret(options: &AuthJwt) -> Result<(Algorithm, EncodingKey), String> {
     let secret = secret(options).map_err(|problem| problem.to_string())?;
     let secret = secret.ok_or(
-        "there is nothing to sign with; set auth.jwt.secret or auth.jwt.secret_file, or give --signing-key",
+        "there is no key to sign with; set auth.jwt.secret or auth.jwt.secret_file, or pass --signing-key",
     )?;
     let key = super::key::secret(&secret, options.algorithm)?;
     Ok((key.algorithm, EncodingKey::from_secret(&secret)))
@@ -86,7 +86,7 @@ fn private_key(path: &Path, options: &AuthJwt) -> Result<(Algorithm, EncodingKey
         Ok((Algorithm::EdDSA, key))
     } else {
         Err(format!(
-            "{} has no private key as PEM; make one with `openssl genpkey -algorithm ed25519`",
+            "{} has no private key as PEM; generate one with `openssl genpkey -algorithm ed25519`",
             path.display()
         ))
     }

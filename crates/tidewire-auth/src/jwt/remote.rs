@@ -1,8 +1,8 @@
-//! The keys of an issuer: fetched, kept, renewed when a token names one that is not there, and kept within a bound while
-//! the issuer is down.
+//! The keys of an issuer: fetched, cached, and renewed when a token names an unknown key. If the issuer is down, the cached keys
+//! stay in use for a limited time.
 //!
-//! One fetch is under way at most, and between two is a pause whatever tokens name, so nobody can use this server to flood
-//! the issuer.
+//! At most one fetch is in progress, and a minimum pause follows each fetch, whatever keys the tokens name. So clients can't use
+//! this server to flood the issuer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,25 +18,25 @@ use tokio::time::{Instant, sleep};
 use super::key::{self, KeySet, Source};
 use crate::outbound;
 
-/// What OpenID Connect Discovery section 4 appends to the issuer.
+/// The path that OpenID Connect Discovery, section 4, appends to the issuer.
 const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
 
-/// Where the keys are.
+/// The location of the keys.
 #[derive(Clone, Debug)]
 pub enum Address {
-    /// At this address.
+    /// The keys are at this address.
     Keys(Url),
-    /// Where the issuer's configuration says.
+    /// The issuer's configuration has the address.
     Discovery {
-        /// The issuer as it calls itself.
+        /// The exact name of the issuer.
         issuer: String,
-        /// Its configuration.
+        /// The address of its configuration.
         url: Url,
     },
 }
 
 impl Address {
-    /// The configuration of an issuer.
+    /// The location of an issuer's configuration.
     ///
     /// # Errors
     /// See [`outbound_url`].
@@ -49,23 +49,23 @@ impl Address {
     }
 }
 
-/// Times of the renewal.
+/// Intervals of the renewal.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Between two renewals while all is well.
+    /// Time between two renewals while fetches succeed.
     pub refresh_interval: Duration,
-    /// Between two fetches at least.
+    /// Minimum time between two fetches.
     pub pause: Duration,
-    /// How long keys are used after they were fetched.
+    /// Maximum age of keys in use, counted from their fetch.
     pub age_max: Duration,
 }
 
-/// What was counted.
+/// Counters of fetches.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Fetches.
     pub fetches: Counter,
-    /// Those that failed.
+    /// Fetches that failed.
     pub failures: Counter,
 }
 
@@ -78,12 +78,12 @@ struct State {
     failure: Option<String>,
 }
 
-/// What the keys are now.
+/// The current keys.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Those that may be used; none when they are too old.
+    /// The usable keys; `None` if they are too old or were never fetched.
     pub keys: Option<Arc<KeySet>>,
-    /// Whether the last fetch failed, so that a key that is not there may exist all the same.
+    /// Whether the last fetch failed or none was made, so that an unknown key may exist.
     pub is_stale: bool,
 }
 
@@ -99,7 +99,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Nothing is fetched yet.
+    /// Creates the source without fetching the keys.
     #[must_use]
     pub fn new(address: Address, client: Client, times: Times, counts: Counts) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl Remote {
         }
     }
 
-    /// What is known without asking.
+    /// The current keys, without a fetch.
     #[must_use]
     pub fn known(&self) -> Known {
         let state = self.state.read();
@@ -125,8 +125,8 @@ impl Remote {
         }
     }
 
-    /// What is known after asking the issuer, if that may be asked again already. Whoever comes while somebody else asks
-    /// waits for that answer.
+    /// The current keys after a fetch, unless the pause since the last fetch has not passed. If another caller already fetches,
+    /// waits for that result.
     pub async fn renewed(&self) -> Known {
         let before = self.state.read().attempted_at;
         let _turn = self.fetching.lock().await;
@@ -144,14 +144,14 @@ impl Remote {
         self.known()
     }
 
-    /// Why logins may fail, if they may, and whether they certainly do.
+    /// The reason of the last failed fetch, and whether all logins fail because no key is usable.
     #[must_use]
     pub fn failure(&self) -> Option<(String, bool)> {
         let failure = self.state.read().failure.clone()?;
         Some((failure, self.known().keys.is_none()))
     }
 
-    /// Renews the keys for ever.
+    /// Renews the keys repeatedly; never returns.
     pub async fn keep_fresh(&self) {
         loop {
             self.renewed().await;
@@ -172,7 +172,7 @@ impl Remote {
         match outcome {
             Ok(keys) => {
                 if state.failure.take().is_some() {
-                    tracing::info!("the issuer's keys can be read again");
+                    tracing::info!("the issuer's keys can be fetched again");
                 }
                 state.fetched_at = state.attempted_at;
                 state.keys = Arc::new(keys);
@@ -182,7 +182,7 @@ impl Remote {
                 if state.failure.is_none() {
                     tracing::warn!(
                         failure = failure.as_str(),
-                        "the issuer's keys can't be read; known ones are used for auth.jwt.keys_age_max"
+                        "the issuer's keys can't be fetched; the known keys stay in use for auth.jwt.keys_age_max"
                     );
                 }
                 state.failure = Some(failure);
@@ -202,19 +202,19 @@ impl Remote {
         let set =
             key::set(&set, Source::Server).map_err(|reason| format!("the answer {reason}"))?;
         match set.0.is_empty() {
-            true => Err("the answer has no key that can be used".into()),
+            true => Err("the answer has no usable key".into()),
             false => Ok(set),
         }
     }
 }
 
-/// Where the configuration of an issuer says that its keys are.
+/// The address of the keys in the configuration of an issuer.
 fn discovered(configuration: &Value, issuer: &str) -> Result<Url, String> {
     let text = |name: &str| configuration.get(name).and_then(Value::as_str);
-    // Section 4.3: else somebody who can answer for one path of a host could speak for another issuer on it.
+    // Section 4.3: without this check, a server of one path of a host could act as another issuer on the same host.
     if text("issuer") != Some(issuer) {
         return Err(
-            "the configuration is of another issuer; auth.jwt.issuer must be as it calls itself"
+            "the configuration belongs to another issuer; set auth.jwt.issuer to the exact name that the issuer uses"
                 .into(),
         );
     }

@@ -1,7 +1,7 @@
 //! One token: its form (RFC 7515, compact), its signature, and its claims about time and audience (RFC 7519).
 //!
-//! Of the header only `alg`, `kid` and `crit` are looked at: where a key is to be found (`jku`, `x5u`) or what it is (`jwk`,
-//! `x5c`) is never believed from the token itself.
+//! Of the header, only `alg`, `kid` and `crit` count. A token must never choose its own key, so the location of a key (`jku`,
+//! `x5u`) and an embedded key (`jwk`, `x5c`) are ignored.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,11 +14,11 @@ use tidewire_core::time::WallTime;
 use super::key::KeySet;
 use crate::hex::hex;
 
-/// How far the clocks of issuer and server may be apart.
+/// Maximum difference between the clocks of issuer and server, in milliseconds.
 pub const LEEWAY_MS: u64 = 30_000;
-/// Bytes of a token id; a longer one is hashed like a missing one.
+/// Maximum length of a token id in bytes; a longer one is replaced by a hash, like a missing one.
 const ID_BYTES_MAX: usize = 256;
-/// Characters of a signature: those of RSA with 8,192 bits, the largest key that is verified.
+/// Maximum length of a signature in characters: enough for RSA with 8,192 bits, the largest key that is verified.
 const SIGNATURE_CHARACTERS_MAX: usize = 1_366;
 
 /// Why a token is not accepted.
@@ -27,53 +27,53 @@ pub enum TokenError {
     /// It is longer than `auth.jwt.token_bytes_max`.
     #[error("the token is too large")]
     TooLarge,
-    /// It is no signed token in compact form.
+    /// It is not a signed token in compact form.
     #[error("the token can't be read")]
     Malformed,
-    /// `none`, or one that nobody here knows.
+    /// The algorithm is `none` or unknown.
     #[error("the token's algorithm is not accepted")]
     Algorithm,
-    /// It asks for extensions to be understood.
-    #[error("the token needs extensions that are not known")]
+    /// It requires extensions (`crit`).
+    #[error("the token requires unknown extensions")]
     Critical,
     /// No key has its id and algorithm.
     #[error("the token is signed with an unknown key")]
     UnknownKey,
-    /// The signature is not of this token and key.
+    /// The signature does not match the token and the key.
     #[error("the token's signature is wrong")]
     Signature,
-    /// It has no `exp`, or one that is no number.
+    /// It has no `exp`, or its `exp` is not a number.
     #[error("the token has no expiry")]
     NoExpiry,
-    /// Its time is over.
+    /// Its `exp` has passed.
     #[error("the token has expired")]
     Expired,
-    /// Its time has not come.
+    /// Its `nbf` has not been reached.
     #[error("the token is not valid yet")]
     NotYetValid,
-    /// It comes from somebody else than `auth.jwt.issuer`.
-    #[error("the token is of another issuer")]
+    /// Its `iss` differs from `auth.jwt.issuer`.
+    #[error("the token comes from another issuer")]
     Issuer,
-    /// It is for somebody else than `auth.jwt.audience`.
+    /// Its `aud` contains none of `auth.jwt.audience`.
     #[error("the token is for another audience")]
     Audience,
 }
 
-/// What claims are compared with.
+/// The values that claims are compared with.
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
-    /// The `iss` that is needed, if any.
+    /// The required `iss`, if any.
     pub issuer: Option<String>,
-    /// One of them must be in `aud`; none at all is not checked.
+    /// `aud` must contain one of them. If the list is empty, `aud` is not checked.
     pub audiences: Vec<String>,
 }
 
-/// A token whose signature was not looked at.
+/// A token whose signature has not been verified.
 #[derive(Debug)]
 pub struct Unverified<'a> {
-    /// The algorithm that it says it is signed with.
+    /// The algorithm that the header claims.
     pub algorithm: Algorithm,
-    /// The key that it says it is signed with.
+    /// The key id that the header claims, if any.
     pub key_id: Option<String>,
     /// Header and claims as they were signed.
     signed: &'a str,
@@ -83,16 +83,16 @@ pub struct Unverified<'a> {
 /// A token that was signed by a known key and is valid now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verified {
-    /// What it says.
+    /// Its claims.
     pub claims: Map<String, Value>,
-    /// From here on it is not accepted any more; the leeway is in it.
+    /// The time at which it expires, including the leeway.
     pub expires_at: WallTime,
-    /// Under this id it is revoked: its `jti`, or a hash of what was signed. Not of the signature, which for some algorithms
-    /// anybody can change into another one that is right as well.
+    /// The id for revocation: its `jti`, or a hash of the signed part. The hash excludes the signature, because for some
+    /// algorithms an attacker can derive a second valid signature.
     pub id: String,
 }
 
-/// The bytes of base64url without padding, as RFC 7515 has it.
+/// Decodes base64url without padding (RFC 7515).
 #[must_use]
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
@@ -103,10 +103,10 @@ fn object(text: &str) -> Result<Map<String, Value>, TokenError> {
     serde_json::from_slice(&bytes).map_err(|_| TokenError::Malformed)
 }
 
-/// Takes a token apart.
+/// Splits a token into its parts.
 ///
 /// # Errors
-/// It is too large, has another form, or an algorithm that is never accepted.
+/// The token is too large, has another form, or names an algorithm that is never accepted.
 pub fn parse(text: &str, bytes_max: usize) -> Result<Unverified<'_>, TokenError> {
     if text.len() > bytes_max {
         return Err(TokenError::TooLarge);
@@ -129,7 +129,7 @@ pub fn parse(text: &str, bytes_max: usize) -> Result<Unverified<'_>, TokenError>
         Some(_) => return Err(TokenError::Malformed),
     };
     Ok(Unverified {
-        // `none` is no member of that family.
+        // This family does not contain `none`.
         algorithm: algorithm.parse().map_err(|_| TokenError::Algorithm)?,
         key_id,
         signed,
@@ -141,7 +141,7 @@ impl Unverified<'_> {
     /// Verifies signature and claims.
     ///
     /// # Errors
-    /// The first thing that is wrong. Claims are looked at only when the signature is right.
+    /// The first check that fails. Claims are checked only after the signature.
     pub fn verify(
         &self,
         keys: &KeySet,
@@ -183,7 +183,7 @@ fn hash(signed: &str) -> String {
     format!("sha256:{}", hex(&Sha256::digest(signed.as_bytes())))
 }
 
-/// Checks the registered claims and says when the token ends.
+/// Checks the registered claims and returns the expiry of the token.
 fn check(
     claims: &Map<String, Value>,
     checks: &Checks,
@@ -228,14 +228,14 @@ fn check(
     Ok(WallTime(expires_at))
 }
 
-/// A NumericDate in milliseconds; it may have a fraction. Negative ones and those that no clock will reach are none.
+/// Parses a NumericDate, which may have a fraction, into milliseconds. Rejects negative dates and dates that no clock will reach.
 fn milliseconds(value: &Value) -> Option<u64> {
     if let Some(seconds) = value.as_u64() {
         return seconds.checked_mul(1_000);
     }
     let seconds = value.as_f64().filter(|seconds| *seconds >= 0.0)?;
     let milliseconds = seconds * 1_000.0;
-    // Beyond 2^53 a double has no milliseconds any more.
+    // Above 2^53, a double can't represent single milliseconds.
     (milliseconds < 9.0e15).then_some(milliseconds as u64)
 }
 
@@ -575,7 +575,7 @@ mod tests {
                 let right = signed(&claims);
                 let at = index.index(right.len());
                 let changed = format!("{}{byte}{}", &right[..at], &right[at + 1..]);
-                // Base64 has spare bits at its end only; what is accepted says what was signed.
+                // Base64 has spare bits only at its end; an accepted token must contain the claims that were signed.
                 if let Ok(token) = verify(&changed, &secrets(), &Checks::default()) {
                     prop_assert_eq!(Value::Object(token.claims), claims);
                     prop_assert!(changed == right, "the signature is decoded strictly");
