@@ -1,4 +1,4 @@
-//! A login as the chain sees it. Its data stays text: a member reads the few fields that it knows, and nothing is built of the others.
+//! A login attempt as the chain sees it. Its data stays text: a member parses only the fields that it needs.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,26 +11,26 @@ use tidewire_shard::handle::Peer;
 
 use super::guesses::Watched;
 
-/// The data of a login that is an array, which has no fields.
+/// Replaces login data that is an array, because arrays have no fields.
 const NO_FIELDS: &str = "{}";
 
-/// A login as the chain sees it.
+/// A login attempt as the chain sees it.
 #[derive(Debug)]
 pub struct Attempt {
     /// A JSON object.
     data: Payload,
-    /// The connection it came over.
+    /// The connection that it arrived on.
     pub peer: Arc<Peer>,
-    /// What the webhook gives to clients that log in over HTTP, as JSON.
+    /// The token from the webhook for clients that log in over HTTP, as JSON.
     token: OnceLock<String>,
-    /// The refusals that count against it, if any do.
+    /// Watches refusals that arrive while the attempt waits; present if it was admitted without delay.
     pub(super) watched: Option<Watched>,
 }
 
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Field {
-    /// A text.
+    /// A string.
     Text(String),
     /// A number.
     Number(Number),
@@ -41,7 +41,7 @@ pub enum Field {
 }
 
 impl Attempt {
-    /// A login with this object, or array, which was checked where it entered.
+    /// Creates an attempt from the login object or array, which was validated on receipt.
     #[must_use]
     pub fn new(data: &Payload, peer: Arc<Peer>) -> Self {
         let is_object = data.as_str().trim_start().starts_with('{');
@@ -62,7 +62,7 @@ impl Attempt {
         self.data.as_str()
     }
 
-    /// A field of the object. Of several with one name the last counts.
+    /// A field of the object. If several have this name, the last one counts.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<Field> {
         let mut reader = serde_json::Deserializer::from_str(self.data.as_str());
@@ -77,7 +77,7 @@ impl Attempt {
         })
     }
 
-    /// A field that is a text.
+    /// A field that is a string.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
         match self.field(name) {
@@ -86,30 +86,30 @@ impl Attempt {
         }
     }
 
-    /// A field that is a text and not empty.
+    /// A field that is a non-empty string.
     #[must_use]
     pub fn given(&self, name: &str) -> Option<String> {
         self.text(name).filter(|text| !text.is_empty())
     }
 
-    /// Keeps what the webhook gives to clients that log in over HTTP.
+    /// Stores the token from the webhook for clients that log in over HTTP.
     pub(super) fn set_token(&self, token: String) {
-        // One member accepts a login, and it does so once.
+        // At most one member accepts a login, and it does so once.
         let _ = self.token.set(token);
     }
 
-    /// What the webhook gave.
+    /// The token from the webhook, if it has sent one.
     pub(super) fn into_token(self) -> Option<String> {
         self.token.into_inner()
     }
 
-    /// Whether attempts of the same subject were refused while this one waited, so that it is turned away.
+    /// Whether this attempt is turned away, because attempts of the same subject were refused while it waited.
     pub(super) fn is_held_off(&self) -> bool {
         self.watched.as_ref().is_some_and(Watched::is_held_off)
     }
 }
 
-/// The text of one field's value.
+/// Extracts the JSON text of one field's value.
 struct Wanted<'a>(&'a str);
 
 impl<'de> DeserializeSeed<'de> for Wanted<'_> {
@@ -139,7 +139,7 @@ impl<'de> Visitor<'de> for Wanted<'_> {
     }
 }
 
-/// Whether a key is this one.
+/// Checks whether a key is this one.
 struct Key<'a>(&'a str);
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {

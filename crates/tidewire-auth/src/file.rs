@@ -1,7 +1,7 @@
-//! The users of a file: deepstream's `users.yml`, a mapping of user names.
+//! Authentication of the users in a file: deepstream's `users.yml`, a mapping of user names.
 //!
-//! Each user has a `password` and may have `serverData` for rules and `clientData` for the client. Passwords are hashed on
-//! blocking threads, a bounded number at a time, and unknown users cost the same work as known ones.
+//! Each user has a `password`, and may have `serverData` for rules and `clientData` for the client. Passwords are hashed on
+//! blocking threads, a limited number at a time. Unknown users cost the same work as known ones.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ use super::password::StoredPassword;
 use super::turns::WaiterGroup;
 use super::{Attempt, Authenticator, Judging, Verdict};
 
-/// What deepstream tells a client that gave no user name or no password.
+/// The error text of deepstream for a login without a user name or password.
 pub(super) const MISSING_PARAMETER: &str =
     "missing authentication parameter: username or/and password";
 
@@ -45,13 +45,13 @@ struct User {
 #[derive(Debug)]
 struct Users {
     by_name: BTreeMap<String, Arc<User>>,
-    /// One password that no user has for each kind of hash in the file, each as costly to verify as the others of its kind.
+    /// One decoy for each kind of hash in the file: a password that no user has, as costly to verify as other hashes of its kind.
     decoys: Vec<StoredPassword>,
 }
 
 impl Users {
-    /// Whether the password is this user's. A wrong one costs one hash of each kind that the file has, for every user and for
-    /// none: with hashes of different cost the time would else tell users apart.
+    /// Whether the password is this user's. A wrong password costs one hash of each kind in the file, for known and unknown users
+    /// alike. Otherwise, with hashes of different cost, the time would reveal which users exist.
     fn verify(&self, user: Option<&User>, password: &str) -> bool {
         let stored = user.map(|user| &user.password);
         if stored.is_some_and(|stored| stored.matches(password)) {
@@ -59,7 +59,7 @@ impl Users {
         }
         for decoy in &self.decoys {
             if stored.is_none_or(|stored| stored.kind() != decoy.kind()) {
-                // The answer is known; the work is what counts.
+                // The result is unused; only the cost matters.
                 std::hint::black_box(decoy.matches(password));
             }
         }
@@ -72,13 +72,13 @@ impl Users {
 pub struct File {
     options: AuthFile,
     users: RwLock<Arc<Users>>,
-    /// Whether wrong logins are refused here instead of being passed on.
+    /// Whether it refuses wrong logins instead of passing them to the next member.
     is_reporting: bool,
     hashing: Hashing,
 }
 
 impl File {
-    /// Reads the users. `is_alone` says that no other way to authenticate follows.
+    /// Reads the users. `is_alone`: whether it is the only member of the chain.
     ///
     /// # Errors
     /// The file can't be read, has no users, or has one without a usable password.
@@ -141,7 +141,7 @@ fn read(options: &AuthFile) -> Result<Users, Problem> {
     let Some(path) = &options.path.0 else {
         return Err(Problem::new(
             "auth.file.path",
-            "the file with the users is not named",
+            "auth.chain contains file, but no file of users is configured; set auth.file.path",
         ));
     };
     let text = std::fs::read_to_string(path).map_err(|error| {

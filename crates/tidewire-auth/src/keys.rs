@@ -1,6 +1,6 @@
-//! Keys of back ends: an id and a random secret, of which the file has the hash only.
+//! Authentication with keys of backends: an id and a random secret. The file contains only the hash of the secret.
 //!
-//! The secrets are made by `tidewire key` with 256 bits, so one round of SHA-256 protects them as well as any number would.
+//! `tidewire key` makes secrets of 256 bits, so one round of SHA-256 protects them as well as many rounds would.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use tidewire_core::time::WallTime;
 use super::password::is_same;
 use super::{Attempt, Authenticator, Judging, Verdict, reason};
 
-/// What a client is told of a key that is not accepted.
+/// Code for a key that is not accepted.
 pub const INVALID_KEY: &str = "INVALID_KEY";
-/// What it is told of one that was right and is over.
+/// Code for an expired key.
 pub const KEY_EXPIRED: &str = "KEY_EXPIRED";
-/// The field of the object given to `login()`.
+/// The field of the login object.
 const FIELD: &str = "key";
 const HASH_PREFIX: &str = "sha256:";
 const SECRET_BYTES: usize = 32;
-/// Characters of an id.
+/// Maximum length of an id in characters.
 const ID_CHARACTERS_MAX: usize = 128;
 
 /// A key as the file has it.
@@ -88,7 +88,7 @@ impl Keys {
         let table = Arc::clone(&*self.table.read());
         let key = table.get(id);
         let digest: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
-        // Unknown ids cost the same work.
+        // Unknown ids cost the same work as known ones.
         let is_right = is_same(&digest, &key.map_or([0; 32], |key| key.hash));
         match key {
             Some(key) if is_right => match key.principal.expires_at() {
@@ -121,7 +121,7 @@ fn read(options: &AuthKeys) -> Result<Table, Problem> {
     let Some(path) = &options.path.0 else {
         return Err(Problem::new(
             "auth.keys.path",
-            "the file with the keys is not named",
+            "auth.chain contains keys, but no file of keys is configured; set auth.keys.path",
         ));
     };
     let wrong = |reason: String| Problem::new(path.display(), reason);
@@ -130,7 +130,7 @@ fn read(options: &AuthKeys) -> Result<Table, Problem> {
     parse(&text).map_err(wrong)
 }
 
-/// The keys in the text of such a file.
+/// Parses the content of a key file.
 fn parse(text: &str) -> Result<Table, String> {
     let entries: Option<BTreeMap<String, Entry>> =
         serde_saphyr::from_str(text).map_err(|error| {
@@ -152,7 +152,7 @@ fn key(id: &str, entry: Entry) -> Result<Key, &'static str> {
         .strip_prefix(HASH_PREFIX)
         .and_then(|text| URL_SAFE_NO_PAD.decode(text).ok())
         .and_then(|bytes| bytes.try_into().ok())
-        .ok_or("has no hash as `tidewire key` writes it")?;
+        .ok_or("has no valid hash; make one with `tidewire key`")?;
     let user = entry.user.as_deref().unwrap_or(id);
     if user.is_empty() {
         return Err("has an empty user");
@@ -166,7 +166,7 @@ fn key(id: &str, entry: Entry) -> Result<Key, &'static str> {
     if let Some(seconds) = entry.expires_at {
         let end = seconds
             .checked_mul(1_000)
-            .ok_or("has an expiresAt that no clock reaches")?;
+            .ok_or("has an expiresAt that is too large; use seconds since 1970")?;
         principal = principal.with_expiry(WallTime(end));
     }
     Ok(Key { hash, principal })
@@ -175,15 +175,15 @@ fn key(id: &str, entry: Entry) -> Result<Key, &'static str> {
 fn check_id(id: &str) -> Result<(), &'static str> {
     let is_right = |character: char| character.is_ascii_alphanumeric() || "-_".contains(character);
     if id.is_empty() || id.len() > ID_CHARACTERS_MAX || !id.chars().all(is_right) {
-        return Err("has an id with other characters than letters, digits, - and _");
+        return Err("has an invalid id; use letters, digits, - and _");
     }
     Ok(())
 }
 
-/// A new key: the entry of the file as YAML, and the text for the back end.
+/// Makes a key. Returns the entry of the file as YAML, and the text for the backend.
 ///
 /// # Errors
-/// The id is none, or the system has no randomness.
+/// The id is invalid, or the system has no random numbers.
 pub fn make(
     id: &str,
     user: Option<&str>,
@@ -235,15 +235,15 @@ mod tests {
         };
         assert!(parse("").expect("an empty file").is_empty());
         check("a: 7", "");
-        check("a:\n  hash: sha256:short\n", "no hash");
-        check("a:\n  hash: plain\n", "no hash");
-        check(&entry.replacen("a:", "a.b:", 1), "other characters");
+        check("a:\n  hash: sha256:short\n", "no valid hash");
+        check("a:\n  hash: plain\n", "no valid hash");
+        check(&entry.replacen("a:", "a.b:", 1), "invalid id");
         check(&format!("{entry}  role: admin\n"), "role");
         check(
             &format!("{entry}  expiresAt: 18446744073709551615\n"),
-            "no clock",
+            "too large",
         );
         check(&format!("{entry}{entry}"), "");
-        make("a.b", None, None).expect_err("the point ends the id");
+        make("a.b", None, None).expect_err("a dot ends the id");
     }
 }

@@ -1,8 +1,8 @@
-//! What authentication keeps on disk: who and what was revoked, until the credential would have expired.
+//! The revocations on disk. Each one stays until the credential would have expired.
 //!
-//! A database of its own in the data folder, so that no name of a record can ever reach it. Logins are checked against the copy
-//! in memory (`rights.rs`); this one is written when somebody is revoked and read at the start. Everything here waits for the
-//! disk, so nothing is for threads that serve others.
+//! They have a separate database in the data folder, so that no record name can ever reach it. The server checks logins against
+//! the copy in memory (`rights.rs`); it reads this database at the start and writes it on each revocation. Every function here
+//! waits for the disk, so threads that serve clients must not call it.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use tidewire_store::folder::{REVOCATIONS_FILE, make_private};
 
 use super::tls;
 
-/// The end of what ends only when it is lifted.
+/// The end of a revocation that lasts until an operator lifts it.
 pub const FOR_EVER: WallTime = WallTime(i64::MAX.cast_unsigned());
 
 const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS revocation (
@@ -24,7 +24,7 @@ const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS revocation (
     PRIMARY KEY (kind, name)
 ) STRICT";
 
-/// A constant word for the kind of what is revoked, and what it is called.
+/// The kind of a revoked user or credential, as a fixed word, and its id.
 #[must_use]
 pub fn parts(what: &Revoked) -> (&'static str, &str) {
     match what {
@@ -37,7 +37,7 @@ pub fn parts(what: &Revoked) -> (&'static str, &str) {
     }
 }
 
-/// What has these parts.
+/// The user or credential with this kind and id; `None` if the kind or the serial number is invalid.
 #[must_use]
 pub fn from_parts(kind: &str, name: &str) -> Option<Revoked> {
     let credential = match kind {
@@ -53,32 +53,32 @@ pub fn from_parts(kind: &str, name: &str) -> Option<Revoked> {
 /// A revocation as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Who or what, and until when.
+    /// The user or credential, and the end of the revocation.
     pub revocation: Revocation,
-    /// Since when.
+    /// The time of the revocation.
     pub since: WallTime,
 }
 
-/// The revocations of a node. See the head of this file.
+/// The revocations of a node. See the file comment.
 #[derive(Debug)]
 pub struct Ledger(Mutex<Connection>);
 
 impl Ledger {
-    /// Opens the ledger of a data folder, without what is over; without a folder it lives in memory.
+    /// Opens the ledger of a data folder and deletes expired revocations. Without a folder, the ledger is in memory.
     ///
     /// # Errors
-    /// The file can't be opened or is no ledger.
+    /// The file can't be opened or is not a ledger.
     pub fn open(folder: Option<&Path>, now: WallTime) -> Result<Self> {
         let disk = match folder {
             Some(folder) => {
                 let file = folder.join(REVOCATIONS_FILE);
-                // What can't be made or changed is reported by the database, with its own words.
+                // If this fails, the database reports the error in its own words.
                 let _ = make_private(&file);
                 Connection::open(file)?
             }
             None => Connection::open_in_memory()?,
         };
-        // A revocation that was answered is on disk.
+        // A revocation must be on disk before the server confirms it.
         disk.pragma_update(None, "synchronous", "FULL")?;
         disk.execute(SCHEMA, [])?;
         disk.execute(
@@ -88,7 +88,7 @@ impl Ledger {
         Ok(Self(Mutex::new(disk)))
     }
 
-    /// What holds from now on if `what` is revoked until `until`: an end is put off, never brought forward.
+    /// The resulting revocation if `what` is revoked until `until`. An existing end may move later, never earlier.
     ///
     /// # Errors
     /// The disk fails.
@@ -106,7 +106,7 @@ impl Ledger {
         })
     }
 
-    /// Stores what was revoked.
+    /// Stores a revocation.
     ///
     /// # Errors
     /// The disk fails.
@@ -125,17 +125,17 @@ impl Ledger {
         Ok(())
     }
 
-    /// Forgets a revocation, and says whether there was one.
+    /// Deletes a revocation and returns whether it existed.
     ///
     /// # Errors
-    /// The disk fails; it goes on then.
+    /// The disk fails; the revocation then stays in effect.
     pub fn lift(&self, what: &Revoked) -> Result<bool> {
         let (kind, name) = parts(what);
         let sql = "DELETE FROM revocation WHERE kind = ?1 AND name = ?2";
         Ok(self.0.lock().execute(sql, [kind, name])? > 0)
     }
 
-    /// All that hold now, in the order of their names.
+    /// All current revocations, sorted by kind and id.
     ///
     /// # Errors
     /// The disk fails.
@@ -155,12 +155,12 @@ impl Ledger {
                 since: WallTime(since.cast_unsigned()),
             }))
         })?;
-        // Kinds of a later version are left alone.
+        // Skips kinds that a later version has stored.
         found.filter_map(Result::transpose).collect()
     }
 }
 
-/// As the database has it; times that no clock reaches become the latest that it can have.
+/// Milliseconds as the database stores them; times beyond its range become the latest time in range.
 fn milliseconds(time: WallTime) -> i64 {
     i64::try_from(time.0).unwrap_or(i64::MAX)
 }
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(
             names(&open(later(20)), NOW),
             ["bob"],
-            "what is over is forgotten"
+            "expired revocations are deleted"
         );
     }
 

@@ -1,4 +1,5 @@
-//! Logins through the admin page: each with a ticket that it has made for itself, or for a user as whom its holder tries something out.
+//! Logins through the admin page, with a ticket that the page has requested. The operator logs in as an operator, or as a user to
+//! try rules.
 
 use std::sync::Arc;
 
@@ -12,28 +13,28 @@ use super::Attempt;
 use super::attempt::Field;
 use super::ticket::Tickets;
 
-/// The user id of whoever runs the server. What an operator may do follows from its credential, never from this name.
+/// The user id of the operator. An operator's rights follow from the credential, never from this name.
 const USER: &str = "operator";
-/// The field of a login that has the ticket.
+/// The login field that contains the ticket.
 const FIELD: &str = "adminTicket";
 
-/// The reason for whoever comes with a ticket that is none, or none any more.
+/// Code for a ticket that is invalid, used or expired.
 const TICKET_INVALID: &str = "TICKET_INVALID";
 
-/// The tickets that were given and not used.
+/// The tickets that were issued and not used.
 #[derive(Debug, Default)]
 pub struct Operators(Tickets<Arc<Principal>>);
 
 impl Operators {
-    /// The object of a login that lets its holder in as this principal, once and within half a minute; `None` if the system has no
-    /// random numbers.
+    /// The login object that authenticates its holder as this principal, once and within half a minute; `None` if the system has
+    /// no random numbers.
     #[must_use]
     pub fn login(&self, principal: Principal) -> Option<Value> {
         let ticket = self.0.give(Arc::new(principal), Instant::now())?;
         Some(json!({ FIELD: ticket }))
     }
 
-    /// What is to be said of a login with a ticket; `None` if it has none.
+    /// The outcome of a login with a ticket; `None` if the login has no ticket.
     pub(super) fn judge(&self, attempt: &Attempt) -> Option<AuthOutcome> {
         let ticket = match attempt.field(FIELD)? {
             Field::Text(ticket) => ticket,
@@ -49,7 +50,7 @@ impl Operators {
     }
 }
 
-/// The operator who has opened the session `id` of the admin page, which ends then.
+/// The principal of an operator in the session `id` of the admin page, valid until the end of that session.
 #[must_use]
 pub fn operator(id: &str, ends: WallTime) -> Principal {
     Principal::new(Name::from(USER))

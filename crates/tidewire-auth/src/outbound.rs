@@ -1,6 +1,6 @@
-//! Requests of the auth chain to other servers: where they may go, how long they may take, how much is read.
+//! Outbound requests of the auth chain: allowed addresses, timeouts and size limits.
 //!
-//! Everything is encrypted unless it stays on this machine. Errors never have the address, whose query may be a secret.
+//! Requests are encrypted unless they stay on this machine. Errors never contain the address, because its query may be a secret.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use reqwest::{Client, Response, Url};
 use serde_json::Value;
 use tidewire_config::outbound_url::outbound_url;
 
-/// Bytes of an answer that are read; a set of 64 keys has about 64 KiB.
+/// Maximum bytes of an answer; a set of 64 keys has about 64 KiB.
 pub const ANSWER_BYTES_MAX: usize = 256 << 10;
 
-/// A client with its limits.
+/// Creates an HTTP client with these limits.
 ///
 /// # Errors
-/// The file `ca` has no certificates, or this machine has none to trust.
+/// The file `ca` has no certificates, or this machine has no trusted certificates.
 pub fn client(
     timeout: Duration,
     ca: Option<&Path>,
     redirects_max: usize,
 ) -> Result<Client, String> {
-    // Already done by the program; tests have no program.
+    // The program has already done this; tests need it.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut builder = Client::builder()
         .timeout(timeout)
@@ -39,27 +39,27 @@ pub fn client(
         builder = builder.tls_certs_only(certificates);
     }
     builder.build().map_err(|error| {
-        format!("this machine has no certificates to trust ({error}); install them or set auth.ca")
+        format!("this machine has no trusted certificates ({error}); install them or set auth.ca")
     })
 }
 
-/// A redirect must not lead out of what [`outbound_url`] allows.
+/// A redirect must lead to an address that [`outbound_url`] allows.
 fn encrypted_redirects(count_max: usize) -> Policy {
     Policy::custom(move |attempt| {
         if attempt.previous().len() > count_max {
             attempt.stop()
         } else if outbound_url(attempt.url().as_str()).is_err() {
-            attempt.error("a redirect leads to an address that is not encrypted")
+            attempt.error("a redirect leads to an unencrypted address")
         } else {
             attempt.follow()
         }
     })
 }
 
-/// The body of an answer.
+/// Reads the body of an answer.
 ///
 /// # Errors
-/// It is longer than `bytes_max`, or the connection ended.
+/// The body is longer than `bytes_max`, or the connection ended.
 pub async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(describe)? {
@@ -71,18 +71,18 @@ pub async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, Str
     Ok(body)
 }
 
-/// Gets a JSON document.
+/// Fetches a JSON document.
 ///
 /// # Errors
-/// There is no answer, another one than 200, or one that is no JSON.
+/// The server does not answer, its status is not 200, or the body is not valid JSON.
 pub async fn json(client: &Client, url: Url) -> Result<Value, String> {
     let answer = client.get(url).send().await.map_err(describe)?;
     let status = answer.status().as_u16();
     if status != 200 {
-        return Err(format!("the answer is {status}"));
+        return Err(format!("the server answered with status {status}"));
     }
     let body = body(answer, ANSWER_BYTES_MAX).await?;
-    serde_json::from_slice(&body).map_err(|error| format!("the answer is no JSON: {error}"))
+    serde_json::from_slice(&body).map_err(|error| format!("the answer is not valid JSON: {error}"))
 }
 
 /// An error and its causes, without the address.

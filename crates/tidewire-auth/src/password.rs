@@ -24,12 +24,12 @@ pub struct Pbkdf2 {
     pub key_length: usize,
 }
 
-/// What the cost of a hash depends on.
+/// The properties that determine the cost of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind<'a> {
-    /// Its version and parameters.
+    /// The version and parameters.
     Argon2id(&'a str),
-    /// How it was made.
+    /// The digest, rounds and key length.
     Pbkdf2(Pbkdf2),
     /// The password itself.
     Plain,
@@ -54,15 +54,15 @@ pub enum StoredPassword {
 }
 
 impl StoredPassword {
-    /// Reads a password as it stands in the file.
+    /// Parses a password of the users file.
     ///
     /// # Errors
-    /// What is wrong with it, without the text.
+    /// The text is not a valid hash. The error does not contain the text.
     pub fn parse(text: &str, options: &AuthFile) -> Result<Self, String> {
         if text.starts_with(ARGON2ID) {
             return match PasswordHash::new(text) {
                 Ok(_) => Ok(Self::Argon2id(text.to_owned())),
-                Err(error) => Err(format!("is no argon2id hash: {error}")),
+                Err(error) => Err(format!("is not a valid argon2id hash: {error}")),
             };
         }
         if options.hash == HashKind::None {
@@ -81,19 +81,19 @@ impl StoredPassword {
                 salt: salt.to_owned(),
             }),
             _ => Err(format!(
-                "does not begin with the {key_characters} base64 characters of a key of {} bytes; compare \
+                "does not begin with the {key_characters} base64 characters of a key of {} bytes; check \
                  auth.file.key_length",
                 options.key_length
             )),
         }
     }
 
-    /// What its cost depends on: passwords of one kind are equally costly to verify.
+    /// The kind of hash. Passwords of one kind cost the same to verify.
     #[must_use]
     pub fn kind(&self) -> Kind<'_> {
         match self {
             Self::Argon2id(text) => {
-                // Name, version and parameters stand before the salt.
+                // Name, version and parameters come before the salt.
                 let parts = text.match_indices('$').nth(3);
                 Kind::Argon2id(parts.map_or(text, |(end, _)| &text[..end]))
             }
@@ -102,7 +102,7 @@ impl StoredPassword {
         }
     }
 
-    /// A password that nobody has, as costly to verify as this one.
+    /// A password that no user has, as costly to verify as this one.
     #[must_use]
     pub fn decoy(&self) -> Self {
         match self {
@@ -116,8 +116,7 @@ impl StoredPassword {
         }
     }
 
-    /// Whether `password` is the stored one. Takes as long as the hash is meant to take; not for threads that
-    /// serve others.
+    /// Whether `password` is the stored one. Slow on purpose: threads that serve clients must not call it.
     #[must_use]
     pub fn matches(&self, password: &str) -> bool {
         match self {
@@ -130,7 +129,7 @@ impl StoredPassword {
                 let derived = STANDARD.encode(derive(*hash, password, salt));
                 is_same(derived.as_bytes(), key.as_bytes())
             }
-            // Hashed on both sides, so the time says nothing about the stored text.
+            // Hashes both sides, so that the time reveals nothing about the stored text.
             Self::Plain(text) => is_same(&digest(password), &digest(text)),
         }
     }
@@ -158,7 +157,7 @@ fn digest(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
 }
 
-/// Compares in a time that depends on the lengths only.
+/// Compares in a time that depends only on the lengths.
 pub fn is_same(left: &[u8], right: &[u8]) -> bool {
     let difference = left
         .iter()
@@ -170,7 +169,7 @@ pub fn is_same(left: &[u8], right: &[u8]) -> bool {
 /// Hashes a password for `users.yml` with argon2id and a random salt.
 ///
 /// # Errors
-/// The system gives no randomness.
+/// The system has no random numbers.
 pub fn hash(password: &str) -> Result<String, String> {
     Argon2::default()
         .hash_password(password.as_bytes())

@@ -1,10 +1,11 @@
-//! Tickets: credentials for one request whose address is all that a page can set, as of an `EventSource`.
+//! Tickets: credentials for one request that can carry them only in its URL, as a page's `EventSource` does.
 //!
-//! A ticket of the HTTP API stands for the data of a login that succeeded and is exchanged for it, not for its result: the auth chain
-//! is asked again, so that what was revoked meanwhile stays out. One of the admin page stands for whom its holder acts as.
+//! A ticket of the HTTP API represents the data of a successful login, not the result. When a client redeems the ticket, the auth
+//! chain evaluates the login again, so a credential that was revoked in the meantime stays refused. A ticket of the admin page
+//! represents the principal that its holder acts as.
 //!
-//! With open authentication every peer can ask for tickets. So those of the HTTP API are bounded in number and in bytes, in total and by
-//! address, and count in `limits.memory_bytes_max`.
+//! With open authentication, every peer can request tickets. So tickets of the HTTP API are limited in number and bytes, in total
+//! and per address, and count towards `limits.memory_bytes_max`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -21,19 +22,19 @@ use tokio::time::Instant;
 use super::credentials::Credentials;
 use super::hex::hex;
 
-/// How long a ticket is good. A page asks for it right before it uses it.
+/// Lifetime of a ticket. A page requests it right before it uses it.
 const LIFE: Duration = Duration::from_secs(30);
-/// Tickets of the admin page that are remembered. At the limit the oldest is forgotten.
+/// Maximum number of tickets of the admin page. At the limit, the oldest one is discarded.
 const TICKETS_MAX: usize = 10_000;
 
-/// The tickets that were given and not used.
+/// The tickets that were issued and not used.
 #[derive(Debug)]
 pub struct Tickets<T>(Mutex<Given<T>>);
 
 #[derive(Debug)]
 struct Given<T> {
     meanings: HashMap<String, T>,
-    /// By the time at which they end.
+    /// Expiry times, in order.
     ends: VecDeque<(Instant, String)>,
 }
 
@@ -47,7 +48,7 @@ impl<T> Default for Tickets<T> {
 }
 
 impl<T> Tickets<T> {
-    /// A ticket that stands for this; `None` if the system has no random numbers.
+    /// Issues a ticket for this meaning; `None` if the system has no random numbers.
     pub fn give(&self, meaning: T, now: Instant) -> Option<String> {
         let ticket = random_ticket()?;
         let mut given = self.0.lock();
@@ -62,7 +63,7 @@ impl<T> Tickets<T> {
         Some(ticket)
     }
 
-    /// What a ticket stands for. It is good once.
+    /// Redeems a ticket, once. Returns its meaning.
     pub fn take(&self, ticket: &str, now: Instant) -> Option<T> {
         let mut given = self.0.lock();
         given.forget_ended(now);
@@ -78,22 +79,22 @@ impl<T> Given<T> {
     }
 }
 
-/// What a ticket takes in addition to the login that it stands for: its text, three times, and its places.
+/// Memory of a ticket in addition to its login, in bytes: three copies of its text, and its entries in the tables.
 const TICKET_BYTES: usize = 512;
-/// The part of all tickets, and of their bytes, that one address may have.
+/// An address may use at most 1/`ADDRESS_PART` of all tickets and of their bytes.
 const ADDRESS_PART: usize = 10;
 
-/// How many tickets of logins are remembered.
+/// The limits of login tickets.
 #[derive(Clone, Copy, Debug)]
 pub struct TicketLimits {
-    /// All of them.
+    /// Maximum number of tickets.
     pub tickets_max: usize,
-    /// Bytes of the logins that they stand for.
+    /// Maximum memory of the tickets and their logins, in bytes.
     pub bytes_max: usize,
 }
 
 impl TicketLimits {
-    /// As the configuration has them.
+    /// The limits of the configuration.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
         let http = &plan.config.http;
@@ -104,14 +105,14 @@ impl TicketLimits {
     }
 }
 
-/// What was counted.
+/// Metrics of login tickets.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Tickets that were given and not used.
+    /// Tickets that were issued and not used.
     pub tickets: Gauge,
-    /// Bytes of the logins that they stand for.
+    /// Bytes of these tickets and their logins.
     pub bytes: Gauge,
-    /// Tickets that were forgotten for newer ones.
+    /// Tickets that were discarded for newer ones.
     pub displaced: Counter,
 }
 
@@ -126,7 +127,7 @@ pub struct LoginTickets {
 #[derive(Debug)]
 struct GivenLogins {
     logins: HashMap<String, Login>,
-    /// By number: in the order in which they were given, which is that in which they end.
+    /// By number. Tickets are numbered as they are issued, and they expire in the same order.
     order: BTreeMap<u64, (Instant, String)>,
     addresses: HashMap<IpAddr, OfAddress>,
     next: u64,
@@ -142,7 +143,7 @@ struct Login {
     bytes: usize,
 }
 
-/// The tickets of an address.
+/// The tickets of one address.
 #[derive(Debug, Default)]
 struct OfAddress {
     numbers: BTreeSet<u64>,
@@ -150,7 +151,7 @@ struct OfAddress {
 }
 
 impl LoginTickets {
-    /// No tickets yet.
+    /// Starts without tickets.
     pub fn new(limits: TicketLimits, budget: &MemoryBudget, counts: Counts) -> Self {
         Self {
             limits,
@@ -166,8 +167,8 @@ impl LoginTickets {
         }
     }
 
-    /// A ticket that stands for this login; `None` if the node has no memory for it, or the system no random numbers. At its limits an
-    /// address loses its own oldest ticket; at those of all, the address that holds most does.
+    /// Issues a ticket for this login; `None` if the node has no memory for it, or the system has no random numbers. At the limits
+    /// of an address, the address loses its oldest ticket. At the total limits, the address that uses the most bytes does.
     pub fn give(&self, credentials: Credentials, address: IpAddr, now: Instant) -> Option<String> {
         let ticket = random_ticket()?;
         let (address, bytes) = (subject(address), credentials.as_json().len() + TICKET_BYTES);
@@ -216,7 +217,7 @@ impl LoginTickets {
         Some(ticket)
     }
 
-    /// The login that a ticket stands for. It is good once.
+    /// Redeems a ticket, once. Returns its login.
     pub fn take(&self, ticket: &str, now: Instant) -> Option<Credentials> {
         let mut given = self.given.lock();
         given.forget_ended(now);

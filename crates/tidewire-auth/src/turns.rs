@@ -1,6 +1,6 @@
-//! Turns at something that few can do at a time, given fairly: addresses take turns, however many logins each of them has waiting.
+//! Fair turns at a resource that only a few may use at a time: the addresses take turns, however many logins of each address wait.
 //!
-//! A login that is given up (its future is dropped, because its connection closed) leaves the queue at once.
+//! If a waiting login is dropped because its connection closed, it leaves the queue at once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tidewire_shard::backoff::subject;
 use tokio::sync::oneshot;
 
-/// Those that wait in one group are served in their order, and the groups in turn.
+/// A group of waiters. The groups take turns; within a group, waiters are served in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WaiterGroup {
     /// Logins from this address, or this /64 of IPv6 addresses.
@@ -27,35 +27,35 @@ impl WaiterGroup {
     }
 }
 
-/// Gives turns; clones share them.
+/// Hands out turns; clones share them.
 #[derive(Clone, Debug)]
 pub struct Turns(Arc<Mutex<Queue>>);
 
 #[derive(Debug)]
 struct Queue {
-    /// Turns that no waiter has.
+    /// Turns that are not in use.
     free: usize,
-    /// Counts up: the number of the next waiter, and of the next place in the order.
+    /// Counter for the numbers of waiters and for the places of groups in `order`.
     next: u64,
     groups: HashMap<WaiterGroup, Waiters>,
-    /// The groups that are not empty, in the order in which they are served.
+    /// The groups that have waiters, in the order in which they are served.
     order: BTreeMap<u64, WaiterGroup>,
 }
 
 #[derive(Debug)]
 struct Waiters {
-    /// The key of its group in the order.
+    /// The key of its group in `order`.
     place: u64,
-    /// By the number of the waiter.
+    /// By waiter number.
     senders: BTreeMap<u64, oneshot::Sender<Turn>>,
 }
 
-/// A turn. Dropped, it goes to the next one.
+/// A turn. When it is dropped, the next waiter gets it.
 #[derive(Debug)]
 pub struct Turn(Option<Turns>);
 
 impl Turns {
-    /// Up to `turns_max` turns are had at a time, and at least one.
+    /// Allows `turns_max` turns at a time, but at least one.
     #[must_use]
     pub fn new(turns_max: usize) -> Self {
         Self(Arc::new(Mutex::new(Queue {
@@ -83,18 +83,18 @@ impl Turns {
         };
         let turn = given.await;
         drop(waiting);
-        // The sender is dropped with the queue only, and `self` is a part of it.
+        // The sender is dropped only with the queue, and `self` keeps the queue alive.
         turn.unwrap_or(Turn(None))
     }
 
-    /// How many wait.
+    /// The number of waiters.
     #[must_use]
     pub fn waiting_count(&self) -> usize {
         let queue = self.0.lock();
         queue.groups.values().map(|group| group.senders.len()).sum()
     }
 
-    /// Gives a turn to the next one that waits.
+    /// Gives the turn to the next waiter.
     fn pass_on(&self) {
         loop {
             let next = {
@@ -107,7 +107,7 @@ impl Turns {
             };
             match next.send(Turn(Some(self.clone()))) {
                 Ok(()) => return,
-                // It has just been given up: the next one, without a second turn from the drop of this one.
+                // This waiter has just left. Try the next one, and keep the drop of this turn from passing it on a second time.
                 Err(mut turn) => turn.0 = None,
             }
         }
@@ -134,7 +134,7 @@ impl Queue {
         (number, given)
     }
 
-    /// The first one of the next group, which goes to the end of the order.
+    /// Takes the first waiter of the next group, and moves the group to the end of the order.
     fn pop(&mut self) -> Option<oneshot::Sender<Turn>> {
         let (_, group) = self.order.pop_first()?;
         let place = self.number();
@@ -169,7 +169,7 @@ impl Drop for Turn {
     }
 }
 
-/// A place in the queue, until it is left.
+/// A place in the queue; dropping it leaves the queue.
 struct Waiting<'a> {
     turns: &'a Turns,
     group: WaiterGroup,

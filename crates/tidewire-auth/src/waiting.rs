@@ -1,5 +1,6 @@
-//! The logins of a node that wait: for a turn at hashing, for a server that decides, for their delay. They are bounded in number and in
-//! bytes, in total and by address, and count in `limits.memory_bytes_max`. A login beyond is put off before anything is kept of it.
+//! The waiting logins of a node: logins that wait for a turn to hash, for the answer of a server, or for their delay. They are
+//! limited in number and bytes, in total and per address, and count towards `limits.memory_bytes_max`. If a login exceeds a limit,
+//! the server puts it off before it stores any of it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,24 +15,25 @@ use tidewire_net::memory_budget::{MemoryBudget, Share};
 use tidewire_shard::backoff::subject;
 use tidewire_shard::handle::Peer;
 
-/// What a waiting login takes in addition to its text: its task, its places in queues, and the head of its request to a server.
+/// Memory of a waiting login in addition to its text, in bytes: its task, its queue entries, and the head of its request to a
+/// server.
 const TASK_BYTES: usize = 2 << 10;
 
-/// How many logins may wait.
+/// The limits of waiting logins.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitingLimits {
-    /// All of them.
+    /// Maximum number of waiting logins.
     pub logins_max: usize,
-    /// Their bytes.
+    /// Maximum bytes of all waiting logins.
     pub bytes_max: usize,
-    /// Those from one address.
+    /// Maximum number of waiting logins from one address.
     pub address_logins_max: usize,
-    /// Their bytes.
+    /// Maximum bytes of the waiting logins from one address.
     pub address_bytes_max: usize,
 }
 
 impl WaitingLimits {
-    /// As the configuration has them.
+    /// The limits of the configuration.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
         let auth = &plan.config.auth;
@@ -44,18 +46,18 @@ impl WaitingLimits {
     }
 }
 
-/// What was counted.
+/// Metrics of waiting logins.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Logins that wait.
     pub logins: Gauge,
-    /// Their bytes.
+    /// Bytes of these logins.
     pub bytes: Gauge,
-    /// Logins that were put off because too many waited.
+    /// Logins that were put off because a limit was reached.
     pub put_off: Counter,
 }
 
-/// See the head of this file.
+/// The waiting logins of a node. See the file comment.
 #[derive(Debug)]
 pub struct WaitingLogins {
     limits: WaitingLimits,
@@ -115,7 +117,7 @@ impl WaitingLogins {
         })
     }
 
-    /// A place for a login, unless too many wait.
+    /// Takes a place for a login; `None` if a limit is reached.
     #[must_use]
     pub fn place(self: &Arc<Self>, data: &Payload, peer: &Peer) -> Option<Place> {
         let bytes = login_bytes(data, peer);
@@ -179,7 +181,8 @@ impl Drop for Place {
     }
 }
 
-/// What a login takes while it waits: its text once more for the server that is asked, as are the headers of its connection.
+/// Memory of a waiting login, in bytes. Its text and the headers of its connection count twice, because the request to a server
+/// copies them.
 fn login_bytes(data: &Payload, peer: &Peer) -> usize {
     let headers = peer.headers.iter();
     let headers: usize = headers.map(|(name, value)| name.len() + value.len()).sum();

@@ -1,7 +1,7 @@
-//! Logins that a server of the operator decides: deepstream's contract of its HTTP authentication.
+//! Authentication by the operator's HTTP server, with the contract of deepstream's HTTP authentication.
 //!
-//! What it asks and how it reads the answers is deepstream's. Beyond it: requests at once are bounded, an answer may have an
-//! expiry, and a server that is down puts logins off instead of refusing them.
+//! Requests and the interpretation of answers follow deepstream. Three things are added: concurrent requests are limited, an
+//! answer may contain an expiry, and a login is put off instead of refused while the server is down.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,21 +26,21 @@ use super::attempt::Field;
 use super::turns::{Turns, WaiterGroup};
 use super::{Attempt, Authenticator, Judging, Trouble, Verdict, outbound};
 
-/// deepstream follows so many.
+/// Maximum number of redirects, the same as in deepstream.
 const REDIRECTS_MAX: usize = 2;
-/// How long a failure is spoken of when nobody has logged in since.
+/// How long `/ready` reports a failure if no login has succeeded since.
 const TROUBLE_TIME: Duration = Duration::from_secs(30);
 
-/// What was counted.
+/// Counters of requests.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Requests, repeated ones included.
+    /// Requests, including retries.
     pub requests: Counter,
-    /// Those without an answer, or with one after which they are repeated.
+    /// Requests that failed: without an answer, or with an answer that causes a retry.
     pub failures: Counter,
 }
 
-/// Logins that a server decides.
+/// Authenticates through a webhook.
 #[derive(Debug)]
 pub struct Webhook {
     options: AuthWebhook,
@@ -53,19 +53,19 @@ pub struct Webhook {
     counts: Counts,
 }
 
-/// What became of one request.
+/// The result of one request.
 enum Answer {
-    /// The server has decided. The token, as JSON, is for clients that log in over HTTP.
+    /// The server has decided. The token is JSON, for clients that log in over HTTP.
     Decided(Verdict, Option<String>),
-    /// It is asked again.
+    /// The request failed and is retried.
     Failed(String),
 }
 
 impl Webhook {
-    /// Checks the options; nothing is asked yet.
+    /// Checks the options without sending a request.
     ///
     /// # Errors
-    /// The address is missing or not encrypted, or a field to promote is no name of a header.
+    /// The address is missing or not encrypted, or a field to promote is not a valid header name.
     pub fn open(
         options: AuthWebhook,
         is_alone: bool,
@@ -80,7 +80,7 @@ impl Webhook {
             Ok(name) => Ok((field.clone(), name)),
             Err(_) => Err(Problem::new(
                 "auth.webhook.promote_to_header",
-                format!("{field:?} is no name of a header"),
+                format!("{field:?} is not a valid header name"),
             )),
         };
         let fields = options.promote_to_header.iter();
@@ -97,7 +97,7 @@ impl Webhook {
     }
 
     async fn ask(&self, attempt: &Attempt) -> Verdict {
-        // Whoever finds no place in the time of a request is better off coming back.
+        // If a login gets no turn within the timeout of a request, the client should retry later.
         let group = WaiterGroup::of(attempt.peer.address.ip());
         let Ok(_place) = timeout(self.options.timeout, self.places.turn(group)).await else {
             return Verdict::Unavailable;
@@ -139,7 +139,7 @@ impl Webhook {
         {
             tracing::warn!(
                 reason = reason.as_str(),
-                "the webhook of authentication fails; logins are put off"
+                "the authentication webhook fails; logins are put off until it works again"
             );
         }
         *failed = Some((Instant::now(), reason));
@@ -154,7 +154,7 @@ impl Webhook {
                 Some(Field::Number(number)) => number.to_string(),
                 _ => continue,
             };
-            // What can't stand in a header, such as a line end, is left out: it is in the body all the same.
+            // A value that is not valid in a header, such as one with a line end, is omitted. The body contains it anyway.
             if let Ok(mut value) = HeaderValue::from_str(&text) {
                 value.set_sensitive(true);
                 headers.insert(name.clone(), value);
@@ -171,7 +171,7 @@ impl Webhook {
         };
         let status = answer.status().as_u16();
         if self.options.retry_statuses.contains(&status) {
-            return Answer::Failed(format!("the answer is {status}"));
+            return Answer::Failed(format!("the webhook answered with status {status}"));
         }
         let body = match outbound::body(answer, outbound::ANSWER_BYTES_MAX).await {
             Ok(body) => body,
@@ -225,7 +225,7 @@ impl Webhook {
                 .and_then(|seconds| seconds.checked_mul(1_000))
             {
                 Some(end) => principal = principal.with_expiry(WallTime(end)),
-                // An end that can't be read must not become none.
+                // An unreadable expiry must not turn into no expiry.
                 None => return self.refused(None),
             },
         }
@@ -241,16 +241,16 @@ impl Webhook {
     }
 }
 
-/// What deepstream sends.
+/// The body of a request, as deepstream sends it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Question<'a> {
     connection_data: Value,
-    /// As it came: no tree is built of it.
+    /// The login data as received, without parsing it into a tree.
     auth_data: &'a RawValue,
 }
 
-/// What the server is asked; `None` if the login is no JSON that it could read.
+/// The body of the request; `None` if the login is not valid JSON.
 fn body(attempt: &Attempt) -> Option<String> {
     let peer = &attempt.peer;
     let mut headers = Map::new();
@@ -272,7 +272,7 @@ fn body(attempt: &Attempt) -> Option<String> {
     serde_json::to_string(&question).ok()
 }
 
-/// A body as deepstream's handler sees it.
+/// The body of an answer, as deepstream's handler interprets it.
 #[derive(Debug, PartialEq)]
 enum Body {
     Empty,
@@ -281,7 +281,7 @@ enum Body {
 }
 
 impl Body {
-    /// What it gives to clients that log in over HTTP, as JSON.
+    /// The token for clients that log in over HTTP, as JSON.
     fn token(&self) -> Option<String> {
         match self {
             Self::Object(object) => object.get("token").map(Value::to_string),
@@ -290,7 +290,7 @@ impl Body {
     }
 }
 
-/// Reads a body; `None` if it looks like an object and is none, or is no text: it must not become a name.
+/// Parses a body. Returns `None` for broken objects, arrays and invalid UTF-8, because these must not become a user id.
 fn read(bytes: &[u8]) -> Option<Body> {
     let text = std::str::from_utf8(bytes).ok()?;
     if text.trim().is_empty() {
@@ -317,8 +317,9 @@ impl Authenticator for Webhook {
             .filter(|(at, _)| at.elapsed() <= TROUBLE_TIME)?;
         Some(Trouble {
             code: "auth_webhook",
-            text: format!("logins are put off: the webhook fails: {reason}"),
-            // As a reason it would take the node out of its balancer, and so away from the logins that show the end of it.
+            text: format!("logins are put off, because the authentication webhook fails: {reason}"),
+            // As a blocking problem, it would make the load balancer remove the node. Then no login would arrive to show that the
+            // webhook works again.
             is_blocking: false,
         })
     }

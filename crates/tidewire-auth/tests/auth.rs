@@ -1,4 +1,4 @@
-//! The auth suite: what every way to authenticate promises, alone and in a chain.
+//! The auth suite: the guarantees of each authenticator, alone and in a chain.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -18,17 +18,17 @@ use tidewire_core::text::Payload;
 use tidewire_shard::handle::{ClientCertificate, Peer};
 use tokio::runtime::Runtime;
 
-/// The check vector of deepstream: password `password`.
+/// The test vector of deepstream: password `password`.
 const VECTOR: &str = "rCOSZxJrgze2AZdVQh12c6ErDMOG0M+Rx5Yu7S5d91c=GS4SbTQYmoaGwjm2shEobg==";
 
-/// A chain over a users' file.
+/// An authentication chain with a users file.
 struct Suite {
     folder: TempDir,
     chain: AuthChain,
     runtime: Runtime,
 }
 
-/// The chain with this users' file and these flags.
+/// A chain with this users file and these flags.
 fn chain(folder: &TempDir, users: &str, flags: &[(&str, &str)]) -> Result<AuthChain, Problem> {
     let path = folder.path().join("users.yml");
     fs::write(&path, users).expect("the file is written");
@@ -66,7 +66,7 @@ impl Suite {
         self.login_from(data, Vec::new(), None)
     }
 
-    /// Logs in over a connection whose request had these headers, and that has shown this certificate.
+    /// Logs in over a connection whose request has these headers and whose client has presented this certificate.
     fn login_from(
         &self,
         data: &str,
@@ -178,7 +178,7 @@ fn files_of_deepstream_are_read_as_they_are() {
     ] {
         suite.refuses(incomplete, Some(MISSING));
     }
-    // JSON has no such number, so it is no name.
+    // JSON can't represent this number, so it is not a user name.
     suite.refuses(r#"{"username":1e999}"#, Some(MISSING));
 }
 
@@ -209,16 +209,16 @@ fn argon2id_and_plain_passwords_stand_beside_each_other() {
 
 #[test]
 fn a_wrong_password_costs_the_same_whoever_the_user_is() {
-    // The first in the file is the cheapest: a decoy made of it would show which names are unknown.
+    // The first user in the file has the cheapest hash: a decoy made from it would reveal unknown names.
     let costly = password::hash("tide").expect("randomness");
     let users = format!("anna: {{password: '{VECTOR}'}}\nbob: {{password: '{costly}'}}\n");
     let new_suite = || Suite::new(&users, &[("auth.chain", "file"), ("auth.file.hash", "md5")]);
     let mut times = [std::time::Duration::MAX; 3];
-    // A chain delays guesses after some refusals, so each one serves five rounds only.
+    // A chain delays guesses after some refusals, so each chain serves only five rounds.
     for _ in 0..4 {
         let suite = new_suite();
         for _ in 0..5 {
-            // The names take turns, so that other work on the machine slows all of them.
+            // The rounds interleave the names, so that other load on the machine slows all of them equally.
             for (least, name) in times.iter_mut().zip(["anna", "bob", "nobody"]) {
                 let began = std::time::Instant::now();
                 suite.refuses(&format!(r#"{{"username":"{name}","password":"x"}}"#), None);
@@ -229,7 +229,7 @@ fn a_wrong_password_costs_the_same_whoever_the_user_is() {
     let (least, most) = (times.iter().min(), times.iter().max());
     let (least, most) = (least.expect("three"), most.expect("three"));
     assert!(*most < *least * 3 / 2, "{times:?}");
-    // The check works: a right password that is cheap is quick.
+    // The measurement works: a correct password with a cheap hash is fast.
     let suite = new_suite();
     let began = std::time::Instant::now();
     suite.accepts(
@@ -252,7 +252,7 @@ fn guesses_are_delayed_and_a_known_user_is_not_kept_out() {
     for _ in 0..10 {
         suite.refuses(guess, None);
     }
-    // The next one waits for a second, and the one after that is not judged.
+    // The next attempt waits for a second, and the one after it is not evaluated.
     let began = std::time::Instant::now();
     suite.refuses(guess, None);
     assert!(began.elapsed() >= Duration::from_millis(900));
@@ -260,7 +260,7 @@ fn guesses_are_delayed_and_a_known_user_is_not_kept_out() {
     assert_eq!(suite.login(right), AuthOutcome::Unavailable);
     assert_eq!(suite.chain.counts().refused.get(), 11);
     assert_eq!(suite.chain.counts().guesses.held_off.get(), 2);
-    // From elsewhere the user gets in at once.
+    // From another address, the user logs in at once.
     let peer = Arc::new(Peer {
         address: (Ipv4Addr::new(192, 0, 2, 1), 1).into(),
         headers: Vec::new(),
@@ -358,7 +358,7 @@ fn a_reload_takes_new_users_and_keeps_the_old_on_errors() {
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-/// A token of this secret, made as `tidewire token` makes it.
+/// A token signed with this secret, made as `tidewire token` makes it.
 fn token(secret: &str, user: &str) -> String {
     let options = AuthJwt {
         secret: Secret(secret.to_owned()),
@@ -450,7 +450,7 @@ fn the_connection_may_bring_the_token_as_a_header() {
 
 #[test]
 fn an_issuer_that_is_down_puts_logins_off() {
-    // Nobody listens on a port that was given back.
+    // No process listens on a port that was given back.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/keys", listener.local_addr().expect("an address"));
     drop(listener);
@@ -545,7 +545,7 @@ fn a_back_end_logs_in_with_its_key() {
         suite.refuses(&login(&wrong), Some(r#"{"error":"INVALID_KEY"}"#));
     }
     suite.refuses("{}", Some(r#"{"error":"INVALID_KEY"}"#));
-    // A key that was taken out of the file is none any more.
+    // A key that was removed from the file is no longer valid.
     fs::write(&path, "").expect("written");
     assert!(suite.chain.reload().is_empty());
     suite.refuses(&login(&key), Some(r#"{"error":"INVALID_KEY"}"#));
@@ -567,6 +567,6 @@ fn options_of_the_webhook_that_make_no_sense_are_refused() {
     let url = ("auth.webhook.url", "http://127.0.0.1:1/");
     check(
         &[url, ("auth.webhook.promote_to_header", "a b")],
-        "no name of a header",
+        "not a valid header name",
     );
 }
