@@ -1,4 +1,4 @@
-//! A configuration while it is made out of deepstream's.
+//! The Tidewire configuration that a migration builds from one of deepstream's.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,21 +7,21 @@ use tidewire_config::document::Place;
 
 use super::table::ALL_ORIGINS;
 
-/// What has been taken over, and what can't be.
+/// The settings that are taken over so far, and notes on the other ones.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    /// By option; what is written is YAML already.
+    /// Values by option, as YAML.
     options: BTreeMap<String, String>,
-    /// Names of files here, and of those that they are copies of.
+    /// Files to write: the new name, and the path of the file to copy.
     files: Vec<(&'static str, String)>,
     chain: Vec<&'static str>,
     permission: Option<bool>,
     endpoints: Vec<String>,
-    /// Whether it says which pages may connect.
+    /// Whether the source restricts the origins of pages.
     pub(super) says_origins: bool,
-    /// Whether it says which endpoints there are; else there are all.
+    /// Whether the source lists its endpoints; if not, all are enabled.
     pub(super) has_endpoints: bool,
-    /// Settings without a counterpart: where, which, and what to do.
+    /// Settings without a counterpart: place, name, and advice.
     pub(super) notes: Vec<(Place, String, String)>,
 }
 
@@ -30,7 +30,7 @@ impl Draft {
         self.notes.push((place, key.to_owned(), note.to_owned()));
     }
 
-    /// Sets an option to one value; false if it has another one already.
+    /// Sets an option to one value. Returns false if the option already has another value.
     pub(super) fn set(&mut self, option: &str, text: String) -> bool {
         self.put(option, scalar(&text))
     }
@@ -47,7 +47,7 @@ impl Draft {
         *before == yaml
     }
 
-    /// Has a file copied under this name and sets the option to it.
+    /// Copies a file to this name and sets the option to the name.
     pub(super) fn take_file(&mut self, option: &str, name: &'static str, from: &str) -> bool {
         self.files.push((name, from.to_owned()));
         self.set(option, name.to_owned())
@@ -57,12 +57,12 @@ impl Draft {
         &self.files
     }
 
-    /// How many options it has.
+    /// The number of options that are set.
     pub(super) fn count(&self) -> usize {
         self.options.len()
     }
 
-    /// Chooses a service; false if there is no such one here.
+    /// Selects the counterpart of a service. Returns false if Tidewire has none.
     pub(super) fn choose(&mut self, section: &str, kind: &str) -> bool {
         match (section, kind) {
             ("auth", "none") => self.chain.push("open"),
@@ -79,7 +79,7 @@ impl Draft {
         true
     }
 
-    /// Sets what follows from services that are chosen, or are not.
+    /// Sets the options that depend on the services that are selected or missing.
     pub(super) fn complete(&mut self) {
         let chain = if self.chain.is_empty() {
             vec!["open"]
@@ -93,10 +93,10 @@ impl Draft {
         let start = Place { line: 1, column: 1 };
         if chain == ["open"] {
             self.options.remove("network.host");
-            let note = "everybody may log in, so only this machine is served; set auth.chain, or auth.open_on_public_address and network.host";
+            let note = "every client may log in, so the server listens only on loopback addresses; set auth.chain, or auth.open_on_public_address and network.host";
             self.note(start, "auth", note);
         } else {
-            // Without `host` deepstream is there for all machines.
+            // Without `host`, deepstream accepts connections from all machines.
             let everywhere = list(&["0.0.0.0"]);
             self.options
                 .entry("network.host".to_owned())
@@ -120,10 +120,10 @@ impl Draft {
         }
     }
 
-    /// As `tidewire.yml`.
+    /// The text of `tidewire.yml`.
     pub(super) fn yaml(&self) -> String {
         let mut text =
-            "# Made of a configuration of deepstream by `tidewire import deepstream`.\n".to_owned();
+            "# Made from a deepstream configuration by `tidewire import deepstream`.\n".to_owned();
         let mut before: Vec<&str> = Vec::new();
         for (option, value) in &self.options {
             let parts: Vec<&str> = option.split('.').collect();
@@ -158,7 +158,7 @@ fn list(texts: &[&str]) -> String {
     format!("[{}]", entries.join(", "))
 }
 
-/// A text as YAML; what could be read as something else stands in quotes.
+/// A text as YAML, in quotes if YAML could read it as another type.
 fn scalar(text: &str) -> String {
     let is_plain = !text.is_empty()
         && text

@@ -1,7 +1,7 @@
-//! `tidewire import deepstream FOLDER`: makes a configuration out of one of deepstream's, with its files of rules and users, and
-//! names every setting that has no counterpart.
+//! `tidewire import deepstream FOLDER`: converts a deepstream configuration, with its files of rules and users, into one of
+//! Tidewire. Reports every setting that has no counterpart.
 //!
-//! `table` says what becomes of each setting, `draft` is the configuration while it is made.
+//! `table` maps each setting; `draft` is the configuration under construction.
 
 mod draft;
 mod table;
@@ -16,7 +16,7 @@ use tidewire_config::document::{self, Located, Node, Place};
 use draft::Draft;
 use table::{Becomes, setting};
 
-/// Where deepstream looks for its configuration, from a folder on.
+/// Paths where deepstream looks for its configuration, relative to its folder.
 const PLACES: [&str; 2] = ["config.yml", "conf/config.yml"];
 const TARGET: &str = "tidewire.yml";
 const REMATCH: &str = "listen.rematch_interval";
@@ -37,7 +37,7 @@ pub fn migrate(folder: &Path, into: &Path, is_dry: bool) -> Result<String, Strin
     };
     let shown = source.display().to_string();
     let text = fs::read_to_string(&source).map_err(|error| format!("{shown}: {error}"))?;
-    // Variables keep their names: Tidewire's configuration has them, too.
+    // Variables keep their names, because Tidewire's configuration supports them too.
     let root = document::parse(&text, &|name| Some(format!("${{{name}}}"))).map_err(|error| {
         let place = error
             .place
@@ -70,7 +70,7 @@ pub fn migrate(folder: &Path, into: &Path, is_dry: bool) -> Result<String, Strin
         names.join(", ")
     );
     if draft.notes.is_empty() {
-        report += "everything has its counterpart\n";
+        report += "every setting has a counterpart\n";
     }
     for (place, key, note) in &draft.notes {
         let _ = writeln!(report, "{shown}:{}: {key}: {note}", place.line);
@@ -78,11 +78,11 @@ pub fn migrate(folder: &Path, into: &Path, is_dry: bool) -> Result<String, Strin
     Ok(report)
 }
 
-/// Writes files none of which may be there.
+/// Writes files, unless one of them exists.
 fn write_new(files: &[(PathBuf, String)]) -> Result<(), String> {
     if let Some((path, _)) = files.iter().find(|(path, _)| path.exists()) {
         return Err(format!(
-            "{}: is there already, and nothing was written; name another folder with --into",
+            "{}: already exists, so nothing was written; choose another folder with --into",
             path.display()
         ));
     }
@@ -101,7 +101,7 @@ fn create(path: &Path, content: &str) -> io::Result<()> {
     file.write_all(content.as_bytes())
 }
 
-/// Takes over a whole document.
+/// Translates a whole document.
 fn translate(draft: &mut Draft, root: &Located<Node>) {
     let Node::Map(sections) = &root.value else {
         return;
@@ -127,7 +127,7 @@ fn translate(draft: &mut Draft, root: &Located<Node>) {
     }
 }
 
-/// A service: what it is, and its options.
+/// Translates a service: its kind and its options.
 fn service(draft: &mut Draft, section: &str, entry: &Located<Node>) {
     let Node::Map(members) = &entry.value else {
         return;
@@ -154,7 +154,7 @@ fn service(draft: &mut Draft, section: &str, entry: &Located<Node>) {
     }
 }
 
-/// A setting, or all those below it.
+/// Translates a setting, or all settings below it.
 fn leaf(draft: &mut Draft, path: &str, value: &Located<Node>, place: Place) {
     let rule = setting(path);
     match (rule, &value.value) {
@@ -197,14 +197,14 @@ fn become_option(draft: &mut Draft, path: &str, rule: &Becomes, node: &Node, pla
         }
         Becomes::Value(option) => draft.set(option, text.to_owned()),
         Becomes::Milliseconds(option) => match text.parse::<u64>() {
-            // So short a time switches it off in deepstream.
+            // An interval this short disables rematching in deepstream.
             Ok(..=1_000) if *option == REMATCH => draft.set(option, "never".to_owned()),
             Ok(count) => draft.set(option, format!("{count}ms")),
             Err(_) => {
                 draft.note(
                     place,
                     path,
-                    "is no number of milliseconds; the default holds",
+                    "is not a number of milliseconds; the default applies",
                 );
                 true
             }
@@ -231,7 +231,7 @@ fn become_option(draft: &mut Draft, path: &str, rule: &Becomes, node: &Node, pla
                 draft.note(
                     place,
                     path,
-                    "stands in the configuration itself; put it into a file and name that",
+                    "is embedded in the configuration; move it to a file and load that file",
                 );
                 true
             }
@@ -242,7 +242,7 @@ fn become_option(draft: &mut Draft, path: &str, rule: &Becomes, node: &Node, pla
         draft.note(
             place,
             path,
-            "another endpoint has set it otherwise, and that one counts",
+            "another endpoint sets a different value, which takes precedence",
         );
     }
 }

@@ -1,31 +1,31 @@
-//! What becomes of each setting of deepstream's configuration, version 5 to 10.
+//! Maps each setting of deepstream's configuration, versions 5 to 10.
 
-/// What becomes of a setting.
+/// The counterpart of a setting.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Becomes {
-    /// Nothing is lost without it.
+    /// None is needed.
     Nothing,
-    /// Nothing, if it has this value; else there is no counterpart.
+    /// None is needed for this value. Other values have no counterpart; the text is the note.
     NothingIf(&'static str, &'static str),
-    /// There is no counterpart; what to do instead.
+    /// There is no counterpart; the text is advice.
     Missing(&'static str),
-    /// The option with the same value.
+    /// This option, with the same value.
     Value(&'static str),
-    /// The option, which has a unit.
+    /// This option, with the unit milliseconds.
     Milliseconds(&'static str),
-    /// `auth.login_timeout`, where `false` is never. What follows a refused login differs.
+    /// `auth.login_timeout`, with `never` for `false`. The timeout after a refused login differs.
     LoginTimeout,
-    /// The option, a list.
+    /// This option, as a list.
     List(&'static str),
-    /// The option with other words for its values.
+    /// This option, with other words for its values.
     Words(&'static str, &'static [(&'static str, &'static str)]),
-    /// The option with a copy, of this name, of the file that is loaded.
+    /// This option, set to this name; the file that the setting loads is copied to it.
     File(&'static str, &'static str),
-    /// The option with the path of the file, from deepstream's folder of configuration on.
+    /// This option, with the path of the file relative to deepstream's configuration folder.
     Path(&'static str),
 }
 
-pub(super) const UNKNOWN: &str = "is no setting of deepstream's that has a counterpart";
+pub(super) const UNKNOWN: &str = "has no counterpart in Tidewire; see docs/from-deepstream.md";
 
 const LEVELS: &[(&str, &str)] = &[
     ("0", "debug"),
@@ -39,29 +39,29 @@ const LEVELS: &[(&str, &str)] = &[
     ("ERROR", "error"),
     ("OFF", "error"),
 ];
-pub(super) const ALL_ORIGINS: &str = "pages of all origins could connect; here those of the server's own address and of network.origins can";
-pub(super) const LOGIN_TIMEOUT: &str = "after a refused login a connection has auth.retry_timeout (10 min) for an accepted one; deepstream waits for ever";
+pub(super) const ALL_ORIGINS: &str = "deepstream accepts pages of all origins; Tidewire accepts pages of network.origins and of the server's address";
+pub(super) const LOGIN_TIMEOUT: &str = "after a refused login, a connection has auth.retry_timeout (10 min) to log in successfully; deepstream waits forever";
 const FEATURE: &str = "forbid it with a rule in permissions.yml";
-const STORED: &str = "choose a store (docs/stores.md), and bring the records over with tidewire import deepstream --from";
-const CLUSTER: &str = "there is no cluster; one node serves";
+const STORED: &str = "choose a store (docs/stores.md), and import the records with tidewire import deepstream --from";
+const CLUSTER: &str = "clusters are not supported; run one node";
 
-/// Why there is no such service.
+/// The note on a service without a counterpart.
 pub(super) fn missing_service(section: &str, kind: &str) -> &'static str {
     match (section, kind) {
         ("connectionEndpoints", "ws-text") => {
-            "the protocol of clients before version 4 is not spoken"
+            "the protocol of clients before version 4 is not supported"
         }
-        ("connectionEndpoints", "mqtt") => "MQTT is not spoken",
+        ("connectionEndpoints", "mqtt") => "MQTT is not supported",
         ("auth", "storage") => {
-            "users can't be taken over: auth.chain: [store] keeps them itself (docs/authentication.md)"
+            "users can't be imported; create them again with auth.chain: [store] (docs/authentication.md)"
         }
-        ("auth", _) => "a program of your own can decide as a webhook: auth.webhook",
-        ("permission", _) => "rules are a file, or decided by allow_all",
+        ("auth", _) => "use your own program as a webhook: auth.webhook",
+        ("permission", _) => "use a file of rules, or allow_all: permissions",
         _ => UNKNOWN,
     }
 }
 
-/// What becomes of the setting of this path. In a service it begins with section and kind, and `options` is left out.
+/// The counterpart of the setting with this path. Inside a service, the path is section, kind and option, without `options`.
 pub(super) fn setting(path: &str) -> Option<Becomes> {
     use Becomes::{
         File, List, LoginTimeout, Milliseconds, Missing, Nothing, NothingIf, Path, Value, Words,
@@ -79,7 +79,7 @@ pub(super) fn setting(path: &str) -> Option<Becomes> {
             "unauthenticatedClientTimeout" => LoginTimeout,
             "maxAuthAttempts" => Value("auth.attempts_max"),
             "maxMessageSize" => Value("limits.message_bytes_max"),
-            // A turn of the server is one batch.
+            // The server sends one batch per turn.
             "outgoingBufferTimeout" | "maxBufferByteSize" => Nothing,
             "logInvalidAuthData" => NothingIf("false", "credentials are never logged"),
             _ => return None,
@@ -96,13 +96,13 @@ pub(super) fn setting(path: &str) -> Option<Becomes> {
         | "enabledFeatures.event"
         | "enabledFeatures.rpc"
         | "enabledFeatures.presence" => NothingIf("true", FEATURE),
-        "enabledFeatures.monitoring" => NothingIf("false", "numbers are at /metrics"),
+        "enabledFeatures.monitoring" => NothingIf("false", "metrics are at /metrics"),
         "rpc.ackTimeout" => Milliseconds("rpc.accept_timeout"),
         "rpc.responseTimeout" => Milliseconds("rpc.response_timeout"),
         "rpc.provideRequestorName" => Value("rpc.requestor_name"),
         "rpc.provideRequestorData" => Value("rpc.requestor_data"),
         "record.storageRetrievalTimeout" => Milliseconds("record.load_timeout"),
-        // There is no cache beside the server.
+        // The server has no separate cache.
         "record.cacheRetrievalTimeout" => Nothing,
         "record.storageExclusionPrefixes" => List("record.memory_only_prefixes"),
         "record.storageHotPathPrefixes" => List("record.hot_path_prefixes"),
@@ -126,7 +126,7 @@ pub(super) fn setting(path: &str) -> Option<Becomes> {
         "httpServer.default.ssl.key" | "httpServer.uws.ssl.key" => Path("tls.key"),
         "httpServer.default.ssl.cert" | "httpServer.uws.ssl.cert" => Path("tls.certificate"),
         "httpServer.default.ssl.ca" => {
-            Missing("append these certificates to those of tls.certificate")
+            Missing("append these certificates to the file of tls.certificate")
         }
         "connectionEndpoints.http.allowAuthData" => Value("http.allow_auth_data"),
         "connectionEndpoints.http.enableAuthEndpoint" => Value("http.auth_endpoint"),
@@ -153,10 +153,10 @@ pub(super) fn setting(path: &str) -> Option<Becomes> {
         "auth.http.reportInvalidParameters" => Value("auth.webhook.report_invalid_parameters"),
         "permission.config.permissions" => File("permissions", "permissions.yml"),
         "permission.config.maxRuleIterations" => {
-            NothingIf("3", "a rule is run three times at most")
+            NothingIf("3", "a rule is evaluated at most three times")
         }
         "permission.config.cacheEvacuationInterval" => Nothing,
-        "monitoring.type" => NothingIf("none", "numbers are at /metrics (docs/operations.md)"),
+        "monitoring.type" => NothingIf("none", "metrics are at /metrics (docs/operations.md)"),
         "monitoring.options" => Nothing,
         _ => match first {
             "telemetry" | "logger" => Nothing,
@@ -167,7 +167,7 @@ pub(super) fn setting(path: &str) -> Option<Becomes> {
                 Missing(CLUSTER)
             }
             "plugins" if path == first => {
-                Missing("JavaScript is not loaded; a client of the server can do its work")
+                Missing("plugins are not supported; write a client that does the same work")
             }
             _ => return None,
         },

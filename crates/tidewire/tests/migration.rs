@@ -53,7 +53,7 @@ storage: { name: postgres, options: { user: a } }
 shoeSize: 43
 ";
 
-const MOVED: &str = r#"# Made of a configuration of deepstream by `tidewire import deepstream`.
+const MOVED: &str = r#"# Made from a deepstream configuration by `tidewire import deepstream`.
 auth:
   attempts_max: 5
   chain: [webhook, file]
@@ -201,7 +201,7 @@ fn nothing_is_overwritten_and_a_dry_run_writes_nothing() {
     fs::write(place.path().join("tidewire.yml"), "mine").expect("the file is written");
     let (code, _, error) = run(place.path(), &["import", "deepstream", "old"]);
     assert_eq!(
-        (code, error.contains("is there already")),
+        (code, error.contains("already exists")),
         (2, true),
         "{error}"
     );
