@@ -78,10 +78,10 @@ impl Default for Metrics {
         registry.register("store_relaxed", help, store_relaxed.clone());
         let tls_certificate_stale = Gauge::default();
         let help =
-            "1 while the files of the certificate are wrong and an older one is shown, else 0";
+            "1 while the certificate files are invalid and an older certificate is in use, else 0";
         registry.register("tls_certificate_stale", help, tls_certificate_stale.clone());
         let rules_stale = Gauge::default();
-        let help = "1 while the file of rules is wrong and older ones are in force, else 0";
+        let help = "1 while the rule file is invalid and older rules are in force, else 0";
         registry.register("rules_stale", help, rules_stale.clone());
         let refused_requests = RequestRefusals::registered(&mut registry);
         let mut counter = |name: &str, help: &str| {
@@ -93,7 +93,7 @@ impl Default for Metrics {
             accepted: counter("sockets_accepted", "Sockets accepted"),
             accept_pauses: counter(
                 "accept_pauses",
-                "Times that accepting paused because descriptors ran out",
+                "Times that accepting was paused because no file descriptor was left",
             ),
             upgrades: counter("websockets_opened", "WebSockets opened"),
             origin_refusals: counter(
@@ -110,22 +110,22 @@ impl Default for Metrics {
             ),
             proxy_refusals: counter(
                 "proxy_refusals",
-                "Connections closed because they have no head of the PROXY protocol that may be believed",
+                "Connections closed because their PROXY protocol header was missing, invalid or not trusted",
             ),
             tls_handshakes: counter("tls_handshakes", "TLS handshakes completed"),
             tls_handshake_failures: counter("tls_handshake_failures", "TLS handshakes that failed"),
-            http2_connections: counter("http2_connections", "Connections of HTTP/2"),
+            http2_connections: counter("http2_connections", "HTTP/2 connections opened"),
             http2_floods: counter(
                 "http2_floods",
-                "Connections of HTTP/2 that were ended because of their flood of resets or frames",
+                "HTTP/2 connections closed because of a flood of resets or frames",
             ),
             tls_certificate_reloads: counter(
                 "tls_certificate_reloads",
-                "Times that the certificate was read again and is in use",
+                "Successful reloads of the certificate",
             ),
             rules_reloads: counter(
                 "rules_reloads",
-                "Times that the file of rules was read again and holds for everybody",
+                "Successful reloads of the permission rules",
             ),
             rules_stale,
             refused_requests,
@@ -279,7 +279,8 @@ impl ShardNumbers {
         let sum = buckets
             .iter()
             .map(|(time, count)| time.min(last) * *count as f64);
-        let help = "How long the turns of all shards take; the sum counts each as long as the upper end of its bucket";
+        let help =
+            "Duration of the turns of all shards; the sum uses the upper bound of each bucket";
         let unit = Unit::Seconds;
         let mut family =
             encoder.encode_descriptor("turn", help, Some(&unit), MetricType::Histogram)?;
@@ -309,10 +310,10 @@ type StoreNumber = (&'static str, &'static str, fn(&StoreHealth) -> &AtomicU64);
 const STORE_COUNTERS: [StoreNumber; 7] = [
     (
         "store_commits",
-        "Commits that succeeded, each one sync",
+        "Successful commits, one sync each",
         |store| &store.commit_count,
     ),
-    ("store_writes", "Records written by them", |store| {
+    ("store_writes", "Records that were written", |store| {
         &store.write_count
     }),
     (
@@ -322,16 +323,20 @@ const STORE_COUNTERS: [StoreNumber; 7] = [
     ),
     (
         "store_refused_writes",
-        "Writes that were dropped because another server had written the record",
+        "Writes dropped because another server had written the record",
         |store| &store.refused_write_count,
     ),
     ("store_failed_commits", "Commits that failed", |store| {
         &store.failed_commit_count
     }),
-    ("store_loads", "Names looked up", |store| &store.load_count),
+    (
+        "store_loads",
+        "Names whose records were looked up in the store",
+        |store| &store.load_count,
+    ),
     (
         "store_corrupt_records",
-        "Records that did not pass their checksum",
+        "Records that failed their checksum",
         |store| &store.corrupt_count,
     ),
 ];
@@ -339,7 +344,7 @@ const STORE_COUNTERS: [StoreNumber; 7] = [
 const STORE_GAUGES: [StoreNumber; 2] = [
     (
         "store_used_bytes",
-        "Bytes of the database that are in use, of stores in a data folder",
+        "Bytes in use in the database, for stores in a data folder",
         |store| &store.used_bytes,
     ),
     (
@@ -373,163 +378,163 @@ const COUNTERS: &[Number] = &[
     }),
     (
         "sent_bytes",
-        "Bytes that the kernel took from WebSockets",
+        "Bytes written to WebSockets and accepted by the kernel",
         |stats| &stats.bytes_out,
     ),
     (
         "undecodable_frames",
-        "Frames that were no message",
+        "Frames that could not be decoded",
         |stats| &stats.undecodable,
     ),
     (
         "deliveries",
-        "Messages given to connections and sessions, once per recipient",
+        "Messages delivered to connections and sessions, once per recipient",
         |stats| &stats.deliveries,
     ),
-    ("sends", "Sends", |stats| &stats.sends),
+    ("sends", "Send operations", |stats| &stats.sends),
     (
         "short_sends",
-        "Sends that the kernel took in part only",
+        "Send operations that the kernel accepted only in part",
         |stats| &stats.short_sends,
     ),
     (
         "ring_submissions",
-        "Submissions to an io_uring, each of many sends",
+        "Submissions to an io_uring, each with many send operations",
         |stats| &stats.ring_submissions,
     ),
     (
         "slow_disconnects",
-        "Connections ended because they did not read",
+        "Connections closed because the client did not read",
         |stats| &stats.slow_disconnects,
     ),
     (
         "lags",
-        "How often a session that follows jumps began to lag",
+        "Times that a session that reads too slowly began to lag",
         |stats| &stats.engine.lags,
     ),
     (
         "lag_skipped_updates",
-        "Changes of records left out for one lagging session, to be made up for by a whole value",
+        "Record updates skipped for lagging sessions, replaced by a later snapshot, once per session",
         |stats| &stats.engine.skipped_updates,
     ),
     (
         "lag_caught_up_records",
-        "Whole values given to sessions that had lagged",
+        "Record snapshots sent to sessions that caught up after lagging",
         |stats| &stats.engine.caught_up_records,
     ),
     (
         "lag_skipped_events",
-        "Events left out for one lagging session",
+        "Events skipped for lagging sessions, once per session",
         |stats| &stats.engine.skipped_events,
     ),
     (
         "lag_event_gaps",
-        "Gaps that sessions that had lagged were told of",
+        "Event gaps reported to sessions that had lagged",
         |stats| &stats.engine.event_gaps,
     ),
     (
         "work_waits",
-        "How often a session had to wait because it had cost more than limits.connection_work_max",
+        "Times that a session had to wait because it exceeded limits.connection_work_max",
         |stats| &stats.engine.owed,
     ),
     (
         "deferred_requests",
-        "Requests for records that waited because their session had cost too much",
+        "Record requests that waited because their session exceeded limits.connection_work_max",
         |stats| &stats.engine.deferred,
     ),
     (
         "history_replayed_events",
-        "Events given to subscribers that came back",
+        "Events replayed to resuming subscribers",
         |stats| &stats.engine.history_replayed,
     ),
     (
         "history_gaps",
-        "Gaps that subscribers that came back were told of",
+        "Event gaps reported to resuming subscribers",
         |stats| &stats.engine.history_gaps,
     ),
     (
         "history_forgotten_names",
-        "Names forgotten with their events because of limits.history_names_max or limits.history_bytes_max",
+        "Names whose event history was discarded because of limits.history_names_max or limits.history_bytes_max",
         |stats| &stats.engine.history_forgotten,
     ),
     (
         "http_rate_waits",
-        "Messages of HTTP requests and streams that waited for a rate of their caller",
+        "Messages of HTTP requests and streams that waited for a rate limit of their caller",
         |stats| &stats.caller_waits,
     ),
     (
         "history_removed_names",
-        "Names whose histories were removed from the store, because all their events were too old",
+        "Names whose event history was removed from the store because all events were too old",
         |stats| &stats.engine.history_removed,
     ),
     (
         "backoff_waits",
-        "Connections and logins that had to wait because their address or user was closed for a limit",
+        "Connections and logins delayed by reconnect back-off of their address or user",
         |stats| &stats.backoff_waits,
     ),
     (
         "expired_sessions",
-        "Sessions that were ended because their login had expired",
+        "Sessions closed because their login had expired",
         |stats| &stats.engine.expired,
     ),
     (
         "rights_lost",
-        "Subscriptions, registrations and patterns that ended because the right to them was lost",
+        "Subscriptions, registrations and patterns removed because the session lost the right to them",
         |stats| &stats.engine.rights_lost,
     ),
     (
         "revoked_sessions",
-        "Sessions that were ended because their login was revoked",
+        "Sessions closed because their login was revoked",
         |stats| &stats.engine.revoked,
     ),
     (
         "rights_cuts",
-        "Connections cut off because they had lost a right and did not read",
+        "Connections cut off because they had lost a right and the client did not read",
         |stats| &stats.rights_cuts,
     ),
     (
         "backoff_refusals",
-        "Those of them that were refused for good",
+        "Connections and logins refused by reconnect back-off",
         |stats| &stats.backoff_refusals,
     ),
     (
         "protocol_errors",
-        "Connections ended because their peer broke the protocol",
+        "Connections closed because the peer violated the protocol",
         |stats| &stats.protocol_errors,
     ),
     (
         "deflated_bytes",
-        "Bytes of messages that were compressed, once for all their recipients",
+        "Bytes of compressed messages before compression, once for all recipients",
         |stats| &stats.deflated_bytes,
     ),
     (
         "deflated_to_bytes",
-        "Bytes that compressed messages became",
+        "Bytes of compressed messages after compression",
         |stats| &stats.deflated_to_bytes,
     ),
     (
         "deflate_skips",
-        "Messages that left plain because the turn had compressed enough",
+        "Messages sent uncompressed because the turn had reached its compression limit",
         |stats| &stats.deflate_skips,
     ),
     (
         "mailbox_entries",
-        "Entries that shards posted to each other",
+        "Mailbox entries posted between shards",
         |stats| &stats.entries,
     ),
     (
         "cache_shrunk_bytes",
-        "Bytes of unused records given up because of limits.memory_bytes_max",
+        "Bytes of unused records evicted because of limits.memory_bytes_max",
         |stats| &stats.cache_shrunk_bytes,
     ),
     (
         "memory_disconnects",
-        "Sessions that were ended because of limits.memory_bytes_max, as they held most",
+        "Sessions closed because of limits.memory_bytes_max, largest first",
         |stats| &stats.memory_disconnects,
     ),
     (
         "inflight_pauses",
-        "Times that a connection was not read because of its bytes in flight",
+        "Times that reading from a connection was paused because of its bytes in flight",
         |stats| &stats.inflight_pauses,
     ),
 ];
@@ -554,7 +559,7 @@ const GAUGES: &[Number] = &[
     }),
     (
         "inbound_bytes",
-        "Bytes of messages that are half received or have to wait",
+        "Bytes of messages that are partly received or wait",
         |stats| &stats.inbound_bytes,
     ),
     (
@@ -564,12 +569,12 @@ const GAUGES: &[Number] = &[
     ),
     (
         "log_bytes",
-        "Bytes of the messages of the last two turns, which all recipients share",
+        "Bytes of the messages of the last two turns, shared by all recipients",
         |stats| &stats.log_bytes,
     ),
     (
         "inflight_bytes",
-        "Bytes posted to other shards and not yet handled there",
+        "Bytes posted to other shards and not yet processed",
         |stats| &stats.inflight_bytes,
     ),
     ("sessions", "Sessions", |stats| &stats.engine.sessions),
@@ -580,42 +585,42 @@ const GAUGES: &[Number] = &[
     ),
     (
         "http_session_bytes",
-        "Bytes that wait to be taken by them",
+        "Bytes that wait for HTTP requests and streams to read them",
         |stats| &stats.carried_bytes,
     ),
     (
         "delayed_sessions",
-        "Sessions whose challenge or login is not answered yet because of reconnect back-off",
+        "Sessions whose challenge or login is delayed by reconnect back-off",
         |stats| &stats.engine.delayed,
     ),
     (
         "throttled_sessions",
-        "Sessions whose message waits for a rate",
+        "Sessions whose next message waits for a rate limit",
         |stats| &stats.engine.throttled,
     ),
     (
         "owing_sessions",
-        "Sessions that wait because they have cost more than limits.connection_work_max",
+        "Sessions that wait because they exceeded limits.connection_work_max",
         |stats| &stats.engine.owing,
     ),
     (
         "deferred_bytes",
-        "Bytes of requests for records that wait because their session has cost too much",
+        "Bytes of record requests that wait because their session exceeded limits.connection_work_max",
         |stats| &stats.engine.deferred_bytes,
     ),
     (
         "expiring_sessions",
-        "Sessions whose login expires at some time",
+        "Sessions whose login has an expiry",
         |stats| &stats.engine.expiring,
     ),
     (
         "lagging_sessions",
-        "Sessions that lag and follow jumps, or are being told what they have missed",
+        "Sessions that lag or are catching up",
         |stats| &stats.engine.lagging_sessions,
     ),
     (
         "backoff_entries",
-        "Addresses and users that were closed for a limit lately",
+        "Addresses and users in reconnect back-off",
         |stats| &stats.backoff_entries,
     ),
     ("subscribed_names", "Names with subscribers", |stats| {
@@ -627,7 +632,7 @@ const GAUGES: &[Number] = &[
     ("history_events", "Events kept as history", |stats| {
         &stats.engine.history_events
     }),
-    ("history_bytes", "Bytes of those events", |stats| {
+    ("history_bytes", "Bytes of event history", |stats| {
         &stats.engine.history_bytes
     }),
     (
@@ -637,7 +642,7 @@ const GAUGES: &[Number] = &[
     ),
     (
         "write_keys",
-        "Keys of writes that clients may repeat",
+        "Idempotency keys of writes that clients may repeat",
         |stats| &stats.engine.write_keys,
     ),
     ("records", "Records in memory", |stats| {
@@ -648,23 +653,23 @@ const GAUGES: &[Number] = &[
     }),
     (
         "dirty_records",
-        "Records that are written and not yet committed",
+        "Records with changes that are not yet committed",
         |stats| &stats.engine.dirty_records,
     ),
-    ("dirty_bytes", "Bytes of those records", |stats| {
+    ("dirty_bytes", "Bytes of dirty records", |stats| {
         &stats.engine.dirty_bytes
     }),
     (
         "commit_failures",
-        "Commits that failed since the last one that did not",
+        "Failed commits since the last successful one",
         |stats| &stats.engine.commit_failures,
     ),
-    ("running_calls", "Running calls", |stats| {
+    ("running_calls", "Rpcs in progress", |stats| {
         &stats.engine.calls
     }),
     (
         "listen_patterns",
-        "Patterns that are listened for",
+        "Patterns registered by listeners",
         |stats| &stats.engine.patterns,
     ),
 ];
@@ -700,8 +705,7 @@ impl Collector for ShardNumbers {
         let unit = Unit::Seconds;
         let kind = gauge.metric_type();
         gauge.encode(encoder.encode_descriptor("turn_longest", help, Some(&unit), kind)?)?;
-        let help =
-            "Messages refused or made to wait, by the limit, rate or rule that was in their way";
+        let help = "Messages refused or delayed, by the limit, rate or rule that caused it";
         let mut family =
             encoder.encode_descriptor("refused_messages", help, None, MetricType::Counter)?;
         for (index, cause) in REFUSALS.iter().enumerate() {
@@ -721,14 +725,14 @@ impl Collector for ShardNumbers {
                 ConstGauge::new(i64::try_from(number).unwrap_or(i64::MAX))
             })?;
         }
-        let help = "How long the store has not answered the request that it works on";
+        let help = "Time since the store received the request that it has not answered yet";
         let unit = Unit::Seconds;
         let family =
             encoder.encode_descriptor("store_unanswered", help, Some(&unit), MetricType::Gauge)?;
         self.encode_stores(family, |_, store| {
             ConstGauge::new(store.unanswered().as_secs_f64())
         })?;
-        let help = "Records that are written and that the store has not got yet";
+        let help = "Records with changes that the store has not received yet";
         let family =
             encoder.encode_descriptor("store_dirty_records", help, None, MetricType::Gauge)?;
         self.encode_stores(family, |number, _| {

@@ -120,7 +120,7 @@ impl RequestRefusals {
     /// All counters at 0, registered in `registry`.
     pub fn registered(registry: &mut Registry) -> Self {
         let family = Family::default();
-        let help = "HTTP requests refused, and connections ended without one, by the limit that was in their way";
+        let help = "HTTP requests refused, and connections closed before a request, by the limit that caused it";
         registry.register("refused_requests", help, family.clone());
         let refusals = Self(family);
         for cause in RequestRefusal::ALL {

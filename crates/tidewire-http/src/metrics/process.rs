@@ -25,19 +25,19 @@ impl Collector for ProcessNumbers {
         let gauges = [
             (
                 "resident",
-                "Memory of the process",
+                "Resident memory of the process",
                 Some(Unit::Bytes),
                 resident_bytes(),
             ),
             (
                 "descriptors",
-                "Open descriptors of the process",
+                "Open file descriptors of the process",
                 None,
                 descriptor_count(),
             ),
             (
                 "descriptors_max",
-                "Descriptors that the process may have",
+                "Maximum number of open file descriptors of the process",
                 None,
                 descriptors_max,
             ),
@@ -48,7 +48,7 @@ impl Collector for ProcessNumbers {
             let kind = gauge.metric_type();
             gauge.encode(encoder.encode_descriptor(name, help, unit.as_ref(), kind)?)?;
         }
-        let help = "Time that the process has spent on processors";
+        let help = "CPU time of the process";
         let unit = Unit::Seconds;
         let counter = ConstCounter::new(cpu_time().as_secs_f64());
         counter.encode(encoder.encode_descriptor("cpu", help, Some(&unit), MetricType::Counter)?)
