@@ -123,7 +123,7 @@ describe('requests that fail', { skip: againstOriginal, concurrency: 4 }, () => 
     await provider.wire.acknowledged('RPC', C.RPC_ACTION.PROVIDE, 'slow');
     const running = command(server, { topic: 'rpc', action: 'make', rpcName: 'slow' });
     const answer = await calls.next();
-    const busy = [503, 'the server works on all the requests that it may', true];
+    const busy = [503, 'the server has reached its limit of requests', true];
     const problem = [503, 'BUSY', true];
     const kinds = ['batch', 'login', 'read', 'put', 'remove'];
     assert.deepEqual(await outcomes(server, kinds), { batch: busy, login: busy, read: problem, put: problem, remove: problem });
@@ -148,7 +148,7 @@ describe('requests that fail', { skip: againstOriginal, concurrency: 4 }, () => 
     await eventually(holds, 'the announced body has its room');
     assert.deepEqual(await outcome(put()), [503, 'BUSY', true]);
     const batched = await outcome(post(server, '/api', { body: [{ ...emit, data }] }));
-    assert.deepEqual(batched, [503, 'the server holds all the bodies that it may', true]);
+    assert.deepEqual(batched, [503, 'the server has no room for the body', true]);
     socket.destroy();
     await eventually(async () => (await put()).ok, 'there is room again');
   });

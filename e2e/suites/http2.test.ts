@@ -77,7 +77,7 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
       assert.equal(await inbox.next(), 'over http/2');
     }
     const refused = await ask(session, '/deepstream');
-    assert.deepEqual([refused.status, refused.text], [426, 'this path is for WebSocket clients\n']);
+    assert.deepEqual([refused.status, refused.text], [426, 'this path accepts only WebSocket clients\n']);
   });
 
   test('answers are those of HTTP/1.1', async (t) => {
@@ -196,7 +196,7 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     const server = await secured(t, { auth: { chain: ['open'] } });
     const session = await openSession(t, server);
     const refused = await ask(session, '/openapi.json', { headers: { ':authority': 'rebound.example' } });
-    assert.deepEqual([refused.status, refused.text], [403, 'the server is not reached under this name; see network.hosts\n']);
+    assert.deepEqual([refused.status, refused.text], [403, 'this host name is not allowed; see network.hosts\n']);
     assert.equal((await ask(session, '/openapi.json')).status, 200);
   });
 
@@ -344,7 +344,7 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
       floods += 1;
       await eventually(async () => (await server.metric('tidewire_http2_floods_total')) === floods, 'the flood is counted');
     }
-    await server.prints(/its resets or frames were a flood/);
+    await server.prints(/its peer flooded it with resets or frames/);
     assert.equal((await server.get('/health')).status, 200);
   });
 

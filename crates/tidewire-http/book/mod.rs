@@ -143,7 +143,7 @@ pub fn make(repository: &Path, out: &Path) -> Vec<(String, PathBuf)> {
     }
     let write = |(target, page): (String, String)| {
         let path = out.join(&target);
-        let folder = path.parent().expect("a page lies in a folder");
+        let folder = path.parent().expect("a page is in a folder");
         fs::create_dir_all(folder).expect("the target folder can be written to");
         fs::write(&path, page).expect("the target folder can be written to");
         (target, path)

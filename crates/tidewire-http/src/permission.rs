@@ -31,7 +31,7 @@ pub fn load(path: &Path) -> Result<RuleSet, Vec<Problem>> {
     let file = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|error| {
         let reason = format!(
-            "can't be read: {error}; see `permissions`, or have `tidewire rules init` write a file to begin with"
+            "can't be read: {error}; set `permissions`, or create a file with `tidewire rules init`"
         );
         vec![Problem::new(&file, reason)]
     })?;
@@ -174,7 +174,7 @@ impl Reported {
         let by = explanation.rule.map_or_else(
             || {
                 format!(
-                    "no path of {} that takes the name has this rule",
+                    "no path of {} that matches the name has this rule",
                     self.rules.file()
                 )
             },
@@ -235,7 +235,7 @@ fn allowing(rules: &RuleSet, question: &Question<'_>) -> String {
     allowing
         .and_then(|explanation| explanation.rule)
         .map_or_else(
-            || "no rule for this name".to_owned(),
+            || "no rule of this name".to_owned(),
             |rule| describe(rules, rule),
         )
 }

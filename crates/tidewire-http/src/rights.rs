@@ -37,7 +37,7 @@ pub enum RevokeError {
 impl fmt::Display for RevokeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Full => "no more can be revoked; raise limits.revocations_max",
+            Self::Full => "too many revocations; raise limits.revocations_max",
             Self::ShardEnded => "a shard has ended",
         })
     }

@@ -94,7 +94,7 @@ fn access_of(rule: &str) -> Result<Access, String> {
             .iter()
             .map(|kind| format!("{}.{}", kind.section, kind.name))
             .collect();
-        format!("{rule:?} is none of {}", all.join(", "))
+        format!("{rule:?} is unknown; use one of {}", all.join(", "))
     })
 }
 
@@ -105,14 +105,14 @@ fn asked_by(action: Option<&str>) -> Result<Asked, String> {
     let found = ACTIONS.iter().find(|(name, _)| *name == action);
     found.map(|(_, asked)| *asked).ok_or_else(|| {
         let all: Vec<&str> = ACTIONS.iter().map(|(name, _)| *name).collect();
-        format!("{action:?} is none of {}", all.join(", "))
+        format!("{action:?} is unknown; use one of {}", all.join(", "))
     })
 }
 
 fn checked(what: &str, text: Option<String>) -> Result<Option<String>, String> {
     if let Some(text) = &text {
         serde_json::from_str::<serde::de::IgnoredAny>(text)
-            .map_err(|error| format!("{what} is no JSON: {error}"))?;
+            .map_err(|error| format!("{what} is not valid JSON: {error}"))?;
     }
     Ok(text)
 }

@@ -197,7 +197,7 @@ impl Status {
         for shard in self.stuck_shards() {
             add(
                 "shard_stuck",
-                format!("shard {shard} has finished no turn for a second"),
+                format!("shard {shard} has not finished a turn for a second"),
             );
         }
         if let Some(cause) = (self.store.read())() {

@@ -301,7 +301,7 @@ fn an_open_loopback_server_is_not_reached_under_a_foreign_name() {
     let server = Server::start(&open);
     let rebound = ("host", "rebound.example:6020");
     let page = [rebound, ("origin", "http://rebound.example:6020")];
-    let sentence = "the server is not reached under this name; see network.hosts\n";
+    let sentence = "this host name is not allowed; see network.hosts\n";
     for line in ["GET /metrics", "GET /", "GET /nothing", "OPTIONS /api"] {
         for headers in [&page[..1], &page] {
             let answer = server.ask(line, headers);

@@ -138,11 +138,11 @@ fn mistakes_are_named() {
         ),
         (
             &["rules", "explain", "record.read", "x", "--action", "GO"],
-            "is none of READ",
+            "is unknown; use one of READ",
         ),
         (
             &["rules", "explain", "record.read", "x", "--payload", "{"],
-            "--payload is no JSON",
+            "--payload is not valid JSON",
         ),
         (
             &["rules", "explain", "record.read", "x", "--other", "a"],
@@ -195,7 +195,7 @@ fn a_table_of_cases_is_run() {
             "cases: [{ allow: record.read, deny: record.read }]",
             "one of `allow`, `deny` and `fail`",
         ),
-        ("cases: [{ allow: read }]", "is none of"),
+        ("cases: [{ allow: read }]", "is unknown; use one of"),
     ] {
         let (code, _, line) = test(text);
         assert_eq!(code, 2, "{text}");

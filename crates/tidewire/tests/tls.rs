@@ -256,7 +256,7 @@ fn a_hangup_reads_the_certificate_again() {
     let renewed = certify();
     install(secured.server.folder.path(), &renewed);
     secured.server.signal(Signal::HUP);
-    secured.server.expect_log("the certificate was read again");
+    secured.server.expect_log("the certificate was reloaded");
     let mut after = connect(secured.tls, &trusting(renewed.cert.der()));
     after.write_all(&opening()).expect("sent");
     expect_opened(&mut after);

@@ -26,9 +26,9 @@ const SUBJECT_BYTES_MAX: usize = 4096;
 pub struct Refusal {
     /// The HTTP status.
     pub status: StatusCode,
-    /// A constant word for programs.
+    /// A fixed code for programs.
     pub code: &'static str,
-    /// A sentence for people.
+    /// A description for people.
     pub message: String,
 }
 
@@ -107,13 +107,13 @@ impl Admin {
                 Err(Refusal::new(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "METHOD_NOT_ALLOWED",
-                    format!("{path} does not take {method}"),
+                    format!("{path} does not support {method}"),
                 ))
             }
             _ => Err(Refusal::new(
                 StatusCode::NOT_FOUND,
                 "NOT_FOUND",
-                "there is nothing under this path; see docs/admin-api.md",
+                "this path does not exist; see docs/admin-api.md",
             )),
         }
     }
@@ -139,9 +139,11 @@ impl Admin {
         match (self.reload)() {
             true => Ok((
                 StatusCode::ACCEPTED,
-                json!({ "reload": "begun; its outcome is in the log" }),
+                json!({ "reload": "started; the log reports the outcome" }),
             )),
-            false => Err(unavailable("the server can't be told to reload")),
+            false => Err(unavailable(
+                "the server can't receive the request to reload",
+            )),
         }
     }
 
@@ -149,11 +151,11 @@ impl Admin {
     /// revocation survives a restart.
     async fn revoke(&self, body: &[u8]) -> Answer {
         let order: Order = serde_json::from_slice(body)
-            .map_err(|error| invalid(format!("the body is no revocation: {error}")))?;
+            .map_err(|error| invalid(format!("the body is not a revocation: {error}")))?;
         let now = jwt::now();
         let (what, until) = self.ordered(order).await?;
         if until <= now {
-            return Err(invalid("`until` is over; seconds since 1970 are needed"));
+            return Err(invalid("`until` is in the past; use seconds since 1970"));
         }
         let ledger = Arc::clone(&self.ledger);
         let revocation = blocking(move || ledger.revocation(what, until)).await?;
@@ -183,10 +185,10 @@ impl Admin {
     async fn ordered(&self, order: Order) -> Result<(Revoked, WallTime), Refusal> {
         let milliseconds = |seconds: u64| {
             let time = seconds.checked_mul(1_000).map(WallTime);
-            time.ok_or_else(|| invalid("`until` is too late; seconds since 1970 are needed"))
+            time.ok_or_else(|| invalid("`until` is too large; use seconds since 1970"))
         };
         let until = order.until.map(milliseconds).transpose()?;
-        let one = "exactly one of user, token, key, certificate and jwt is needed";
+        let one = "exactly one of user, token, key, certificate and jwt is required";
         let Order {
             user,
             token,
@@ -203,15 +205,15 @@ impl Admin {
             (None, None, Some(id), None, None) => Revoked::Credential(Credential::Key(name(&id)?)),
             (None, None, None, Some(text), None) => {
                 let (serial, end) = tls::revoked(&text).ok_or_else(|| {
-                    invalid("`certificate` is no serial number in hexadecimal, and no certificate as PEM")
+                    invalid("`certificate` is neither a hexadecimal serial number nor a PEM certificate")
                 })?;
                 let what = Revoked::Credential(Credential::Certificate(serial));
                 return Ok((what, until.or(end).unwrap_or(FOR_EVER)));
             }
             (None, None, None, None, Some(token)) => {
                 let principal = self.auth.principal_of_token(&token).await;
-                let principal =
-                    principal.ok_or_else(|| invalid("`jwt` is no token that is accepted now"))?;
+                let principal = principal
+                    .ok_or_else(|| invalid("`jwt` is not a token that is accepted now"))?;
                 let credential = principal.credential().cloned();
                 let credential = credential.ok_or_else(|| invalid("`jwt` has no id"))?;
                 let end = until.or(principal.expires_at());
@@ -228,7 +230,7 @@ impl Admin {
             Refusal::new(
                 StatusCode::NOT_FOUND,
                 "NOT_FOUND",
-                "nothing of that name is revoked",
+                "no revocation of that kind and name exists",
             )
         };
         let (kind, name) = path.split_once('/').ok_or_else(missing)?;
@@ -250,7 +252,7 @@ impl Admin {
 fn name(text: &str) -> Result<Name, Refusal> {
     match text.len() {
         1..=SUBJECT_BYTES_MAX => Ok(Name::from(text)),
-        _ => Err(invalid("what is revoked has 1 to 4,096 bytes")),
+        _ => Err(invalid("a revoked name must have 1 to 4,096 bytes")),
     }
 }
 

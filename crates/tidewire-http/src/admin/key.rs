@@ -36,7 +36,7 @@ impl Key {
         };
         if key.len() < KEY_CHARACTERS_MIN {
             let reason = format!(
-                "the key has fewer than {KEY_CHARACTERS_MIN} characters; make one with `openssl rand -hex 32`"
+                "the key has fewer than {KEY_CHARACTERS_MIN} characters; generate one with `openssl rand -hex 32`"
             );
             return Err(Problem::new(option, reason));
         }

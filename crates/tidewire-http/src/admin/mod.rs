@@ -150,7 +150,7 @@ impl Server {
                 "too many requests with wrong keys; wait a minute",
             ));
         }
-        tracing::warn!(%peer, "a request to the admin API has no right key");
+        tracing::warn!(%peer, "a request to the admin API has a missing or wrong key");
         Err(Refusal::new(
             StatusCode::UNAUTHORIZED,
             "UNAUTHORIZED",
@@ -165,7 +165,7 @@ impl Server {
             Refusal::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "TOO_LARGE",
-                "the body has more than 64 KiB or did not arrive",
+                "the body exceeds 64 KiB or did not arrive",
             )
         })?;
         self.admin

@@ -32,7 +32,7 @@ impl Admin {
         let users = self
             .auth
             .users()
-            .ok_or_else(|| not_found("this server keeps no users; add `store` to auth.chain"))?;
+            .ok_or_else(|| not_found("there are no stored users; add `store` to auth.chain"))?;
         if rest.is_empty() {
             return match *method {
                 Method::GET => list(users, query).await,
@@ -54,7 +54,7 @@ impl Admin {
     /// ended.
     async fn put(&self, users: &Arc<Users>, name: &str, body: &[u8]) -> Answer {
         let change: Change = serde_json::from_slice(body)
-            .map_err(|error| invalid(format!("the body is no user: {error}")))?;
+            .map_err(|error| invalid(format!("the body is not a user: {error}")))?;
         let changed = users.put(name, change).await.map_err(refusal)?;
         let Changed {
             is_new,
@@ -92,7 +92,7 @@ impl Admin {
             RevokeError::Full => Refusal::new(
                 StatusCode::CONFLICT,
                 "LIMIT",
-                "the user is stored, but sessions of the old password go on: raise limits.revocations_max",
+                "the change is stored, but sessions of the old password stay open: raise limits.revocations_max",
             ),
             RevokeError::ShardEnded => unavailable("the server is stopping"),
         })
@@ -104,10 +104,7 @@ async fn list(users: &Users, query: Option<&str>) -> Answer {
         None | Some("") => None,
         Some(query) => {
             let after = query.strip_prefix("after=").and_then(percent_decoded);
-            Some(
-                after
-                    .ok_or_else(|| invalid("the query string is `after=NAME`, percent-encoded"))?,
-            )
+            Some(after.ok_or_else(|| invalid("the query must be `after=NAME`, percent-encoded"))?)
         }
     };
     let (names, more) = users.list(after.as_deref()).await.map_err(refusal)?;
@@ -133,7 +130,7 @@ fn not_found(message: &str) -> Refusal {
 }
 
 fn wrong_method(method: &Method) -> Refusal {
-    let message = format!("this path does not take {method}");
+    let message = format!("this path does not support {method}");
     Refusal::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "METHOD_NOT_ALLOWED",

@@ -125,7 +125,7 @@ pub(super) fn busy(reason: &str) -> Answer {
 
 /// The caller has used its share of the named resource; the server still serves other callers.
 pub(super) fn share(of: &str) -> Answer {
-    let reason = format!("this caller holds its share of {of}; others are still served");
+    let reason = format!("this caller has used up its share of {of}; try again later");
     retryable(text(StatusCode::TOO_MANY_REQUESTS, &reason))
 }
 

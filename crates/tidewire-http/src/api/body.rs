@@ -73,12 +73,10 @@ impl BodyError {
                 "it did not arrive in time (http.body_timeout)",
             ),
             Self::NoRoom => {
-                return answer::busy(
-                    "the server holds all the bodies that it may (http.bodies_bytes_max)",
-                );
+                return answer::busy("the server has no room for the body (http.bodies_bytes_max)");
             }
             Self::Share => return answer::share("the bytes of bodies (http.bodies_bytes_max)"),
-            Self::Broken => (StatusCode::BAD_REQUEST, "it did not arrive whole"),
+            Self::Broken => (StatusCode::BAD_REQUEST, "it is incomplete"),
         };
         answer::text(status, &format!("{failed}{reason}"))
     }

@@ -54,7 +54,7 @@ impl CallError {
             Self::Share => answer::share("requests (http.requests_max)"),
             Self::Unavailable => answer::busy("logins can't be decided now"),
             Self::GoingAway => answer::busy("the server is stopping"),
-            Self::Ended => answer::busy("the session was ended"),
+            Self::Ended => answer::busy("the session has ended"),
             Self::NoMemory => {
                 answer::busy("the server has no memory for the answer (limits.memory_bytes_max)")
             }

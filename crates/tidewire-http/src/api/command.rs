@@ -90,8 +90,8 @@ impl<'a> Command<'a> {
     /// # Errors
     /// The command is invalid; the text describes the fault.
     pub fn parse(text: &'a RawValue, name_bytes_max: usize) -> Result<Self, String> {
-        let properties: Properties<'a> =
-            serde_json::from_str(text.get()).map_err(|_| "a command is an object".to_owned())?;
+        let properties: Properties<'a> = serde_json::from_str(text.get())
+            .map_err(|_| "a command must be an object".to_owned())?;
         let mut fields = Fields {
             properties,
             name_bytes_max,
@@ -132,7 +132,7 @@ impl<'a> Command<'a> {
             ("presence", "query") => Self::Query {
                 names: fields.names("names")?,
             },
-            _ => return Err(format!("there is no action {action:?} of topic {topic:?}")),
+            _ => return Err(format!("unknown action {action:?} of topic {topic:?}")),
         };
         match fields.properties.into_keys().next() {
             None => Ok(command),
@@ -248,7 +248,7 @@ impl<'a> Fields<'a> {
                 self.name_bytes_max
             )),
             _ if name.starts_with(RESERVED) && is_of_record(key) => Err(format!(
-                "{key:?} begins with U+0001, which is the server's own"
+                "{key:?} begins with U+0001, which is reserved for the server"
             )),
             _ => Ok(()),
         }
@@ -277,7 +277,7 @@ impl<'a> Fields<'a> {
         match version_of(value) {
             Some(0) => Ok(ANY_VERSION),
             Some(version) if version >= ANY_VERSION => Ok(version),
-            _ => Err("\"version\" must be an integer from -1 on".into()),
+            _ => Err("\"version\" must be an integer of at least -1".into()),
         }
     }
 
@@ -412,11 +412,11 @@ mod tests {
     #[test]
     fn whatever_is_wrong_is_named() {
         let cases = [
-            ("7", "a command is an object"),
+            ("7", "a command must be an object"),
             (r#"{"action":"emit"}"#, r#""topic" must be a string"#),
             (
                 r#"{"topic":"event","action":"listen"}"#,
-                r#"there is no action "listen" of topic "event""#,
+                r#"unknown action "listen" of topic "event""#,
             ),
             (
                 r#"{"topic":"event","action":"emit","eventName":""}"#,
@@ -428,11 +428,11 @@ mod tests {
             ),
             (
                 r#"{"topic":"record","action":"read","recordName":"\u0001user/a"}"#,
-                r#""recordName" begins with U+0001, which is the server's own"#,
+                r#""recordName" begins with U+0001, which is reserved for the server"#,
             ),
             (
                 r#"{"topic":"list","action":"delete","listName":"\u0001"}"#,
-                r#""listName" begins with U+0001, which is the server's own"#,
+                r#""listName" begins with U+0001, which is reserved for the server"#,
             ),
             (
                 r#"{"topic":"event","action":"emit","eventName":"e","x":1}"#,
@@ -448,15 +448,15 @@ mod tests {
             ),
             (
                 r#"{"topic":"record","action":"write","recordName":"r","data":{},"version":-2}"#,
-                r#""version" must be an integer from -1 on"#,
+                r#""version" must be an integer of at least -1"#,
             ),
             (
                 r#"{"topic":"record","action":"write","recordName":"r","data":{},"version":1.5}"#,
-                r#""version" must be an integer from -1 on"#,
+                r#""version" must be an integer of at least -1"#,
             ),
             (
                 r#"{"topic":"record","action":"write","recordName":"r","data":{},"version":2147483648}"#,
-                r#""version" must be an integer from -1 on"#,
+                r#""version" must be an integer of at least -1"#,
             ),
             (
                 r#"{"topic":"list","action":"write","listName":"r","data":[1]}"#,

@@ -67,7 +67,7 @@ impl Api {
             self.refused.count(RequestRefusal::Malformed);
             return answer::text(
                 StatusCode::BAD_REQUEST,
-                "Invalid message: the body must be the object of a login.",
+                "Invalid message: the body must be a login object.",
             );
         }
         let credentials = Credentials::raw(data);

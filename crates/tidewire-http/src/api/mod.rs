@@ -59,7 +59,7 @@ pub use epochs::RecordEpochs;
 pub use stream::EventStream;
 
 /// The answer when `http.requests_max` is reached.
-const WORKING: &str = "the server works on all the requests that it may (http.requests_max)";
+const WORKING: &str = "the server has reached its limit of requests (http.requests_max)";
 /// Nesting limit of a patched record, whatever the configured limits: with more containers serde_json could not parse the
 /// record again.
 const PATCHED_NESTING_MAX: usize = 127;

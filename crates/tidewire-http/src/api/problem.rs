@@ -24,22 +24,22 @@ impl Problem {
     pub(super) const NOT_FOUND: Self = Self::new(
         StatusCode::NOT_FOUND,
         "RECORD_NOT_FOUND",
-        "there is no such record",
+        "the record does not exist",
     );
     pub(super) const PRECONDITION_FAILED: Self = Self::new(
         StatusCode::PRECONDITION_FAILED,
         "PRECONDITION_FAILED",
-        "the record is not in the state that the request wants",
+        "the record is not in the state that the request requires",
     );
     pub(super) const INVALID_NAME: Self = Self::new(
         StatusCode::BAD_REQUEST,
         "INVALID_NAME",
-        "the name is empty, too long (limits.name_bytes_max) or no percent-encoded UTF-8",
+        "the name is empty, too long (limits.name_bytes_max) or not percent-encoded UTF-8",
     );
     pub(super) const INVALID_QUERY: Self = Self::new(
         StatusCode::BAD_REQUEST,
         "INVALID_QUERY",
-        "the query string is not as the documentation says",
+        "the query string is invalid; see docs/http-api.md",
     );
     pub(super) const INVALID_CONDITION: Self = Self::new(
         StatusCode::BAD_REQUEST,
@@ -54,27 +54,27 @@ impl Problem {
     pub(super) const NOT_A_VALUE: Self = Self::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "INVALID_VALUE",
-        "a record is an object or array, within the limits of size and depth",
+        "a record must be an object or array, within the limits of size and depth",
     );
     pub(super) const WRONG_TYPE: Self = Self::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "UNSUPPORTED_MEDIA_TYPE",
-        "the body is of a content type that the operation does not take",
+        "the operation does not accept the content type of the body",
     );
     pub(super) const INVALID_PATCH: Self = Self::new(
         StatusCode::BAD_REQUEST,
         "INVALID_PATCH",
-        "the body is no patch",
+        "the body is not a patch",
     );
     pub(super) const PATCH_FAILED: Self = Self::new(
         StatusCode::CONFLICT,
         "PATCH_FAILED",
-        "the patch does not fit the record: a test failed, or a place does not exist",
+        "the patch can't be applied to the record: a test failed, or a path does not exist",
     );
     pub(super) const CONTENDED: Self = Self::new(
         StatusCode::CONFLICT,
         "RECORD_CONTENDED",
-        "others changed the record whenever the patch was to be written",
+        "other clients changed the record before each attempt to write the patch; try again",
     );
     pub(super) const LOGIN_REFUSED: Self = Self::new(
         StatusCode::UNAUTHORIZED,
@@ -84,17 +84,17 @@ impl Problem {
     pub(super) const METHOD: Self = Self::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "METHOD_NOT_ALLOWED",
-        "the path does not take this method",
+        "the path does not support this method",
     );
     pub(super) const BUSY: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "BUSY",
-        "the server works on all that it may; come back later",
+        "the server has reached its limit of requests; try again later",
     );
     pub(super) const SHARE: Self = Self::new(
         StatusCode::TOO_MANY_REQUESTS,
         "CALLER_SHARE",
-        "this caller holds its share of what requests share; come back later",
+        "this caller has used up its share of a shared limit; try again later",
     );
 
     pub(super) const fn new(status: StatusCode, code: &'static str, title: &'static str) -> Self {
@@ -142,7 +142,7 @@ impl From<BodyError> for Problem {
             BodyError::TooLarge => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "BODY_TOO_LARGE",
-                "the body has more bytes than http.body_bytes_max",
+                "the body exceeds http.body_bytes_max",
             ),
             BodyError::TooSlow => (
                 StatusCode::REQUEST_TIMEOUT,
@@ -154,7 +154,7 @@ impl From<BodyError> for Problem {
             BodyError::Broken => (
                 StatusCode::BAD_REQUEST,
                 "BODY_BROKEN",
-                "the body did not arrive whole",
+                "the body is incomplete",
             ),
         };
         Self::new(status, code, title)
@@ -180,17 +180,17 @@ impl From<CallError> for Problem {
             CallError::LoginTooLarge => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "LOGIN_TOO_LARGE",
-                "the credentials have more bytes than auth.login_bytes_max",
+                "the credentials exceed auth.login_bytes_max",
             ),
             CallError::Banned => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "TOO_MANY_LOGINS",
-                "this address or user had too many refused logins",
+                "this address or user had too many refused logins; try again later",
             ),
             CallError::Unavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "AUTH_UNAVAILABLE",
-                "logins can't be decided now",
+                "logins can't be decided now; try again later",
             ),
             CallError::GoingAway => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -200,12 +200,12 @@ impl From<CallError> for Problem {
             CallError::Ended => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "SESSION_ENDED",
-                "the session was ended before an answer",
+                "the session ended before an answer arrived",
             ),
             CallError::Timeout => (
                 StatusCode::GATEWAY_TIMEOUT,
                 "TIMEOUT",
-                "no answer within http.request_timeout; what was to be done may be done or not",
+                "no answer arrived within http.request_timeout; the outcome is unknown",
             ),
         };
         Self::new(status, code, title)
@@ -218,7 +218,7 @@ impl From<&RecordError<'_>> for Problem {
             RecordError::Denied(_) => (
                 StatusCode::FORBIDDEN,
                 "MESSAGE_DENIED",
-                "the rules do not permit it",
+                "the rules do not allow this operation",
             ),
             RecordError::PermissionError(_) => (
                 StatusCode::FORBIDDEN,
@@ -235,12 +235,12 @@ impl From<&RecordError<'_>> for Problem {
             RecordError::Delete { .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "RECORD_DELETE_ERROR",
-                "the delete could not be taken, or its outcome is unknown",
+                "the delete failed, or its outcome is unknown",
             ),
             _ => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "RECORD_UPDATE_ERROR",
-                "the write could not be taken, or its outcome is unknown",
+                "the write failed, or its outcome is unknown",
             ),
         };
         Self::new(status, code, title)

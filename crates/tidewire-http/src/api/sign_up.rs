@@ -30,7 +30,7 @@ const ADDRESSES_MAX: usize = 10_000;
 const TOO_FAST: Problem = Problem::new(
     StatusCode::TOO_MANY_REQUESTS,
     "TOO_MANY_SIGN_UPS",
-    "this address has signed up, or tried to, too often of late (auth.store.sign_up_rate)",
+    "too many sign-up requests from this address (auth.store.sign_up_rate); try again later",
 );
 const NOT_A_USER: Problem = Problem::new(
     StatusCode::BAD_REQUEST,
@@ -199,7 +199,7 @@ mod tests {
         assert!(!take(&mut buckets, address(many), RATE, now));
         assert!(
             take(&mut buckets, address(0), RATE, now),
-            "a known one goes on"
+            "a known address may continue"
         );
         let later = now + Duration::from_secs(10);
         assert!(

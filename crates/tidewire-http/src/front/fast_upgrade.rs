@@ -102,7 +102,7 @@ pub fn try_upgrade(
     match socket.write(&opening.answer) {
         Ok(sent) if sent == opening.answer.len() => {}
         outcome => {
-            tracing::debug!(peer = %address, ?outcome, "a connection did not take its upgrade");
+            tracing::debug!(peer = %address, ?outcome, "a connection did not complete its upgrade");
             return FastUpgrade::Gone;
         }
     }
@@ -120,8 +120,8 @@ pub fn try_upgrade(
 }
 
 /// The answer to a client whose address has reached `limits.connections_per_address_max`.
-const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\nretry-after: 5\r\ncontent-length: 54\r\n\
-    content-type: text/plain; charset=utf-8\r\n\r\nthis address has all the connections that it may have\n";
+const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\nretry-after: 5\r\ncontent-length: 50\r\n\
+    content-type: text/plain; charset=utf-8\r\n\r\nthis address has reached its limit of connections\n";
 
 /// Refuses a new connection, with an answer if the connection is in clear text.
 pub fn refuse(mut socket: TcpStream, speaks: Speaks) {

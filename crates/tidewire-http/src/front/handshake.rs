@@ -21,13 +21,13 @@ pub const VERSION: &str = "13";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     /// The server answers 405.
-    #[error("a WebSocket is opened with GET")]
+    #[error("a WebSocket must be opened with GET")]
     Method,
     /// The server answers 426.
-    #[error("this path is for WebSocket clients")]
+    #[error("this path accepts only WebSocket clients")]
     NoUpgrade,
     /// The server answers 426 with the version that it speaks.
-    #[error("only version 13 of the WebSocket protocol is spoken")]
+    #[error("only version 13 of the WebSocket protocol is supported")]
     Version,
     /// The server answers 400.
     #[error("{0}")]
@@ -47,7 +47,7 @@ pub fn accept(request: &Parts) -> Result<String, HandshakeError> {
         return Err(HandshakeError::NoUpgrade);
     }
     if request.version != Version::HTTP_11 {
-        return Err(HandshakeError::Malformed("a WebSocket needs HTTP/1.1"));
+        return Err(HandshakeError::Malformed("a WebSocket requires HTTP/1.1"));
     }
     let has_body = headers.contains_key(TRANSFER_ENCODING)
         || headers
@@ -55,7 +55,7 @@ pub fn accept(request: &Parts) -> Result<String, HandshakeError> {
             .is_some_and(|length| length.as_bytes() != b"0");
     if has_body {
         return Err(HandshakeError::Malformed(
-            "a WebSocket is opened without a body",
+            "a WebSocket request must not have a body",
         ));
     }
     match single(headers, &SEC_WEBSOCKET_VERSION) {
@@ -163,7 +163,7 @@ mod tests {
         check(&[("sec-websocket-key", "")], key);
         check(&[("sec-websocket-key", "dG9vIHNob3J0")], key);
         check(&[("sec-websocket-key", "not base64 at all!!!!!!!")], key);
-        let body = HandshakeError::Malformed("a WebSocket is opened without a body");
+        let body = HandshakeError::Malformed("a WebSocket request must not have a body");
         check(&[("content-length", "5")], body);
         check(&[("transfer-encoding", "chunked")], body);
     }
@@ -198,7 +198,7 @@ mod tests {
         old.version = Version::HTTP_10;
         assert_eq!(
             accept(&old),
-            Err(HandshakeError::Malformed("a WebSocket needs HTTP/1.1"))
+            Err(HandshakeError::Malformed("a WebSocket requires HTTP/1.1"))
         );
     }
 }

@@ -205,13 +205,13 @@ async fn introduce(
     let refuse = |problem: &str| {
         front.metrics.proxy_refusals.inc();
         peer_line("connection without its proxy head", || {
-            tracing::warn!(%peer, problem, "connection closed: network.proxy_protocol is on");
+            tracing::warn!(%peer, problem, "connection closed, because network.proxy_protocol is on");
         });
     };
     let is_trusted = front.doors.read().proxies.trusts(peer.ip());
     // Programs on this machine may connect directly, as `tidewire health` does, but may not report another address.
     if !is_trusted && !is_loopback(peer.ip()) {
-        refuse("the peer is none of network.trusted_proxies");
+        refuse("the peer is not in network.trusted_proxies");
         return None;
     }
     let told = match timeout(front.head_timeout, proxy_protocol::read(stream)).await {
@@ -221,12 +221,12 @@ async fn introduce(
             return None;
         }
         Err(_) => {
-            refuse("the head took too long");
+            refuse("the PROXY head did not arrive in time");
             return None;
         }
     };
     if told.is_some() && !is_trusted {
-        refuse("the peer is none of network.trusted_proxies");
+        refuse("the peer is not in network.trusted_proxies");
         return None;
     }
     let client = told.unwrap_or(peer);
@@ -308,7 +308,7 @@ impl Socket {
                 "/metrics" if is_reading => self.metrics(request.headers()),
                 "/" if is_reading && front.is_development => self.index(request.headers()),
                 "/metrics" | "/health" | "/ready" | "/health-check" => {
-                    not_allowed("this page is read with GET")
+                    not_allowed("this page supports only GET")
                 }
                 _ => self.not_found(),
             }
@@ -325,7 +325,7 @@ impl Socket {
         if stuck.is_empty() {
             return plain(StatusCode::OK, "ok\n".into());
         }
-        let text = format!("shards that finished no turn for a second: {stuck:?}\n");
+        let text = format!("shards that have not finished a turn for a second: {stuck:?}\n");
         plain(StatusCode::SERVICE_UNAVAILABLE, text)
     }
 
@@ -349,7 +349,7 @@ impl Socket {
 
     fn metrics(&self, headers: &HeaderMap) -> Answer {
         if !self.front.doors.read().metrics_public && !self.is_local(headers) {
-            let text = "metrics are open to this machine only; health.metrics_public opens them\n";
+            let text = "metrics are available only on this machine; set health.metrics_public to publish them\n";
             return plain(StatusCode::FORBIDDEN, text.into());
         }
         let exposition = Exposition::wanted(headers);
@@ -380,7 +380,7 @@ impl Socket {
     fn not_found(&self) -> Answer {
         let paths = self.front.paths.iter().chain(&self.front.json_paths);
         let paths = paths.map(String::as_str).collect::<Vec<_>>().join(", ");
-        let text = format!("there is nothing here; WebSocket clients connect to {paths}\n");
+        let text = format!("this path does not exist; WebSocket clients connect to {paths}\n");
         plain(StatusCode::NOT_FOUND, text)
     }
 
@@ -421,7 +421,7 @@ impl Socket {
                 peer_line("host refused", || {
                     tracing::warn!(%peer, host = host.as_str(), "host name refused; add it to network.hosts to allow it");
                 });
-                "the server is not reached under this name; see network.hosts\n"
+                "this host name is not allowed; see network.hosts\n"
             }
         };
         self.front.metrics.origin_refusals.inc();
@@ -448,7 +448,7 @@ impl Socket {
         }
         let client = self.client(&parts.headers);
         if self.count(client) == Err(TooMany) {
-            let text = "this address has all the connections that it may have\n";
+            let text = "this address has reached its limit of connections\n";
             let answer = plain(StatusCode::TOO_MANY_REQUESTS, text.into());
             return with_header(answer, RETRY_AFTER, RETRY_SECONDS);
         }
@@ -459,7 +459,7 @@ impl Socket {
             peer_line("connection refused", || {
                 tracing::warn!(peer = %client, "connection refused: limits.connections_max is reached");
             });
-            return unavailable("the server has all the connections that it may have\n");
+            return unavailable("the server has reached its limit of connections\n");
         };
         let front = Arc::clone(&self.front);
         let opened = Opened {
@@ -576,12 +576,12 @@ async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, ope
     let upgraded = match timeout(front.connection_timeout, on_upgrade).await {
         Ok(Ok(upgraded)) => upgraded,
         Ok(Err(error)) => {
-            return tracing::debug!(peer = %address, %error, "a connection was lost at its upgrade");
+            return tracing::debug!(peer = %address, %error, "a connection was lost during its upgrade");
         }
         Err(_) => return tracing::debug!(peer = %address, "a connection did not read its upgrade"),
     };
     let Ok(parts) = upgraded.downcast::<TokioIo<Outflow<FrontStream>>>() else {
-        return tracing::error!("an upgraded connection is none of the front's");
+        return tracing::error!("an upgraded connection has an unexpected type");
     };
     match parts.io.into_inner().into_inner().hand_over(parts.read_buf) {
         Ok(Handover {
@@ -610,7 +610,7 @@ async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, ope
 fn refuse_handshake(error: HandshakeError) -> Answer {
     let text = format!("{error}\n");
     let (status, header) = match error {
-        HandshakeError::Method => return not_allowed("a WebSocket is opened with GET"),
+        HandshakeError::Method => return not_allowed("a WebSocket must be opened with GET"),
         HandshakeError::NoUpgrade => (StatusCode::UPGRADE_REQUIRED, (UPGRADE, "websocket")),
         HandshakeError::Version => (
             StatusCode::UPGRADE_REQUIRED,

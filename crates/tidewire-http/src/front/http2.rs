@@ -108,13 +108,13 @@ pub(super) async fn serve(socket: Arc<Socket>, stream: FrontStream) {
     if is_flood {
         front.metrics.http2_floods.inc();
         peer_line("flood ended", || {
-            tracing::warn!(%peer, "an http/2 connection was ended: its resets or frames were a flood");
+            tracing::warn!(%peer, "an http/2 connection was closed, because its peer flooded it with resets or frames");
         });
     }
     match outcome {
         Some(Ok(())) => {}
         Some(Err(error)) => tracing::debug!(%peer, %error, "an http/2 connection ended early"),
-        None => tracing::debug!(%peer, "an http/2 connection was closed after its time"),
+        None => tracing::debug!(%peer, "an http/2 connection was closed after its timeout"),
     }
 }
 

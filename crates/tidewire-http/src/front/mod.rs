@@ -234,11 +234,11 @@ impl Front {
             Ok(()) => {
                 self.metrics.tls_certificate_reloads.inc();
                 self.metrics.tls_certificate_stale.set(0);
-                tracing::info!("the certificate was read again; new handshakes show it");
+                tracing::info!("the certificate was reloaded; new handshakes use it");
             }
             Err(problem) => {
                 self.metrics.tls_certificate_stale.set(1);
-                tracing::error!(%problem, "the certificate was not read again; handshakes go on with the one from before");
+                tracing::error!(%problem, "the certificate can't be reloaded; handshakes keep using the previous one");
             }
         }
     }

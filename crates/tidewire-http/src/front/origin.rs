@@ -46,10 +46,10 @@ impl Gate {
     /// # Errors
     /// The server must not serve the request.
     pub fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Refusal> {
-        let host = single(headers, &HOST, "a request needs one Host")?;
-        let origin = single(headers, &ORIGIN, "a request has at most one Origin")?;
+        let host = single(headers, &HOST, "a request must have exactly one Host")?;
+        let origin = single(headers, &ORIGIN, "a request must have at most one Origin")?;
         let Some(host) = host else {
-            return Err(Refusal::Malformed("a request needs one Host"));
+            return Err(Refusal::Malformed("a request must have exactly one Host"));
         };
         if !self.serves(host) {
             return Err(Refusal::Host(host.to_owned()));

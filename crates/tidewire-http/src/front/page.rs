@@ -21,15 +21,18 @@ pub fn index(host: &str, is_encrypted: bool, paths: &[String], json_paths: &[Str
     }
     for (path, text) in [
         ("/health", "whether the server works"),
-        ("/ready", "whether it takes new connections, and why not"),
-        ("/metrics", "numbers for Prometheus"),
+        (
+            "/ready",
+            "whether it accepts new connections, and the reason if not",
+        ),
+        ("/metrics", "metrics for Prometheus"),
     ] {
         let _ = writeln!(rows, "<li><a href=\"{path}\">{path}</a>: {text}</li>");
     }
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>Tidewire</title>\n\
-         <h1>Tidewire</h1>\n<p>The server runs in development mode: everybody on this machine may log in.</p>\n\
+         <h1>Tidewire</h1>\n<p>The server runs in development mode: every user of this machine may log in.</p>\n\
          <ul>\n{rows}</ul>\n</html>\n"
     )
 }

@@ -40,12 +40,12 @@ pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Opti
     // connection.
     while !line.ends_with(b"\r\n") {
         if line.len() == LINE_BYTES_MAX {
-            return Err(malformed("the line of the PROXY head has no end"));
+            return Err(malformed("the line of the PROXY head is too long"));
         }
         line.push(stream.read_u8().await?);
     }
     let line = std::str::from_utf8(&line[TEXT.len()..line.len() - 2]);
-    parse_text(line.map_err(|_| malformed("the line of the PROXY head is no text"))?)
+    parse_text(line.map_err(|_| malformed("the line of the PROXY head is not UTF-8"))?)
 }
 
 async fn read_binary(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<SocketAddr>> {
@@ -84,7 +84,7 @@ fn parse_text(line: &str) -> std::io::Result<Option<SocketAddr>> {
         {
             Ok(Some(SocketAddr::new(source.to_canonical(), port)))
         }
-        _ => Err(malformed("the line of the PROXY head can't be read")),
+        _ => Err(malformed("the line of the PROXY head is malformed")),
     }
 }
 
@@ -121,7 +121,7 @@ fn parse_binary(
             Ok(Some((address, port).into()))
         }
         _ => Err(malformed(
-            "the PROXY head has another version, command or family",
+            "the PROXY head has an unknown version, command or family",
         )),
     }
 }
@@ -230,14 +230,14 @@ mod tests {
             "TCP4  192.0.2.1 10.0.0.1 4711 443",
             "UDP4 192.0.2.1 10.0.0.1 4711 443",
         ] {
-            refuse(format!("PROXY {line}\r\n").as_bytes(), "can't be read").await;
+            refuse(format!("PROXY {line}\r\n").as_bytes(), "is malformed").await;
         }
         refuse(
             &[b"PROXY UNKNOWN".as_slice(), &[b' '; 200]].concat(),
-            "has no end",
+            "is too long",
         )
         .await;
-        refuse(b"PROXY UNKNOWN \xff\r\n", "is no text").await;
+        refuse(b"PROXY UNKNOWN \xff\r\n", "is not UTF-8").await;
         refuse(&binary(0x21, 0x11, &[0; 11]), "too short").await;
         refuse(&binary(0x21, 0x21, &[0; 35]), "too short").await;
         refuse(&binary(0x22, 0x11, &[0; 12]), "another version").await;

@@ -154,7 +154,7 @@ impl Mounted {
     /// The site `site` at the path `at`, which ends with a slash.
     #[must_use]
     pub fn new(at: &'static str, site: &'static Site) -> Self {
-        debug_assert!(at.ends_with('/'), "{at:?} ends with a slash");
+        debug_assert!(at.ends_with('/'), "{at:?} must end with a slash");
         Self { at, site }
     }
 
@@ -162,7 +162,7 @@ impl Mounted {
     pub fn answer(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<Answer> {
         let found = self.find(path)?;
         if !matches!(*method, Method::GET | Method::HEAD) {
-            return Some(not_allowed("this page is read with GET"));
+            return Some(not_allowed("this page supports only GET"));
         }
         Some(match found {
             Found::File(file) => file.answer(headers),

@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(
             attempts.wait(here, second(60)),
             None,
-            "the count begins anew"
+            "the count starts again"
         );
     }
 

@@ -77,7 +77,7 @@ impl Cursor {
                 place: place.parse().ok()?,
             })
         });
-        cursor.ok_or_else(|| invalid("`after` is what an answer before has as `next`"))
+        cursor.ok_or_else(|| invalid("`after` must be the `next` of an earlier answer"))
     }
 }
 

@@ -137,7 +137,7 @@ impl Page {
             false => Err(Refusal::new(
                 StatusCode::FORBIDDEN,
                 "FOREIGN_PAGE",
-                "the admin page is for itself only, whatever network.origins says",
+                "the admin API of the page accepts only the admin page itself, regardless of network.origins",
             )),
         };
         outcome.unwrap_or_else(|refusal| refused(&refusal))
@@ -159,7 +159,7 @@ impl Page {
             return Err(Refusal::new(
                 StatusCode::FORBIDDEN,
                 "TOKEN",
-                "a change has the header `X-Admin-Token` with the token of its session",
+                "a change requires the header `X-Admin-Token` with the token of the session",
             ));
         }
         if let Some(name) = path.strip_prefix("/records/") {
@@ -190,7 +190,7 @@ impl Page {
             let mut answer = refused(&Refusal::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "TOO_MANY_ATTEMPTS",
-                "too many wrong keys from this address (admin.wrong_keys_max)",
+                "too many wrong keys from this address (admin.wrong_keys_max); try again later",
             ));
             let seconds = HeaderValue::from(wait.as_secs() + 1);
             answer.headers_mut().insert(RETRY_AFTER, seconds);
@@ -198,7 +198,7 @@ impl Page {
         }
         let body = read(&mut request.body, KEY_BYTES_MAX).await?;
         let SignIn { key } = serde_json::from_slice(&body)
-            .map_err(|_| invalid("the body is no `{ \"key\": \"...\" }`"))?;
+            .map_err(|_| invalid("the body is not `{ \"key\": \"...\" }`"))?;
         if !self.key.is(key.trim()) {
             self.attempts.note(address.ip(), now);
             audit::page("", address, "wrong key", "");
@@ -368,7 +368,7 @@ async fn read(body: &mut Incoming, bytes_max: usize) -> Result<bytes::Bytes, Ref
         _ => Err(Refusal::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "TOO_LARGE",
-            format!("the body has more than {bytes_max} bytes or did not arrive"),
+            format!("the body exceeds {bytes_max} bytes or did not arrive"),
         )),
     }
 }
@@ -395,7 +395,7 @@ fn nothing() -> Refusal {
     Refusal::new(
         StatusCode::NOT_FOUND,
         "NOT_FOUND",
-        "there is nothing under this path; see docs/admin-page.md",
+        "this path does not exist; see docs/admin-page.md",
     )
 }
 
@@ -417,7 +417,7 @@ fn wrong_method(path: &str) -> Refusal {
         Some((_, methods)) => Refusal::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "METHOD_NOT_ALLOWED",
-            format!("this path takes {methods}"),
+            format!("this path supports only {methods}"),
         ),
         None => nothing(),
     }

@@ -51,7 +51,7 @@ impl Page {
     pub(super) async fn explain(&self, mut asked: Asked) -> Outcome {
         let body = read(&mut asked.request.body, BODY_BYTES_MAX).await?;
         let question: Question = serde_json::from_slice(&body)
-            .map_err(|error| invalid(format!("the body is no case: {error}")))?;
+            .map_err(|error| invalid(format!("the body is not a case: {error}")))?;
         let Rules::File(path) = &self.parts.rules else {
             let reason = format!(
                 "permissions is {}, so there are no rules",
@@ -61,7 +61,10 @@ impl Page {
         };
         let rules = load(path).map_err(|problems| {
             let problems: Vec<String> = problems.iter().map(Problem::to_string).collect();
-            let reason = format!("older rules are in force: {}", problems.join("; "));
+            let reason = format!(
+                "the rule file is invalid, so older rules are in force: {}",
+                problems.join("; ")
+            );
             Refusal::new(StatusCode::CONFLICT, "RULES_WRONG", reason)
         })?;
         let about = format!(

@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(open(2).2, Some(signed_in));
         assert_eq!(sessions.find(&first, WallTime(2)), None);
         assert!(sessions.find(&second, WallTime(2)).is_some());
-        assert_eq!(open(5_000).2, None, "those that are over take no place");
+        assert_eq!(open(5_000).2, None, "expired sessions use no place");
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Page {
             None => None,
             Some(word) => {
                 let known = KINDS.iter().find(|(known, _)| *known == word);
-                let known = known.ok_or_else(|| invalid("`kind` is event, record or user"))?;
+                let known = known.ok_or_else(|| invalid("`kind` must be event, record or user"))?;
                 Some(known.1)
             }
         };

@@ -15,7 +15,7 @@ const NAMES: [&str; 3] = ["eventName", "recordName", "rpcName"];
 impl Page {
     pub(super) async fn try_out(&self, mut asked: Asked) -> Outcome {
         let body = read(&mut asked.request.body, BODY_BYTES_MAX).await?;
-        let text = std::str::from_utf8(&body).map_err(|_| invalid("the body is no UTF-8"))?;
+        let text = std::str::from_utf8(&body).map_err(|_| invalid("the body is not UTF-8"))?;
         let parameters = asked.parameters()?;
         let principal = match parameter(&parameters, "user") {
             None => asked.principal(),
@@ -50,7 +50,7 @@ fn as_user(user: &str, data: Option<&str>) -> Result<Principal, Refusal> {
         None => None,
         Some(text) => {
             let checked: Value = serde_json::from_str(text)
-                .map_err(|error| invalid(format!("`userData` is no JSON: {error}")))?;
+                .map_err(|error| invalid(format!("`userData` is not valid JSON: {error}")))?;
             Some(Payload::from(checked.to_string()))
         }
     };

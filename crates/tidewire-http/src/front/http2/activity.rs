@@ -252,7 +252,10 @@ mod tests {
         let deadline = activity.idle_deadline(patience);
         assert!(deadline >= open + patience && deadline < ended + patience);
         let _late = activity.begin().expect("no flood");
-        assert!(!activity.is_busy_since(ended), "there was none meanwhile");
+        assert!(
+            !activity.is_busy_since(ended),
+            "no request arrived in the meantime"
+        );
     }
 
     #[tokio::test]

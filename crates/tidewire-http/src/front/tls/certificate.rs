@@ -202,7 +202,7 @@ impl Files {
             let certificate = self.certificate.display();
             let reason = match error {
                 rustls::Error::InconsistentKeys(_) => format!(
-                    "{} is not the key of {certificate}; give the key that the certificate was issued for",
+                    "{} is not the key of {certificate}; use the key that the certificate was issued for",
                     self.key.display()
                 ),
                 error => format!("{certificate} or its key can't be used: {error}"),
@@ -247,7 +247,7 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, Problem> {
 fn read(path: &Path, option: &str, what: &str) -> Result<Vec<u8>, Problem> {
     std::fs::read(path).map_err(|error| {
         let reason = format!(
-            "{} can't be read: {error}; name a file with {what} that this user may read",
+            "{} can't be read: {error}; use a file with {what} that the user of the server can read",
             path.display()
         );
         Problem::new(option, reason)
