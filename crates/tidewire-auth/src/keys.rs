@@ -66,7 +66,7 @@ impl Keys {
     /// Reads the keys.
     ///
     /// # Errors
-    /// The file can't be read, or a key in it is wrong.
+    /// The file can't be read, or a key in it is invalid.
     pub fn open(options: AuthKeys, is_alone: bool) -> Result<Self, Problem> {
         let table = RwLock::new(Arc::new(read(&options)?));
         Ok(Self {

@@ -664,7 +664,7 @@ mod tests {
         users
             .create(&"x".repeat(NAME_BYTES_MAX), "üüüüüüüü")
             .await
-            .expect("as long as may be");
+            .expect("the longest valid name");
     }
 
     #[tokio::test]

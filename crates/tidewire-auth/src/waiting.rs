@@ -94,7 +94,7 @@ impl Sum {
     }
 }
 
-/// The place of a login that waits. Dropped, it is free.
+/// The place of a waiting login; dropping it releases the place.
 #[derive(Debug)]
 pub struct Place {
     waiting: Arc<WaitingLogins>,
@@ -103,7 +103,7 @@ pub struct Place {
 }
 
 impl WaitingLogins {
-    /// No login waits yet.
+    /// Starts without waiting logins.
     #[must_use]
     pub fn new(limits: WaitingLimits, budget: &MemoryBudget, counts: Counts) -> Arc<Self> {
         Arc::new(Self {

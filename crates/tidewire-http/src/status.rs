@@ -25,9 +25,9 @@ pub enum Stage {
 /// A reason why the node should get no new connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reason {
-    /// A constant word for programs.
+    /// A fixed code for programs.
     pub code: &'static str,
-    /// A sentence for people.
+    /// A description for the operator.
     pub text: String,
 }
 

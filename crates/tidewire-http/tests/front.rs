@@ -77,7 +77,7 @@ impl Server {
             shards,
             None,
         );
-        change(Arc::get_mut(&mut front).expect("nobody else has it yet"));
+        change(Arc::get_mut(&mut front).expect("the only owner"));
         let runtime = Runtime::new().expect("a runtime");
         let guard = runtime.enter();
         let listener = accept::listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");

@@ -63,7 +63,7 @@ pub struct Times {
 /// Counters of fetches.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Fetches.
+    /// All fetches, including failed ones.
     pub fetches: Counter,
     /// Fetches that failed.
     pub failures: Counter,
