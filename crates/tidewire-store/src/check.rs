@@ -1,4 +1,4 @@
-//! What a look at everything that is stored found.
+//! The report of a check of all records in a store.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use tidewire_core::text::Name;
 
 use super::walk::Walk;
 
-/// Names of damaged records that are kept; more are counted only.
+/// Names of damaged records that a report lists; further ones are only counted.
 const NAMES_MAX: usize = 1_000;
 
-/// Records that do not pass their checksum: all are counted, the first ones named.
+/// Records that fail their checksum: all are counted, the first ones are listed by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corrupt {
-    /// How many.
+    /// The number of corrupt records.
     pub count: u64,
-    /// The first thousand of them.
+    /// The names of the first thousand.
     pub names: Vec<Name>,
 }
 
 impl Corrupt {
-    /// Adds one.
+    /// Adds a corrupt record.
     pub fn add(&mut self, name: Name) {
         self.count += 1;
         if self.names.len() < NAMES_MAX {
@@ -29,7 +29,7 @@ impl Corrupt {
     }
 }
 
-/// One line for each name, each with a line end before it.
+/// One line for each name, each preceded by a line break.
 impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for name in &self.names {
@@ -42,21 +42,22 @@ impl fmt::Display for Corrupt {
     }
 }
 
-/// What a look at everything that is stored found.
+/// The result of a check of all records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Records that pass their checksum.
     pub sound_count: u64,
-    /// Records that do not. They are never served.
+    /// Records that fail their checksum. They are never served.
     pub corrupt: Corrupt,
-    /// Copies of corrupt records that are kept aside.
+    /// Copies of corrupt records in the store's quarantine.
     pub quarantined_count: u64,
-    /// What the store finds wrong with its own structure, one line each.
+    /// Faults that the store reports in its own structure, one line each.
     pub structure: Vec<String>,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong. What is only kept aside was replaced or deleted since.
+    /// Whether no stored record is corrupt and the structure is intact. Quarantined copies do not count: their records were replaced or
+    /// deleted since.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.corrupt.count == 0 && self.structure.is_empty()

@@ -1,8 +1,8 @@
-//! The sweep of histories: looks through the rows of `keep=store` histories again and again, and tells the engine of names with events
-//! that are too old. The engine removes what it has forgotten itself; without the sweep it would never be read again.
+//! The history sweep: repeatedly reads the rows of `keep=store` histories and reports names with events that are too old to the
+//! engine. The engine removes old events when it reads a history; without the sweep, it might never read an idle name again.
 //!
-//! It works in steps of one page, on a thread and a reader of its own, so that no load waits for it and the engine is never given more than
-//! a page of names at a time.
+//! The sweep reads one page at a time on its own thread and reader. So no load waits for it, and the engine never receives more than a
+//! page of names at once.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,29 +14,30 @@ use tidewire_core::time::WallTime;
 
 use super::passes::{Passes, Stopped};
 
-/// Rows of one step.
+/// Rows of one page.
 const PAGE_ROWS: usize = 256;
-/// The pause after a page without old rows, and after one with some: the engine reads these names, and a commit removes their rows.
+/// The pause after a page without old rows.
 const PAGE_PAUSE: Duration = Duration::from_millis(5);
+/// The pause after a page with old rows, in which the engine reads their names and a commit removes the rows.
 const FOUND_PAUSE: Duration = Duration::from_millis(50);
-/// The pause after the store could not be read.
+/// The pause after a failed read.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Takes names whose histories may be too old to the engine; called from the sweep's thread.
+/// Sends names whose histories may be too old to the engine; called from the sweep's thread.
 pub type OldHistories = Box<dyn Fn(Vec<Name>) + Send>;
 
 /// A sweep that runs until it is dropped.
 #[derive(Debug)]
 pub struct HistorySweep {
-    /// They end when this is gone.
+    /// The passes end when this is dropped.
     _passes: Passes,
 }
 
 impl HistorySweep {
-    /// Begins with a pass, and begins each further one `interval` after the last has ended.
+    /// Starts the first pass at once, and each further one `interval` after the end of the last.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// The system can't start a thread.
     pub fn start(
         reader: Box<dyn StoreReader>,
         rules: HistoryRules,
@@ -65,7 +66,7 @@ struct Worker {
     stopped: Stopped,
 }
 
-/// What a step has found.
+/// The result of reading one page.
 struct Page {
     old: BTreeSet<Name>,
     last: Option<Name>,
@@ -73,7 +74,7 @@ struct Page {
 }
 
 impl Worker {
-    /// Goes through all rows once, then waits for the next pass. None when it is to end.
+    /// Reads all rows once, then waits for the next pass. `None` if the thread must end.
     fn pass(&mut self) -> Option<()> {
         let prefix = row_prefix();
         let mut after = None;
@@ -96,7 +97,7 @@ impl Worker {
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut has_failed, true) {
-                        tracing::warn!(%error, "the sweep of histories can't read the store and tries again");
+                        tracing::warn!(%error, "the history sweep can't read the store and tries again");
                     }
                     self.stopped.pause(RETRY_PAUSE)?;
                 }
@@ -111,7 +112,7 @@ impl Worker {
         let has_more = self
             .reader
             .scan(prefix, after, PAGE_ROWS, &mut |name, loaded| {
-                // The scrub and the load report what is corrupt.
+                // The scrub and loads report corrupt rows.
                 if let Loaded::Found(record) = &loaded {
                     old.extend(old_history(&name, record, rules, now));
                 }

@@ -1,6 +1,6 @@
 //! Durable storage: the stores behind the seam of `tidewire_core::store`, their threads and the data folder.
 //!
-//! The stored formats are described in `spec/store.md` and beside it. What to keep and when to try again is the engine's decision;
+//! `spec/store.md` and its sibling pages describe the stored formats. The engine decides which records to keep and when to retry;
 //! the files here only translate, group and report.
 
 pub mod backup;
@@ -43,9 +43,9 @@ use sqlite::{SqliteOptions, SqliteReader, SqliteStore};
 pub enum StoreKind {
     /// SQLite in the data folder, the default.
     Sqlite(SqliteOptions),
-    /// Nothing outlives the process.
+    /// Records in memory, which end with the process.
     Memory {
-        /// Bytes of names and values that may be kept; further writes fail as on a full disk.
+        /// Limit for the bytes of all names and values; further writes fail as on a full disk.
         bytes_max: Option<u64>,
     },
     /// A MongoDB database.
@@ -60,20 +60,20 @@ pub enum StoreKind {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Because of the data folder.
+    /// The data folder can't be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// Because of its server.
+    /// The store's server can't be used.
     #[error("the store in {kind} {cause}")]
     Remote {
         /// The kind of server.
         kind: &'static str,
-        /// What is wrong with it.
+        /// Why the server can't be used.
         cause: RemoteError,
     },
 }
 
-/// Opens a store of the given kind. Waits for a server that can't be reached yet.
+/// Opens a store of the given kind. If its server can't be reached yet, waits for it.
 ///
 /// # Errors
 /// The folder does not hold a store that this version can open, or the server can't be used.
@@ -120,18 +120,18 @@ pub fn open(kind: &StoreKind, folder: &DataFolder) -> Result<OpenStore, OpenErro
 
 #[cfg(not(all(feature = "mongodb", feature = "postgres", feature = "redis")))]
 fn not_built() -> RemoteError {
-    RemoteError::Refused("this build was made without it; build with its feature".to_owned())
+    RemoteError::Refused("this build does not include it; enable its cargo feature".to_owned())
 }
 
-/// A store that is only read. Whoever has it open keeps it.
+/// A store that is only read. A server that has it open keeps it.
 pub struct Beside {
     /// Reads it.
     pub reader: Box<dyn StoreReader>,
-    /// The data folder, if no server has it; none comes in between then.
+    /// The lock of the data folder, if no server has it. It keeps servers from opening the folder during the read.
     _folder: Option<DataFolder>,
 }
 
-/// Reads a store without opening it. The store in memory has nothing to be read outside of its server.
+/// Reads a store without opening it. The memory store can't be read from outside its server.
 ///
 /// # Errors
 /// There is no store, or it can't be read by this version.
@@ -154,7 +154,7 @@ pub fn open_beside(kind: &StoreKind, path: &Path) -> Result<Beside, OpenError> {
             })
         }
         StoreKind::Memory { .. } => {
-            let missing = "nothing of it is there but in its server".to_owned();
+            let missing = "its records exist only in its server; choose another store".to_owned();
             remote("memory", Err(RemoteError::Refused(missing)))
         }
         #[cfg(feature = "mongodb")]
@@ -180,7 +180,7 @@ pub fn open_beside(kind: &StoreKind, path: &Path) -> Result<Beside, OpenError> {
     }
 }
 
-/// A reader of a data folder, which is locked unless a server has it.
+/// A reader of a data folder, and the folder's lock unless a server has it.
 fn open_folder_beside(path: &Path) -> Result<(SqliteReader, Option<DataFolder>), FolderError> {
     let reader = sqlite::reader(path)?;
     match DataFolder::open(path) {
@@ -190,7 +190,7 @@ fn open_folder_beside(path: &Path) -> Result<(SqliteReader, Option<DataFolder>),
     }
 }
 
-/// Looks at everything in the data folder at `path`, which no server may use meanwhile.
+/// Checks everything in the data folder at `path`. No server may use the folder during the check.
 ///
 /// # Errors
 /// There is no store, it is in use, or it can't be read.
@@ -214,7 +214,7 @@ fn epoch_after(last: Epoch) -> Epoch {
 
 /// CRC-32C of the name's length, the name, incarnation, version and data; numbers in little-endian order.
 fn checksum(name: &str, record: &StoredRecord) -> u32 {
-    // Two pieces: each call has a price of its own, and more so for what is short.
+    // Only two calls: each one has a fixed cost, which dominates for short inputs.
     let mut head: SmallVec<[u8; 128]> = SmallVec::new();
     head.extend_from_slice(&(name.len() as u64).to_le_bytes());
     head.extend_from_slice(name.as_bytes());

@@ -1,7 +1,7 @@
-//! The memory store: the reference of what a store does, and the double in tests of everything above the seam.
+//! The memory store: the reference implementation of a store, and the test double for all code above the trait.
 //!
-//! A [`MemoryDisk`] plays the part of the data folder, so that opening again, unclean stops and a full disk can be
-//! tried without one.
+//! A [`MemoryDisk`] takes the role of the data folder, so that tests can try reopening, unclean stops and a full disk
+//! without one.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,7 +17,7 @@ use tidewire_core::text::Name;
 use super::epoch_after;
 use super::range::ScanRange;
 
-/// What outlives a [`MemoryStore`]; clones are the same disk.
+/// The contents that outlive a [`MemoryStore`]; clones share the same disk.
 #[derive(Clone, Default)]
 pub struct MemoryDisk(Arc<Mutex<Contents>>);
 
@@ -55,7 +55,7 @@ impl MemoryDisk {
     }
 
     fn lock(&self) -> MutexGuard<'_, Contents> {
-        // Every change below is whole before the next call that could panic.
+        // Every change below is complete before the next call that could panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -86,7 +86,7 @@ impl Store for MemoryStore {
         let grown = contents.bytes_after(done().map(|(write, _)| write));
         if self.bytes_max.is_some_and(|max| grown > max) && grown > contents.bytes {
             return Err(StoreError {
-                message: format!("the store would hold {grown} bytes, more than it may"),
+                message: format!("the store would hold {grown} bytes, which exceeds its limit"),
                 trouble: StoreTrouble::Full,
             });
         }
@@ -135,7 +135,7 @@ impl StoreReader for MemoryDisk {
 }
 
 impl Contents {
-    /// What becomes of a write.
+    /// Decides whether a write is done or refused.
     fn judge(&self, write: &StoreWrite) -> Written {
         let stored = self.records.get(&write.name);
         if write.change.is_done(stored) || write.expected.is_met(stored) {

@@ -1,23 +1,23 @@
-//! A thread that goes through a store again and again until its owner drops it. Scrub and sweep say what a pass does.
+//! A thread that repeats passes over a store until its owner drops it. The scrub and the history sweep define what a pass does.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// The thread. It ends, and is waited for, when this is dropped.
+/// The thread. Dropping this value stops the thread and waits for its end.
 #[derive(Debug)]
 pub(super) struct Passes {
-    /// The thread ends when this is gone.
+    /// The thread ends when this sender is dropped.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The thread's end of it.
+/// The thread's end of the stop channel.
 #[derive(Debug)]
 pub(super) struct Stopped(Receiver<()>);
 
 impl Stopped {
-    /// Waits; `None` if the thread is to end.
+    /// Waits for `time`; `None` if the thread must end.
     pub(super) fn pause(&self, time: Duration) -> Option<()> {
         match self.0.recv_timeout(time) {
             Err(RecvTimeoutError::Timeout) => Some(()),
@@ -27,10 +27,10 @@ impl Stopped {
 }
 
 impl Passes {
-    /// Starts a thread of this name, which calls `pass` until it gives `None`.
+    /// Starts a thread with this name, which calls the pass that `passes` returns until the pass returns `None`.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// The system can't start a thread.
     pub(super) fn start<P>(name: &str, passes: impl FnOnce(Stopped) -> P) -> std::io::Result<Self>
     where
         P: FnMut() -> Option<()> + Send + 'static,
@@ -51,7 +51,7 @@ impl Drop for Passes {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It reads a page at most. A panic in it has ended the process already.
+            // The thread reads one page more at most. A panic in it has already ended the process.
             let _ = thread.join();
         }
     }

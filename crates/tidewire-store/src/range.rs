@@ -1,22 +1,22 @@
-//! The names that a scan goes through.
+//! The range of names that a scan reads.
 
 use std::ops::Bound;
 
 use tidewire_core::text::Name;
 
-/// Names in byte order, as a store is asked for them.
+/// A range of names in byte order, as a connector requests it from its store.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ScanRange<'a> {
-    /// Where they begin.
+    /// Where the range begins.
     pub start: Bound<&'a str>,
-    /// The smallest text behind them, if there is one.
+    /// The smallest text after the range, if there is one.
     pub end: Option<String>,
-    /// How many to ask for: one more than are wanted, which tells whether there are more.
+    /// The number of names to request: one more than the page holds, which shows whether there are more.
     pub limit: i64,
 }
 
 impl<'a> ScanRange<'a> {
-    /// The names with `prefix` behind `after`, of which `count_max` are wanted.
+    /// The names with `prefix` after `after`, for a page of `count_max` names.
     pub fn new(prefix: &'a str, after: Option<&'a Name>, count_max: usize) -> Self {
         let start = match after {
             Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
@@ -30,10 +30,10 @@ impl<'a> ScanRange<'a> {
         }
     }
 
-    /// The smallest text that may be among them.
+    /// The smallest text in the range.
     pub fn first(&self) -> String {
         match self.start {
-            // The text directly after another one is that text with one more character, the smallest there is.
+            // The text directly after another one is that text followed by the smallest character.
             Bound::Excluded(after) => format!("{after}\0"),
             Bound::Included(first) => first.to_owned(),
             Bound::Unbounded => String::new(),
@@ -41,11 +41,11 @@ impl<'a> ScanRange<'a> {
     }
 }
 
-/// The smallest text after all texts that start with `prefix`, in byte order; none if there is no such text.
+/// The smallest text after all texts that start with `prefix`, in byte order; `None` if there is no such text.
 pub(super) fn prefix_end(prefix: &str) -> Option<String> {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {
-        // The order of UTF-8 bytes is the order of code points, and the range steps over the surrogates.
+        // The order of UTF-8 bytes is the order of code points, and a range of `char` skips the surrogates.
         if let Some(next) = (last..=char::MAX).nth(1) {
             end.push(next);
             return Some(end);

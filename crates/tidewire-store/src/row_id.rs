@@ -1,7 +1,7 @@
-//! Where the records lie that were written lately. The next write of one needs no look at the index of names then.
+//! Row ids of recently written records. With one, the next write of that record needs no lookup in the index of names.
 //!
-//! What stands here may be outdated: a name can be deleted and its row given to another. So whoever uses it asks for the name,
-//! too, and looks it up where that is not met.
+//! An entry may be outdated: a name can be deleted, and its row can be reused for another name. So a statement that uses a row id
+//! also requires the name, and if the two do not match, the store looks the name up.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -9,10 +9,10 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use tidewire_core::text::Name;
 
-/// How many names are remembered; with more, all are forgotten. About 8 MB.
+/// Names that are remembered, about 8 MB. When the map is full, one more name clears it.
 const NAMES_MAX: usize = 1 << 16;
 
-/// Row ids of the table of records, by name. The seed is random, so that clients can't choose names that collide.
+/// Row ids of the table `records` by name. The hash seed is random, so that clients can't choose names that collide.
 #[derive(Debug)]
 pub(super) struct RowIds(HashMap<Name, i64, FixedState>);
 
@@ -24,12 +24,12 @@ impl Default for RowIds {
 }
 
 impl RowIds {
-    /// Where the record was last.
+    /// The last known row of the record.
     pub(super) fn of(&self, name: &Name) -> Option<i64> {
         self.0.get(name).copied()
     }
 
-    /// The record is there now.
+    /// Notes that the record is in this row now.
     pub(super) fn note(&mut self, name: &Name, row: i64) {
         if self.0.len() >= NAMES_MAX && !self.0.contains_key(name) {
             self.0.clear();

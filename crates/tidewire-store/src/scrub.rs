@@ -1,7 +1,7 @@
-//! The scrub: reads all records of a store again and again while the server runs, so that damage is found before somebody asks
-//! for what is damaged, and while there are still backups from before it.
+//! The scrub: repeatedly reads all records of a store while the server runs. So the operator learns of damage before a client
+//! requests a damaged record, and while backups from before the damage still exist.
 //!
-//! It has a thread and a reader of its own, so no load waits for it, and reads only so many bytes in a second.
+//! The scrub has its own thread and reader, so no load waits for it, and its bytes per second are limited.
 
 use std::time::{Duration, Instant};
 
@@ -13,43 +13,43 @@ use tidewire_core::text::Name;
 use super::passes::{Passes, Stopped};
 use super::walk::{Page, Walk};
 
-/// The pause after the store could not be read.
+/// The pause after a failed read.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Names of damaged records in one line of the log.
+/// Names of damaged records in one log line.
 const NAMES_LOGGED_MAX: usize = 10;
 
 /// How often a store is scrubbed, and how fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubOptions {
-    /// From the begin of one pass to that of the next.
+    /// Time from the start of one pass to the start of the next.
     pub interval: Duration,
-    /// Bytes of names and values that are read in a second.
+    /// Bytes of names and values that the scrub reads in a second.
     pub bytes_per_second: u64,
 }
 
-/// What scrubs have found, for metrics and `/ready`; those of several stores add up in one.
+/// The results of scrubs, for metrics and `/ready`. The scrubs of all stores add up in one value.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubHealth {
-    /// Records that were read, in all passes.
+    /// Records read in all passes.
     pub records: Counter,
-    /// Passes that came to the end.
+    /// Complete passes.
     pub passes: Counter,
-    /// Damaged records, as the last pass found them and the running one has until now.
+    /// Damaged records: the count of the last pass, or of the running pass once it has found more.
     pub damaged: Gauge,
 }
 
 /// A scrub that runs until it is dropped or stopped.
 #[derive(Debug)]
 pub struct Scrub {
-    /// They end when this is gone.
+    /// The passes end when this is dropped.
     _passes: Passes,
 }
 
 impl Scrub {
-    /// Begins with a pass.
+    /// Starts the first pass at once.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// The system can't start a thread.
     pub fn start(
         reader: Box<dyn StoreReader>,
         options: ScrubOptions,
@@ -74,13 +74,13 @@ struct Worker {
     reader: Box<dyn StoreReader>,
     options: ScrubOptions,
     health: ScrubHealth,
-    /// The part of this store in the number of damaged records.
+    /// This store's share of the gauge `damaged`.
     damaged: i64,
     stopped: Stopped,
 }
 
 impl Worker {
-    /// Reads everything once, then waits for the time of the next pass. None when it is to end.
+    /// Reads all records once, then waits until the next pass is due. `None` if the thread must end.
     fn pass(&mut self) -> Option<()> {
         let began = Instant::now();
         let mut walk = Walk::new();
@@ -105,7 +105,7 @@ impl Worker {
             }
         }
         self.health.passes.inc();
-        // What was mended since the last pass.
+        // Subtracts the records that were repaired since the last pass.
         self.health.damaged.dec_by(self.damaged - found.count);
         self.damaged = found.count;
         if found.count > 0 {
@@ -138,15 +138,15 @@ impl Worker {
     }
 }
 
-/// What a pass has found.
+/// The damaged records that a pass has found.
 #[derive(Default)]
 struct Found {
     count: i64,
-    /// The first of them.
+    /// The names of the first few.
     names: Vec<Name>,
 }
 
-/// How long `bytes` may take.
+/// The time that reading `bytes` must take at this rate.
 fn time_of(bytes: usize, bytes_per_second: u64) -> Duration {
     let nanoseconds = bytes as u128 * 1_000_000_000 / u128::from(bytes_per_second.max(1));
     Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
@@ -166,7 +166,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(30);
 
-    /// A store in which every hundredth record is damaged, and which can't be read at first.
+    /// A store in which every hundredth record is damaged, and whose first `failures` reads fail.
     struct Faulty {
         inner: Box<dyn StoreReader>,
         failures: u32,
@@ -237,7 +237,7 @@ mod tests {
     fn wait_until(is_done: impl Fn() -> bool) {
         let start = Instant::now();
         while !is_done() {
-            assert!(start.elapsed() < DEADLINE, "it never came");
+            assert!(start.elapsed() < DEADLINE, "it did not happen in time");
             std::thread::yield_now();
         }
     }
@@ -262,7 +262,7 @@ mod tests {
     fn a_pass_waits_for_its_time_and_a_stop_does_not() {
         let (reader, pages) = faulty(1_000);
         let health = ScrubHealth::default();
-        // The first page has 16 records of 1 KB, so the next one would come in 16 seconds.
+        // The first page has 16 records of 1 KB, so the next one follows only after 16 seconds.
         let start = Instant::now();
         let scrub = Scrub::start(reader, options(Duration::ZERO, 1_000), health.clone());
         assert_eq!(pages.recv_timeout(DEADLINE), Ok(16));

@@ -1,4 +1,5 @@
-//! Records in a store that their names lead away from, as after a change of the prefixes. Nobody would ever read them there.
+//! Finds records in a store to which their names no longer route, for example after a change of the prefixes. The server would never
+//! read them there.
 
 use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::store::{Loaded, StoreError, StoreReader};
@@ -6,7 +7,7 @@ use tidewire_core::text::Name;
 
 use super::range::prefix_end;
 
-/// Finds a record of `store` that belongs elsewhere. It reads a few names for each prefix, however many records there are.
+/// Finds a record of `store` that belongs into another store. It reads a few names for each prefix, however many records there are.
 ///
 /// # Errors
 /// The store can't be read now.
@@ -19,7 +20,7 @@ pub fn find(
         let mut from = Begin::Start;
         while let Some(name) = next(reader, range, from)? {
             match routes.prefix_of(&name) {
-                // It goes on behind all that begins alike; what leads elsewhere among that has a range of its own.
+                // Skips all names with this prefix. A longer prefix among them that routes to another store has its own range.
                 Some((own, to)) if to == store => match prefix_end(own) {
                     Some(end) if end.starts_with(range) => from = Begin::At(end.as_str().into()),
                     _ => break,
@@ -31,22 +32,22 @@ pub fn find(
     Ok(None)
 }
 
-/// The prefixes below which a store may have what belongs elsewhere.
+/// The prefixes below which a store may hold records of other stores.
 pub(super) fn ranges(store: StoreId, routes: &StoreRoutes) -> impl Iterator<Item = &str> {
     let others = routes.prefixes().filter(move |(_, to)| *to != store);
-    // Only the first store may have what has no prefix.
+    // Only the default store may hold names without a prefix.
     let all = (store != StoreId::DEFAULT).then_some("");
     others.map(|(prefix, _)| prefix).chain(all)
 }
 
-/// Where a search goes on.
+/// Where a search continues.
 enum Begin {
     Start,
     At(Name),
     After(Name),
 }
 
-/// The first sound record with a prefix. What is corrupt can't be read anywhere, so it does not matter where it is.
+/// The first sound record with a prefix. A corrupt record can't be read in any store, so it does not matter where it is.
 fn next(
     reader: &mut dyn StoreReader,
     prefix: &str,
@@ -115,7 +116,7 @@ mod tests {
         check(0, &["a/b/c/x"], Some("a/b/c/x"));
         check(1, &["a/", "a/x", "a/y", "a/b/c/x", "z\u{10ffff}x"], None);
         check(1, &["a/b/c/x", "a/b/x"], Some("a/b/x"));
-        // The end of a prefix is a name, too.
+        // The smallest text after a prefix is a valid name, too.
         check(1, &["a/x", "a0"], Some("a0"));
         check(1, &["a/b/c/x", "a/b/c0"], Some("a/b/c0"));
         check(1, &["a/x", "b"], Some("b"));

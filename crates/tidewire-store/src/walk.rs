@@ -1,17 +1,18 @@
-//! A walk over all records of a store, in pages of about the same number of bytes, so that it needs little memory whether
-//! records are small or large.
+//! A walk over all records of a store. Its pages have about the same number of bytes, so it needs little memory whether records
+//! are small or large.
 
 use tidewire_core::store::{Loaded, StoreError, StoreReader};
 use tidewire_core::text::Name;
 
-/// Bytes of names and values that a page should have.
+/// Target size of a page, in bytes of names and values.
 const PAGE_BYTES: usize = 2 << 20;
-/// Records of the first page, of which nothing is known.
+/// Records of the first page, before the walk knows how large records are.
 const FIRST_COUNT: usize = 16;
-/// Records of a page, however small they are.
+/// Maximum of records in a page, however small they are.
 const COUNT_MAX: usize = 500;
 
-/// Times that a page may be empty though there is more: its records were deleted between two looks of the store.
+/// Maximum of consecutive empty pages while the store reports more. A page is empty if its records were deleted between the two
+/// queries of the store.
 const EMPTY_MAX: u32 = 10;
 
 /// Where a walk is.
@@ -20,26 +21,26 @@ pub(super) struct Walk {
     prefix: String,
     last: Option<Name>,
     count_max: usize,
-    /// Empty pages in turn.
+    /// Consecutive empty pages.
     empty_count: u32,
 }
 
-/// What a page had.
+/// The contents of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Page {
     /// Bytes of the names and values of sound records.
     pub bytes: usize,
-    /// Whether there may be more behind it.
+    /// Whether more records may follow.
     pub has_more: bool,
 }
 
 impl Walk {
-    /// Before the first record.
+    /// A walk over all records, before the first one.
     pub(super) fn new() -> Self {
         Self::below("")
     }
 
-    /// Before the first record whose name has a prefix; those are walked over.
+    /// A walk over the records whose names have a prefix, before the first one.
     pub(super) fn below(prefix: &str) -> Self {
         Self {
             prefix: prefix.to_owned(),
@@ -52,7 +53,7 @@ impl Walk {
     /// Visits the next records in byte order of their names.
     ///
     /// # Errors
-    /// The store can't be read now; the walk may go on from where it was.
+    /// The store can't be read now; a further call continues the walk from the same position.
     pub(super) fn next_page(
         &mut self,
         reader: &mut dyn StoreReader,
@@ -82,7 +83,7 @@ impl Walk {
                 self.empty_count += 1;
                 if self.empty_count > EMPTY_MAX {
                     let behind = self.last.as_deref().unwrap_or_default();
-                    let message = format!("the store has names without records behind {behind:?}");
+                    let message = format!("the store has names without records after {behind:?}");
                     return Err(StoreError::unavailable(message));
                 }
             }
@@ -93,7 +94,7 @@ impl Walk {
     }
 }
 
-/// Records of a page that follows one of `count` records and `bytes`.
+/// The number of records in a page that follows a page of `count` records and `bytes` bytes.
 fn next_count(count: usize, bytes: usize) -> usize {
     let each = bytes / count.max(1);
     (PAGE_BYTES / each.max(1)).clamp(1, COUNT_MAX)

@@ -477,6 +477,6 @@ fn a_move_out_of_a_store_on_a_server_names_what_is_missing() {
         assert!(text.contains("store export"), "{text}");
     }
     let text = told(path, &["store", "export", "x", "--store-kind", "memory"], 4);
-    assert!(text.contains("nothing of it is there"), "{text}");
+    assert!(text.contains("exist only in its server"), "{text}");
     assert!(!path.join("x").exists());
 }
