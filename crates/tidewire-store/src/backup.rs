@@ -1,7 +1,7 @@
-//! Backups of a data folder, taken while a server has it, and their way back.
+//! Backup and restore of a data folder. A backup can be taken while a server uses the folder.
 //!
-//! A backup is a folder with a copy of each database and `backup.json`, which says what they are and is written last. The
-//! layout is described in `spec/store.md`. A copy is made within one read transaction, so it is what one instant has committed.
+//! A backup is a folder with a copy of each database and the manifest `backup.json`, which is written last. `spec/store.md`
+//! describes the layout. A database is copied within one read transaction, so the copy has the commits of one instant.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -21,26 +21,26 @@ use super::sqlite::{self, meta, set_meta};
 
 /// The version of `backup.json`.
 pub const FORMAT: u64 = 1;
-/// Says what the other files are. A folder without it is no backup, or one that was not finished.
+/// The manifest, which lists the other files. A folder without it is not a backup, or the backup was not finished.
 pub const MANIFEST: &str = "backup.json";
-/// The databases of a data folder. The first one must be there.
+/// The databases of a data folder. The first one is required.
 const FILES: [&str; 2] = [sqlite::FILE, folder::REVOCATIONS_FILE];
-/// Where a data folder holds what is being restored, until all of it is there and right.
+/// The subfolder of a data folder that holds the restored files until all of them are complete and verified.
 const RESTORING: &str = "restoring";
-/// How much further `opening` is after a restore. The lost folder may have been opened since the backup, and made incarnations that
-/// must not be made again.
+/// How much a restore adds to `opening`. Servers may have opened the lost folder after the backup and assigned incarnations that must
+/// not be assigned again.
 pub const OPENING_STEP: i64 = 1 << 12;
-/// A copy waits so long for another process that holds the database.
+/// How long a copy waits for another process that locks the database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes that are read at a time where a file is compared with its checksum.
+/// Bytes per read while a checksum is computed.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// `backup.json`.
+/// The content of `backup.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {
     tidewire_backup: u64,
-    /// The version of the server that took it; for people.
+    /// The version of the program that took the backup, for the operator only.
     software: String,
     taken_at_ms: u64,
     records: u64,
@@ -56,62 +56,64 @@ struct FileEntry {
     crc32c: u32,
 }
 
-/// Why there is no backup, or nothing was restored. Each message is one line and says what to do.
+/// Why a backup or a restore failed. Each message is one line that names the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// Because of the data folder.
+    /// The data folder can't be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// There is something where the backup should be.
-    #[error("{0:?} is there already; nothing is overwritten, name a folder that is not")]
+    /// The target of the backup already exists.
+    #[error("{0:?} already exists, and nothing is overwritten; name a folder that does not exist")]
     Exists(PathBuf),
-    /// There is something where it should be restored to.
+    /// The data folder to restore to already holds a store.
     #[error(
-        "data folder {0:?} holds a store already; nothing is overwritten, choose another folder with --data or move that away"
+        "data folder {0:?} already holds a store, and nothing is overwritten; choose another folder with --data, or move the store away"
     )]
     Occupied(PathBuf),
-    /// No backup, or one that was not finished.
-    #[error("{0:?} is no whole backup: it has no {MANIFEST}; take it again, or name another one")]
-    NoBackup(PathBuf),
-    /// A newer version has taken it.
+    /// Not a backup, or a backup that was not finished.
     #[error(
-        "backup {path:?} has format {found} and this version knows up to {FORMAT}; restore it with a newer version"
+        "{0:?} is not a complete backup: it has no {MANIFEST}; take the backup again, or name another one"
+    )]
+    NoBackup(PathBuf),
+    /// A newer version has taken the backup.
+    #[error(
+        "backup {path:?} has format {found}, and this version reads up to format {FORMAT}; restore it with a newer version"
     )]
     NewerFormat {
-        /// Where it is.
+        /// The backup.
         path: PathBuf,
         /// Its format.
         found: u64,
     },
-    /// It is not what it was when it was taken.
+    /// A file of the backup has changed since the backup was taken.
     #[error("{path:?} is damaged: {cause}; restore another backup")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// How the file differs.
         cause: String,
     },
-    /// The system or the database refuses.
+    /// The system or the database reported an error.
     #[error("{path:?}: {cause}")]
     Failed {
         /// The file or folder.
         path: PathBuf,
-        /// What was said.
+        /// The error.
         cause: String,
     },
 }
 
-/// What a backup or a restore did.
+/// The result of a backup or a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copied {
-    /// What is in the copy.
+    /// The check of the copy.
     pub check: CheckReport,
     /// Bytes of the files.
     pub bytes: u64,
     /// How long it took.
     pub time: Duration,
-    /// Whether a server had the data folder meanwhile.
+    /// Whether a server was using the data folder.
     pub beside_server: bool,
 }
 
@@ -122,16 +124,16 @@ impl fmt::Display for Copied {
     }
 }
 
-/// Copies what the data folder `data` has committed to the folder `to`, which is made. A server may have the data folder.
+/// Copies the committed contents of the data folder `data` to the new folder `to`. A server may use the data folder.
 ///
 /// # Errors
-/// There is no store, `to` is there already, or something can't be read or written. What was made is removed.
+/// `data` holds no store, `to` already exists, or a file can't be read or written. The incomplete copy is removed.
 pub fn backup(data: &Path, to: &Path) -> Result<Copied, BackupError> {
     let start = Instant::now();
     if to.symlink_metadata().is_ok() {
         return Err(BackupError::Exists(to.to_owned()));
     }
-    // Refuses what is no store of this version.
+    // Fails unless the folder holds a store that this version can read.
     drop(sqlite::reader(data)?);
     let lock = match DataFolder::open(data) {
         Ok(lock) => Some(lock),
@@ -164,16 +166,16 @@ pub fn backup(data: &Path, to: &Path) -> Result<Copied, BackupError> {
         })
     };
     take().inspect_err(|_| {
-        // Nobody could use it, and the next attempt should find its place free.
+        // An incomplete backup is useless and would block the next attempt.
         let _ = fs::remove_dir_all(to);
     })
 }
 
-/// Brings the backup `from` into the data folder `data`, which must not hold a store yet. Names, incarnations, versions and values
-/// are as they were; the next start begins a new epoch.
+/// Restores the backup `from` into the data folder `data`, which must not hold a store yet. Names, incarnations, versions and values
+/// stay the same; the next start begins a new epoch.
 ///
 /// # Errors
-/// It is no whole backup, or damaged; or the data folder is in use, holds a store or can't be written. Nothing is in it then.
+/// The backup is incomplete or damaged; or the data folder is in use, holds a store or can't be written. No database is restored then.
 pub fn restore(from: &Path, data: &Path) -> Result<Copied, BackupError> {
     let start = Instant::now();
     let manifest = Manifest::read(from)?;
@@ -185,7 +187,7 @@ pub fn restore(from: &Path, data: &Path) -> Result<Copied, BackupError> {
     }
     let place = data.join(RESTORING);
     if place.exists() {
-        // Of a restore that was cut off.
+        // An interrupted restore has left it.
         fs::remove_dir_all(&place).map_err(failed(&place))?;
     }
     folder::create(&place)?;
@@ -205,10 +207,10 @@ pub fn restore(from: &Path, data: &Path) -> Result<Copied, BackupError> {
         Ok(check)
     };
     let check = bring().inspect_err(|_| {
-        // What is left of it would be removed by the next restore.
+        // If this fails, the next restore removes the files.
         let _ = fs::remove_dir_all(&place);
     })?;
-    // The store comes last: without it the folder holds none.
+    // Moves the database of records last: until it is there, servers find no store in the folder.
     for file in manifest.files.iter().rev() {
         let target = data.join(&file.name);
         fs::rename(place.join(&file.name), &target).map_err(failed(&target))?;
@@ -236,7 +238,7 @@ impl Manifest {
         };
         let found: serde_json::Value =
             serde_json::from_slice(&text).map_err(|error| damaged(&path, error))?;
-        // Whatever a newer format has besides, it has its number there.
+        // Every format has its number in this field, whatever its other fields are.
         if let Some(found) = found["tidewire_backup"].as_u64()
             && found > FORMAT
         {
@@ -246,15 +248,15 @@ impl Manifest {
         let manifest: Self =
             serde_json::from_value(found).map_err(|error| damaged(&path, error))?;
         let names: Vec<&str> = manifest.files.iter().map(|file| &*file.name).collect();
-        // Names become paths.
+        // Names become paths, so only known ones are accepted.
         let is_known = |name: &&str| FILES.contains(name);
         if names.first() != Some(&sqlite::FILE) || !names.iter().all(is_known) {
-            return Err(damaged(&path, format!("it names the files {names:?}")));
+            return Err(damaged(&path, format!("it lists the files {names:?}")));
         }
         Ok(manifest)
     }
 
-    /// Writes it so that it is there as a whole or not at all.
+    /// Writes the manifest atomically: after a crash, the complete file exists or none.
     fn write(&self, folder: &Path) -> Result<(), BackupError> {
         let path = folder.join(MANIFEST);
         let draft = folder.join(format!("{MANIFEST}.draft"));
@@ -275,7 +277,7 @@ impl Manifest {
 }
 
 impl FileEntry {
-    /// Copies the file, and compares it with what it was on the way.
+    /// Copies the file, and verifies its size and checksum on the way.
     fn copy(&self, from: &Path, to: &Path) -> Result<(), BackupError> {
         let (path, target) = (from.join(&self.name), to.join(&self.name));
         let source = File::open(&path).map_err(failed(&path))?;
@@ -283,7 +285,7 @@ impl FileEntry {
         let (bytes, crc32c) =
             read_all(source, |chunk| copy.write_all(chunk)).map_err(failed(&target))?;
         if bytes != self.bytes {
-            let cause = format!("it has {bytes} bytes and had {}", self.bytes);
+            let cause = format!("it has {bytes} bytes instead of {}", self.bytes);
             return Err(damaged(&path, cause));
         }
         if crc32c != self.crc32c {
@@ -293,7 +295,7 @@ impl FileEntry {
     }
 }
 
-/// The files of a finished copy, synced.
+/// Syncs the files of a finished copy and returns their entries.
 fn entries(folder: &Path) -> Result<Vec<FileEntry>, BackupError> {
     let names = FILES.iter().filter(|name| folder.join(name).exists());
     names
@@ -311,7 +313,7 @@ fn entries(folder: &Path) -> Result<Vec<FileEntry>, BackupError> {
         .collect()
 }
 
-/// Reads to the end; how many bytes there were, and their CRC-32C.
+/// Reads to the end and passes each chunk to `each`. Returns the number of bytes and their CRC-32C.
 fn read_all(
     mut input: impl Read,
     mut each: impl FnMut(&[u8]) -> io::Result<()>,
@@ -330,7 +332,7 @@ fn read_all(
     }
 }
 
-/// Copies a database page by page as it was at one instant, whoever writes to it meanwhile.
+/// Copies all pages of a database as they were at one instant, even while a server writes to it.
 fn copy_database(from: &Path, to: &Path) -> Result<(), BackupError> {
     drop(create_file(to).map_err(failed(to))?);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -343,7 +345,7 @@ fn copy_database(from: &Path, to: &Path) -> Result<(), BackupError> {
     };
     let copy = || -> rusqlite::Result<()> {
         let source = open(from)?;
-        // What a crash has left in the log is for the next start.
+        // Pages that a crash has left in the log stay there for the next start.
         source.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         let mut target = open(to)?;
         let copy = Backup::new(&source, &mut target)?;
@@ -352,7 +354,7 @@ fn copy_database(from: &Path, to: &Path) -> Result<(), BackupError> {
             StepResult::Done => Ok(()),
             held => Err(sqlite::failed_with(
                 rusqlite::ffi::SQLITE_BUSY,
-                &format!("another process holds it ({held:?})"),
+                &format!("another process locks it ({held:?})"),
             )),
         }
     };
@@ -366,8 +368,8 @@ fn check(folder: &Path) -> Result<CheckReport, BackupError> {
         .map_err(|error| damaged(&folder.join(sqlite::FILE), error.message))
 }
 
-/// Marks the store as one that was not closed, so that its next opening begins a new epoch, and lets its incarnations
-/// begin behind those that the lost folder may have made.
+/// Marks the store as not closed, so that its next opening begins a new epoch, and advances `opening`, so that new incarnations are
+/// higher than all that servers may have assigned in the lost folder.
 fn begin_anew(database: &Path) -> rusqlite::Result<()> {
     let connection = Connection::open(database)?;
     connection.pragma_update(None, "synchronous", "FULL")?;

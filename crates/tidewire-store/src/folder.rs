@@ -1,7 +1,7 @@
-//! The data folder: made, checked and locked before anything in it is opened.
+//! The data folder: created, checked and locked before the server opens any file in it.
 //!
-//! Whatever the server writes lies in it, temporary files too. A folder that can't be used is refused with one line
-//! that says what to do; nothing in it is changed then.
+//! The server writes only into this folder, temporary files included. If the folder can't be used, the error is one line
+//! that names the remedy, and the contents of the folder stay unchanged.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
@@ -11,31 +11,32 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use thiserror::Error;
 
-/// Where the data lies if nobody says otherwise.
+/// The data folder if none is configured.
 pub const DEFAULT_PATH: &str = "./tidewire-data";
 
 /// The database of revocations. Authentication reads and writes it; a backup copies it.
 pub const REVOCATIONS_FILE: &str = "auth.db";
 
-/// Held by the running server, with its process id inside.
+/// The file that the running server locks. It contains the server's process id.
 const LOCK_FILE: &str = "lock";
 
-/// What the owner of a file may do, and what others may do with it.
+/// The mode of private files: only the owner can read and write them.
 const PRIVATE: u32 = 0o600;
+/// The mode bits that give group and others access to a file.
 const OTHERS: u32 = 0o077;
 
-/// What lets others than the owner put something into a folder.
+/// The mode bits that let group and others create files in a folder.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// With less room than this a start would only end in a failed commit: the store's first pages, its log and its
-/// index need a part of it at once.
+/// The free bytes that a start requires. With less, the first commits would fail: the store's first pages, its log and the log's
+/// index need a part of them at once.
 const FREE_BYTES_MIN: u64 = 4 << 20;
 
-/// Why a data folder can't be used. Each message is one line and says what to do.
+/// Why a data folder can't be used. Each message is one line that names the remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// Another process has it.
+    /// Another process has locked it.
     #[error(
         "data folder {path:?} is in use by {}; stop it, or choose another folder with --data",
         holder(*.pid)
@@ -43,12 +44,12 @@ pub enum FolderError {
     Locked {
         /// The folder.
         path: PathBuf,
-        /// The process, unless it has only just started.
+        /// The process, unless it has not written its id yet.
         pid: Option<u32>,
     },
     /// Written by a newer version.
     #[error(
-        "data folder {path:?} has format {found} and this version knows up to {known}; start a newer version, move the records with `tidewire store export` of the newer version and `tidewire store import` of this one, or choose another folder with --data"
+        "data folder {path:?} has format {found}, and this version reads up to format {known}; start a newer version, move the records with `tidewire store export` of the newer version and `tidewire store import` of this one, or choose another folder with --data"
     )]
     NewerFormat {
         /// The folder.
@@ -58,17 +59,17 @@ pub enum FolderError {
         /// The newest format that this version reads.
         known: i64,
     },
-    /// On a file system where the store can't keep its promises.
+    /// On a network file system, where the store can't guarantee acknowledged writes.
     #[error(
-        "data folder {path:?} lies on {kind}, a network file system, where acknowledged writes could be lost; choose a folder on a local disk with --data"
+        "data folder {path:?} is on {kind}, a network file system, where acknowledged writes could be lost; choose a folder on a local disk with --data"
     )]
     NetworkFileSystem {
         /// The folder.
         path: PathBuf,
-        /// Its kind.
+        /// The kind of file system.
         kind: String,
     },
-    /// Other users of the machine may write into it, and could put files of their own in the place of the server's.
+    /// Other users of the machine can write into it, and could replace the server's files.
     #[error(
         "data folder {path:?} can be written by other users (mode {mode:04o}); run `chmod go-w {}`, or choose another folder with --data",
         shell_quoted(path)
@@ -76,47 +77,47 @@ pub enum FolderError {
     Open {
         /// The folder.
         path: PathBuf,
-        /// Its permissions.
+        /// The folder's mode.
         mode: u32,
     },
     /// No permission, a read-only file system, or not a folder at all.
     #[error(
-        "data folder {path:?} can't be written ({cause}); mend that, or choose another folder with --data"
+        "data folder {path:?} can't be written ({cause}); fix that, or choose another folder with --data"
     )]
     NotWritable {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: String,
     },
-    /// No room to start in.
+    /// Not enough free space for a start.
     #[error("data folder {path:?} is full; make room, or choose another folder with --data")]
     Full {
         /// The folder.
         path: PathBuf,
     },
-    /// Somebody reads it for longer than a start waits.
+    /// Another process reads it for longer than a start waits.
     #[error(
-        "data folder {path:?} is being read by another process, as by a backup; start again when that has ended"
+        "data folder {path:?} is being read by another process, such as a backup; start again when that process has finished"
     )]
     Busy {
         /// The folder.
         path: PathBuf,
     },
-    /// There is nothing in it to be checked.
+    /// The folder does not exist, or has no database of records.
     #[error("data folder {path:?} holds no store; choose the right one with --data")]
     NoStore {
         /// The folder.
         path: PathBuf,
     },
-    /// What lies in it is no store, or too damaged to be opened.
+    /// Its database is not a store, or is too damaged to be opened.
     #[error(
         "data folder {path:?} can't be opened ({cause}); restore it from a backup, or choose another folder with --data"
     )]
     Damaged {
         /// The folder.
         path: PathBuf,
-        /// What the store said.
+        /// The store's error.
         cause: String,
     },
 }
@@ -128,7 +129,7 @@ fn holder(pid: Option<u32>) -> String {
     }
 }
 
-/// A path as a shell takes it.
+/// A path, quoted for a shell if necessary.
 fn shell_quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     let is_plain =
@@ -139,7 +140,7 @@ fn shell_quoted(path: &Path) -> String {
     }
 }
 
-/// A folder that this process has locked. The lock ends with the value, or with the process however that ends.
+/// A folder that this process has locked. The lock ends when the value is dropped, or when the process ends in any way.
 #[derive(Debug)]
 pub struct DataFolder {
     path: PathBuf,
@@ -150,7 +151,7 @@ impl DataFolder {
     /// Creates the folder with mode 0700 if it is missing, checks it and locks it.
     ///
     /// # Errors
-    /// Another process has it, other users can write into it, or the store would not be safe in it.
+    /// Another process has locked it, other users can write into it, or a store would not be safe in it.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         create(path)?;
         refuse_open(path)?;
@@ -162,19 +163,19 @@ impl DataFolder {
         })
     }
 
-    /// Where it is.
+    /// The path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Whether the file system of `path` has less than `bytes` left for this process; false if it does not say.
+/// Whether the file system of `path` has less than `bytes` free for this process; false if that is unknown.
 pub(super) fn has_less_than(path: &Path, bytes: u64) -> bool {
     rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) < bytes)
 }
 
-/// Makes the entries of a folder durable: created files, and the folder's own entry through its parent.
+/// Makes the entries of a folder durable. A new folder's own entry needs a sync of its parent.
 pub(super) fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
@@ -198,11 +199,11 @@ pub(super) fn create(path: &Path) -> Result<(), FolderError> {
     }
 }
 
-/// Makes a file that only its owner can read and write, or takes the permissions of others away from the one that is there. SQLite
-/// gives its log and the log's index those of the database.
+/// Creates a file that only its owner can read and write. If the file exists, removes all other permissions from it. SQLite gives its
+/// log and the log's index the same permissions as the database.
 ///
 /// # Errors
-/// The file can't be made, or belongs to another user.
+/// The file can't be created, or belongs to another user.
 pub fn make_private(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(true).truncate(false);
@@ -210,7 +211,7 @@ pub fn make_private(path: &Path) -> io::Result<()> {
     keep_private(path)
 }
 
-/// Takes the permissions of others away from a file, if it is there. Earlier versions made files that all could read.
+/// If the file exists, removes the permissions of group and others. Earlier versions created files that every user could read.
 ///
 /// # Errors
 /// The file belongs to another user.
@@ -236,7 +237,7 @@ fn refuse_open(path: &Path) -> Result<(), FolderError> {
     }
 }
 
-/// Comes before the lock, because locking a file of a dead network server can hang.
+/// Runs before the lock, because locking a file on an unreachable network server can hang.
 fn refuse_network(path: &Path) -> Result<(), FolderError> {
     let stat = rustix::fs::statfs(path).map_err(|error| from_io(path, &error.into()))?;
     let kind = match network_file_system(stat.f_type.cast_unsigned()) {
@@ -260,7 +261,7 @@ fn lock(path: &Path) -> Result<File, FolderError> {
         .create(true)
         .truncate(false)
         .mode(PRIVATE)
-        // The file is emptied below, and a link could lead anywhere.
+        // The file is truncated below, and a symbolic link could lead to any file.
         .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
         .open(path.join(LOCK_FILE))
         .map_err(|error| match error.raw_os_error() {
@@ -316,12 +317,12 @@ fn from_io(path: &Path, error: &io::Error) -> FolderError {
 enum FileSystem {
     Local,
     Network(&'static str),
-    /// Local or not: the mount table knows.
+    /// Local or not; the mount table decides.
     Fuse,
 }
 
-/// Judges by the magic number of `statfs(2)`. Shared memory between processes, which the store's log index needs,
-/// does not work on network file systems, and their locks and syncs can't be trusted.
+/// Finds the kind by the magic number of `statfs(2)`. On network file systems, the shared memory between processes that the
+/// store's log index needs does not work, and locks and syncs can't be trusted.
 fn network_file_system(magic: u64) -> FileSystem {
     match magic & 0xffff_ffff {
         0x6969 => FileSystem::Network("NFS"),
@@ -339,7 +340,7 @@ fn network_file_system(magic: u64) -> FileSystem {
     }
 }
 
-/// FUSE file systems whose files lie on another machine.
+/// Whether a FUSE file system keeps its files on another machine.
 fn is_network_fuse(kind: &str) -> bool {
     const KINDS: [&str; 14] = [
         "fuse.sshfs",
@@ -415,7 +416,7 @@ mod tests {
             };
             assert_eq!(*found, mode);
             let is_locked = path.join(LOCK_FILE).exists();
-            assert!(!is_locked, "it is refused before anything is made");
+            assert!(!is_locked, "it must be refused before anything is created");
             let line = refused.to_string();
             let command = line.split('`').nth(1).expect("a command");
             let mended = std::process::Command::new("sh")
@@ -490,7 +491,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("file");
         std::fs::write(&file, "").unwrap();
-        // The last one can't be written even by root.
+        // Even root can't write the last one.
         for path in [
             file.clone(),
             file.join("below"),
@@ -509,7 +510,7 @@ mod tests {
             (0x6969, FileSystem::Network("NFS")),
             (0xff53_4d42, FileSystem::Network("CIFS")),
             (0xfe53_4d42, FileSystem::Network("SMB2")),
-            // As a negative number of 32 bits, which some architectures give.
+            // Some architectures report a negative 32-bit number.
             (0xffff_ffff_fe53_4d42, FileSystem::Network("SMB2")),
             (0x0102_1997, FileSystem::Network("9P")),
             (0x6573_5546, FileSystem::Fuse),

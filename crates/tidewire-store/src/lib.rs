@@ -123,7 +123,7 @@ fn not_built() -> RemoteError {
     RemoteError::Refused("this build does not include it; enable its cargo feature".to_owned())
 }
 
-/// A store that is only read. A server that has it open keeps it.
+/// A store that is read without being opened, so a running server can continue to use it.
 pub struct Beside {
     /// Reads it.
     pub reader: Box<dyn StoreReader>,

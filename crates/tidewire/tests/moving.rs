@@ -200,10 +200,10 @@ fn nothing_is_overwritten_and_damage_is_refused() {
     refused(&["store", "backup", "b", "--data", "none"], &["no store"]);
     refused(
         &["store", "restore", "backup", "--data", "data"],
-        &["data", "holds a store already", "nothing is overwritten"],
+        &["data", "already holds a store", "nothing is overwritten"],
     );
-    refused(&restore("missing"), &["no whole backup"]);
-    refused(&restore("data"), &["no whole backup"]);
+    refused(&restore("missing"), &["not a complete backup"]);
+    refused(&restore("data"), &["not a complete backup"]);
 
     let file = path.join("backup").join(sqlite::FILE);
     let bytes = fs::read(&file).expect("read");

@@ -338,7 +338,7 @@ fn a_newer_format_names_the_way_back() {
             "{arguments:?}: {line}"
         );
         let formats = format!(
-            "has format {} and this version knows up to {FORMAT}",
+            "has format {}, and this version reads up to format {FORMAT}",
             FORMAT + 1
         );
         for part in [&*formats, "tidewire store export", "tidewire store import"] {
