@@ -108,7 +108,7 @@ test('a MongoDB that does not say whether it keeps anything is refused, unless l
   const database = await Database.during(t, 'silentMongodb');
   await assert.rejects(
     Server.start(options(database, 'mongodb', '/tidewire')),
-    /ended with 4 while starting:\n(.*\n)*.*MongoDB does not say whether .*give the user the role clusterMonitor/,
+    /ended with 4 while starting:\n(.*\n)*.*MongoDB does not report whether .*give the user the role clusterMonitor/,
   );
   const relaxed = await Server.during(t, options(database, 'mongodb', '/tidewire', { durability: 'relaxed' }));
   assert.deepEqual((await ready(relaxed)).warnings.map(({ code }) => code), ['store_relaxed']);

@@ -1,7 +1,7 @@
 //! The store in MongoDB. Contract: `spec/store-mongodb.md`.
 //!
-//! Each record is a document and changes as one. A batch is no transaction: each of its writes names what it expects and the
-//! number of its writer, so that what was given up can't be done late over something newer.
+//! Each record is one document, which changes atomically. A batch is not a transaction: each write names the expected state and the
+//! number of its writer. So if MongoDB does an abandoned write late, the write can't replace a newer one.
 
 mod batch;
 mod key;
@@ -27,17 +27,17 @@ use super::{checksum, epoch_after};
 /// The version of the stored format, see `spec/store-mongodb.md`.
 pub const FORMAT: i64 = 1;
 
-/// The one document of the notes.
+/// The id of the only document in `tidewire_meta`.
 const META_ID: &str = "store";
 
-/// Names that are looked up in one request.
+/// Maximum of names that one request looks up.
 const LOAD_COUNT_MAX: usize = 1_000;
 
 /// The writing half.
 pub struct MongodbStore {
     place: Place,
     opened: Opened,
-    /// Its number among all writers there were; none after a request that failed.
+    /// The number of this writer, higher than that of all earlier writers; `None` after a failed request.
     writer: Option<i64>,
     closed: bool,
 }
@@ -47,7 +47,7 @@ pub struct MongodbReader {
     place: Place,
 }
 
-/// What is noted about the store.
+/// The document with the store's state.
 struct Meta {
     format: i64,
     epoch: Epoch,
@@ -60,7 +60,7 @@ impl MongodbStore {
     /// Opens the store of a database.
     ///
     /// # Errors
-    /// The server can't be reached or used, or is no place for acknowledged writes.
+    /// The server can't be reached or used, or may lose acknowledged writes.
     pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
         let mut place = Place::new(options)?;
         let promise = place.promise()?;
@@ -78,8 +78,8 @@ impl MongodbStore {
         })
     }
 
-    /// The number to write with, a new one after a failure: what an earlier one was used for may still be done, and must
-    /// not meet what comes now.
+    /// The writer number for the next request. After a failure it is a new one, because MongoDB may still do writes with the earlier
+    /// number, which must not mix with new ones.
     fn take_writer(&mut self) -> Result<i64, StoreError> {
         if self.closed {
             return Err(StoreError::unavailable("the store is closed"));
@@ -94,13 +94,13 @@ impl MongodbStore {
             "update": { "$inc": { "writer": 1_i64 } },
             "new": true,
         })?;
-        // Without an answer somebody else has opened the store, which the commit will find.
+        // If no document matches, another server has opened the store, and the commit fails when it checks the writer.
         Ok(answer
             .get_document("value")
             .map_or(0, |meta| number(meta, "writer").unwrap_or(0)))
     }
 
-    /// Says whether this is still the writer.
+    /// Fails unless this server is still the writer.
     fn check_writer(&self, term: Term, writer: i64) -> Result<(), StoreError> {
         let meta = read_meta(&self.place)?;
         let newest = Term(meta.as_ref().map_or(0, |meta| meta.opening).cast_unsigned());
@@ -108,7 +108,7 @@ impl MongodbStore {
             return Err(StoreError::stale_term(term, newest));
         }
         if newest < term || meta.is_none_or(|meta| meta.writer != writer) {
-            let message = "what MongoDB held was replaced while it was in use";
+            let message = "the store in MongoDB was replaced while it was in use";
             return Err(StoreError::unavailable(message));
         }
         Ok(())
@@ -126,7 +126,8 @@ impl Store for MongodbStore {
         let writer = self.take_writer()?;
         self.check_writer(term, writer)?;
         let written = batch::commit(&self.place, writer, writes)?;
-        // Whoever opens the store finds all that is acknowledged: nothing is, from then on.
+        // A server that opens the store must find every acknowledged write. So if another server has opened the store by now, this batch is
+        // not acknowledged.
         self.check_writer(term, writer).map_err(|error| {
             StoreError::unavailable(format!("while a batch was written: {error}"))
         })?;
@@ -147,10 +148,10 @@ impl Store for MongodbStore {
 }
 
 impl MongodbReader {
-    /// Reads a store that is not opened, so that whoever has it keeps it.
+    /// A reader of a store that it does not open, so a running server can continue to use the store.
     ///
     /// # Errors
-    /// The server can't be reached or used, or holds no store that this version knows.
+    /// The server can't be reached or used, or holds no store that this version can read.
     pub fn beside(options: RemoteOptions) -> Result<Self, RemoteError> {
         let mut place = Place::new(options)?;
         place.promise()?;
@@ -191,7 +192,7 @@ impl StoreReader for MongodbReader {
     }
 }
 
-/// Finds records, one answer for each name and in their order.
+/// Finds records. Returns one result for each name, in the order of the names.
 fn load(place: &Place, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
     let mut found = HashMap::with_capacity(names.len());
     for names in names.chunks(LOAD_COUNT_MAX) {
@@ -208,7 +209,7 @@ fn load(place: &Place, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
         .collect())
 }
 
-/// Documents of records, in the order of their keys if there is a limit.
+/// Finds documents of records. If there is a limit, they are in the order of their keys.
 fn find(
     place: &Place,
     filter: Document,
@@ -229,7 +230,7 @@ fn find(
     })
 }
 
-/// The name of a document and what is stored there. What does not fit its checksum is corrupt.
+/// The name of a document and its record. If the record does not pass its checksum, it is corrupt.
 fn read_record(document: &RawDocumentBuf) -> (String, Loaded) {
     let key = document.get_str("_id").unwrap_or_default();
     let Some(name) = key::to_name(key) else {
@@ -251,7 +252,7 @@ fn read_record(document: &RawDocumentBuf) -> (String, Loaded) {
     (name, loaded)
 }
 
-/// Notes that the store is opened, and refuses what a newer version has written. Gives the number to write with, too.
+/// Stores the opening, and returns it with the writer number. Refuses a store of a newer version.
 fn begin(place: &Place) -> Result<(Opened, i64), RemoteError> {
     loop {
         let Some(meta) = read_meta(place)? else {
@@ -270,7 +271,7 @@ fn begin(place: &Place) -> Result<(Opened, i64), RemoteError> {
         };
         let opening = meta.opening + 1;
         let writer = meta.writer + 1;
-        // Whoever opened it meanwhile was first, and is looked at anew.
+        // If another server has opened the store since the read, the query does not match, and the loop reads the document again.
         let answer = place.write(doc! {
             "findAndModify": place.meta().name(),
             "query": { "_id": META_ID, "opening": meta.opening, "writer": meta.writer },
@@ -285,7 +286,7 @@ fn begin(place: &Place) -> Result<(Opened, i64), RemoteError> {
     }
 }
 
-/// What is noted, if anything is.
+/// Reads the document with the store's state, if there is one.
 fn read_meta(place: &Place) -> Result<Option<Meta>, Failed> {
     let meta = place.meta();
     let found = place.wait(meta.find_one(doc! { "_id": META_ID }).into_future())?;
@@ -305,7 +306,7 @@ fn read_meta(place: &Place) -> Result<Option<Meta>, Failed> {
     }))
 }
 
-/// A whole number, of whichever size it was written.
+/// An integer field, stored with 32 or 64 bits.
 fn number(document: &Document, field: &str) -> Option<i64> {
     match document.get(field)? {
         Bson::Int32(number) => Some(i64::from(*number)),

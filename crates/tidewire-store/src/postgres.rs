@@ -1,8 +1,8 @@
 //! The store in PostgreSQL. Contract: `spec/store-postgres.md`.
 //!
-//! A batch is one statement and so one transaction, synced before PostgreSQL answers. Names are kept as bytes, because a
-//! text there has no NUL and its order depends on a collation; values as text, because `jsonb` orders keys anew and
-//! rounds what it takes for the same number.
+//! A batch is one statement and so one transaction, synced before PostgreSQL answers. Names are stored as bytes, because a
+//! PostgreSQL text can't contain NUL and its order depends on a collation. Values are stored as text, because `jsonb` reorders keys
+//! and may change the notation of numbers.
 
 mod tls;
 
@@ -29,7 +29,7 @@ use super::{checksum, epoch_after};
 /// The version of the stored format, see `spec/store-postgres.md`.
 pub const FORMAT: i64 = 1;
 
-/// Taken while the tables are made, so that two servers that start together do not both make them.
+/// The advisory lock for creating the tables, so that two servers that start at the same time do not both create them.
 const SCHEMA_LOCK: i64 = 0x7469_6465_7769_7265;
 
 const SCHEMA: &str = "
@@ -45,9 +45,9 @@ const SCHEMA: &str = "
         ('connection', 0)
     ON CONFLICT DO NOTHING;";
 
-/// Everything that a batch does. A write has a place in each of the arrays; `data` is null for a delete, and `expects` is
-/// 0 for anything, 1 for nothing, 2 for the incarnation and version beside it. The row locks keep whoever opens the store,
-/// or connects anew, waiting until the batch is done; a batch that was given up and comes to life later does nothing.
+/// Commits a batch. Each array has one element for each write. `data` is null for a delete. `expects` is 0 for any state, 1 for no
+/// record, 2 for the expected incarnation and version. The row locks make a server that opens the store or reconnects wait until the
+/// batch is done. So an abandoned batch that PostgreSQL runs only after a reconnect writes nothing.
 const COMMIT: &str = "
     WITH owner AS MATERIALIZED (
         SELECT key, value FROM tidewire_meta WHERE key IN ('opening', 'connection')
@@ -126,35 +126,35 @@ pub struct PostgresStore {
     closed: bool,
 }
 
-/// The reading half, with a connection of its own.
+/// The reading half, with its own connection.
 pub struct PostgresReader {
     place: Place,
     session: Option<Session>,
 }
 
-/// Where the database is.
+/// The address of the database and how to connect to it.
 #[derive(Clone, Debug)]
 struct Place {
     options: RemoteOptions,
     config: Config,
 }
 
-/// A connection and what was prepared on it.
+/// A connection with its prepared statements.
 struct Session {
     client: Client,
     commit: Statement,
     load: Statement,
     scan: Statement,
     promise: Promise,
-    /// Which connection of its owner it is; 0 if it is not to write.
+    /// The connection's number among those that were opened for writing; 0 if it must not write.
     number: i64,
 }
 
 impl PostgresStore {
-    /// Opens the store of a database, or makes its tables in the first schema of the search path.
+    /// Opens the store of a database. Creates missing tables in the first schema of the search path.
     ///
     /// # Errors
-    /// The database can't be reached or used, or is no place for acknowledged writes.
+    /// The database can't be reached or used, or may lose acknowledged writes.
     pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
         let place = Place::new(options)?;
         let (session, opened) = place.wait(place.open())?;
@@ -172,7 +172,7 @@ impl PostgresStore {
         })
     }
 
-    /// The connection, made anew and looked at if the last one was given up.
+    /// The connection for writing. If the last one was given up, opens a new one and checks the server's settings again.
     fn session(&mut self) -> Result<Session, StoreError> {
         if self.closed {
             return Err(StoreError::unavailable("the store is closed"));
@@ -219,10 +219,10 @@ impl Store for PostgresStore {
 }
 
 impl PostgresReader {
-    /// Reads a store that is not opened, so that whoever has it keeps it.
+    /// A reader of a store that it does not open, so a running server can continue to use the store.
     ///
     /// # Errors
-    /// The database can't be reached or used, or holds no store that this version knows.
+    /// The database can't be reached or used, or holds no store that this version can read.
     pub fn beside(options: RemoteOptions) -> Result<Self, RemoteError> {
         let place = Place::new(options)?;
         let session = place.wait(async {
@@ -285,7 +285,7 @@ impl StoreReader for PostgresReader {
     }
 }
 
-/// What a statement is given.
+/// The parameters of a statement.
 type Values<'a> = Vec<Box<dyn tokio_postgres::types::ToSql + Sync + Send + 'a>>;
 
 impl PostgresReader {
@@ -307,7 +307,7 @@ impl PostgresReader {
     }
 }
 
-/// A connection to a database that need not have a store.
+/// Connects to a database that may not hold a store.
 pub(super) fn connect_to_any(options: &RemoteOptions) -> Result<Client, RemoteError> {
     let place = Place::new(options.clone())?;
     place.wait(place.open_connection())
@@ -326,7 +326,7 @@ impl Place {
             Host::Tcp(host) => is_local(host),
             Host::Unix(_) => true,
         });
-        // What `prefer` means elsewhere would let anybody in between take TLS away.
+        // With `prefer`, an attacker on the network could disable TLS.
         if !is_near && config.get_ssl_mode() == SslMode::Prefer {
             config.ssl_mode(SslMode::Require);
         }
@@ -360,11 +360,11 @@ impl Place {
         })
     }
 
-    /// A connection on which nothing is prepared.
+    /// Opens a connection without prepared statements.
     async fn open_connection(&self) -> Result<Client, RemoteError> {
         let tls = MakeRustlsConnect::new(tls::config(&self.options)?);
         let (client, connection) = self.config.connect(tls).await.map_err(refusal)?;
-        // It ends with the client, and whoever uses the client learns of its errors.
+        // The task ends with the client. Requests on the client return the connection's errors, so the log needs only a debug line.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to PostgreSQL ended");
@@ -373,7 +373,7 @@ impl Place {
         Ok(client)
     }
 
-    /// Makes what is missing and notes the opening.
+    /// Creates missing tables and stores the opening.
     async fn open(&self) -> Result<(Session, Opened), RemoteError> {
         let mut client = self.open_connection().await?;
         let promise = promise(&client, self.options.is_relaxed).await?;
@@ -393,14 +393,14 @@ impl Place {
         Ok((session, opened))
     }
 
-    /// A connection that writes. What an earlier one was given and has not begun is not done any more.
+    /// Opens the connection for writing. PostgreSQL no longer does batches of an earlier connection that it has not started.
     async fn connect_writer(&self, opened: Opened) -> Result<Session, RemoteError> {
         let mut session = self.connect().await?;
         session.take_over(opened).await.map_err(refusal)?;
         Ok(session)
     }
 
-    /// A connection to the store as it is; its settings may have changed since.
+    /// Opens a connection to the store. Checks the server's settings again, because they may have changed.
     async fn connect(&self) -> Result<Session, RemoteError> {
         let client = self.open_connection().await?;
         let promise = promise(&client, self.options.is_relaxed).await?;
@@ -420,7 +420,7 @@ impl Session {
         })
     }
 
-    /// Becomes the connection that writes, unless somebody else has opened the store since.
+    /// Makes this the connection for writing, unless another server has opened the store since.
     async fn take_over(&mut self, opened: Opened) -> Result<(), Error> {
         let count = "UPDATE tidewire_meta SET value = value + 1 WHERE key = 'connection'
             AND (SELECT value FROM tidewire_meta WHERE key = 'opening') = $1 RETURNING value";
@@ -430,7 +430,7 @@ impl Session {
         Ok(())
     }
 
-    /// Does a batch.
+    /// Commits a batch.
     async fn commit(&self, term: Term, writes: &[StoreWrite]) -> Result<Answer, Error> {
         let mut columns = Columns::with_capacity(writes.len());
         writes.iter().for_each(|write| columns.add(write));
@@ -461,17 +461,17 @@ impl Session {
     }
 }
 
-/// What became of a batch.
+/// The result of a batch.
 struct Answer {
-    /// The last opening.
+    /// The term of the last opening.
     newest: Term,
-    /// Whether it came on the last connection.
+    /// Whether the batch came on the newest connection for writing.
     is_taken: bool,
-    /// The numbers, from 1, of the writes that were refused.
+    /// The numbers of the refused writes, counted from 1.
     refused: Vec<i64>,
 }
 
-/// A batch by columns.
+/// A batch as one array for each column.
 #[derive(Default)]
 struct Columns<'a> {
     names: Vec<&'a [u8]>,
@@ -521,7 +521,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Notes that the store is opened, and refuses what a newer version has written.
+/// Stores the opening. Refuses a store of a newer version.
 async fn begin(transaction: &Transaction<'_>) -> Result<Opened, RemoteError> {
     let rows = transaction
         .query(
@@ -568,11 +568,11 @@ async fn begin(transaction: &Transaction<'_>) -> Result<Opened, RemoteError> {
     Ok(Opened { epoch, opening })
 }
 
-/// Asks the server what it does before it acknowledges.
+/// Reads the server's settings for durability.
 async fn promise(client: &Client, is_relaxed: bool) -> Result<Promise, RemoteError> {
     let mut weaknesses = Vec::new();
     let mut found = Vec::new();
-    // Less than `on` is about standby servers; all but `off` wait for the local disk.
+    // `synchronous_commit` waits for the local disk with every value except `off`; the values differ in how standby servers are treated.
     for (setting, is_weak) in [
         ("fsync", "off"),
         ("synchronous_commit", "off"),
@@ -592,7 +592,7 @@ async fn promise(client: &Client, is_relaxed: bool) -> Result<Promise, RemoteErr
     Promise::of_server(&weaknesses, &found, is_relaxed)
 }
 
-/// What fits its checksum; all else is corrupt.
+/// Reads a record from a row. If the record does not pass its checksum, it is corrupt.
 fn loaded_from(row: &Row) -> Result<Loaded, StoreError> {
     let name: &[u8] = column(row, 0)?;
     let (Ok(name), Ok(version)) = (
@@ -621,7 +621,7 @@ fn column<'a, T: tokio_postgres::types::FromSql<'a>>(
         .map_err(|error| StoreError::unavailable(told(&error)))
 }
 
-/// Why a server was not opened. What its owner must change is told at once, what may pass is tried again.
+/// Classifies why opening failed: [`RemoteError::Unreachable`] if a retry may help, [`RemoteError::Refused`] if the operator must act.
 fn refusal(error: Error) -> RemoteError {
     if let Some(fault) = certificate_fault(&error) {
         return RemoteError::Refused(fault);
@@ -635,7 +635,7 @@ fn refusal(error: Error) -> RemoteError {
     }
 }
 
-/// What went wrong, with what the server says of it, which the error itself leaves out.
+/// The error's text with its causes. The error's own text does not contain the server's message.
 fn told(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);

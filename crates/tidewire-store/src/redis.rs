@@ -1,7 +1,7 @@
 //! The store in Redis or Valkey. Contract: `spec/store-redis.md`.
 //!
 //! A batch is one script, which the server runs alone and whose effects it syncs before it answers (`appendfsync always`).
-//! All keys have the hash tag `{tidewire}`, so that they lie on one node of a cluster.
+//! All keys have the hash tag `{tidewire}`, so that they are on one node of a Redis cluster.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -32,10 +32,10 @@ const META: &str = "{tidewire}:meta";
 const NAMES: &str = "{tidewire}:names";
 const RECORD: &str = "{tidewire}:record:";
 
-/// Names that are looked up in one pipeline.
+/// Maximum of names that one pipeline looks up.
 const LOAD_COUNT_MAX: usize = 1_000;
 
-/// Notes an opening. Gets the format and the epoch to take after an unclean stop; gives format, epoch and opening.
+/// Stores an opening. Arguments: this version's format, and the epoch to use after an unclean stop. Returns format, epoch and opening.
 static OPEN: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "redis.call('HSETNX', KEYS[1], 'format', ARGV[1])
@@ -50,8 +50,8 @@ static OPEN: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Makes a connection the one that writes and gives its number, or 0 if somebody else has opened the store since. What an
-/// earlier connection was given and the server has not begun is not done any more.
+/// Makes a connection the one for writing and returns its number, or 0 if another server has opened the store since. Afterwards Redis no
+/// longer does batches of an earlier connection that it has not started.
 static TAKE_OVER: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('HGET', KEYS[1], 'opening') ~= ARGV[1] then return 0 end
@@ -59,9 +59,9 @@ static TAKE_OVER: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Does a batch. Gets the meta key, the key of all names and one key for each write; the term, the number of the connection
-/// and eight values for each write. Gives the last opening and the numbers, from 1, of what was refused; 0 for a batch that
-/// was not taken at all. Numbers are compared as text, because a number of Lua has 53 bits.
+/// Commits a batch. Keys: the meta key, the key of all names, and one key for each write. Arguments: the term, the number of the
+/// connection, and eight values for each write. Returns the last opening and the numbers of the refused writes, counted from 1, or 0 if
+/// the whole batch was refused. Numbers are compared as text, because a Lua number has only 53 bits.
 static COMMIT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local opening = redis.call('HGET', KEYS[1], 'opening') or '0'
@@ -97,7 +97,7 @@ static COMMIT: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Marks a clean stop, unless somebody else has opened the store since.
+/// Marks a clean stop, unless another server has opened the store since.
 static CLOSE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('HGET', KEYS[1], 'opening') == ARGV[1] then
@@ -110,18 +110,18 @@ static CLOSE: LazyLock<Script> = LazyLock::new(|| {
 pub struct RedisStore {
     place: Place,
     opened: Opened,
-    /// The connection that writes, with its number.
+    /// The connection for writing, and its number.
     writer: Option<(Connection, u64)>,
     closed: bool,
 }
 
-/// The reading half, with a connection of its own.
+/// The reading half, with its own connection.
 pub struct RedisReader {
     place: Place,
     connection: Option<Connection>,
 }
 
-/// Where the server is.
+/// The address of the server and how to connect to it.
 #[derive(Clone)]
 struct Place {
     options: RemoteOptions,
@@ -132,7 +132,7 @@ impl RedisStore {
     /// Opens the store of a server.
     ///
     /// # Errors
-    /// The server can't be reached or used, or is no place for acknowledged writes.
+    /// The server can't be reached or used, or may lose acknowledged writes.
     pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
         let place = Place::new(options)?;
         let (mut connection, promise) = place.connect()?;
@@ -191,7 +191,7 @@ impl RedisStore {
     }
 }
 
-/// Makes a connection the one that writes.
+/// Makes a connection the one for writing, and returns its number.
 fn take_over(connection: &mut Connection, opened: Opened) -> RedisResult<u64> {
     TAKE_OVER.key(META).arg(opened.opening).invoke(connection)
 }
@@ -209,14 +209,14 @@ impl Store for RedisStore {
             self.attempt(|connection, number| commit(connection, number, term, writes))?;
         let (newest, refused) = answer
             .split_first()
-            .ok_or_else(|| StoreError::unavailable("Redis gave no answer"))?;
+            .ok_or_else(|| StoreError::unavailable("the answer of Redis is empty"))?;
         let newest = Term(*newest);
         if newest > term {
             return Err(StoreError::stale_term(term, newest));
         }
         if newest < term || refused.contains(&0) {
             self.writer = None;
-            let message = "what Redis held was replaced while it was in use";
+            let message = "the store in Redis was replaced while it was in use";
             return Err(StoreError::unavailable(message));
         }
         Ok(outcomes(writes.len(), refused.iter().copied()))
@@ -231,7 +231,7 @@ impl Store for RedisStore {
     }
 }
 
-/// Does a batch on the connection of this number.
+/// Commits a batch on the connection with this number.
 fn commit(
     connection: &mut Connection,
     number: u64,
@@ -260,10 +260,10 @@ fn commit(
 }
 
 impl RedisReader {
-    /// Reads a store that is not opened, so that whoever has it keeps it.
+    /// A reader of a store that it does not open, so a running server can continue to use the store.
     ///
     /// # Errors
-    /// The server can't be reached or used, or holds no store that this version knows.
+    /// The server can't be reached or used, or holds no store that this version can read.
     pub fn beside(options: RemoteOptions) -> Result<Self, RemoteError> {
         let place = Place::new(options)?;
         let mut connection = place.connect()?.0;
@@ -336,7 +336,7 @@ impl StoreReader for RedisReader {
         names.truncate(count_max);
         let records = self.load(&names)?;
         for (name, loaded) in names.into_iter().zip(records) {
-            // What was deleted meanwhile is not there.
+            // Skips records that were deleted between the two requests.
             if loaded != Loaded::Missing {
                 visit(name, loaded);
             }
@@ -345,7 +345,7 @@ impl StoreReader for RedisReader {
     }
 }
 
-/// A connection to a server that need not have a store.
+/// Connects to a server that may not hold a store.
 pub(super) fn connect_to_any(options: &RemoteOptions) -> Result<Connection, RemoteError> {
     let connection = Place::new(options.clone())?.open_connection();
     connection.map_err(|error| refusal(&error))
@@ -380,7 +380,7 @@ impl Place {
                 {
                     tracing::warn!(
                         host,
-                        "what goes to Redis is not encrypted; write its address with rediss://"
+                        "the connection to Redis is not encrypted; use an address with rediss://"
                     );
                 }
                 Client::open(info).map_err(wrong)?
@@ -389,7 +389,7 @@ impl Place {
         Ok(Self { options, client })
     }
 
-    /// A connection on which nothing was asked.
+    /// Opens a connection without sending a command of ours.
     fn open_connection(&self) -> RedisResult<Connection> {
         let timeout = self.options.timeout;
         let connection = self.client.get_connection_with_timeout(timeout)?;
@@ -398,14 +398,14 @@ impl Place {
         Ok(connection)
     }
 
-    /// A connection to the server as it is set now.
+    /// Opens a connection and checks the server's settings, which may have changed.
     fn connect(&self) -> Result<(Connection, Promise), RemoteError> {
         let mut connection = self.open_connection().map_err(|error| refusal(&error))?;
         let promise = promise(&mut connection, self.options.is_relaxed)?;
         Ok((connection, promise))
     }
 
-    /// Runs `work` on the connection, which is made anew if the last one was given up.
+    /// Runs `work` on the connection. If the last connection was given up, opens a new one.
     fn attempt<T>(
         &self,
         slot: &mut Option<Connection>,
@@ -429,7 +429,7 @@ fn record_key(name: &str) -> String {
     format!("{RECORD}{name}")
 }
 
-/// What is stored of a record, none of it if there is no record.
+/// The stored fields of a record. If the record does not exist, all are missing.
 struct Row {
     incarnation: Option<u64>,
     version: Option<u32>,
@@ -474,7 +474,7 @@ impl Row {
     }
 }
 
-/// Asks the server what it does before it acknowledges, and what it does when its memory is full.
+/// Reads the server's settings for durability and for full memory.
 fn promise(connection: &mut Connection, is_relaxed: bool) -> Result<Promise, RemoteError> {
     let wanted = [
         "appendonly",
@@ -499,7 +499,7 @@ fn promise(connection: &mut Connection, is_relaxed: bool) -> Result<Promise, Rem
             }
             Err(error) => {
                 weaknesses.push(format!(
-                    "Redis does not say whether it syncs ({}); allow CONFIG GET to the user",
+                    "Redis does not report whether it syncs ({}); allow the user to run CONFIG GET",
                     told(&error)
                 ));
                 break;
@@ -517,7 +517,7 @@ fn promise(connection: &mut Connection, is_relaxed: bool) -> Result<Promise, Rem
         require("appendfsync", &|found| found == "always", "always");
         require("no-appendfsync-on-rewrite", &|found| found == "no", "no");
         if settings.get("maxmemory").is_none_or(|bytes| bytes != "0") {
-            // No key of ours has a time to live, so the volatile policies leave them alone.
+            // The store's keys have no time to live, so the volatile policies never evict them.
             let keeps = |found: &str| found == "noeviction" || found.starts_with("volatile-");
             require("maxmemory-policy", &keeps, "noeviction");
         }
@@ -529,7 +529,7 @@ fn promise(connection: &mut Connection, is_relaxed: bool) -> Result<Promise, Rem
     )
 }
 
-/// Why a server was not opened. What its owner must change is told at once, what may pass is tried again.
+/// Classifies why opening failed: [`RemoteError::Unreachable`] if a retry may help, [`RemoteError::Refused`] if the operator must act.
 fn refusal(error: &RedisError) -> RemoteError {
     if let Some(fault) = certificate_fault(error) {
         return RemoteError::Refused(fault);
@@ -552,7 +552,7 @@ fn refusal(error: &RedisError) -> RemoteError {
     }
 }
 
-/// Why an open store could not do something.
+/// The error of an open store.
 fn failure(error: &RedisError) -> StoreError {
     StoreError {
         trouble: match error.code() {

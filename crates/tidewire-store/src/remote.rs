@@ -1,4 +1,4 @@
-//! What the stores on servers of their own share: where the server is, how it is reached, and how long it may take.
+//! Shared code of the stores that are separate servers: address, certificates, timeouts, retries at the start and durability.
 
 use std::error::Error;
 use std::fmt;
@@ -13,25 +13,25 @@ use tidewire_core::store::{Opened, Store, StoreError, Written};
 use tokio::runtime::Handle;
 use zeroize::Zeroizing;
 
-/// How long a server that can't be reached yet is waited for at the start.
+/// How long a start waits for a store's server that can't be reached yet.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause between two attempts.
 const START_PAUSE: Duration = Duration::from_millis(500);
 
-/// Where a server is and what is expected of it.
+/// The connection settings of a store's server.
 #[derive(Clone)]
 pub struct RemoteOptions {
     /// Its address, without a password.
     pub url: String,
-    /// Empty if it wants none. Wiped when the store is closed.
+    /// The password; empty if the server requires none. Wiped when the store is closed.
     pub password: Zeroizing<String>,
-    /// A file with the certificates (PEM) of the authorities that are trusted, instead of the system's.
+    /// A file with the certificates (PEM) of the trusted authorities. It replaces the system's authorities.
     pub ca: Option<PathBuf>,
-    /// Time for one request; afterwards the connection is given up.
+    /// Timeout of one request. When it passes, the connection is replaced.
     pub timeout: Duration,
-    /// Whether a server is taken that does not sync what it acknowledges, or does not say whether it does.
+    /// Whether to accept a server that acknowledges writes before they are synced, or does not report whether it syncs them.
     pub is_relaxed: bool,
-    /// Where its input and output is driven.
+    /// The runtime that drives the connection.
     pub runtime: Handle,
 }
 
@@ -45,27 +45,27 @@ impl fmt::Debug for RemoteOptions {
     }
 }
 
-/// A store that is open.
+/// An open store.
 pub struct OpenStore {
     /// The store.
     pub store: Box<dyn Store>,
     /// Its epoch and opening.
     pub opened: Opened,
-    /// What an acknowledged write means with it.
+    /// Its durability.
     pub promise: Promise,
 }
 
-/// What an acknowledged write means.
+/// The durability of an acknowledged write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// For people, as `on disk: fsync=on, synchronous_commit=on`.
+    /// The text for the operator, such as `on disk, synced: PostgreSQL with fsync=on`.
     pub text: String,
-    /// Why it is less than on disk and synced, which somebody has asked for; none if it is not.
+    /// Why acknowledged writes may not be synced to disk, which the operator has allowed; `None` if they are.
     pub weakness: Option<String>,
 }
 
 impl Promise {
-    /// On disk and synced, as `found` shows.
+    /// Acknowledged writes are on disk and synced, as the settings `found` show.
     #[must_use]
     pub fn synced(found: &str) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Promise {
         }
     }
 
-    /// What `weakness` leaves of it.
+    /// Acknowledged writes may be lost because of `weakness`.
     #[must_use]
     pub fn relaxed(weakness: String) -> Self {
         Self {
@@ -83,10 +83,10 @@ impl Promise {
         }
     }
 
-    /// The promise of a server of which `weaknesses` were found, each with the setting to change.
+    /// The durability of a server with these `weaknesses`, each with the setting to change.
     ///
     /// # Errors
-    /// There are some, and nobody has asked for less than synced.
+    /// There are weaknesses, and the operator has not allowed relaxed durability.
     pub fn of_server(
         weaknesses: &[String],
         found: &str,
@@ -100,27 +100,27 @@ impl Promise {
     }
 }
 
-/// Why a server can't be the store.
+/// Why a server can't be used as the store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteError {
-    /// It can't be reached or does not answer. Trying again may help.
+    /// It can't be reached or does not answer. A retry may help.
     #[error("can't be reached: {0}")]
     Unreachable(String),
-    /// It refuses for good, or what was given can't be right.
+    /// It refuses permanently, or the settings are wrong. A retry does not help.
     #[error("can't be used: {0}")]
     Refused(String),
-    /// It does not sync what it acknowledges, or does not say so.
+    /// It acknowledges writes before they are synced, or does not report whether it syncs them.
     #[error("may lose acknowledged writes: {0}; or set store.durability to relaxed")]
     Weak(String),
-    /// A newer version of Tidewire has written there.
+    /// A newer version of Tidewire has written the store.
     #[error(
-        "holds format {found}, and this version knows up to {known}; start a newer version, or move the records with `tidewire store export` of the newer version and `tidewire store import` of this one"
+        "has format {found}, and this version reads up to format {known}; start a newer version, or move the records with `tidewire store export` of the newer version and `tidewire store import` of this one"
     )]
     NewerFormat {
         /// Its format.
         found: i64,
-        /// The newest that this version reads.
+        /// The newest format that this version reads.
         known: i64,
     },
 }
@@ -132,10 +132,10 @@ impl From<RemoteError> for StoreError {
 }
 
 impl RemoteOptions {
-    /// Waits for `work` on this thread, as long as a request may take.
+    /// Blocks this thread until `work` is done or the timeout of a request has passed.
     ///
     /// # Errors
-    /// It takes longer.
+    /// The timeout has passed.
     pub fn wait<T>(&self, work: impl Future<Output = T>) -> Result<T, StoreError> {
         let limited = async { tokio::time::timeout(self.timeout, work).await };
         self.runtime
@@ -144,10 +144,10 @@ impl RemoteOptions {
     }
 }
 
-/// Opens a server's store with `open`, again and again while the server can't be reached, for it may start at the same time.
+/// Opens a server's store with `open`. While the server can't be reached, retries, because it may be starting as well.
 ///
 /// # Errors
-/// It can't be reached for half a minute, or can't be used.
+/// The server could not be reached for 30 seconds, or can't be used.
 pub fn open_patiently(
     kind: &str,
     mut open: impl FnMut() -> Result<OpenStore, RemoteError>,
@@ -171,10 +171,10 @@ pub fn open_patiently(
     }
 }
 
-/// Looks at the format that was found where a store should be.
+/// Checks the format number that the server has for the store.
 ///
 /// # Errors
-/// There is none, or a newer one than `known`.
+/// There is no format, so no store, or the format is newer than `known`.
 pub fn refuse_format(found: Option<i64>, known: i64) -> Result<(), RemoteError> {
     match found {
         None => Err(RemoteError::Refused("it holds no store".to_owned())),
@@ -183,11 +183,11 @@ pub fn refuse_format(found: Option<i64>, known: i64) -> Result<(), RemoteError> 
     }
 }
 
-/// What to tell of a server whose certificate is not accepted, if an error is about that; it stays so until somebody changes
-/// something.
+/// The text for the operator if an error means that the server's certificate was not accepted. Retries do not help: the operator must
+/// change the certificate or the settings.
 #[must_use]
 pub fn certificate_fault(error: &(dyn Error + 'static)) -> Option<String> {
-    // What stands in between: an I/O error does not name what it holds as its source, nor does a shared one.
+    // Unwraps I/O errors and shared errors, because neither returns the error that it holds as its source.
     if let Some(shared) = error.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
         return certificate_fault(&**shared);
     }
@@ -213,7 +213,7 @@ pub fn certificate_fault(error: &(dyn Error + 'static)) -> Option<String> {
     Some(format!("its certificate is not accepted: {fault}{advice}"))
 }
 
-/// Whether an address is of this machine, so that what goes there needs no TLS.
+/// Whether a host is this machine, so that connections to it need no TLS.
 #[must_use]
 pub fn is_local(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -225,7 +225,7 @@ pub fn is_local(host: &str) -> bool {
             .is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// What became of `count` writes of which those with these numbers, from 1, were refused.
+/// The outcomes of `count` writes. `refused` has the numbers of the refused writes, counted from 1; all others were done.
 pub fn outcomes<N: TryInto<usize>>(
     count: usize,
     refused: impl IntoIterator<Item = N>,
@@ -248,7 +248,7 @@ mod tests {
     fn refused_writes_are_counted_from_one() {
         use Written::{Done, Refused};
         assert_eq!(outcomes(3, [1_u64, 3]), [Refused, Done, Refused]);
-        // What no server says.
+        // Numbers that no server returns.
         assert_eq!(outcomes(2, [0_i64, -1, 3]), [Done, Done]);
     }
 
@@ -265,7 +265,7 @@ mod tests {
         );
         let relaxed = Promise::of_server(&weak, found, true).map(|promise| promise.weakness);
         assert_eq!(relaxed, Ok(Some("fsync is off; set it to on".to_owned())));
-        // Whoever asks for less and gets more is told so.
+        // The operator allows less, and the report still shows that the server syncs.
         let synced = Promise::of_server(&[], "fsync=on", true);
         assert_eq!(synced, Ok(Promise::synced("fsync=on")));
     }

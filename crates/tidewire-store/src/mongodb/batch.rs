@@ -1,9 +1,9 @@
-//! A batch in MongoDB: which commands it is, and what became of each write.
+//! A batch in MongoDB: its commands, and the outcome of each write.
 //!
-//! A write changes a document only if that is as expected and nobody with a higher number has written it. One thing can't
-//! depend on what is stored: to make a document. So what makes a record first reserves its name, with the number of the
-//! writer, and fills it only once that is answered. A reservation that is done late holds nothing, and one that was
-//! given up is never filled, because whoever came afterwards has put a higher number there or removed it.
+//! A write changes a document only if the document is as expected and no writer with a higher number has written it. An insert
+//! can't depend on such a condition. So a write that may create a record first reserves the name with the number of its writer, and
+//! fills the reservation only after MongoDB has confirmed it. A reservation that MongoDB makes late holds no record. An abandoned
+//! reservation is never filled, because the next writer of the name sets a higher number or removes it.
 
 use mongodb::bson::{Document, doc};
 use tidewire_core::planted_fault::is_planted;
@@ -16,11 +16,11 @@ use super::key;
 use super::place::{DUPLICATE_KEY, Failed, Place};
 use crate::checksum;
 
-/// Writes of one command.
+/// Maximum of writes in one command.
 const COUNT_MAX: usize = 1_000;
-/// Bytes of one command, beside which MongoDB has room for one value more than the largest that may be configured.
+/// Maximum of bytes in one command. MongoDB's own limit leaves room for one further value of the largest size that can be configured.
 const BYTES_MAX: usize = 12 << 20;
-/// What a write has beside its name and value, at most.
+/// Maximum of bytes that a write has in addition to its name and value.
 const WRITE_BYTES: usize = 512;
 
 /// Does each write whose expectation is met, as this writer.
@@ -29,7 +29,7 @@ pub(super) fn commit(
     writer: i64,
     writes: &[StoreWrite],
 ) -> Result<Vec<Written>, StoreError> {
-    // With this fault an attempt can't be told from the one before.
+    // With this fault, MongoDB can't distinguish a new attempt from an earlier one.
     let writer = if is_planted("mongodb-fence") {
         i64::MAX
     } else {
@@ -90,7 +90,7 @@ fn commit_part(
     if done == writes.len() {
         return Ok(vec![Written::Done; done]);
     }
-    // The server does not say which ones. Nobody else has written since, so what is there tells.
+    // MongoDB does not report which writes it has done. No other server has written since, so the stored records show it.
     let names: Vec<Name> = writes.iter().map(|write| write.name.clone()).collect();
     let found = super::load(place, &names)?;
     std::iter::zip(writes, found)
@@ -98,7 +98,7 @@ fn commit_part(
         .collect()
 }
 
-/// What became of a write, by what is stored now.
+/// The outcome of a write, found by the record that is stored now.
 fn outcome(write: &StoreWrite, found: &Loaded) -> Result<Written, StoreError> {
     let stored = match found {
         Loaded::Found(record) => Some(record),
@@ -109,19 +109,19 @@ fn outcome(write: &StoreWrite, found: &Loaded) -> Result<Written, StoreError> {
         Ok(Written::Done)
     } else if write.expected.is_met(stored) {
         Err(StoreError::unavailable(
-            "MongoDB has not done a write that it could do; somebody else may have written meanwhile",
+            "MongoDB has not done a write whose condition is met; another server may have written in between",
         ))
     } else {
         Ok(Written::Refused)
     }
 }
 
-/// Holds a name for a record that may have to be made.
+/// Reserves the name of a record that the write may create.
 fn reservation(write: &StoreWrite, writer: i64) -> Option<Document> {
     let makes = matches!(write.change, StoreChange::Put(_))
         && matches!(write.expected, Expected::Missing | Expected::Anything);
     makes.then(|| {
-        // With this fault a reservation that was given up holds the name for ever.
+        // With this fault, an abandoned reservation blocks the name forever.
         let taken_over = if is_planted("mongodb-takeover") { 0 } else { writer };
         doc! {
             "q": { "_id": key::from_name(&write.name), "reserved": true, "writer": { "$lt": taken_over } },
@@ -131,7 +131,7 @@ fn reservation(write: &StoreWrite, writer: i64) -> Option<Document> {
     })
 }
 
-/// Which document a write is about, as long as it is as expected; none if there must be no document.
+/// The filter for the document of a write in its expected state. If no record is expected, it matches the writer's own reservation.
 fn expected(write: &StoreWrite, writer: i64) -> Document {
     let id = key::from_name(&write.name);
     match write.expected {
@@ -158,7 +158,7 @@ fn put(write: &StoreWrite, writer: i64) -> Option<Document> {
     };
     let mut put = doc! { "q": expected(write, writer), "u": document(&write.name, record, writer) };
     if is_planted("mongodb-making") {
-        // With this fault it is made without its reservation.
+        // With this fault, the record is created without its reservation.
         put.insert("upsert", true);
     }
     Some(put)
@@ -174,11 +174,11 @@ fn document(name: &Name, record: &StoredRecord, writer: i64) -> Document {
     }
 }
 
-/// A delete that expects nothing to be there has nothing to do.
+/// The delete command of a write. A delete that expects no record has nothing to do.
 fn delete(write: &StoreWrite, writer: i64) -> Option<Document> {
     let filter = match (&write.change, write.expected) {
         (StoreChange::Put(_), _) | (_, Expected::Missing) => return None,
-        // A reservation that was given up goes, too.
+        // Also removes an abandoned reservation.
         (StoreChange::Delete, Expected::Anything) => {
             doc! { "_id": key::from_name(&write.name), "writer": { "$lte": writer } }
         }
@@ -187,7 +187,10 @@ fn delete(write: &StoreWrite, writer: i64) -> Option<Document> {
     Some(doc! { "q": filter, "limit": 1 })
 }
 
-/// How many documents a command has changed, none of which may have failed.
+/// How many documents a command has changed.
+///
+/// # Errors
+/// One of its writes has failed.
 fn count(answer: &Document) -> Result<usize, Failed> {
     single_errors(answer, |_| false)?;
     let done = super::number(answer, "n").unwrap_or(0);

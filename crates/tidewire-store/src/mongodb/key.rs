@@ -1,14 +1,14 @@
-//! How a name is written as `_id`, so that all servers order records by the bytes of their names.
+//! Encodes names as `_id`, so that all servers order records by the bytes of their names.
 //!
-//! MongoDB compares text by its bytes in UTF-8; what speaks its protocol elsewhere may compare it by its units in UTF-16. Both
-//! orders are the same as long as no character comes after the surrogates.
+//! MongoDB compares text by its UTF-8 bytes. Other servers with its protocol may compare text by its UTF-16 units. The two
+//! orders are the same if no character comes after the surrogates.
 
-/// Begins a character that is written by its number, as are this one and all after it.
+/// Starts an escaped character. This character and all after it are escaped: written as their code points in hexadecimal.
 const ESCAPE: char = '\u{d7ff}';
-/// Hexadecimal digits of a number.
+/// Hexadecimal digits of a code point.
 const DIGIT_COUNT: usize = 6;
 
-/// The `_id` of a name. What a name starts with is what its `_id` starts with, written in the same way.
+/// The `_id` of a name. The `_id` of a prefix is a prefix of the `_id`.
 pub(super) fn from_name(name: &str) -> String {
     let mut key = String::with_capacity(name.len());
     for character in name.chars() {
@@ -22,7 +22,7 @@ pub(super) fn from_name(name: &str) -> String {
     key
 }
 
-/// The name of an `_id`; none if no name is written so.
+/// The name of an `_id`; `None` if the `_id` is not the encoding of a name.
 pub(super) fn to_name(key: &str) -> Option<String> {
     let mut name = String::with_capacity(key.len());
     let mut rest = key;

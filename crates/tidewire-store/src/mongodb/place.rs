@@ -1,4 +1,4 @@
-//! Where a MongoDB server is: its address, how it is asked, and what it promises.
+//! The connection to a MongoDB server: its address, its requests, and its durability.
 
 use mongodb::bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind};
@@ -14,29 +14,29 @@ use crate::remote::{Promise, RemoteError, RemoteOptions, is_local};
 const RECORDS: &str = "tidewire_records";
 const META: &str = "tidewire_meta";
 
-/// The codes with which a server says that it is not, or not yet, the one that takes writes, or that it is ending.
+/// The error codes of a server that is not the primary, not yet the primary, or shutting down.
 const PASSING: [i32; 8] = [91, 133, 189, 10_107, 11_600, 11_602, 13_435, 13_436];
-/// The code of a full disk.
+/// The error code of a full disk.
 const OUT_OF_DISK_SPACE: i32 = 14_031;
-/// The code of a key that is there already.
+/// The error code of a key that already exists.
 pub(super) const DUPLICATE_KEY: i32 = 11_000;
 
-/// Where the database is.
+/// The database and how to connect to it.
 #[derive(Clone)]
 pub(crate) struct Place {
     options: RemoteOptions,
     client: Client,
     database: Database,
-    /// What the address asks of writes.
+    /// The write concern in the address.
     asked: Option<WriteConcern>,
-    /// Whether there may be members of a set that have not seen everything.
+    /// Whether the server is part of a replica set, whose members may be behind the primary.
     is_replicated: bool,
 }
 
 /// Why a request failed.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    /// What the server calls it, if it was the server.
+    /// The server's error code, if the server has answered.
     pub(super) code: Option<i32>,
     /// Whether the same request may succeed later.
     may_pass: bool,
@@ -44,10 +44,10 @@ pub(crate) struct Failed {
 }
 
 impl Place {
-    /// Makes the driver's client, which connects when it is used.
+    /// Creates the driver's client, which connects at its first use.
     pub(crate) fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
         if options.url.starts_with("mongodb+srv:") {
-            let reason = "an address with mongodb+srv:// is not understood; name the hosts, as mongodb://one,two/database";
+            let reason = "an address with mongodb+srv:// is not supported; name the hosts, such as mongodb://one,two/database";
             return Err(RemoteError::Refused(reason.to_owned()));
         }
         let mut settings = wait(&options, ClientOptions::parse(&options.url).into_future())?;
@@ -58,7 +58,7 @@ impl Place {
         };
         if !options.password.is_empty() {
             let Some(credential) = &mut settings.credential else {
-                let reason = "there is a password, and the address names no user; write mongodb://user@host/database";
+                let reason = "a password is set, but the address names no user; write mongodb://user@host/database";
                 return Err(RemoteError::Refused(reason.to_owned()));
             };
             credential.password = Some(options.password.to_string());
@@ -67,11 +67,11 @@ impl Place {
         let asked = settings.write_concern.take();
         settings.app_name = Some("tidewire".to_owned());
         settings.connect_timeout = Some(options.timeout);
-        // So that the driver says what is wrong before the request ends without an answer.
+        // Shorter than the request's timeout, so that the driver reports the cause before the request ends.
         settings.server_selection_timeout = Some(options.timeout / 2);
         settings.selection_criteria =
             Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
-        // A request that fails may have been done. When it is repeated is decided elsewhere.
+        // A failed request may have been done. The engine decides when to retry it.
         settings.retry_writes = Some(false);
         settings.retry_reads = Some(false);
         let client = wait(&options, async { Client::with_options(settings) })?;
@@ -84,7 +84,7 @@ impl Place {
         })
     }
 
-    /// Waits for an answer of the driver.
+    /// Waits for the driver's answer.
     pub(crate) fn wait<T>(
         &self,
         work: impl Future<Output = Result<T, Error>>,
@@ -97,7 +97,7 @@ impl Place {
         self.wait(self.database.run_command(command).into_future())
     }
 
-    /// Runs a command that writes, and waits until what it did is durable. The errors of single writes are left to the caller.
+    /// Runs a command that writes, and waits until its writes are durable. The caller handles the errors of single writes.
     pub(super) fn write(&self, mut command: Document) -> Result<Document, Failed> {
         command.insert("writeConcern", self.write_concern());
         let answer = self.run(command)?;
@@ -107,7 +107,7 @@ impl Place {
         }
     }
 
-    /// What every write asks for: a majority that has synced it, unless the address says less and that is allowed.
+    /// The write concern of every write: synced by a majority. If the address sets a weaker one, that one applies.
     fn write_concern(&self) -> Document {
         let timeout_ms = i64::try_from(self.options.timeout.as_millis()).unwrap_or(i64::MAX);
         let mut concern = doc! { "w": "majority", "j": true, "wtimeout": timeout_ms };
@@ -122,24 +122,25 @@ impl Place {
         concern
     }
 
-    /// The records. A set is asked for what a majority has, which no fail-over takes back.
+    /// The collection of records. From a replica set, reads return only writes that a majority has, because a fail-over can't roll those
+    /// back.
     pub(super) fn records<T: Send + Sync>(&self) -> Collection<T> {
         let concern = self.is_replicated.then(ReadConcern::majority);
         let options = CollectionOptions::builder().read_concern(concern).build();
         self.database.collection_with_options(RECORDS, options)
     }
 
-    /// The database, whatever it holds.
+    /// The database, which may not hold a store.
     pub(crate) fn database(&self) -> &Database {
         &self.database
     }
 
-    /// The notes about the store, as this server has them.
+    /// The collection with the store's state. Its reads return the newest data of the server.
     pub(super) fn meta(&self) -> Collection<Document> {
         self.database.collection(META)
     }
 
-    /// Asks the server what it does before it acknowledges, and whether it is one of several.
+    /// Reads the server's settings for durability, and whether it is part of a replica set.
     pub(super) fn promise(&mut self) -> Result<Promise, RemoteError> {
         let hello = self.ask(doc! { "hello": 1 })?;
         let set = hello.get_str("setName").ok();
@@ -148,7 +149,7 @@ impl Place {
         let mut weaknesses = Vec::from_iter(self.asked.as_ref().and_then(asks_for_less));
         let mut found = "a router".to_owned();
         if is_router {
-            let reason = "a router of MongoDB does not say whether its shards keep anything on disk; give the address of a replica set";
+            let reason = "a router of MongoDB does not report whether its shards write to disk; use the address of a replica set";
             weaknesses.push(reason.to_owned());
         } else {
             match self.engine()? {
@@ -164,9 +165,9 @@ impl Place {
         Promise::of_server(&weaknesses, &found, self.options.is_relaxed)
     }
 
-    /// The storage engine, or why it is not known to keep anything.
+    /// The storage engine, or the weakness: it is not persistent, or that is unknown.
     fn engine(&self) -> Result<Result<String, String>, Failed> {
-        let what = "whether its storage engine keeps anything on disk";
+        let what = "whether its storage engine writes to disk";
         let status = match self.ask(doc! { "serverStatus": 1 }) {
             Err(error) if error.may_pass => return Err(error),
             Err(error) => return Ok(Err(unknown(what, &error.message))),
@@ -185,7 +186,7 @@ impl Place {
         })
     }
 
-    /// What of a replica set's configuration lets a majority mean less than synced.
+    /// The setting of a replica set with which a majority acknowledges writes before they are synced.
     fn weakness_of_set(&self) -> Result<Option<String>, Failed> {
         let setting = "writeConcernMajorityJournalDefault";
         let config = match self.ask(doc! { "replSetGetConfig": 1 }) {
@@ -199,7 +200,7 @@ impl Place {
         Ok((is_set.ok() == Some(false)).then(weakness))
     }
 
-    /// Runs a command about the server.
+    /// Runs a command in the database `admin`.
     fn ask(&self, command: Document) -> Result<Document, Failed> {
         self.wait(
             self.client
@@ -224,7 +225,7 @@ fn wait<T>(
     }
 }
 
-/// TLS is spoken with other machines, unless the address says that it is not.
+/// The TLS settings. Connections to other machines use TLS, unless the address disables it.
 fn tls(settings: &ClientOptions, options: &RemoteOptions) -> Tls {
     let is_near = settings.hosts.iter().all(|address| match address {
         ServerAddress::Tcp { host, .. } => is_local(host),
@@ -246,12 +247,12 @@ fn tls(settings: &ClientOptions, options: &RemoteOptions) -> Tls {
     }
 }
 
-/// What a server does not say.
+/// The text for a setting that the server does not report.
 fn unknown(what: &str, told: &str) -> String {
-    format!("MongoDB does not say {what} ({told}); give the user the role clusterMonitor")
+    format!("MongoDB does not report {what} ({told}); give the user the role clusterMonitor")
 }
 
-/// What an address asks for, if it is less than what is asked for without it.
+/// The text for a write concern in the address that is weaker than the store's own.
 fn asks_for_less(asked: &WriteConcern) -> Option<String> {
     let mut less = Vec::new();
     match &asked.w {
@@ -263,11 +264,11 @@ fn asks_for_less(asked: &WriteConcern) -> Option<String> {
         less.push("journal=false".to_owned());
     }
     let less = less.join("&");
-    (!less.is_empty()).then(|| format!("the address of MongoDB asks for {less}; leave that out"))
+    (!less.is_empty()).then(|| format!("the address of MongoDB sets {less}; remove that option"))
 }
 
 impl Failed {
-    /// What can't be right, and stays so.
+    /// An error that a retry can't fix.
     pub(super) fn wrong(message: String) -> Self {
         Self {
             code: None,
@@ -276,7 +277,7 @@ impl Failed {
         }
     }
 
-    /// What a server says of a write, or of how it was kept.
+    /// The error of a single write, or of a write concern, in the server's answer.
     pub(super) fn from_answer(error: &Document) -> Self {
         let code = error.get_i32("code").ok();
         Self {
@@ -284,7 +285,7 @@ impl Failed {
             may_pass: code.is_some_and(|code| PASSING.contains(&code)),
             message: error
                 .get_str("errmsg")
-                .unwrap_or("an error without a text")
+                .unwrap_or("an error without a message")
                 .to_owned(),
         }
     }
@@ -308,7 +309,7 @@ impl From<&Error> for Failed {
     }
 }
 
-/// Why a server was not opened. What its owner must change is told at once, what may pass is tried again.
+/// Why a server was not opened: [`RemoteError::Unreachable`] if a retry may help, [`RemoteError::Refused`] if the operator must act.
 impl From<Failed> for RemoteError {
     fn from(failed: Failed) -> Self {
         if failed.may_pass {
@@ -319,7 +320,7 @@ impl From<Failed> for RemoteError {
     }
 }
 
-/// Why an open store could not do something.
+/// The error of an open store.
 impl From<Failed> for StoreError {
     fn from(failed: Failed) -> Self {
         Self {

@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::remote::{RemoteError, RemoteOptions};
 
-/// What TLS is spoken with: the authorities of the file, or the system's.
+/// The TLS configuration. It trusts the authorities of the configured file, or else the system's.
 ///
 /// # Errors
 /// The file can't be read or has no certificate.

@@ -285,7 +285,7 @@ fn an_address_that_asks_for_less_is_refused() {
             Err(error) => {
                 let text = error.to_string();
                 assert!(
-                    is_weak && text.contains(&format!("asks for {less}; leave that out")),
+                    is_weak && text.contains(&format!("sets {less}; remove that option")),
                     "{text}"
                 );
             }
