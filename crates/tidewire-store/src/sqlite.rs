@@ -1,7 +1,7 @@
 //! The default store: one SQLite database in the data folder, in WAL mode, synced at every commit.
 //!
-//! The format is described in `spec/store.md`. There is one writing connection; readers have connections of their
-//! own and only short transactions, so the log can be checkpointed and never grows far beyond [`CHECKPOINT_BYTES`].
+//! `spec/store.md` describes the format. One connection writes. Each reader has its own connection and runs only short
+//! transactions, so checkpoints can proceed and the log never grows far beyond [`CHECKPOINT_BYTES`].
 
 pub mod quota;
 #[cfg(test)]
@@ -34,40 +34,41 @@ use quota::{Charges, Quota, Usage};
 /// The version of the stored format, see `spec/store.md`.
 pub const FORMAT: i64 = 2;
 
-/// The database within the data folder; SQLite keeps its log and the log's index beside it.
+/// The database within the data folder. SQLite keeps its log and the log's index in the same folder.
 pub const FILE: &str = "records.sqlite";
 
-/// The log is brought into the database when so much of it is in use, and begun again from its start. Every start reads
-/// the log once, so this also bounds the time of a start after a crash; and the larger it is, the fewer pages are written
-/// twice. The file keeps this size: to sync what lies within it takes half as long as to let it grow.
+/// When this much of the log is in use, a checkpoint moves it into the database, and the log restarts from its beginning. Every start
+/// reads the log once, so this also limits the time of a start after a crash. The larger it is, the fewer pages are written twice.
+/// The file keeps this size, because a sync takes twice as long if it has to extend the file.
 const CHECKPOINT_BYTES: u64 = 16 << 20;
 
-/// The same after large commits. They write each page once, so a longer log would save nothing, and bringing all of it into the
+/// The same limit after large commits. They write each page once, so a longer log would save nothing, and moving all of it into the
 /// database at once would delay the next commit by tens of milliseconds.
 const CHECKPOINT_BYTES_LARGE: u64 = 4 << 20;
-/// Pages of the log that a large commit writes, in bytes.
+/// A commit that writes at least this many bytes of log pages is large.
 const LARGE_COMMIT_BYTES: u64 = 256 << 10;
 
-/// What the log has beside each page.
+/// Bytes of the header that precedes each page in the log.
 const FRAME_HEAD_BYTES: u64 = 24;
 
-/// Pages that a connection caches, in KiB: enough for the upper levels of a name index of millions.
+/// The page cache of a connection, in KiB: enough for the upper levels of an index of millions of names.
 pub(super) const PAGE_CACHE_KIB: i64 = 8 << 10;
 
-/// The only waits are for a reader's transaction at a checkpoint and for a commit at a quarantine, both short.
+/// How long a connection waits for a lock. It waits only for a reader's transaction at a checkpoint and for a commit at a quarantine,
+/// and both are short.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a checkpoint between commits waits for readers. Loads and pages of scans take milliseconds; a backup takes longer,
-/// and is not waited for.
+/// How long a checkpoint between commits waits for readers. Loads and pages of scans take milliseconds. A backup takes longer, and the
+/// checkpoint does not wait for it.
 const TIDY_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// How long a start waits for a backup that was begun beside the server before it.
+/// How long a start waits for a backup that was started while an earlier server was running.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Names that one read transaction looks up, so that none of them is long.
+/// Maximum of names that one read transaction looks up, which keeps these transactions short.
 const LOAD_COUNT_MAX: usize = 256;
 
-/// Below this an input or output error is taken for a full disk.
+/// If less than this is free, an I/O error means a full disk.
 const FREE_BYTES_MIN: u64 = 1 << 20;
 
 const SCHEMA: &str = "
@@ -90,7 +91,7 @@ const SCHEMA: &str = "
     ) STRICT;
     INSERT INTO meta VALUES ('format', 2), ('epoch', 0), ('opening', 0), ('clean', 0);";
 
-/// What brings a folder of format 1 up to this one.
+/// The upgrade of a database from format 1 to format 2.
 const ADD_WRITER: &str = "ALTER TABLE records ADD COLUMN writer TEXT";
 
 const PUT: &str =
@@ -119,26 +120,26 @@ const QUARANTINE: &str =
 /// When a commit counts as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sync {
-    /// When the disk has it.
+    /// When it is synced to disk.
     #[default]
     Full,
-    /// When the kernel has it. A power cut loses acknowledged writes; it exists to show that the tests of power cuts
-    /// would notice, and only servers of the torture test have it.
+    /// When the kernel has it. A power cut then loses acknowledged writes. Only servers of the torture test use this, to prove that the
+    /// power-cut tests detect such a loss.
     Off,
 }
 
 /// Options of the SQLite store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SqliteOptions {
-    /// Bytes that the database may grow to; further writes fail as on a full disk. No limit by default.
+    /// Maximum size of the database in bytes; further writes fail as on a full disk. No limit by default.
     pub bytes_max: Option<u64>,
     /// When a commit counts as done.
     pub sync: Sync,
-    /// What the database and the records of each user may take.
+    /// The quotas of the database and of each user.
     pub quota: Quota,
 }
 
-/// Looks at every record in a folder without opening it for work: the epoch stays.
+/// Checks every record in a folder. Does not count as an opening, so the epoch stays.
 ///
 /// # Errors
 /// There is no store, or it can't be read.
@@ -149,7 +150,7 @@ pub fn check(folder: &DataFolder) -> Result<CheckReport, FolderError> {
         .map_err(|error| reader.place.damaged(error.message))
 }
 
-/// A reader of the store in a folder, which is not opened for work; a server may have it meanwhile.
+/// A reader of the store in a folder. It does not open the store, so a running server can continue to use it.
 ///
 /// # Errors
 /// There is no store, or one of a newer version.
@@ -166,24 +167,23 @@ pub fn reader(folder: &Path) -> Result<SqliteReader, FolderError> {
 pub struct SqliteStore {
     place: Place,
     opened: Opened,
-    /// None after a failed commit, until the next one.
+    /// `None` after a failed commit, until the next one.
     connection: Option<Connection>,
     closed: bool,
     rows: RowIds,
     usage: Usage,
-    /// The size of the log after the commit before.
+    /// The size of the log after the previous commit.
     log_bytes: u64,
-    /// Bytes that the last checkpoint left in the log because a reader was in its way. The store tries the next checkpoint when the
+    /// Bytes that the last checkpoint left in the log because a reader blocked it. The store tries the next checkpoint when the
     /// log has grown by as much as an empty log may.
     kept_log_bytes: u64,
 }
 
 impl SqliteStore {
-    /// Opens the store of a folder, or makes one. Everything that a process before this one committed is in the
-    /// database and synced when this returns.
+    /// Opens the store of a folder, or creates it. On return, all commits of earlier processes are in the database and synced.
     ///
     /// # Errors
-    /// The folder holds a newer or damaged store, or has no room.
+    /// The folder holds a newer or damaged store, or the disk is full.
     pub fn open(
         folder: &DataFolder,
         options: SqliteOptions,
@@ -212,7 +212,7 @@ impl SqliteStore {
         Ok((store, opened))
     }
 
-    /// Gives the connection, opened and checked again if the last one was dropped.
+    /// The connection. If the last one was dropped, opens a new one and checks that the database is still the same.
     fn connection(&mut self) -> Result<&mut Connection, StoreError> {
         if self.closed {
             return Err(StoreError::unavailable("the store is closed"));
@@ -241,7 +241,7 @@ impl SqliteStore {
         Ok(connection)
     }
 
-    /// Runs `work`; if it fails the connection is dropped, because nothing that it still holds can be trusted.
+    /// Runs `work`. If it fails, drops the connection, because its state can no longer be trusted.
     fn attempt<T>(
         &mut self,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
@@ -263,7 +263,7 @@ impl Store for SqliteStore {
     }
 
     fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
-        // The folder is locked, so nobody else can have opened the store.
+        // The folder is locked, so no other server can have opened the store.
         let newest = self.opened.term();
         if term < newest {
             return Err(StoreError::stale_term(term, newest));
@@ -295,9 +295,9 @@ impl Store for SqliteStore {
     }
 
     fn quota(&mut self) -> Option<QuotaState> {
-        // There is none after a failed commit, and the next one measures again.
+        // After a failed commit there is no connection, and the next commit measures again.
         if let Some(connection) = &self.connection {
-            // What can't be measured now stays as it was.
+            // If the measurement fails, the last values stay.
             let _ = self.usage.measure(connection);
         }
         let quota = self.place.options.quota;
@@ -310,7 +310,7 @@ impl Store for SqliteStore {
     }
 
     fn tidy(&mut self) -> Result<(), StoreError> {
-        // There is none after a failed commit, and the next one begins with a checkpoint.
+        // After a failed commit there is no connection, and the next one starts with a checkpoint.
         if self.connection.is_none() {
             return Ok(());
         }
@@ -327,7 +327,7 @@ impl Store for SqliteStore {
             connection.busy_timeout(TIDY_TIMEOUT)?;
             let done = unless_busy(checkpoint(connection, Log::FromItsStart));
             connection.busy_timeout(BUSY_TIMEOUT)?;
-            // A reader in the way is no failure, but the next commits should not wait for it again at once.
+            // A reader that blocks the checkpoint is not a failure, but the next commits should not wait for it again at once.
             Ok((log_bytes, if done? { 0 } else { log_bytes }))
         })?;
         Ok(())
@@ -336,7 +336,7 @@ impl Store for SqliteStore {
     fn close(&mut self) -> Result<(), StoreError> {
         self.attempt(|connection| {
             set_meta(connection, "clean", 1)?;
-            // The mark is synced in the log. What a backup keeps from being moved, the next opening moves.
+            // The mark is synced in the log. If a backup blocks the checkpoint, the next opening moves the rest of the log.
             unless_busy(checkpoint(connection, Log::Emptied))
         })?;
         self.closed = true;
@@ -345,7 +345,7 @@ impl Store for SqliteStore {
     }
 }
 
-/// What a commit runs for each of its writes.
+/// The statements of a commit.
 struct Statements<'transaction> {
     rows: &'transaction mut RowIds,
     put: CachedStatement<'transaction>,
@@ -406,8 +406,8 @@ impl<'transaction> Statements<'transaction> {
         }
     }
 
-    /// Writes a record if what is expected is there, and says whether it was. A damaged row is what was expected if its head says
-    /// so, as for a delete.
+    /// Writes a record if the stored state is the expected one. Returns whether it has written the record. As for a delete, a damaged row
+    /// is the expected one if its incarnation and version match.
     fn put(
         &mut self,
         name: &Name,
@@ -449,7 +449,7 @@ impl<'transaction> Statements<'transaction> {
                         row
                     ])?;
                 }
-                // It lies elsewhere now, or is not what is expected.
+                // The record is in another row now, or is not the expected one.
                 if rows == 0 {
                     rows = self.replace.execute(params![
                         name_text,
@@ -471,7 +471,7 @@ impl<'transaction> Statements<'transaction> {
         Ok(rows > 0)
     }
 
-    /// Where the record lies, or lay when it was written last.
+    /// The row of the record, or its row at the last write.
     fn row_of(&mut self, name: &Name) -> rusqlite::Result<Option<i64>> {
         match self.rows.of(name) {
             Some(row) => Ok(Some(row)),
@@ -479,7 +479,7 @@ impl<'transaction> Statements<'transaction> {
         }
     }
 
-    /// Looks where the record lies, and remembers it.
+    /// Looks up the row of the record and remembers it.
     fn find_row(&mut self, name: &Name) -> rusqlite::Result<Option<i64>> {
         let row = self.find.query_row([name.as_str()], |row| row.get(0));
         let row = row.optional()?;
@@ -489,7 +489,8 @@ impl<'transaction> Statements<'transaction> {
         Ok(row)
     }
 
-    /// A damaged row is what was expected if its head says so: the owner has it in memory, and what it writes is sound.
+    /// Whether the stored state is the expected one. A damaged row is the expected one if its incarnation and version match: the owner has
+    /// the record in memory and replaces the row with a sound one.
     fn is_met(&mut self, name: &str, expected: Expected) -> rusqlite::Result<bool> {
         if expected == Expected::Anything {
             return Ok(true);
@@ -518,7 +519,7 @@ impl<'transaction> Statements<'transaction> {
     }
 }
 
-/// Where the database is and how it is opened.
+/// The location of the database and the options for opening it.
 #[derive(Clone)]
 struct Place {
     folder: PathBuf,
@@ -537,7 +538,7 @@ impl Place {
         self.folder.join(FILE)
     }
 
-    /// Has all files of the database be for their owner only.
+    /// Makes all files of the database private to their owner.
     fn make_private(&self) -> Result<(), FolderError> {
         let file = self.file();
         let beside = ["-wal", "-shm"].map(|end| self.folder.join(format!("{FILE}{end}")));
@@ -597,16 +598,16 @@ impl Place {
         connection.pragma_update(None, "mmap_size", 0)?;
         connection.pragma_update(None, "synchronous", self.options.synchronous())?;
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-        // What a backup has let the log grow to is given back when it begins again.
+        // If the log has grown during a backup, SQLite truncates it to this size when the log restarts.
         connection.pragma_update(None, "journal_size_limit", CHECKPOINT_BYTES.cast_signed())?;
         Ok(connection)
     }
 
-    /// Opens the database for writing and moves the whole log into it before anything else.
+    /// Opens the database for writing and moves the whole log into it before any other work.
     ///
-    /// The log may end in what a failed sync left in the page cache only. The kernel would not write that again,
-    /// and a power cut would cut the log there, in front of later commits. The checkpoint writes and syncs those
-    /// pages in the database and starts the log afresh. It waits for readers as long as `timeout`.
+    /// After a failed sync, the end of the log may exist only in the page cache. The kernel would not write those pages again, and a
+    /// power cut would end the log there, before later commits. The checkpoint writes and syncs those pages in the database, and
+    /// the log restarts empty. The checkpoint waits up to `timeout` for readers.
     fn connect_writer(&self, timeout: Duration) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let connection = self.connect(flags)?;
@@ -615,7 +616,7 @@ impl Place {
         if mode != "wal" {
             return Err(failed_with(
                 rusqlite::ffi::SQLITE_CANTOPEN,
-                "the file system has no room for a write-ahead log's index",
+                "the file system has no room for the index of a write-ahead log",
             ));
         }
         if let Some(bytes_max) = self.options.bytes_max {
@@ -657,7 +658,7 @@ impl Place {
         }
     }
 
-    /// Why an open store could not do something.
+    /// The error of an open store.
     fn failure(&self, error: &rusqlite::Error) -> StoreError {
         let full = match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => true,
@@ -695,7 +696,7 @@ pub struct SqliteReader {
 }
 
 impl SqliteReader {
-    /// Looks at every record and at the database's own structure.
+    /// Checks every record and the structure of the database.
     ///
     /// # Errors
     /// The database can't be read.
@@ -737,11 +738,11 @@ impl SqliteReader {
         })
     }
 
-    /// Copies a corrupt record aside, so that a later write of the name does not destroy what is left of it.
+    /// Copies a corrupt record into the table `quarantine`, so that a later write of the name does not destroy the remains.
     fn quarantine(&mut self, name: &str) {
-        // A failure changes nothing: the record stays corrupt, and the next load tries again.
+        // If this fails, the record stays corrupt, and the next load tries again.
         let copied = self.attempt(|connection| connection.execute(QUARANTINE, [name]));
-        // Only the first time, because any peer can ask for the record again and again.
+        // Logs only the first copy, because any client can request the record repeatedly.
         if copied.is_ok_and(|rows| rows > 0) {
             tracing::error!(
                 record = name,
@@ -784,7 +785,7 @@ impl StoreReader for SqliteReader {
         visit: &mut dyn FnMut(Name, Loaded),
     ) -> Result<bool, StoreError> {
         let range = ScanRange::new(prefix, after, count_max);
-        // In the order of SQLite every text comes before every blob.
+        // SQLite orders every text before every blob, so an empty blob is an end after all names.
         let first = range.first();
         let end = range.end.map_or(Value::Blob(Vec::new()), Value::Text);
         let mut corrupt = Vec::new();
@@ -813,7 +814,7 @@ impl StoreReader for SqliteReader {
     }
 }
 
-/// Reads a row of name, incarnation, version, data and checksum; what does not fit its checksum is corrupt.
+/// Reads a row of name, incarnation, version, data and checksum. If the record does not pass its checksum, it is corrupt.
 fn loaded_from(row: &Row<'_>) -> rusqlite::Result<Loaded> {
     let (Ok(name), Ok(data)) = (
         std::str::from_utf8(text(row, 0)?),
@@ -836,7 +837,7 @@ fn loaded_from(row: &Row<'_>) -> rusqlite::Result<Loaded> {
     }
 }
 
-/// The bytes of a text, which may be damaged and is not UTF-8 then.
+/// The bytes of a text. In a damaged row they may not be UTF-8.
 fn text<'row>(row: &'row Row<'_>, column: usize) -> rusqlite::Result<&'row [u8]> {
     match row.get_ref(column)? {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Ok(bytes),
@@ -844,7 +845,7 @@ fn text<'row>(row: &'row Row<'_>, column: usize) -> rusqlite::Result<&'row [u8]>
     }
 }
 
-/// Notes the opening in the database, synced, and says what it is. Makes the tables in an empty database.
+/// Stores the opening in the database, synced, and returns it. Creates the tables in an empty database.
 fn begin(connection: &mut Connection) -> rusqlite::Result<Opened> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let tables: i64 =
@@ -882,7 +883,7 @@ pub(super) fn set_meta(connection: &Connection, key: &str, value: i64) -> rusqli
         .map(|_| ())
 }
 
-/// Bytes of the log that are in use, without looking at more than its index.
+/// Bytes of the log that are in use. Reads only the log's index.
 fn log_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let frames: i64 = connection
         .prepare_cached("PRAGMA wal_checkpoint(NOOP)")?
@@ -893,12 +894,12 @@ fn log_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     Ok(frames.max(0).cast_unsigned() * (page.cast_unsigned() + FRAME_HEAD_BYTES))
 }
 
-/// What becomes of the log's file once the database has all of it.
+/// How a checkpoint leaves the log's file.
 #[derive(Clone, Copy, Debug)]
 enum Log {
-    /// The next commit writes over it.
+    /// At its size; the next commit overwrites it from its start.
     FromItsStart,
-    /// Nothing is left in it.
+    /// Empty.
     Emptied,
 }
 
@@ -914,11 +915,11 @@ fn checkpoint(connection: &Connection, log: Log) -> rusqlite::Result<()> {
     }
     Err(failed_with(
         rusqlite::ffi::SQLITE_BUSY,
-        "a reader holds the log",
+        "a reader blocks the checkpoint of the log",
     ))
 }
 
-/// Whether a checkpoint was done; false if a reader is in its way.
+/// Whether a checkpoint was done; false if a reader has blocked it.
 fn unless_busy(done: rusqlite::Result<()>) -> rusqlite::Result<bool> {
     match done {
         Ok(()) => Ok(true),
@@ -927,16 +928,16 @@ fn unless_busy(done: rusqlite::Result<()>) -> rusqlite::Result<bool> {
     }
 }
 
-/// An error that SQLite reports in a row only.
+/// The error for a failure that SQLite reports only in a row.
 pub(super) fn failed_with(code: i32, message: &str) -> rusqlite::Error {
     let code = rusqlite::ffi::Error::new(code);
     rusqlite::Error::SqliteFailure(code, Some(message.to_owned()))
 }
 
-/// Drops a connection without the checkpoint that SQLite makes when the last one is closed: after a failed sync it
+/// Drops a connection without the checkpoint that SQLite does when the last connection closes. After a failed sync, that checkpoint
 /// would trust pages that never reached the disk.
 fn abandon(connection: Connection) {
     let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
-    // Closing gives back the descriptors even where it reports an error, and there is nobody to tell.
+    // Even if closing fails, it releases the descriptors, so the error does not matter.
     let _ = connection.close();
 }

@@ -1,10 +1,9 @@
-//! Runs a store on two threads: one commits, one reads, so that no shard ever blocks and reads never wait behind
-//! commits.
+//! Runs a store on two threads: one commits, one reads. So no shard ever blocks, and reads never wait for commits.
 //!
-//! The committing thread puts the batches that wait into one commit, up to a bound in bytes, so a busy server pays one sync for
+//! The committing thread combines waiting batches into one commit, up to a limit in bytes, so a busy server needs one sync for
 //! all shards.
-//! The queues need no limit of their own: a shard has one commit on its way at most, and what it loads is limited by
-//! the operations that wait for it. When to try again is the engine's decision.
+//! The queues need no separate limits: a shard has at most one commit in flight, and the operations that wait for loads limit the
+//! number of loads. The engine decides when to retry.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,22 +19,22 @@ use tidewire_core::store::{
 };
 use tidewire_core::text::Name;
 
-/// Takes a completion to the shard that asked; called from the store's threads, so it must not block.
+/// Sends a completion to the shard that requested it; called from the store's threads, so it must not block.
 pub type Answer = Arc<dyn Fn(u16, StoreCompletion) + Send + Sync>;
 
 /// Takes one page of a scan; called from the reading thread.
 pub type PageAnswer = Box<dyn FnOnce(Result<ScanPage, StoreError>) + Send>;
 
-/// Takes what was found, in the order of the names; called from the reading thread.
+/// Takes the results of a load, in the order of the names; called from the reading thread.
 pub type LoadAnswer = Box<dyn FnOnce(Result<Vec<Loaded>, StoreError>) + Send>;
 
-/// Takes what became of each write of a commit, in their order; called from the committing thread.
+/// Takes the outcomes of a commit's writes, in the order of the writes; called from the committing thread.
 pub type CommitAnswer = Box<dyn FnOnce(Result<Vec<Written>, StoreError>) + Send>;
 
-/// Takes what shards are to learn of a store's quotas; called from the committing thread, so it must not block.
+/// Sends a change of a store's quotas to the shards; called from the committing thread, so it must not block.
 pub type OnQuotaChange = Box<dyn Fn(QuotaChange) + Send>;
 
-/// A part of the records whose names share a prefix, in byte order of their names.
+/// One page of the records whose names share a prefix, in byte order of their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanPage {
     /// The records.
@@ -44,61 +43,62 @@ pub struct ScanPage {
     pub more: bool,
 }
 
-/// What a scan asks for.
+/// The parameters of a scan.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    /// What the names start with.
+    /// The prefix of the names.
     pub prefix: String,
-    /// The last name of the page before.
+    /// The last name of the previous page.
     pub after: Option<Name>,
-    /// Records of the page.
+    /// Maximum of records in the page.
     pub count_max: usize,
 }
 
-/// Bytes of the batches that share one transaction; one that is larger has one for itself. Whoever writes next waits for one
-/// transaction, so it should take tens of milliseconds. Batches of shards are bounded by `limits.batch_bytes_max`.
+/// Maximum of bytes in batches that share one transaction. A larger batch gets a separate transaction. Every write may have to wait for
+/// one transaction, so it should take tens of milliseconds at most. `limits.batch_bytes_max` limits the batches of shards.
 const TRANSACTION_BYTES_MAX: usize = 8 << 20;
 
-/// A store that has not answered for so long is reported.
+/// A store that has not answered a request for this long counts as slow.
 const SLOW: Duration = Duration::from_millis(800);
 
-/// How the store is doing, for `/ready` and metrics. Counters only grow.
+/// The state of the store, for `/ready` and metrics. Counters only grow.
 #[derive(Debug, Default)]
 pub struct StoreHealth {
-    /// What the log calls the store; empty where there is one only.
+    /// The store's name in the log; empty if it is the only store.
     name: String,
-    /// Commits that succeeded, each one sync.
+    /// Successful commits, each with one sync.
     pub commit_count: AtomicU64,
-    /// Writes in them.
+    /// Writes in successful commits.
     pub write_count: AtomicU64,
     /// Bytes of the names and values of those writes.
     pub written_bytes: AtomicU64,
-    /// Writes in them that were refused because another owner had written the record.
+    /// Those writes that were refused because another owner had written the record.
     pub refused_write_count: AtomicU64,
-    /// Nanoseconds spent in them.
+    /// Nanoseconds spent in successful commits.
     pub commit_ns: AtomicU64,
-    /// Commits that failed.
+    /// Failed commits.
     pub failed_commit_count: AtomicU64,
     /// Names that were looked up.
     pub load_count: AtomicU64,
-    /// Bytes that the store uses, where it says so.
+    /// Bytes that the store uses, if it reports them.
     pub used_bytes: AtomicU64,
-    /// Bytes that it may use; 0 without a limit.
+    /// Maximum of bytes that the store may use; 0 without a limit.
     pub bytes_max: AtomicU64,
     /// Users that have used up their quotas.
     pub full_users: AtomicU64,
-    /// Look-ups that found a record which does not pass its checksum.
+    /// Lookups of a record that does not pass its checksum.
     pub corrupt_count: AtomicU64,
     commit_error: Mutex<Option<StoreError>>,
     read_error: Mutex<Option<StoreError>>,
-    /// When the commit and the read that run now began.
+    /// When the running commit began.
     commit_began: Mutex<Option<Instant>>,
+    /// When the running read began.
     read_began: Mutex<Option<Instant>>,
     is_slow: AtomicBool,
 }
 
 impl StoreHealth {
-    /// The store as the log says it.
+    /// The store's name for log lines.
     fn shown(&self) -> String {
         match self.name.as_str() {
             "" => "the store".to_owned(),
@@ -118,7 +118,7 @@ impl StoreHealth {
         lock(&self.read_error).clone()
     }
 
-    /// How long the longest of the requests has run that the store has not answered yet.
+    /// How long the oldest unanswered request has been running.
     #[must_use]
     pub fn unanswered(&self) -> Duration {
         [&self.commit_began, &self.read_began]
@@ -128,13 +128,13 @@ impl StoreHealth {
             .unwrap_or_default()
     }
 
-    /// Whether the store takes longer than it may.
+    /// Whether a request has been running for too long.
     #[must_use]
     pub fn is_slow(&self) -> bool {
         self.unanswered() >= SLOW
     }
 
-    /// Writes into the log that the store has become slow, or quick again.
+    /// Logs when the store becomes slow, and when it answers again.
     pub fn note_slow(&self) {
         let is_slow = self.is_slow();
         if self.is_slow.swap(is_slow, Ordering::Relaxed) == is_slow {
@@ -148,7 +148,7 @@ impl StoreHealth {
         }
     }
 
-    /// Whether the store uses as much as it may, and by how much.
+    /// Whether the store has used up its quota.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let bytes_max = self.bytes_max.load(Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl StoreHealth {
                     StoreTrouble::StaleTerm => "; stop one of the two servers",
                 };
                 let shown = self.shown();
-                tracing::error!(%error, "{shown} can't commit, writes stay in memory until it can{remedy}");
+                tracing::error!(%error, "{shown} can't commit; writes stay in memory until it can{remedy}");
             }
             Change::Recovered => tracing::info!("{} commits again", self.shown()),
             Change::Same => {}
@@ -190,7 +190,7 @@ impl StoreHealth {
     }
 }
 
-/// What is new about a part of the store. Only changes are logged, because a disk that stays full would fill the log.
+/// How the state of commits or reads has changed. Only changes are logged, because a disk that stays full would flood the log.
 enum Change<'a> {
     Failed(&'a StoreError),
     Recovered,
@@ -206,7 +206,7 @@ fn change<'a>(slot: &Mutex<Option<StoreError>>, error: Option<&'a StoreError>) -
     error.map_or(Change::Recovered, Change::Failed)
 }
 
-/// The shards' way to the store; clones lead to the same one.
+/// The handle with which shards use the store; clones share the same store.
 #[derive(Clone)]
 pub struct StoreClient {
     commits: Sender<CommitTask>,
@@ -216,8 +216,8 @@ pub struct StoreClient {
 }
 
 impl StoreClient {
-    /// Hands over a request of a shard and returns at once. Each request is answered once, commits of a shard in
-    /// their order. A load sees every commit that was answered before it was requested.
+    /// Queues a request of a shard and returns at once. Each request gets one completion, and the commits of a shard get theirs in
+    /// order. A load sees every commit that was answered before the load was requested.
     pub fn request(&self, shard: u16, request: StoreRequest) {
         match request {
             StoreRequest::Load { names, .. } => {
@@ -244,7 +244,7 @@ impl StoreClient {
         }
     }
 
-    /// Commits what the server keeps itself, together with what shards have written. Answered once.
+    /// Commits records that the server itself keeps, together with the writes of shards. Calls `answer` once.
     pub fn commit(&self, writes: Arc<[StoreWrite]>, answer: CommitAnswer) {
         let task = CommitTask::Batch(Batch { writes, answer });
         if let Err(mpsc::SendError(CommitTask::Batch(batch))) = self.commits.send(task) {
@@ -252,7 +252,7 @@ impl StoreClient {
         }
     }
 
-    /// Finds what the server keeps itself. It sees every commit that was answered before. Answered once.
+    /// Loads records that the server itself keeps. The load sees every commit that was answered before. Calls `answer` once.
     pub fn load(&self, names: Vec<Name>, answer: LoadAnswer) {
         if let Err(unsent) = self.reads.send(ReadTask::Find { names, answer }) {
             unsent.0.fail(&self.answer);
@@ -266,20 +266,20 @@ impl StoreClient {
         }
     }
 
-    /// How the store is doing.
+    /// The state of the store.
     #[must_use]
     pub fn health(&self) -> &Arc<StoreHealth> {
         &self.health
     }
 }
 
-/// How a store ends.
+/// How a store is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// All that was shown to anybody is committed, so the next opening goes on with the same epoch.
+    /// All writes that clients have seen are committed, so the next opening keeps the epoch.
     Complete,
-    /// Something that was shown is lost. Its version numbers will be used again, so the next opening must start a new
-    /// epoch, and the store is left as a crash leaves it.
+    /// Writes that clients have seen are lost. Their version numbers will be used again, so the next opening must start a new
+    /// epoch, and the store is not marked as closed.
     CutOff,
 }
 
@@ -294,12 +294,12 @@ impl StoreThreads {
     /// Starts the threads of `store`, which commit in `term`. Completions go to `answer`.
     ///
     /// # Errors
-    /// The store has no reader to give, or the system no thread.
+    /// The store can't open a reader, or the system can't start a thread.
     pub fn start(store: Box<dyn Store>, term: Term, answer: Answer) -> Result<Self, StoreError> {
         Self::start_named("", store, term, answer, Box::new(|_| ()))
     }
 
-    /// The same for one of several stores, by the name that the log has for it. Shards learn of its quotas through `news`.
+    /// The same for one of several stores. Log lines contain `name`. Shards learn of its quotas through `on_change`.
     ///
     /// # Errors
     /// As [`StoreThreads::start`].
@@ -340,19 +340,19 @@ impl StoreThreads {
         })
     }
 
-    /// The way to the store.
+    /// A handle to the store.
     #[must_use]
     pub fn client(&self) -> StoreClient {
         self.client.clone()
     }
 
-    /// Answers what was requested before, then closes the store. For when no shard asks any more: a request at the same
-    /// time may stay without an answer, a later one fails.
+    /// Answers the earlier requests, then closes the store. Call this when no shard sends requests: one that is sent during the call may
+    /// stay unanswered, and a later one fails.
     ///
     /// # Errors
     /// The store could not be closed cleanly; the next opening starts a new epoch.
     pub fn stop(self, ending: Ending) -> Result<(), StoreError> {
-        // The reader goes first, so that the last checkpoint has nobody in its way.
+        // Stops the reader first, so that it can't block the last checkpoint.
         let _ = self.client.reads.send(ReadTask::Stop);
         let reader_ended = self.reader.join();
         let _ = self.client.commits.send(CommitTask::Stop(ending));
@@ -404,7 +404,7 @@ enum ReadTask {
 }
 
 impl ReadTask {
-    /// Answers a task that no thread takes any more.
+    /// Answers a task with an error, because the reading thread has ended.
     fn fail(self, answer: &Answer) {
         match self {
             Self::Load { shard, names } => {
@@ -433,11 +433,11 @@ fn write(
             if ending.is_some() {
                 break;
             }
-            // Without senders it stays unknown how it ended.
+            // If all senders are gone without a stop, the ending is unknown.
             let Ok(first) = tasks.recv() else { break };
             take(first, &mut waiting, &mut ending);
         }
-        // What was sent after a stop is not answered.
+        // Tasks that were sent after a stop stay unanswered.
         while ending.is_none()
             && let Ok(task) = tasks.try_recv()
         {
@@ -459,7 +459,7 @@ fn write(
     }
 }
 
-/// Tells shards, metrics and `/ready` how the store stands to its quotas.
+/// Publishes the use of the store's quotas to shards, metrics and `/ready`.
 fn tell_quota(store: &mut dyn Store, health: &StoreHealth, on_change: &OnQuotaChange) {
     let Some(state) = store.quota() else {
         return;
@@ -495,7 +495,7 @@ fn take(task: CommitTask, waiting: &mut VecDeque<Batch>, ending: &mut Option<End
     }
 }
 
-/// The batches that have waited longest, as many as one transaction may have and at least one.
+/// Takes the oldest batches, as many as fit into one transaction and at least one.
 fn next_transaction(waiting: &mut VecDeque<Batch>) -> Vec<Batch> {
     let mut bytes = 0;
     let mut batches = Vec::new();
@@ -509,7 +509,7 @@ fn next_transaction(waiting: &mut VecDeque<Batch>) -> Vec<Batch> {
     batches
 }
 
-/// Makes one commit of all batches, and answers each of them.
+/// Commits all batches as one, and answers each of them.
 fn commit_together(store: &mut dyn Store, term: Term, batches: Vec<Batch>, health: &StoreHealth) {
     let bytes: usize = batches.iter().map(Batch::bytes).sum();
     let result = match batches.as_slice() {
@@ -527,7 +527,7 @@ fn commit_together(store: &mut dyn Store, term: Term, batches: Vec<Batch>, healt
     let mut written = result.map(Vec::into_iter);
     for Batch { writes, answer } in batches {
         let count = writes.len();
-        // Whoever has made them frees them.
+        // Drops this reference before the answer, so that the shard that made the writes frees them.
         drop(writes);
         answer(match &mut written {
             Ok(written) => Ok(written.take(count).collect()),
@@ -553,7 +553,7 @@ fn commit(
                 health.refused_write_count.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(
                     record = name.as_str(),
-                    "another server has written the record; what it wrote counts, and unsaved writes of it are dropped"
+                    "another server has written the record; its value stays, and this server's unsaved writes of the record are dropped"
                 );
             }
             health.commit_count.fetch_add(1, Ordering::Relaxed);
@@ -608,8 +608,8 @@ fn load(
     result
 }
 
-/// Reads, and once more if that fails at once: a reader learns only so that its connection has ended since the last
-/// time, and opens another one. A store that takes its time to fail is not asked twice.
+/// Reads, and retries once if the read fails quickly. Only a failed read shows a reader that its connection has ended since the last
+/// one, and the retry opens a new connection. If the read takes long to fail, there is no retry.
 fn patiently<T>(
     health: &StoreHealth,
     mut read: impl FnMut() -> Result<T, StoreError>,
@@ -642,7 +642,7 @@ fn read_page(reader: &mut dyn StoreReader, scan: &Scan) -> Result<ScanPage, Stor
     Ok(ScanPage { records, more })
 }
 
-/// Notes when a request begins, as long as it runs.
+/// Runs a request, and keeps its start time in `began` while it runs.
 fn timed<T>(began: &Mutex<Option<Instant>>, request: impl FnOnce() -> T) -> T {
     *lock(began) = Some(Instant::now());
     let answer = request();
@@ -651,7 +651,7 @@ fn timed<T>(began: &Mutex<Option<Instant>>, request: impl FnOnce() -> T) -> T {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // What is inside is replaced as a whole, so a panic leaves nothing half done.
+    // The value is always replaced as a whole, so a panic can't leave it half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -44,7 +44,7 @@ fn read_authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, RemoteE
     let found: Result<Vec<_>, _> = found.collect();
     let found = found.map_err(|error| wrong(&error))?;
     if found.is_empty() {
-        return Err(wrong(&"no certificate in it"));
+        return Err(wrong(&"it has no certificate"));
     }
     Ok(found)
 }

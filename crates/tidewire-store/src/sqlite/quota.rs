@@ -1,7 +1,7 @@
-//! Quotas of a SQLite store: how many bytes the database uses, and how many the records that each user has written.
+//! Quotas of a SQLite store: the bytes that the database uses, and the bytes of the records that each user has written.
 //!
-//! The column `writer` says whose quota a record counts for, so a start can count anew. It is counted only where users have quotas,
-//! because that costs a look at each row that is written.
+//! The column `writer` names the user whose quota a record counts for, so a start can compute the sums again. They are counted only if
+//! users have quotas, because that costs one more lookup for each write.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use tidewire_core::quota::QuotaChange;
 use tidewire_core::store::{StoreChange, StoreWrite};
 use tidewire_core::text::Name;
 
-/// The limits of a store. None by default.
+/// The limits of a store. No limits by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
     /// Bytes of the database that are in use, deleted rows not included.
@@ -20,7 +20,7 @@ pub struct Quota {
     pub user_bytes_max: Option<u64>,
 }
 
-/// How much of a quota has to be used or freed before shards learn of it, as a part of the quota.
+/// Shards learn of a change of the free bytes when it reaches this fraction of the quota: one in 64.
 const STEPS: u64 = 64;
 
 const USAGE: &str = "SELECT writer, sum(octet_length(name) + octet_length(data)) FROM records
@@ -28,20 +28,20 @@ const USAGE: &str = "SELECT writer, sum(octet_length(name) + octet_length(data))
 const CHARGED: &str =
     "SELECT writer, octet_length(name) + octet_length(data) FROM records WHERE name = ?1";
 
-/// What is used.
+/// The use of the quotas.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     quota: Quota,
     used_bytes: u64,
-    /// The room that was told last.
+    /// The free bytes that the shards learned last.
     told_room: Option<u64>,
     users: HashMap<Name, u64>,
-    /// What shards are to learn.
+    /// The changes that the shards do not know yet.
     changes: Vec<QuotaChange>,
     full_users: usize,
 }
 
-/// What one write changes, once it is committed.
+/// The change of a user's bytes by one write, which counts once the write is committed.
 #[derive(Debug)]
 pub(super) struct Charge {
     user: Name,
@@ -49,7 +49,7 @@ pub(super) struct Charge {
 }
 
 impl Usage {
-    /// Counts what is in a database.
+    /// Computes the use of a database.
     pub(super) fn of(connection: &Connection, quota: Quota) -> rusqlite::Result<Self> {
         let mut usage = Self {
             quota,
@@ -68,14 +68,14 @@ impl Usage {
         Ok(usage)
     }
 
-    /// Whether each write has to be looked up.
+    /// Whether each write requires a lookup of the row before it.
     pub(super) fn counts_users(&self) -> bool {
         self.quota.user_bytes_max.is_some()
     }
 
-    /// Takes over what a commit has changed.
+    /// Adds the charges of a commit.
     pub(super) fn charge_all(&mut self, charges: Vec<Charge>) {
-        // A user is full or not after all of them.
+        // Only the sum of a user's charges decides whether the user is full.
         let mut sums: BTreeMap<Name, i64> = BTreeMap::new();
         for Charge { user, bytes } in charges {
             *sums.entry(user).or_default() += bytes;
@@ -103,7 +103,7 @@ impl Usage {
         }
     }
 
-    /// Looks how large the database is.
+    /// Measures the bytes that the database uses.
     pub(super) fn measure(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let number = |name: &str| -> rusqlite::Result<u64> {
             let number: i64 = connection
@@ -127,7 +127,7 @@ impl Usage {
         Ok(())
     }
 
-    /// What has changed since the last call.
+    /// Takes the changes since the last call.
     pub(super) fn take_changes(&mut self) -> Vec<QuotaChange> {
         std::mem::take(&mut self.changes)
     }
@@ -143,7 +143,7 @@ impl Usage {
     }
 }
 
-/// Finds what the writes of a transaction change.
+/// Collects the charges of a transaction's writes.
 pub(super) struct Charges<'transaction> {
     find: CachedStatement<'transaction>,
     charges: Vec<Charge>,
@@ -157,7 +157,7 @@ impl<'transaction> Charges<'transaction> {
         })
     }
 
-    /// What is charged for a name before it is written.
+    /// The charge for a name before it is written.
     pub(super) fn find(&mut self, name: &str) -> rusqlite::Result<Option<Charge>> {
         let read = |row: &rusqlite::Row<'_>| {
             let user: Option<String> = row.get(0)?;
@@ -170,7 +170,7 @@ impl<'transaction> Charges<'transaction> {
         Ok(self.find.query_row([name], read).optional()?.flatten())
     }
 
-    /// A write was made where `before` was charged.
+    /// Adds the charges of a write that replaced the charge `before`.
     pub(super) fn add(&mut self, write: &StoreWrite, before: Option<Charge>) {
         self.charges.extend(before.map(|before| Charge {
             bytes: -before.bytes,
@@ -245,7 +245,7 @@ mod tests {
         assert!(written.iter().all(|written| *written == Written::Done));
     }
 
-    /// What a store tells of its users.
+    /// The changes of users that a store reports.
     fn told(store: &mut SqliteStore) -> Vec<(String, bool)> {
         let changes = store.quota().expect("it has quotas").changes;
         let told = changes.into_iter().filter_map(|change| match change {
@@ -273,12 +273,12 @@ mod tests {
         assert_eq!(told(&mut store), []);
         commit(&mut store, opened, &[put(ann, "b", 500)]);
         assert_eq!(told(&mut store), [say("ann", true)]);
-        // Another user takes one over.
+        // Another user overwrites a record.
         commit(&mut store, opened, &[put(bob, "a", 990)]);
         assert_eq!(told(&mut store), [say("ann", false)]);
         commit(&mut store, opened, &[put(bob, "c", 10)]);
         assert_eq!(told(&mut store), [say("bob", true)]);
-        // The same batch again, as after a failure of which the outcome is unknown, counts once.
+        // A batch that is repeated, as after a failure with an unknown outcome, counts once.
         commit(&mut store, opened, &[put(bob, "c", 10)]);
         commit(&mut store, opened, &[delete("c")]);
         assert_eq!(told(&mut store), [say("bob", false)]);
@@ -290,7 +290,7 @@ mod tests {
     fn a_start_counts_anew_what_earlier_ones_have_written() {
         let place = tempfile::tempdir().unwrap();
         let folder = DataFolder::open(place.path()).unwrap();
-        // Without quotas writers are kept as well.
+        // Writers are stored even without quotas.
         let (mut store, opened) = open(&folder, Quota::default());
         commit(
             &mut store,

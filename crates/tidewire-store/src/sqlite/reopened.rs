@@ -1,8 +1,8 @@
-//! Why a failed commit is final for its connection, and the next one begins with a checkpoint.
+//! Tests that after a failed commit the store abandons its connection, and that the next one starts with a checkpoint.
 //!
-//! After a failed sync Linux counts the pages as clean: they can be read, no later sync writes them, and a power cut takes them.
-//! So the log would end in front of whatever is committed behind them. The disk of this test is what the kernel has really written:
-//! the log as it was synced before the failure, with the pages that were written since.
+//! After a failed sync, Linux treats the pages as clean: they can be read, no later sync writes them, and a power cut loses them.
+//! The log would then end before all later commits. The disk of this test contains the pages that the kernel has really written:
+//! the log as it was synced before the failure, and the pages that were written since.
 
 use std::fs;
 use std::path::Path;
@@ -15,12 +15,12 @@ use tidewire_core::text::{Name, Payload};
 use super::{FILE, SqliteOptions, SqliteStore, abandon};
 use crate::folder::DataFolder;
 
-/// What the kernel writes at once.
+/// The unit in which the kernel writes.
 const PAGE_BYTES: usize = 4096;
-/// More than one page, so that the next commit does not write all of them once more.
+/// More than one page, so that the next commit does not write all of these pages again.
 const VALUE_BYTES: usize = 5 * PAGE_BYTES;
 
-/// The names that are there after a power cut: the first was committed before a failed sync, the last after it.
+/// The names that survive a power cut: the first was committed before a failed sync, the last after it.
 fn kept_over_a_power_cut() -> Vec<&'static str> {
     let place = tempfile::tempdir().expect("a temporary folder");
     let log = || fs::read(place.path().join(format!("{FILE}-wal"))).expect("the log can be read");
@@ -29,7 +29,7 @@ fn kept_over_a_power_cut() -> Vec<&'static str> {
     commit(&mut store, "before");
     let synced = log();
     commit(&mut store, "failed");
-    // As a commit does whose sync fails: its pages are in the log's file, and the connection is given up.
+    // Has the effect of a commit whose sync fails: its pages are in the log's file, and the connection is abandoned.
     abandon(store.connection.take().expect("a connection"));
     store.connection().expect("another connection");
     let found = log();
@@ -37,7 +37,7 @@ fn kept_over_a_power_cut() -> Vec<&'static str> {
 
     let disk = tempfile::tempdir().expect("a temporary folder");
     let database = |folder: &Path| folder.join(FILE);
-    // A checkpoint has synced it.
+    // A checkpoint has synced the database.
     fs::copy(database(place.path()), database(disk.path())).expect("the database can be copied");
     let written = on_disk(&synced, &found, &log());
     fs::write(disk.path().join(format!("{FILE}-wal")), written).expect("a log can be written");
@@ -45,7 +45,7 @@ fn kept_over_a_power_cut() -> Vec<&'static str> {
     names(disk.path())
 }
 
-/// The log on disk: pages that have changed since they were `found` were synced, all others are as they were `synced` before.
+/// The log on disk: pages that differ from those in `found` were synced since, all others are as in `synced`.
 fn on_disk(synced: &[u8], found: &[u8], newest: &[u8]) -> Vec<u8> {
     let page = |log: &[u8], at: usize| log.chunks(PAGE_BYTES).nth(at).unwrap_or(&[]).to_vec();
     let mut disk = Vec::new();
@@ -77,7 +77,7 @@ fn commit(store: &mut SqliteStore, name: &str) {
     store.commit(term, &[write]).expect("it is committed");
 }
 
-/// The names in a store that is opened after the power cut.
+/// The names in the store when it is opened after the power cut.
 fn names(folder: &Path) -> Vec<&'static str> {
     let folder = DataFolder::open(folder).expect("the folder opens");
     let (mut store, _) = SqliteStore::open(&folder, SqliteOptions::default()).expect("opens");
@@ -99,11 +99,11 @@ fn plant_nothing() {
 
 #[test]
 fn what_is_committed_after_a_failed_sync_survives_a_power_cut() {
-    // What failed was not acknowledged, and is there because the checkpoint has kept it.
+    // The failed write was not acknowledged. It is there because the checkpoint has synced it.
     assert_eq!(kept_over_a_power_cut(), ["before", "failed", "later"]);
 }
 
-/// The test above can fail.
+/// Proves that the test above can fail.
 #[cfg(feature = "fuzzing")]
 #[test]
 fn without_the_checkpoint_it_would_not() {

@@ -9,10 +9,10 @@ use super::super::memory::MemoryDisk;
 use super::super::sqlite::{SqliteOptions, SqliteStore};
 use super::*;
 
-/// Longer than anything here takes on a busy machine; only a failing test waits for it.
+/// Longer than any step here takes on a busy machine; only a failing test waits for it.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A memory store whose commits tell how many writes they have and wait for their outcome.
+/// A memory store whose commits report their number of writes and then wait for their outcome.
 struct Gated {
     inner: Box<dyn Store>,
     entered: Sender<usize>,
@@ -46,7 +46,7 @@ struct Rig {
 fn start(store: Box<dyn Store>) -> (StoreThreads, Receiver<(u16, StoreCompletion)>) {
     let (answer, answers) = mpsc::channel();
     let answer = Arc::new(move |shard, completion| {
-        // A test that has seen enough no longer listens.
+        // A test may stop listening before the last answer.
         let _ = answer.send((shard, completion));
     });
     (
@@ -56,7 +56,7 @@ fn start(store: Box<dyn Store>) -> (StoreThreads, Receiver<(u16, StoreCompletion
 }
 
 impl Rig {
-    /// Has shard 0 commit a write, which waits for its outcome in the store.
+    /// Shard 0 commits a write, which then waits for its outcome in the store.
     fn enter_commit(&self) {
         commit(&self.threads.client(), 0, 1, vec![put("a", 1)]);
         assert_eq!(self.entered.recv_timeout(DEADLINE), Ok(1));
@@ -141,7 +141,7 @@ fn failure() -> StoreError {
     }
 }
 
-/// So many writes are done.
+/// The result of a commit with `count` writes that are all done.
 fn done(count: usize) -> Result<Vec<Written>, StoreError> {
     Ok(vec![Written::Done; count])
 }
@@ -240,7 +240,7 @@ fn reads_do_not_wait_behind_a_commit() {
     rig.threads.stop(Ending::Complete).unwrap();
 }
 
-/// A reader with so many connections that have ended since they were used last.
+/// A reader whose first `count` requests fail, as if its connection had ended.
 struct Ended {
     inner: Box<dyn StoreReader>,
     count: usize,
@@ -369,7 +369,7 @@ fn only_a_complete_stop_keeps_the_epoch() {
 fn a_thread_that_panics_is_reported() {
     let rig = rig();
     let client = rig.threads.client();
-    // Without anybody at the gate the commit panics.
+    // Without a sender of outcomes, the commit panics.
     drop(rig.outcomes);
     commit(&client, 0, 1, vec![put("a", 1)]);
     let error = rig.threads.stop(Ending::Complete).unwrap_err();
