@@ -45,11 +45,11 @@ interface Place {
 
 const TOO_LARGE = { text: 'x'.repeat(1 << 20) };
 const REFUSED: Place['refused'] = [
-  ['refused/version', -2, { n: 1 }, /the version is no whole number from 0 to 2147483647/],
+  ['refused/version', -2, { n: 1 }, /the version is not an integer from 0 to 2147483647/],
   ['refused/large', 1, TOO_LARGE, /limits\.record_bytes_max/],
   [`refused/${'n'.repeat(1_100)}`, 1, { n: 1 }, /the name has 1108 bytes.*limits\.name_bytes_max/],
 ];
-const SCALAR: Place['refused'][number] = ['refused/scalar', 1, 5, /the data are no object or array/];
+const SCALAR: Place['refused'][number] = ['refused/scalar', 1, 5, /the data are not an object or array/];
 
 const PLACES: Place[] = [
   {

@@ -403,15 +403,15 @@ fn a_damaged_line_is_named_and_nothing_is_imported() {
     };
     let history = "{\"name\":\"\\u0001history/4:news/\",\"data\":[1,2]}";
     let cases = [
-        (String::new(), "line 1: no export"),
-        (with(1, "{}"), "line 1: no export"),
+        (String::new(), "line 1: not an export"),
+        (with(1, "{}"), "line 1: not an export"),
         (
             with(1, "{\"tidewire_export\":1,\"more\":1}"),
             "line 1: unknown field",
         ),
         (
             with(1, "{\"tidewire_export\":2,\"more\":1}"),
-            "format 2 and this version knows up to 1",
+            "format 2, and this version reads up to format 1",
         ),
         (with(3, ""), "line 3: EOF"),
         (
@@ -420,7 +420,7 @@ fn a_damaged_line_is_named_and_nothing_is_imported() {
         ),
         (
             with(4, "{\"name\":\"x\",\"data\":1}"),
-            "line 4: the data are no object or array",
+            "line 4: the data are not an object or array",
         ),
         (with(4, "{\"name\":\"x\"}"), "line 4: missing field `data`"),
         (
@@ -439,7 +439,7 @@ fn a_damaged_line_is_named_and_nothing_is_imported() {
             with(4, "{\"name\":\"x\",\"incarnation\":\"-1\",\"data\":{}}"),
             "line 4: the incarnation",
         ),
-        (with(5, history), "line 5: a row of a history"),
+        (with(5, history), "line 5: it is a row of an event history"),
         (with(5, &big), "line 5: it has more than"),
         (
             good.replace("\"version\":3", "\"version\":4"),
@@ -455,9 +455,9 @@ fn a_damaged_line_is_named_and_nothing_is_imported() {
         ),
         (
             good.replace("{\"end\":6}", "{\"end\":7}"),
-            "should have 7 records and has 6",
+            "should have 7 records, but has 6",
         ),
-        (format!("{good}{{}}\n"), "line 9: something stands behind"),
+        (format!("{good}{{}}\n"), "line 9: there is another line"),
     ];
     for (text, part) in cases {
         assert_ne!(text, good);

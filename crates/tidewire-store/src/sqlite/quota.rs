@@ -20,7 +20,7 @@ pub struct Quota {
     pub user_bytes_max: Option<u64>,
 }
 
-/// Shards learn of a change of the free bytes when it reaches this fraction of the quota: one in 64.
+/// Shards learn of the free bytes when these have changed by `1 / STEPS` of the quota, or become zero or no longer are.
 const STEPS: u64 = 64;
 
 const USAGE: &str = "SELECT writer, sum(octet_length(name) + octet_length(data)) FROM records

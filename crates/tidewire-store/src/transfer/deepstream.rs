@@ -1,6 +1,6 @@
-//! Brings the records of a deepstream server into a store, from where its connectors keep them: PostgreSQL, MongoDB, Redis.
-//! They are read page by page, so that memory does not depend on how many there are. What each connector writes is described in
-//! `docs/from-deepstream.md`.
+//! Imports the records of a deepstream server from the database of its connector: PostgreSQL, MongoDB or Redis. The records are
+//! read page by page, so that memory does not depend on their number. `docs/from-deepstream.md` describes the format of each
+//! connector.
 
 #[cfg(feature = "mongodb")]
 mod mongodb;
@@ -19,21 +19,21 @@ use super::import::{ImportError, Imported, Limits};
 use super::importer::Importer;
 use crate::remote::{RemoteError, RemoteOptions};
 
-/// Refused records that are named; all are counted.
+/// Refused records that the result lists; further ones are only counted.
 const NAMED_MAX: usize = 100;
 
-/// Where a deepstream server keeps its records.
+/// The database in which a deepstream server keeps its records.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The kind of server.
+    /// The kind of database.
     pub kind: SourceKind,
-    /// Where it is.
+    /// How to connect to it.
     pub options: RemoteOptions,
-    /// How the connector was configured.
+    /// The connector's configuration.
     pub layout: Layout,
 }
 
-/// The kinds of servers for which there are connectors.
+/// The kinds of databases, with deepstream's connectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
     /// `@deepstream/storage-mongodb`.
@@ -45,7 +45,7 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// The kind whose addresses begin so.
+    /// The kind of database at this address.
     #[must_use]
     pub fn of(url: &str) -> Option<Self> {
         match url.split_once("://")?.0 {
@@ -57,23 +57,23 @@ impl SourceKind {
     }
 }
 
-/// The options of a connector that say how it names things.
+/// The options of a connector that determine how it names tables and collections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// PostgreSQL: the schema with the tables.
     pub schema: String,
     /// PostgreSQL: the table of names without a slash.
     pub default_table: String,
-    /// MongoDB: what stands between a collection and the rest of a name.
+    /// MongoDB: the separator between the collection and the rest of a name.
     pub split_char: String,
-    /// MongoDB: the collection of names without that.
+    /// MongoDB: the collection of names without the separator.
     pub default_collection: String,
 }
 
 #[cfg(any(feature = "mongodb", feature = "postgres"))]
 impl Layout {
-    /// The name of a record that lies in a part of its own, as a table. What lies in the part for all names without the
-    /// separator has none, unless it was written with the name of that part.
+    /// The name of a record with this id in a part, which is a table or collection. Usually the part is the start of the name. In the
+    /// default part, an id without a separator is the whole name.
     fn name(part: &str, default_part: &str, separator: &str, id: &str) -> String {
         if part == default_part && !id.contains(separator) {
             id.to_owned()
@@ -83,34 +83,34 @@ impl Layout {
     }
 }
 
-/// A record as a connector has kept it.
+/// A record as a connector has stored it.
 struct Found {
     name: String,
     version: Option<i64>,
-    /// JSON, or why there is none.
+    /// The value as JSON, or the reason why it can't be JSON.
     data: Result<String, String>,
 }
 
-/// Takes each record that is found, and ends the reading by an error.
+/// Takes each record. An error ends the reading.
 type Visit<'a> = &'a mut dyn FnMut(Found) -> Result<(), MigrationError>;
 
-/// What was found, and what became of it.
+/// The result of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Migrated {
     /// Records that were read.
     pub record_count: u64,
-    /// Lists among them.
+    /// Lists among the records that can be imported.
     pub list_count: u64,
-    /// What can't be taken over.
+    /// Records that can't be imported.
     pub refused: Refused,
-    /// What came of the others; none if nothing was to be written.
+    /// The import of the others; `None` if the records were only checked.
     pub imported: Option<Imported>,
 }
 
-/// Records that can't be taken over: all are counted, the first ones named.
+/// Records that can't be imported: all are counted, the first ones are listed by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// How many.
+    /// The number of refused records.
     pub count: u64,
     /// Names and reasons of the first ones.
     pub named: Vec<(String, String)>,
@@ -137,13 +137,13 @@ impl fmt::Display for Migrated {
     }
 }
 
-/// Why a migration ended before its end. What was committed until then stays, and it may be repeated.
+/// Why a migration failed. Records that were committed before stay, and the migration can be repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
-    /// deepstream's server can't be read.
+    /// deepstream's database can't be read.
     #[error("deepstream's records can't be read: the server {0}")]
     Source(#[from] RemoteError),
-    /// The store fails.
+    /// The store has failed.
     #[error(transparent)]
     Import(#[from] ImportError),
 }
@@ -155,8 +155,7 @@ impl MigrationError {
     }
 }
 
-/// Brings all records into an open store, or only looks at them. What is there already stays as it is, unless `replaces`
-/// and version or value differ.
+/// Imports all records with `importer`. Without an importer, only checks them.
 ///
 /// # Errors
 /// The records can't be read, or the store fails.
@@ -170,7 +169,7 @@ pub fn migrate(
         migrated.record_count += 1;
         match checked(&found, limits) {
             Ok(record) => {
-                // What was checked once needs no other limits.
+                // The record has already passed this check, so it only finds the kind of the value.
                 let is_list = json::check(record.data.as_str(), limits.json) == Ok(Kind::Array);
                 migrated.list_count += u64::from(is_list);
                 if let Some(importer) = &mut importer {
@@ -192,7 +191,7 @@ pub fn migrate(
     Ok(migrated)
 }
 
-/// The record as it may be kept, or what is wrong with it.
+/// The record if it can be imported, or the reason why not.
 fn checked(found: &Found, limits: Limits) -> Result<super::import::ExportedRecord, String> {
     if found.name.starts_with(RESERVED) {
         return Err("names that begin with U+0001 are the server's own".to_owned());
@@ -205,7 +204,7 @@ fn checked(found: &Found, limits: Limits) -> Result<super::import::ExportedRecor
         .filter(|version| *version <= Version::LAST)
     else {
         let last = Version::LAST.0;
-        return Err(format!("the version is no whole number from 0 to {last}"));
+        return Err(format!("the version is not an integer from 0 to {last}"));
     };
     limits.check(
         &found.name,
@@ -214,7 +213,7 @@ fn checked(found: &Found, limits: Limits) -> Result<super::import::ExportedRecor
     )
 }
 
-/// Gives each record to `visit`. A value of more than `bytes_max` bytes is not read.
+/// Calls `visit` with each record. A value of more than `bytes_max` bytes is not read.
 fn read(source: &Source, bytes_max: usize, visit: Visit<'_>) -> Result<(), MigrationError> {
     match source.kind {
         #[cfg(feature = "mongodb")]
@@ -231,7 +230,7 @@ fn read(source: &Source, bytes_max: usize, visit: Visit<'_>) -> Result<(), Migra
     }
 }
 
-/// Why a value was not even read.
+/// The reason for a value that is too large to be read.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 fn too_large(bytes: u64, bytes_max: usize) -> String {
     format!("the data have {bytes} bytes, more than {bytes_max} (limits.record_bytes_max)")

@@ -1,4 +1,4 @@
-//! Writes the records of a store as JSON Lines, page by page, so that memory does not depend on how many there are.
+//! Writes the records of stores as JSON Lines, page by page, so that memory does not depend on their number.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -11,16 +11,16 @@ use super::{FORMAT, Footer, Header, Line, checksum, is_history, on_one_line};
 use crate::check::Corrupt;
 use crate::walk::Walk;
 
-/// What an export did.
+/// The result of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
     /// Records that were written.
     pub record_count: u64,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Records that do not pass their checksum; they are left out.
+    /// Records that do not pass their checksum. The export skips them.
     pub corrupt: Corrupt,
-    /// Rows of histories of events, which are left out: their offsets mean something to their own store only.
+    /// Rows of event histories. The export skips them, because their offsets are valid only in their own store.
     pub history_count: u64,
 }
 
@@ -28,13 +28,13 @@ impl fmt::Display for Exported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} records exported in {} bytes, {} corrupt, {} rows of histories left out{}",
+            "{} records exported in {} bytes, {} corrupt, {} history rows skipped{}",
             self.record_count, self.bytes, self.corrupt.count, self.history_count, self.corrupt
         )
     }
 }
 
-/// Why an export ended before its end.
+/// Why an export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The store can't be read.
@@ -45,11 +45,11 @@ pub enum ExportError {
     Output(#[from] io::Error),
 }
 
-/// Writes all records of one store after the other to `out`. Each record is as a commit left it; records that change meanwhile
-/// may be from before or after.
+/// Writes all records of the stores, in their order, to `out`. Each record is the result of a complete commit. A record that changes
+/// during the export may be the old or the new one.
 ///
 /// # Errors
-/// A store can't be read, or `out` not be written. The last line is missing then.
+/// A store can't be read, or `out` can't be written. The last line is missing then.
 pub fn export<'a>(
     readers: impl IntoIterator<Item = &'a mut dyn StoreReader>,
     out: &mut dyn Write,
@@ -113,7 +113,7 @@ fn write_line(out: &mut dyn Write, line: &impl Serialize) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Counts what is written.
+/// Counts the bytes that are written.
 struct Counted<'a> {
     out: &'a mut dyn Write,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! Brings the records of an export into stores, line by line.
+//! Imports the records of an export into stores, line by line.
 
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
@@ -11,30 +11,30 @@ use tidewire_core::text::{Name, Payload, RESERVED};
 use super::importer::Importer;
 use super::{FORMAT, Footer, Header, Line, checksum, is_history};
 
-/// Bytes of a line beside its name and value.
+/// Maximum of bytes that a line has in addition to its name and value.
 const LINE_BYTES_BESIDE: usize = 1 << 10;
-/// Bytes that a character of a name may become in JSON, for each of its own.
+/// Maximum of bytes in JSON for one byte of a name.
 const ESCAPED_BYTES_MAX: usize = 6;
-/// Bytes that the names of the server's own records may have beyond those of clients.
+/// Bytes by which the names of the server's own records may exceed the limit for clients.
 const RESERVED_BYTES_MAX: usize = 64;
 
-/// What an imported record may be at most.
+/// Limits of an imported record.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of a name.
+    /// Maximum of bytes in a name.
     pub name_bytes_max: usize,
-    /// Bytes and nesting of a value.
+    /// Maximum of bytes and nesting of a value.
     pub json: JsonLimits,
 }
 
 impl Limits {
-    /// Bytes of a line.
+    /// Maximum of bytes in a line.
     fn line_bytes_max(&self) -> usize {
         let name = (self.name_bytes_max + RESERVED_BYTES_MAX) * ESCAPED_BYTES_MAX;
         self.json.bytes_max + name + LINE_BYTES_BESIDE
     }
 
-    /// A record that may be kept, or what is wrong with it.
+    /// The record if it is within the limits, or the reason why not.
     pub(super) fn check(
         &self,
         name: &str,
@@ -53,7 +53,7 @@ impl Limits {
         }
         match json::check(text, self.json) {
             Ok(Kind::Object | Kind::Array) => {}
-            Ok(_) => return Err("the data are no object or array".to_owned()),
+            Ok(_) => return Err("the data are not an object or array".to_owned()),
             Err(error) => {
                 return Err(format!(
                     "the data are refused: {error} (limits.record_bytes_max, limits.nesting_max)"
@@ -71,16 +71,16 @@ impl Limits {
     }
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Records that were not there.
+    /// Records that did not exist in the store.
     pub added_count: u64,
-    /// Records that took the place of others.
+    /// Records that replaced a stored one.
     pub replaced_count: u64,
-    /// Records that were there already, version and value alike.
+    /// Records that the store already had, with the same version and value.
     pub unchanged_count: u64,
-    /// Records that were there in another version or with another value, and stayed.
+    /// Stored records with another version or value that the import has not replaced.
     pub kept_count: u64,
 }
 
@@ -103,20 +103,20 @@ impl fmt::Display for Imported {
     }
 }
 
-/// Why an import ended before its end. What was committed until then stays, and the import may be repeated.
+/// Why an import failed. Records that were committed before stay, and the import can be repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// A line is not what it should be.
+    /// A line is invalid.
     #[error("line {line}: {reason}")]
     Damaged {
-        /// Its number, from 1.
+        /// The number of the line, from 1.
         line: u64,
-        /// What is wrong.
+        /// Why it is invalid.
         reason: String,
     },
     /// Written by a newer version.
     #[error(
-        "the export has format {found} and this version knows up to {FORMAT}; import it with a newer version"
+        "the export has format {found}, and this version reads up to format {FORMAT}; import it with a newer version"
     )]
     NewerFormat {
         /// Its format.
@@ -125,27 +125,27 @@ pub enum ImportError {
     /// The lines can't be read.
     #[error("the export can't be read: {0}")]
     Input(#[from] io::Error),
-    /// A store fails.
-    #[error("{done}, then the store failed: {error}; repeat the import when it is mended")]
+    /// A store has failed.
+    #[error("{done}, then the store failed: {error}; repeat the import when the store works again")]
     Store {
-        /// What was done.
+        /// The result until then.
         done: Imported,
-        /// What the store says.
+        /// The store's error.
         error: StoreError,
     },
 }
 
-/// The records of an export, checked one by one.
+/// Reads the records of an export and checks each of them.
 pub struct Lines<R> {
     input: R,
     limits: Limits,
-    /// Lines that were read.
+    /// Lines that were read so far.
     line: u64,
     record_count: u64,
     buffer: Vec<u8>,
 }
 
-/// A record as a line gives it.
+/// A record from a line of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportedRecord {
     /// Its name.
@@ -160,7 +160,7 @@ impl<R: BufRead> Lines<R> {
     /// Reads the first line.
     ///
     /// # Errors
-    /// It is not that of an export, or of a newer one.
+    /// It is not the first line of an export, or the export has a newer format.
     pub fn new(input: R, limits: Limits) -> Result<Self, ImportError> {
         let mut lines = Self {
             input,
@@ -169,12 +169,12 @@ impl<R: BufRead> Lines<R> {
             record_count: 0,
             buffer: Vec::new(),
         };
-        let no_export = "no export: the first line should be {\"tidewire_export\":1}";
+        let no_export = "not an export: the first line must be {\"tidewire_export\":1}";
         if !lines.read_line()? {
             lines.line = 1;
             return Err(lines.damaged(no_export));
         }
-        // Whatever a newer format has besides, it has its number there.
+        // Every format has its number in this field, whatever its other fields are.
         let found = serde_json::from_slice::<serde_json::Value>(&lines.buffer).ok();
         let found = found.and_then(|header| header.get("tidewire_export")?.as_u64());
         match found {
@@ -187,10 +187,10 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The next record, none behind the last line.
+    /// The next record; `None` after the last line.
     ///
     /// # Errors
-    /// The line is damaged, or the last one is missing.
+    /// The line is invalid, or the last line is missing.
     pub fn next_record(&mut self) -> Result<Option<ExportedRecord>, ImportError> {
         if !self.read_line()? {
             self.line += 1;
@@ -210,7 +210,7 @@ impl<R: BufRead> Lines<R> {
     fn record(&self, line: &Line<'_>) -> Result<ExportedRecord, String> {
         if is_history(&line.name) {
             return Err(
-                "a row of a history of events, which only its own store can use".to_owned(),
+                "it is a row of an event history, which only its own store can use".to_owned(),
             );
         }
         let version = Version(line.version.unwrap_or(1));
@@ -218,7 +218,7 @@ impl<R: BufRead> Lines<R> {
         let incarnation = match &line.incarnation {
             Some(text) => text
                 .parse()
-                .map_err(|_| format!("the incarnation {text:?} is no number of 64 bits"))?,
+                .map_err(|_| format!("the incarnation {text:?} is not a 64-bit number"))?,
             None => 0,
         };
         if let Some(expected) = line.checksum {
@@ -230,24 +230,24 @@ impl<R: BufRead> Lines<R> {
             let found = checksum(&record.name, &stored);
             if found != expected {
                 return Err(format!(
-                    "the checksum is {found}, not {expected} as the line says; leave it out where a line was changed on purpose"
+                    "the checksum is {found}, but the line has {expected}; if you have changed the line on purpose, remove its checksum"
                 ));
             }
         }
         Ok(record)
     }
 
-    /// Behind the last line there is nothing.
+    /// Checks the last line, and that the input ends after it.
     fn end(&mut self) -> Result<(), ImportError> {
         let footer: Footer =
             serde_json::from_slice(&self.buffer).map_err(|error| self.malformed(&error))?;
         if footer.end != self.record_count {
             let (expected, found) = (footer.end, self.record_count);
-            let reason = format!("the file should have {expected} records and has {found}");
+            let reason = format!("the file should have {expected} records, but has {found}");
             return Err(self.damaged(&reason));
         }
         match self.read_line()? {
-            true => Err(self.damaged("something stands behind the last line")),
+            true => Err(self.damaged("there is another line after the last one")),
             false => Ok(()),
         }
     }
@@ -265,7 +265,7 @@ impl<R: BufRead> Lines<R> {
             self.buffer.pop();
         } else if self.buffer.len() > bytes_max {
             let reason = format!(
-                "it has more than {bytes_max} bytes, what a record may have (limits.record_bytes_max)"
+                "it has more than {bytes_max} bytes, the maximum for a record (limits.record_bytes_max)"
             );
             return Err(self.damaged(&reason));
         }
@@ -280,28 +280,28 @@ impl<R: BufRead> Lines<R> {
     }
 
     fn malformed(&self, error: &serde_json::Error) -> ImportError {
-        // It counts the lines of what it was given, which is one.
+        // The parser has seen only this line, so its line number is always 1.
         let text = error.to_string();
         let reason = text.replace(" at line 1 column ", " at byte ");
         self.damaged(&reason)
     }
 }
 
-/// Reads everything and keeps nothing, so that a damaged file is known before anything of it is in a store. How many
-/// records it has.
+/// Checks the whole export without storing records, so that a damaged file is detected before an import changes a store. Returns the
+/// number of records.
 ///
 /// # Errors
-/// The first line that is damaged.
+/// The first invalid line.
 pub fn verify(input: impl BufRead, limits: Limits) -> Result<u64, ImportError> {
     let mut lines = Lines::new(input, limits)?;
     while lines.next_record()?.is_some() {}
     Ok(lines.record_count)
 }
 
-/// Brings all records into the stores of `importer`. Each batch is durable before the next one is read.
+/// Imports all records into the stores of `importer`. Each batch is durable before the next one is read.
 ///
 /// # Errors
-/// A line is damaged, or a store fails.
+/// A line is invalid, or a store fails.
 pub fn import(
     input: impl BufRead,
     limits: Limits,

@@ -1,7 +1,7 @@
-//! Puts records into the stores that their names lead to, batch by batch.
+//! Writes records into the stores to which their names route, batch by batch.
 //!
-//! An imported record is a new creation: it gets an incarnation of its own, because the one that it had may be given again
-//! in the store to which it comes. Its version stays.
+//! An imported record counts as a new creation. It gets a new incarnation, because the target store may assign the old one to another
+//! creation. Its version stays.
 
 use std::collections::HashSet;
 
@@ -14,14 +14,14 @@ use tidewire_core::text::Name;
 
 use super::import::{ExportedRecord, ImportError, Imported};
 
-/// Records of one commit.
+/// Maximum of records in one commit.
 const BATCH_COUNT_MAX: usize = 500;
-/// Bytes of their names and values; the last record of a batch may go beyond.
+/// A commit gets no further record once its names and values have this many bytes.
 const BATCH_BYTES_MAX: usize = 2 << 20;
-/// The part of the incarnations of an opening that no shard uses, as there are fewer of them.
+/// A part of each opening's incarnations that no shard uses, because there are fewer shards than parts.
 const INCARNATION_RANGE: u64 = 0xff << 32;
 
-/// An import under way.
+/// A running import.
 pub struct Importer<'a> {
     /// One for each store, by number.
     intakes: Vec<Intake<'a>>,
@@ -29,8 +29,8 @@ pub struct Importer<'a> {
 }
 
 impl<'a> Importer<'a> {
-    /// Into `stores`, by number, as `routes` lead. What is there already stays as it is, unless `replaces` and version or
-    /// value differ.
+    /// Imports into `stores`, which are in the order of their numbers, by `routes`. If `replaces` is false, stored records stay. If it is
+    /// true, stored records with another version or value are replaced.
     ///
     /// # Errors
     /// A store can't be read.
@@ -55,7 +55,7 @@ impl<'a> Importer<'a> {
         added.map_err(|error| self.failed(error))
     }
 
-    /// Commits what was added last, and says what was done.
+    /// Commits the last batches, and returns the result of the import.
     pub(super) fn finish(mut self) -> Result<Imported, ImportError> {
         let committed = self.intakes.iter_mut().try_for_each(Intake::commit);
         committed.map_err(|error| self.failed(error))?;
@@ -78,7 +78,7 @@ impl<'a> Importer<'a> {
     }
 }
 
-/// Commits changes of records that nobody else may change meanwhile.
+/// Commits changes of records that no other server may change at the same time.
 pub(super) fn commit_alone(
     store: &mut dyn Store,
     opened: Opened,
@@ -86,13 +86,13 @@ pub(super) fn commit_alone(
 ) -> Result<(), StoreError> {
     let written = store.commit(opened.term(), writes)?;
     if written.contains(&Written::Refused) {
-        let message = "somebody else writes to the store meanwhile";
+        let message = "another server is writing to the store; stop it";
         return Err(StoreError::unavailable(message));
     }
     store.tidy()
 }
 
-/// What one store gets.
+/// The import into one store.
 pub(super) struct Intake<'a> {
     store: &'a mut dyn Store,
     reader: Box<dyn StoreReader>,
@@ -100,7 +100,7 @@ pub(super) struct Intake<'a> {
     replaces: bool,
     next_incarnation: u64,
     batch: Vec<ExportedRecord>,
-    /// Those of the batch, in which each may stand once.
+    /// The names in the batch. A batch must have each name only once.
     names: HashSet<Name>,
     batch_bytes: usize,
     done: Imported,
@@ -137,7 +137,7 @@ impl<'a> Intake<'a> {
         Ok(())
     }
 
-    /// Commits what was added last.
+    /// Commits the records that were added since the last commit.
     pub(super) fn commit(&mut self) -> Result<(), StoreError> {
         let batch = std::mem::take(&mut self.batch);
         self.names.clear();

@@ -1,5 +1,5 @@
-//! Records on their way from any store into any other: as JSON Lines (contract: `spec/export.md`), from one store of a node to
-//! another, and from deepstream.
+//! Transfer of records between stores: as JSON Lines (contract: `spec/export.md`), from one store of a node to another, and from
+//! deepstream.
 
 pub mod deepstream;
 pub mod export;
@@ -17,30 +17,30 @@ use super::checksum;
 /// The version of the format, see `spec/export.md`.
 pub const FORMAT: u64 = 1;
 
-/// The first line.
+/// The first line of an export.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header {
     tidewire_export: u64,
-    /// The version of the server that wrote it; for people.
+    /// The version of the program that wrote the export, for the operator only.
     #[serde(default)]
     software: String,
 }
 
-/// The last line.
+/// The last line of an export.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Footer {
-    /// How many records there are.
+    /// The number of records in the export.
     end: u64,
 }
 
-/// A line between them.
+/// The line of a record.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
     name: String,
-    /// A number of 64 bits as decimal text, because a number of JavaScript has 53.
+    /// A 64-bit number as decimal text, because JavaScript numbers are exact only up to 53 bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     incarnation: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,8 +51,8 @@ struct Line<'a> {
     data: &'a RawValue,
 }
 
-/// Puts a value on one line, without space around it. A line break in it can only stand between its parts, for a text in
-/// JSON has none.
+/// Puts a value on one line, without space around it. A line break can only be between tokens, because JSON strings can't contain
+/// one.
 fn on_one_line(record: StoredRecord) -> StoredRecord {
     let text = record.data.as_str().trim_matches([' ', '\t', '\n', '\r']);
     if text.len() == record.data.len() && !text.contains(['\n', '\r']) {
@@ -64,7 +64,7 @@ fn on_one_line(record: StoredRecord) -> StoredRecord {
     }
 }
 
-/// Whether a name is of the rows in which the store keeps events, see `spec/store.md`.
+/// Whether the name is that of a history row, in which the store keeps events, see `spec/store.md`.
 fn is_history(name: &str) -> bool {
     tidewire_core::history::is_row(name)
 }

@@ -1,5 +1,5 @@
-//! Moves records to the stores that their names lead to, after the prefixes have changed. It may be repeated, after an error
-//! too: a record leaves its old store only when the new one has it.
+//! Moves records to the stores to which their names route, after the prefixes have changed. A move can be repeated, even after an
+//! error: a record is deleted in its old store only when the new store has it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,12 +15,12 @@ use crate::remote::OpenStore;
 use crate::stray;
 use crate::walk::Walk;
 
-/// What a move did.
+/// The result of a move.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Records that are where they belong now.
+    /// Records that were moved.
     pub moved_count: u64,
-    /// Records that do not pass their checksum; they stay.
+    /// Records that do not pass their checksum. They stay in the old store.
     pub corrupt: Corrupt,
 }
 
@@ -38,30 +38,30 @@ impl fmt::Display for Moved {
     }
 }
 
-/// Why a move ended before its end.
+/// Why a move failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {
-    /// Two stores have a record of one name, and the two differ.
+    /// Two stores have different records with one name.
     #[error(
-        "{name:?} is in two stores with different values, and only one of them can stay; export both stores, and delete it in one"
+        "{name:?} is in two stores with different values, and only one of them can stay; export both stores, and delete the record in one of them"
     )]
     Twice {
         /// The name.
         name: Name,
     },
-    /// A store fails.
-    #[error("a store failed: {0}; repeat the move when it is mended")]
+    /// A store has failed.
+    #[error("a store failed: {0}; repeat the move when the store works again")]
     Store(#[from] StoreError),
 }
 
-/// Looks through all stores and moves what belongs elsewhere.
+/// Reads all stores and moves each record that belongs into another store.
 ///
 /// # Errors
-/// A store fails, or a name has two records. What was moved until then stays so.
+/// A store fails, or two stores have different records with one name. Records that were moved before stay moved.
 pub fn move_strays(stores: &mut [OpenStore], routes: &StoreRoutes) -> Result<Moved, MoveError> {
     let mut moved = Moved::default();
     for from in 0..stores.len() {
-        // There are at most as many as fit into the number.
+        // A node has at most as many stores as fit into the number.
         let number = StoreId(u8::try_from(from).unwrap_or(u8::MAX));
         let mut reader = stores[from].store.reader()?;
         for range in stray::ranges(number, routes) {
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_move_goes_on_where_another_one_ended_and_overwrites_nothing() {
         let disks: [MemoryDisk; 2] = Default::default();
-        // Copied and not removed yet: only the incarnation differs.
+        // An earlier move has copied "b/a" and not removed it yet.
         let mut stores = vec![
             store(&disks[0], &[("b/a", 3), ("b/b", 4)]),
             store(&disks[1], &[("b/a", 3)]),

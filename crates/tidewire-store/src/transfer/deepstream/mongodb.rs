@@ -1,5 +1,5 @@
-//! What deepstream's connector for MongoDB keeps: a collection for each first part of a name, with the record's own fields, the
-//! rest of the name in `ds_key`, the version in `ds_version` and a list in `ds_list`.
+//! Reads the records of deepstream's connector for MongoDB. It has a collection for each first part of a name. A document has the
+//! fields of the record, the rest of the name in `ds_key`, the version in `ds_version`, and a list in `ds_list`.
 
 use mongodb::bson::{Bson, Document, doc};
 use mongodb::options::FindOptions;
@@ -14,7 +14,7 @@ const KEY: &str = "ds_key";
 const VERSION: &str = "ds_version";
 const LIST: &str = "ds_list";
 
-/// Whole numbers up to here are the same as doubles, and JavaScript writes them without a point.
+/// Doubles represent integers below this exactly, and JavaScript writes them without a decimal point.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
 pub(super) fn read(source: &Source, visit: Visit<'_>) -> Result<(), MigrationError> {
@@ -77,7 +77,7 @@ fn is_whole(number: f64) -> bool {
     number.fract() == 0.0 && number.abs() < WHOLE_MAX
 }
 
-/// Writes a value as JSON, or says what of it JSON has not.
+/// Writes a value as JSON. If JSON can't represent it, returns the reason.
 fn write(value: &Bson, out: &mut String) -> Result<(), String> {
     match value {
         Bson::Null => out.push_str("null"),
@@ -115,7 +115,7 @@ fn write(value: &Bson, out: &mut String) -> Result<(), String> {
         other => {
             let kind = other.element_type();
             return Err(format!(
-                "there is a value of MongoDB's type {kind:?} or a number that JSON has not"
+                "it contains a value of MongoDB's type {kind:?} or a number that JSON can't represent"
             ));
         }
     }

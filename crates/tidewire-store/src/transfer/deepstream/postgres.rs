@@ -1,4 +1,4 @@
-//! What deepstream's connector for PostgreSQL keeps: a table for each first part of a name in a schema of its own, with the
+//! Reads the records of deepstream's connector for PostgreSQL. Its schema has a table for each first part of a name, with the
 //! columns `id`, `version` and `val`, which is text or `jsonb`.
 
 use tokio_postgres::Error;
@@ -9,7 +9,7 @@ use crate::postgres::connect_to_any;
 /// Rows of a page.
 const PAGE_COUNT: u32 = 100;
 
-/// Tables that have what a table of the connector has.
+/// Finds the tables that have the columns of a connector's table.
 const TABLES: &str = "SELECT table_name::TEXT FROM information_schema.columns
     WHERE table_schema = $1 AND column_name IN ('id', 'version', 'val')
     GROUP BY table_name HAVING count(*) = 3 ORDER BY table_name";
@@ -21,13 +21,13 @@ pub(super) fn read(
 ) -> Result<(), MigrationError> {
     let client = connect_to_any(&source.options)?;
     let schema = &source.layout.schema;
-    // All tables as they are at one instant, of which a cursor gives one page after the other.
+    // Reads all tables as of one instant; a cursor returns them page by page.
     let begin = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
     wait(source, client.batch_execute(begin))?;
     let tables = wait(source, client.query(TABLES, &[schema]))?;
     if tables.is_empty() {
         return Err(MigrationError::source(format!(
-            "has no table of deepstream in the schema {schema:?}; name it with --schema"
+            "it has no deepstream table in the schema {schema:?}; name another schema with --schema"
         )));
     }
     for table in tables {
@@ -82,7 +82,7 @@ fn value<T>(answer: Result<T, Error>) -> Result<T, MigrationError> {
     })
 }
 
-/// A name as a statement takes it.
+/// A quoted identifier for a statement.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -1,4 +1,4 @@
-//! What deepstream's connector for Redis keeps: the keys `NAME_v` with a version and `NAME_d` with JSON.
+//! Reads the records of deepstream's connector for Redis: the keys `NAME_v` with a version and `NAME_d` with JSON.
 
 use std::iter;
 
@@ -7,7 +7,7 @@ use redis::{Connection, Pipeline, RedisResult};
 use super::{Found, MigrationError, Source, Visit, too_large};
 use crate::redis::connect_to_any;
 
-/// Keys that are looked through at a time.
+/// Keys that one request scans.
 const PAGE_COUNT: u32 = 100;
 
 const DATA: &str = "_d";
@@ -29,14 +29,14 @@ pub(super) fn read(
                 .arg(PAGE_COUNT)
                 .query(&mut connection),
         )?;
-        // No name of deepstream's is without text.
+        // deepstream's names are text, so other keys are not from it.
         let keys = keys
             .into_iter()
             .filter_map(|key| String::from_utf8(key).ok());
         let names: Vec<_> = keys
             .filter_map(|key| key.strip_suffix(DATA).map(str::to_owned))
             .collect();
-        // The server decides how many keys an answer has.
+        // An answer may have more keys than requested.
         for names in names.chunks(PAGE_COUNT as usize) {
             for found in value(look_up(&mut connection, names, bytes_max))? {
                 visit(found)?;
@@ -49,7 +49,8 @@ pub(super) fn read(
     }
 }
 
-/// Records. What has no version beside it somebody else has written, or it has just ended.
+/// Loads the records with these names. A name without a version is skipped: another program has written its key, or the record was
+/// deleted since the scan.
 fn look_up(
     connection: &mut Connection,
     names: &[String],
@@ -76,7 +77,7 @@ fn look_up(
             let key = format!("{name}{DATA}");
             let data: Option<Vec<u8>> = redis::cmd("GET").arg(key).query(connection)?;
             String::from_utf8(data.unwrap_or_default())
-                .map_err(|_| "the data are no UTF-8".to_owned())
+                .map_err(|_| "the data are not UTF-8".to_owned())
         };
         found.push(Found {
             name: name.clone(),
