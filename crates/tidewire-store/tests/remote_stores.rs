@@ -1,7 +1,7 @@
-//! The suite of stores on real servers, and what only they can show: what they are asked before they are trusted.
+//! The store suite on real servers, and tests that need real servers, such as the check of their settings for durability.
 //!
-//! `npm --prefix e2e run stores` starts the servers and says where they are. Without them these tests are left out by name;
-//! one that is asked for without its server fails.
+//! `npm --prefix e2e run stores` starts the servers and passes their addresses. By default these tests are ignored; a test that is
+//! requested without its server fails.
 
 #![cfg(all(feature = "mongodb", feature = "postgres", feature = "redis"))]
 
@@ -24,7 +24,7 @@ use tokio::runtime::Runtime;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
 
-/// Numbers the places of the tests of this run.
+/// Counts the places of this run's tests.
 static PLACE: AtomicU32 = AtomicU32::new(0);
 
 fn next_place() -> u32 {
@@ -34,7 +34,7 @@ fn next_place() -> u32 {
 /// The address of a server of these tests.
 fn address(variable: &str) -> String {
     let missing =
-        || format!("{variable} says where the server is; npm --prefix e2e run stores sets it");
+        || format!("{variable} must be the server's address; npm --prefix e2e run stores sets it");
     std::env::var(variable).unwrap_or_else(|_| panic!("{}", missing()))
 }
 
@@ -51,7 +51,7 @@ fn options(url: String) -> RemoteOptions {
 
 type Opener = fn(RemoteOptions) -> Result<OpenStore, RemoteError>;
 
-/// A place of its own on a server.
+/// A separate database on a server.
 struct Place {
     url: String,
     open: Opener,
@@ -70,7 +70,7 @@ impl Subject for Place {
     }
 }
 
-/// Two servers on one store: the first one is told, and what it has not saved is not taken.
+/// Two servers open one store: commits of the first one fail, and the store takes none of its unsaved writes.
 fn the_first_of_two_servers_is_refused(place: &mut Place) {
     let mut first = place.open();
     first.commit(&[put("a", record(1, "[1]"))]).unwrap();
@@ -84,7 +84,7 @@ fn the_first_of_two_servers_is_refused(place: &mut Place) {
         load(&mut *second, &["a"]),
         [Loaded::Found(record(1, "[1]"))]
     );
-    // Its end says nothing of the second one's.
+    // A clean stop of the first server does not mark the store as closed.
     first.close().unwrap();
     second.commit(&[put("a", record(2, "[2]"))]).unwrap();
     drop(second);
@@ -92,7 +92,7 @@ fn the_first_of_two_servers_is_refused(place: &mut Place) {
     assert!(third.epoch > second.epoch, "the second one was not closed");
 }
 
-/// A connection that the server has ended is made anew, and nothing else is needed.
+/// If the server has ended a connection, the store opens a new one and recovers.
 fn a_cut_connection_is_made_anew(place: &mut Place, mut cut: impl FnMut()) {
     let mut store = place.open();
     let mut reader = store.reader().unwrap();
@@ -114,7 +114,7 @@ mod postgres {
 
     use crate::{Place, RUNTIME, address, next_place};
 
-    /// Runs statements on a connection beside the store.
+    /// Runs statements on a separate connection.
     fn run(url: &str, statements: &str) {
         RUNTIME.block_on(async {
             let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
@@ -123,7 +123,7 @@ mod postgres {
         });
     }
 
-    /// The number that a query finds, if it finds one.
+    /// The number in the first row of a query, if it finds a row.
     fn number(url: &str, query: &str) -> Option<i32> {
         RUNTIME.block_on(async {
             let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
@@ -133,7 +133,7 @@ mod postgres {
         })
     }
 
-    /// A database of its own.
+    /// A separate database.
     pub fn place() -> Place {
         let server = address("TIDEWIRE_TEST_POSTGRES");
         let name = format!("test_{}_{}", std::process::id(), next_place());
@@ -170,7 +170,8 @@ mod postgres {
         });
     }
 
-    /// The server holds a batch, begins it when it was repeated and followed by another one, and finds what it expects.
+    /// The server receives a batch and starts it only after the batch was repeated and followed by another one. The record is again in the
+    /// state that the batch expects.
     #[test]
     #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
     fn a_batch_that_was_given_up_is_never_done() {
@@ -205,7 +206,7 @@ mod postgres {
         store.commit(&[next("[1]")]).unwrap();
         store.commit(&[next("[2]")]).unwrap();
         kill_process(held, Signal::CONT).unwrap();
-        // It ends when it has done what it was given, and finds nobody to answer.
+        // The server process ends when it has processed the batch and finds its client gone.
         let is_there = format!(
             "SELECT pid FROM pg_stat_activity WHERE pid = {}",
             pid.unwrap()
@@ -214,7 +215,7 @@ mod postgres {
         while number(&place.url, &is_there).is_some() {
             assert!(
                 start.elapsed() < std::time::Duration::from_secs(30),
-                "it goes on"
+                "the process still runs"
             );
         }
         let newest = Loaded::Found(record(0, "[2]"));
@@ -270,7 +271,7 @@ macro_rules! redis_like {
 
             use crate::{Place, address};
 
-            /// The place after everything in it was removed.
+            /// A separate database, emptied.
             pub fn place() -> Place {
                 let number = crate::next_place();
                 let url = format!("{}/{number}", address($variable));
@@ -319,7 +320,7 @@ macro_rules! redis_like {
             #[test]
             #[ignore = $ignored]
             fn a_server_that_may_lose_something_is_refused() {
-                // The other tests would find their server weak meanwhile.
+                // A separate server, because the weak settings would make the other tests fail.
                 let place = Place {
                     url: address(concat!($variable, "_SETTINGS")),
                     open: RedisStore::open,
@@ -357,7 +358,7 @@ redis_like!(
     "needs Valkey; npm --prefix e2e run stores starts one"
 );
 
-/// Records move from each store into each other one, also beside the server that has them open.
+/// Records move from each store into each other one, even while a server has the stores open.
 #[test]
 #[ignore = "needs MongoDB, PostgreSQL, Redis and Valkey; npm --prefix e2e run stores starts them"]
 fn records_move_between_all_stores() {
@@ -367,7 +368,7 @@ fn records_move_between_all_stores() {
         ("sqlite", &|| StoreKind::Sqlite(SqliteOptions::default())),
         ("memory", &|| StoreKind::Memory { bytes_max: None }),
         ("mongodb", &|| {
-            // Its database is dropped with it.
+            // Dropping the place drops its database.
             let mut places = mongodb_places.borrow_mut();
             places.push(mongodb::place());
             places[places.len() - 1].kind()

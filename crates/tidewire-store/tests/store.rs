@@ -1,5 +1,5 @@
-//! The suite of stores on those that need no server, and what only the default store can show: its files, its lock and
-//! its damage.
+//! The store suite on the stores that need no server, and tests of the default store only: its files, its lock, and damage to
+//! them.
 
 #[path = "store_suite/limited.rs"]
 mod limited;
@@ -50,7 +50,7 @@ impl Default for SqliteFolder {
 }
 
 impl SqliteFolder {
-    /// A connection beside the store, to look at and damage what it wrote.
+    /// A separate connection to the database, for reading and damaging it.
     fn sql(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.place.path().join(sqlite::FILE)).expect("opens")
     }
@@ -76,7 +76,7 @@ impl LimitedSubject for SqliteFolder {
 suite!(memory, super::MemoryDisk::default());
 suite!(sqlite_file, super::SqliteFolder::default());
 
-/// The cases of a store whose room is limited.
+/// The cases of a store with a size limit.
 macro_rules! limited_suite {
     ($($case:ident)*) => {
         mod limited_memory {
@@ -101,7 +101,7 @@ fn records_move_between_stores_that_need_no_server() {
     ]);
 }
 
-/// Each column of a row is covered by the checksum, and the damage is kept when the name is written again.
+/// The checksum covers each column of a row. The damaged row stays in the quarantine when the name is written again.
 #[test]
 fn a_damaged_row_is_kept_aside_and_never_served() {
     let damages = [
@@ -208,7 +208,7 @@ fn a_check_needs_a_store_that_nobody_uses() {
             "{checked:?}"
         );
     }
-    assert!(!missing.exists(), "a check makes no folder");
+    assert!(!missing.exists(), "a check must not create the folder");
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_report_names_what_is_corrupt() {
     assert_eq!(report.to_string(), text);
 }
 
-/// The store remembers where it has written a record, and the row of one that was deleted goes to the next new name.
+/// The store remembers the row of a written record, and SQLite reuses the row of a deleted record for the next new name.
 #[test]
 fn a_row_that_went_to_another_name_is_not_written_over() {
     let mut subject = SqliteFolder::default();
@@ -252,7 +252,7 @@ fn a_row_that_went_to_another_name_is_not_written_over() {
     assert_eq!(load(&mut *store, &["a", "b"]), found);
 }
 
-/// The first page of the index of names is overwritten, which no checksum of a record covers.
+/// Overwrites the first page of the index of names, which no checksum of a record covers.
 #[test]
 fn a_check_looks_at_the_structure() {
     let mut subject = SqliteFolder::default();
@@ -277,7 +277,7 @@ fn a_check_looks_at_the_structure() {
     }
 }
 
-/// Everything in a folder but the lock.
+/// All files in a folder except the lock.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
     entries
@@ -287,7 +287,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// A folder with a newer format: cleanly closed, and as a killed process leaves it, with the news in the log only.
+/// A folder with a newer format: once cleanly closed, and once as a killed process leaves it, with the changes only in the log.
 fn newer_folders() -> [SqliteFolder; 2] {
     let mut subject = SqliteFolder::default();
     let mut store = subject.open();
@@ -327,7 +327,7 @@ fn a_newer_format_is_refused_unchanged() {
         }
         let after = files(path);
         for (name, bytes) in &before {
-            // The log's index is scratch space of whoever looks.
+            // Any reader may change the log's index.
             if !name.ends_with("-shm") {
                 assert!(after.get(name) == Some(bytes), "{name} has changed");
             }
@@ -375,7 +375,7 @@ fn the_log_begins_again_earlier_after_large_commits() {
     log_begins_again(40, 1 << 20, 4 << 20);
 }
 
-/// Writes `count` records of `bytes` bytes, one in each commit, and checks that the log begins again at `log_bytes_max`.
+/// Writes `count` records of `bytes` bytes, one in each commit, and checks that the log restarts at `log_bytes_max`.
 fn log_begins_again(count: usize, bytes: usize, log_bytes_max: u64) {
     let mut subject = SqliteFolder::default();
     let mut store = subject.open();
@@ -394,7 +394,7 @@ fn log_begins_again(count: usize, bytes: usize, log_bytes_max: u64) {
             bytes < log_bytes_max + (2 << 20),
             "the log has {bytes} bytes"
         );
-        // It is written over and not emptied, so that a sync need not note its size.
+        // The log is overwritten and not emptied, so that a sync need not store a new file size.
         assert!(log_bytes() + (2 << 20) > bytes_max, "the log has shrunk");
     }
     assert!(bytes_max > log_bytes_max, "the log never reached the mark");
@@ -432,9 +432,9 @@ fn a_store_that_was_replaced_is_noticed_before_the_next_commit() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Few names and versions, so that steps meet each other. A name with no version is deleted.
+    /// Few names and versions, so that steps interact. A name without a version is deleted.
     Commit(BTreeMap<u8, Option<u32>>),
-    /// Asks for more than fits, behind some writes that would.
+    /// A batch that does not fit, after some writes that would fit.
     Overfill(u8),
     Close,
     Drop,
@@ -452,7 +452,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Both stores hold what a map holds, whatever happens to them in whatever order.
+    /// Both stores hold the same records as a map after any sequence of steps.
     #[test]
     fn stores_agree_with_a_map(steps in vec(step(), 1..30)) {
         agrees_with_a_map(&mut MemoryDisk::default(), &steps);
@@ -516,7 +516,7 @@ fn agrees_with_a_map(subject: &mut impl LimitedSubject, steps: &[Step]) {
     }
 }
 
-/// Names the folder for the second process of the next test, which is this program again.
+/// The environment variable with the folder for the second process of the next test, which is this program again.
 const SECOND_PROCESS: &str = "TIDEWIRE_TEST_SECOND_PROCESS";
 
 #[test]

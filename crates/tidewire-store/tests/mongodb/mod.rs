@@ -1,5 +1,5 @@
-//! MongoDB: the suite, and what only it can show. The server is the one of `TIDEWIRE_TEST_MONGODB`, a real one or one that speaks
-//! its protocol; each test has a database of its own there, which is dropped.
+//! The store suite on MongoDB, and tests of MongoDB only. `TIDEWIRE_TEST_MONGODB` is the address of the server, MongoDB itself or
+//! another one with its protocol. Each test has a separate database, which it drops at the end.
 
 mod relay;
 
@@ -19,13 +19,13 @@ use crate::store_suite::{Open, Subject, delete, load, put, record, scan, write};
 use crate::{RUNTIME, address, next_place, options};
 use relay::Relay;
 
-/// A database of its own, dropped in the end.
+/// A separate database, dropped at the end.
 pub struct Place {
     inner: crate::Place,
 }
 
 impl Place {
-    /// For whoever opens it by its kind.
+    /// The options for opening it with `tidewire_store::open`.
     pub fn kind(&self) -> StoreKind {
         StoreKind::Mongodb(options(self.inner.url.clone()))
     }
@@ -56,7 +56,7 @@ pub fn place() -> Place {
     }
 }
 
-/// Runs a command beside the store.
+/// Runs a command on a separate connection.
 fn run(url: &str, command: Document) {
     RUNTIME.block_on(async {
         let client = Client::with_uri_str(url).await.unwrap();
@@ -85,18 +85,19 @@ fn cut_connections() {
     crate::a_cut_connection_is_made_anew(&mut place.inner, || relay.cut());
 }
 
-/// What is done late in a case, and what must be there afterwards.
+/// A case in which the server receives one request late.
 struct Late {
-    /// What the request has in it that the server gets late.
+    /// Texts that the late request contains.
     held: &'static [&'static str],
-    /// What is there before.
+    /// The writes before.
     before: Vec<StoreWrite>,
-    /// What is given up, and repeated.
+    /// The write that the store gives up and repeats.
     batch: StoreWrite,
-    /// What comes afterwards.
+    /// The writes after it.
     after: Vec<StoreWrite>,
+    /// The state of the record at the end.
     expected: Loaded,
-    /// A fault that is found by it.
+    /// A fault with which the case must fail.
     #[cfg_attr(
         not(feature = "fuzzing"),
         expect(dead_code, reason = "no fault can be planted")
@@ -143,7 +144,7 @@ fn late_batches() -> [(&'static str, Late); 5] {
             },
         ),
         (
-            "the making of a record that is deleted since",
+            "the creation of a record that is deleted since",
             Late {
                 held: &["update", "[1]"],
                 before: vec![],
@@ -154,7 +155,7 @@ fn late_batches() -> [(&'static str, Late); 5] {
             },
         ),
         (
-            "the deletion of a record that is made anew since",
+            "the deletion of a record that is created again since",
             Late {
                 held: &["delete", "limit"],
                 before: vec![put("a", first.clone())],
@@ -167,7 +168,7 @@ fn late_batches() -> [(&'static str, Late); 5] {
     ]
 }
 
-/// A server may get a request after its batch was given up, repeated and followed by others.
+/// A server may receive a request after its batch was given up, repeated and followed by others.
 #[test]
 #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
 fn a_batch_that_was_given_up_is_never_done() {
@@ -176,7 +177,7 @@ fn a_batch_that_was_given_up_is_never_done() {
     }
 }
 
-/// The test above can fail.
+/// Proves that the test above can fail.
 #[cfg(feature = "fuzzing")]
 #[test]
 #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
@@ -189,7 +190,7 @@ fn a_batch_that_is_done_late_is_found() {
     }
 }
 
-/// Gives a batch up, repeats it, lets others follow, and has it done after all.
+/// Gives up a batch, repeats it, commits further ones, and then sends the late request to the server.
 fn what_is_late(late: Late) -> Result<(), String> {
     let mut place = place();
     let relay = Relay::before(&mut place.inner.url);
@@ -220,7 +221,7 @@ fn what_is_late(late: Late) -> Result<(), String> {
     if scanned != (names.to_vec(), false) {
         return Err(format!("{scanned:?} is found"));
     }
-    // Whatever it left, the name is as good as any.
+    // The late request must not block further writes of the name.
     let expected = match &late.expected {
         Loaded::Missing => Expected::Missing,
         Loaded::Found(record) => Expected::of(record),
@@ -239,7 +240,7 @@ fn what_is_late(late: Late) -> Result<(), String> {
     }
 }
 
-/// More than one command takes, in writes and in bytes.
+/// The batch exceeds the limits of one command in writes and in bytes.
 #[test]
 #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
 fn a_large_batch_is_done_in_parts() {

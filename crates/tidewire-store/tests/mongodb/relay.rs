@@ -1,5 +1,5 @@
-//! A relay before a server that speaks MongoDB's protocol: it can cut its connections, and hold one request back until long
-//! after its client has gone.
+//! A relay in front of a server with MongoDB's protocol. It can cut its connections, and hold back one request until long after
+//! the client has gone.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Bytes of the length that begins a message, itself included.
+/// Bytes of the length field at the start of a message. The length includes the field.
 const LENGTH_BYTES: usize = 4;
-/// How long a released request may take.
+/// How long the server may take for a released request.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(20);
 
 /// The relay. Its threads end with their connections.
@@ -23,15 +23,15 @@ pub struct Relay {
 struct State {
     server: SocketAddr,
     connections: Mutex<Vec<TcpStream>>,
-    /// What the next request has in it that is held; none if none is.
+    /// The relay holds the next request that contains all of these texts; `None` if it holds no request.
     held: Mutex<Option<&'static [&'static str]>>,
-    /// Lets the request go that is held.
+    /// Receives the signal that releases the held request.
     released: Mutex<Receiver<()>>,
     answered: Sender<()>,
 }
 
 impl Relay {
-    /// A relay before the only server of an address, which then names the relay.
+    /// Starts a relay in front of the only server of an address, and changes the address to the relay's.
     pub fn before(url: &mut String) -> Self {
         let (scheme, rest) = url.split_once("://").unwrap();
         let (authority, path) = rest.split_once('/').unwrap();
@@ -67,22 +67,22 @@ impl Relay {
         }
     }
 
-    /// Holds the next request that has all of `parts` in it.
+    /// Holds the next request that contains all of `parts`.
     pub fn hold(&self, parts: &'static [&'static str]) {
         *self.state.held.lock().unwrap() = Some(parts);
     }
 
-    /// Hands over what was held, and waits until the server has answered it.
+    /// Sends the held request to the server, and waits until the server has answered it.
     pub fn release(&self) {
         self.release.send(()).unwrap();
         let answered = self.answered.recv_timeout(RELEASE_DEADLINE);
-        answered.expect("the server answers what was held");
+        answered.expect("the server answers the held request");
     }
 
     /// Ends all connections.
     pub fn cut(&self) {
         for connection in self.state.connections.lock().unwrap().drain(..) {
-            // It may have ended by itself.
+            // The connection may already have ended.
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
@@ -98,7 +98,7 @@ impl State {
         let (arrived, answers) = channel();
         thread::spawn(move || {
             while let Ok(answer) = read_message(&mut from_server) {
-                // The client may have gone; that there is an answer still counts.
+                // The client may have gone, but the relay still reports the answer.
                 let _ = to_client.write_all(&answer);
                 let _ = arrived.send(());
             }
@@ -136,7 +136,7 @@ impl State {
     }
 }
 
-/// A message with its length.
+/// Reads a message, including its length field.
 fn read_message(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut message = vec![0; LENGTH_BYTES];
     stream.read_exact(&mut message)?;

@@ -1,10 +1,10 @@
-//! The cases of stores whose room can be limited.
+//! The cases of stores whose size can be limited.
 
 use tidewire_core::store::Loaded;
 
 use crate::store_suite::{Open, Subject, delete, load, put, record};
 
-/// A place whose room can be limited.
+/// A place for a store with a size limit.
 pub trait LimitedSubject: Subject {
     fn open_limited(&mut self, bytes_max: Option<u64>) -> Open;
 }
@@ -27,7 +27,7 @@ pub fn a_batch_that_does_not_fit_leaves_nothing(mut subject: impl LimitedSubject
         let kept = Loaded::Found(record(1, "[1]"));
         assert_eq!(found, [kept.clone(), kept, Loaded::Missing]);
     }
-    // What fits goes on, and with more room the whole batch goes through.
+    // Writes that fit still succeed, and with more room the whole batch does.
     store.commit(&[put("other", record(1, "[1]"))]).unwrap();
     drop(store);
     let mut store = subject.open();

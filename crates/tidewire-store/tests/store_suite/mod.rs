@@ -9,7 +9,7 @@ use tidewire_core::store::{
 };
 use tidewire_core::text::{Name, Payload};
 
-/// A place where a store can be opened again and again.
+/// A place where a store can be opened repeatedly.
 pub trait Subject {
     fn open(&mut self) -> Open;
 }
@@ -155,7 +155,7 @@ pub fn each_name_is_answered_in_its_place(mut subject: impl Subject) {
         ],
     );
     assert_eq!(load(&mut *store, &[]), []);
-    // More than one read transaction looks up.
+    // More names than one read transaction looks up.
     let names: Vec<_> = (0..1000)
         .map(|i| if i % 2 == 0 { "a" } else { "b" })
         .collect();
@@ -248,7 +248,7 @@ pub fn a_batch_may_be_repeated(mut subject: impl Subject) {
     }
 }
 
-/// A write that expects something.
+/// A write with an expected state.
 pub fn write(name: &str, expected: Expected, change: StoreChange) -> StoreWrite {
     StoreWrite {
         writer: None,
@@ -278,7 +278,7 @@ pub fn what_is_not_as_expected_is_refused_and_stays(mut subject: impl Subject) {
         (missing, Expected::Missing, new.clone(), Written::Done),
         (missing, Expected::Anything, new.clone(), Written::Done),
         (missing, at(&stored), new.clone(), Written::Refused),
-        // The same version with another value is another owner's.
+        // Another owner has written the same version with another value.
         (Some(&elsewhere), at(&stored), new.clone(), Written::Refused),
         (four, at(&stored), StoreChange::Delete, Written::Done),
         (four, at(&other_life), StoreChange::Delete, Written::Refused),
@@ -288,7 +288,7 @@ pub fn what_is_not_as_expected_is_refused_and_stays(mut subject: impl Subject) {
             StoreChange::Delete,
             Written::Refused,
         ),
-        // What is there already is done, whatever was expected.
+        // If the stored state is already the result of the write, the write is done, whatever state it expects.
         (missing, at(&stored), StoreChange::Delete, Written::Done),
         (
             four,
@@ -310,7 +310,7 @@ pub fn what_is_not_as_expected_is_refused_and_stays(mut subject: impl Subject) {
         .map(|(index, (_, expected, change, _))| write(&name(index), *expected, change.clone()))
         .collect();
     let outcomes: Vec<_> = cases.iter().map(|(.., outcome)| *outcome).collect();
-    // Once more: what is done stays done, and what was refused stays refused.
+    // A repetition has the same outcomes.
     for _ in 0..2 {
         assert_eq!(store.commit(&batch).unwrap(), outcomes);
         for (index, (before, _, change, outcome)) in cases.iter().enumerate() {
@@ -408,7 +408,7 @@ pub fn a_scan_agrees_with_the_model_for_every_prefix(mut subject: impl Subject) 
     let mut store = subject.open();
     let mut model = BTreeMap::new();
     let mut writes = Vec::new();
-    // Every third name is left out, so prefixes that are no names are asked for as well.
+    // Skips every third name, so that the scans also use prefixes that are not stored names.
     for (index, name) in names.iter().enumerate() {
         if index % 3 != 0 && model.insert(name.clone(), ()).is_none() {
             writes.push(put(name, record(1, "[]")));

@@ -13,10 +13,10 @@ use tidewire_store::transfer::importer::Importer;
 
 use crate::store_suite::{Open, put, record};
 
-/// What a store is called, and an empty one of it.
+/// The name of a kind of store, and a function that creates an empty one.
 pub type Kind<'a> = (&'a str, &'a dyn Fn() -> StoreKind);
 
-/// Records of each store: more than two pages and two batches of them.
+/// Records in each store: more than two pages and more than two batches.
 const COUNT: u32 = 1_200;
 
 const LIMITS: Limits = Limits {
@@ -28,7 +28,7 @@ const LIMITS: Limits = Limits {
     },
 };
 
-/// A store that is open, with the folder that it needs.
+/// An open store, with the folder that it needs.
 struct Place {
     store: Open,
     kind: StoreKind,
@@ -49,13 +49,13 @@ impl Place {
         }
     }
 
-    /// A reader like that of a process beside the one that has the store; of memory there is none.
+    /// A reader like that of a process which reads the store while a server has it open. The memory store has no such reader.
     fn reader(&mut self) -> Box<dyn StoreReader> {
         match self.kind {
             StoreKind::Memory { .. } => self.store.reader().expect("a reader"),
             _ => {
                 let beside = tidewire_store::open_beside(&self.kind, self.path.path());
-                beside.expect("it can be read beside").reader
+                beside.expect("it can be read while it is open").reader
             }
         }
     }
@@ -75,7 +75,7 @@ impl Place {
     }
 }
 
-/// Fills a store of each kind, and brings what it has into an empty store of each kind.
+/// Fills a store of each kind, and imports its records into an empty store of each kind.
 pub fn between_all(kinds: &[Kind<'_>]) {
     let mut sources = Vec::new();
     for (from, kind) in kinds {
@@ -93,10 +93,10 @@ pub fn between_all(kinds: &[Kind<'_>]) {
         let all = source.contents();
         assert_eq!(exported.record_count, all.len() as u64, "{from}");
         assert_eq!(
-            verify(&*lines, LIMITS).expect("whole"),
+            verify(&*lines, LIMITS).expect("complete"),
             exported.record_count
         );
-        // Who has the store open keeps it.
+        // The export has not changed the owner of the store.
         let after = [put("after", record(1, "[]"))];
         source.store.commit(&after).expect("still the owner");
         sources.push((*from, all, lines));
