@@ -49,7 +49,7 @@ impl Place {
         }
     }
 
-    /// A reader like that of a process which reads the store while a server has it open. The memory store has no such reader.
+    /// A reader of another process, which works while the store is open. The memory store has only its own reader.
     fn reader(&mut self) -> Box<dyn StoreReader> {
         match self.kind {
             StoreKind::Memory { .. } => self.store.reader().expect("a reader"),
