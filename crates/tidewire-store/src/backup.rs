@@ -175,7 +175,7 @@ pub fn backup(data: &Path, to: &Path) -> Result<Copied, BackupError> {
 /// stay the same; the next start begins a new epoch.
 ///
 /// # Errors
-/// The backup is incomplete or damaged; or the data folder is in use, holds a store or can't be written. No database is restored then.
+/// The backup is incomplete or damaged; or the data folder is in use, holds a store or can't be written. Nothing is restored then.
 pub fn restore(from: &Path, data: &Path) -> Result<Copied, BackupError> {
     let start = Instant::now();
     let manifest = Manifest::read(from)?;

@@ -68,7 +68,7 @@ impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} sound, {} corrupt, {} kept aside{}",
+            "{} sound, {} corrupt, {} quarantined{}",
             self.sound_count, self.corrupt.count, self.quarantined_count, self.corrupt
         )?;
         for line in &self.structure {

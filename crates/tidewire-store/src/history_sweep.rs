@@ -1,5 +1,6 @@
-//! The history sweep: repeatedly reads the rows of `keep=store` histories and reports names with events that are too old to the
-//! engine. The engine removes old events when it reads a history; without the sweep, it might never read an idle name again.
+//! The history sweep: repeatedly reads the rows of `keep=store` histories. If a name has events that are too old, the sweep reports it
+//! to the engine. The engine itself removes the rows of events that it drops; without the sweep, it would never read the rows of an
+//! unused name again.
 //!
 //! The sweep reads one page at a time on its own thread and reader. So no load waits for it, and the engine never receives more than a
 //! page of names at once.

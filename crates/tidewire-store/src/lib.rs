@@ -125,7 +125,7 @@ fn not_built() -> RemoteError {
 
 /// A store that is read without being opened, so a running server can continue to use it.
 pub struct Beside {
-    /// Reads it.
+    /// The reader of the store.
     pub reader: Box<dyn StoreReader>,
     /// The lock of the data folder, if no server has it. It keeps servers from opening the folder during the read.
     _folder: Option<DataFolder>,
@@ -203,8 +203,8 @@ pub fn check(path: &Path) -> Result<CheckReport, FolderError> {
     sqlite::check(&DataFolder::open(path)?)
 }
 
-/// The epoch after `last`. It follows the clock where the clock is ahead, so a folder that was restored from a
-/// copy does not use an epoch again that the lost one had.
+/// The epoch after `last`. It is at least the current time in milliseconds, so a folder that was restored from a copy does not reuse an
+/// epoch of the lost folder.
 fn epoch_after(last: Epoch) -> Epoch {
     let now_ms = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

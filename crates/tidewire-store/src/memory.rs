@@ -145,7 +145,7 @@ impl Contents {
         }
     }
 
-    /// The bytes that would be held after `writes`, which hold each name once.
+    /// The bytes in the store after `writes`, which contain each name at most once.
     fn bytes_after<'a>(&self, writes: impl Iterator<Item = &'a StoreWrite>) -> u64 {
         writes.fold(self.bytes, |bytes, write| {
             let before = self

@@ -30,7 +30,7 @@ pub const FORMAT: i64 = 1;
 /// The id of the only document in `tidewire_meta`.
 const META_ID: &str = "store";
 
-/// Maximum of names that one request looks up.
+/// Maximum number of names that one request looks up.
 const LOAD_COUNT_MAX: usize = 1_000;
 
 /// The writing half.

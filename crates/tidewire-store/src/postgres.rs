@@ -393,7 +393,7 @@ impl Place {
         Ok((session, opened))
     }
 
-    /// Opens the connection for writing. PostgreSQL no longer does batches of an earlier connection that it has not started.
+    /// Opens the connection for writing. Batches of earlier connections that PostgreSQL has not started yet then have no effect.
     async fn connect_writer(&self, opened: Opened) -> Result<Session, RemoteError> {
         let mut session = self.connect().await?;
         session.take_over(opened).await.map_err(refusal)?;
@@ -572,7 +572,7 @@ async fn begin(transaction: &Transaction<'_>) -> Result<Opened, RemoteError> {
 async fn promise(client: &Client, is_relaxed: bool) -> Result<Promise, RemoteError> {
     let mut weaknesses = Vec::new();
     let mut found = Vec::new();
-    // `synchronous_commit` waits for the local disk with every value except `off`; the values differ in how standby servers are treated.
+    // `synchronous_commit` waits for the local disk with every value except `off`; the other values differ only for standby servers.
     for (setting, is_weak) in [
         ("fsync", "off"),
         ("synchronous_commit", "off"),

@@ -32,7 +32,7 @@ const META: &str = "{tidewire}:meta";
 const NAMES: &str = "{tidewire}:names";
 const RECORD: &str = "{tidewire}:record:";
 
-/// Maximum of names that one pipeline looks up.
+/// Maximum number of names that one pipeline looks up.
 const LOAD_COUNT_MAX: usize = 1_000;
 
 /// Stores an opening. Arguments: this version's format, and the epoch to use after an unclean stop. Returns format, epoch and opening.
@@ -50,8 +50,8 @@ static OPEN: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Makes a connection the one for writing and returns its number, or 0 if another server has opened the store since. Afterwards Redis no
-/// longer does batches of an earlier connection that it has not started.
+/// Makes a connection the one for writing and returns its number, or 0 if another server has opened the store since. Batches of earlier
+/// connections that Redis has not started yet then have no effect.
 static TAKE_OVER: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('HGET', KEYS[1], 'opening') ~= ARGV[1] then return 0 end

@@ -15,7 +15,7 @@ use super::walk::{Page, Walk};
 
 /// The pause after a failed read.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Names of damaged records in one log line.
+/// Maximum number of damaged records that one log line names.
 const NAMES_LOGGED_MAX: usize = 10;
 
 /// How often a store is scrubbed, and how fast.

@@ -65,7 +65,7 @@ const TIDY_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long a start waits for a backup that was started while an earlier server was running.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum of names that one read transaction looks up, which keeps these transactions short.
+/// Maximum number of names that one read transaction looks up, which keeps these transactions short.
 const LOAD_COUNT_MAX: usize = 256;
 
 /// If less than this is free, an I/O error means a full disk.
@@ -175,7 +175,7 @@ pub struct SqliteStore {
     /// The size of the log after the previous commit.
     log_bytes: u64,
     /// Bytes that the last checkpoint left in the log because a reader blocked it. The store tries the next checkpoint when the
-    /// log has grown by as much as an empty log may.
+    /// log has grown beyond them by the usual limit.
     kept_log_bytes: u64,
 }
 

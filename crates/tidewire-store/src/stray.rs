@@ -7,7 +7,7 @@ use tidewire_core::text::Name;
 
 use super::range::prefix_end;
 
-/// Finds a record of `store` that belongs into another store. It reads a few names for each prefix, however many records there are.
+/// Finds a record of `store` that belongs in another store. It reads a few names for each prefix, however many records there are.
 ///
 /// # Errors
 /// The store can't be read now.

@@ -50,11 +50,11 @@ pub struct Scan {
     pub prefix: String,
     /// The last name of the previous page.
     pub after: Option<Name>,
-    /// Maximum of records in the page.
+    /// Maximum number of records in the page.
     pub count_max: usize,
 }
 
-/// Maximum of bytes in batches that share one transaction. A larger batch gets a separate transaction. Every write may have to wait for
+/// Maximum size of the batches in one transaction, in bytes. A larger batch gets a separate transaction. Every write may have to wait for
 /// one transaction, so it should take tens of milliseconds at most. `limits.batch_bytes_max` limits the batches of shards.
 const TRANSACTION_BYTES_MAX: usize = 8 << 20;
 
@@ -72,7 +72,7 @@ pub struct StoreHealth {
     pub write_count: AtomicU64,
     /// Bytes of the names and values of those writes.
     pub written_bytes: AtomicU64,
-    /// Those writes that were refused because another owner had written the record.
+    /// Writes in successful commits that the store refused, because another owner had written the record.
     pub refused_write_count: AtomicU64,
     /// Nanoseconds spent in successful commits.
     pub commit_ns: AtomicU64,
@@ -82,7 +82,7 @@ pub struct StoreHealth {
     pub load_count: AtomicU64,
     /// Bytes that the store uses, if it reports them.
     pub used_bytes: AtomicU64,
-    /// Maximum of bytes that the store may use; 0 without a limit.
+    /// Bytes that the store may use; 0 without a limit.
     pub bytes_max: AtomicU64,
     /// Users that have used up their quotas.
     pub full_users: AtomicU64,
@@ -553,7 +553,7 @@ fn commit(
                 health.refused_write_count.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(
                     record = name.as_str(),
-                    "another server has written the record; its value stays, and this server's unsaved writes of the record are dropped"
+                    "another server has written the record; the stored value stays, and unsaved writes of the record are dropped"
                 );
             }
             health.commit_count.fetch_add(1, Ordering::Relaxed);

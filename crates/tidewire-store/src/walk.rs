@@ -8,11 +8,11 @@ use tidewire_core::text::Name;
 const PAGE_BYTES: usize = 2 << 20;
 /// Records of the first page, before the walk knows how large records are.
 const FIRST_COUNT: usize = 16;
-/// Maximum of records in a page, however small they are.
+/// Maximum number of records in a page, however small they are.
 const COUNT_MAX: usize = 500;
 
-/// Maximum of consecutive empty pages while the store reports more. A page is empty if its records were deleted between the two
-/// queries of the store.
+/// Maximum number of consecutive empty pages while the store reports more records. A page is empty if its records were deleted between
+/// the store's two queries.
 const EMPTY_MAX: u32 = 10;
 
 /// Where a walk is.

@@ -225,7 +225,7 @@ fn a_report_names_what_is_corrupt() {
     drop(folder);
     let report = tidewire_store::check(place.path()).unwrap();
     assert!(!report.is_sound());
-    let text = "1 sound, 2 corrupt, 2 kept aside\ncorrupt record \"a\"\ncorrupt record \"c\"";
+    let text = "1 sound, 2 corrupt, 2 quarantined\ncorrupt record \"a\"\ncorrupt record \"c\"";
     assert_eq!(report.to_string(), text);
 }
 

@@ -324,7 +324,7 @@ fn store_check_names_damaged_records() {
     drop(folder);
 
     let check = || run(place.path(), &["store", "check", "--data", "data"]);
-    let sound = "2 sound, 0 corrupt, 0 kept aside\n".to_owned();
+    let sound = "2 sound, 0 corrupt, 0 quarantined\n".to_owned();
     assert_eq!(check(), (0, sound, String::new()));
     let database = rusqlite::Connection::open(data.join(sqlite::FILE)).expect("opened");
     let damage = "UPDATE records SET version = 9 WHERE name = 'b'";
@@ -334,7 +334,7 @@ fn store_check_names_damaged_records() {
     assert_eq!((code, line.lines().count()), (1, 1), "{line}");
     assert_eq!(
         out,
-        "1 sound, 1 corrupt, 1 kept aside\ncorrupt record \"b\"\n"
+        "1 sound, 1 corrupt, 1 quarantined\ncorrupt record \"b\"\n"
     );
     assert!(line.contains("restore it from a backup"), "{line}");
 }

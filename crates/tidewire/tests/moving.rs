@@ -163,7 +163,7 @@ fn a_restore_keeps_records_and_begins_a_new_epoch() {
     assert!(!text.contains("beside"), "{text}");
     let text = told(path, &["store", "restore", "backup", "--data", "new"], 0);
     assert!(
-        text.contains(": 6 sound, 0 corrupt, 0 kept aside"),
+        text.contains(": 6 sound, 0 corrupt, 0 quarantined"),
         "{text}"
     );
     assert_eq!(contents(&path.join("new")), original);

@@ -289,7 +289,7 @@ fn every_fixture_is_opened_and_holds_what_it_held() {
         let (code, out, _) = run(path, &["store", "check", "--data", "data"]);
         let count = expected.lines().count() - 1;
         let report =
-            format!("{count} sound, 1 corrupt, 1 kept aside\ncorrupt record {CORRUPT:?}\n");
+            format!("{count} sound, 1 corrupt, 1 quarantined\ncorrupt record {CORRUPT:?}\n");
         assert_eq!((code, out), (1, report), "format {format}");
 
         let (code, ..) = run(path, &["store", "backup", "backup", "--data", "data"]);

@@ -16,14 +16,15 @@ use super::key;
 use super::place::{DUPLICATE_KEY, Failed, Place};
 use crate::checksum;
 
-/// Maximum of writes in one command.
+/// Maximum number of writes in one command.
 const COUNT_MAX: usize = 1_000;
-/// Maximum of bytes in one command. MongoDB's own limit leaves room for one further value of the largest size that can be configured.
+/// Maximum size of one command in bytes. MongoDB's own limit leaves room for one further value of the largest size that can be
+/// configured.
 const BYTES_MAX: usize = 12 << 20;
-/// Maximum of bytes that a write has in addition to its name and value.
+/// Maximum size of a write in bytes, without its name and value.
 const WRITE_BYTES: usize = 512;
 
-/// Does each write whose expectation is met, as this writer.
+/// Does each write whose expected state is stored, with this writer number.
 pub(super) fn commit(
     place: &Place,
     writer: i64,
@@ -45,7 +46,7 @@ pub(super) fn commit(
     Ok(written)
 }
 
-/// How many writes go into one command of each kind; at least one.
+/// How many of the next writes fit into one command of each kind; at least one.
 fn part_len(writes: &[StoreWrite]) -> usize {
     let mut bytes = 0;
     let fitting = writes.iter().take(COUNT_MAX).take_while(|write| {

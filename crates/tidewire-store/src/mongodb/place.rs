@@ -122,8 +122,7 @@ impl Place {
         concern
     }
 
-    /// The collection of records. From a replica set, reads return only writes that a majority has, because a fail-over can't roll those
-    /// back.
+    /// The collection of records. Reads from a replica set return only writes that a majority has, which no fail-over can roll back.
     pub(super) fn records<T: Send + Sync>(&self) -> Collection<T> {
         let concern = self.is_replicated.then(ReadConcern::majority);
         let options = CollectionOptions::builder().read_concern(concern).build();

@@ -11,9 +11,9 @@ use tidewire_core::text::{Name, Payload, RESERVED};
 use super::importer::Importer;
 use super::{FORMAT, Footer, Header, Line, checksum, is_history};
 
-/// Maximum of bytes that a line has in addition to its name and value.
+/// Maximum size of a line in bytes, without its name and value.
 const LINE_BYTES_BESIDE: usize = 1 << 10;
-/// Maximum of bytes in JSON for one byte of a name.
+/// Maximum number of bytes in JSON for one byte of a name.
 const ESCAPED_BYTES_MAX: usize = 6;
 /// Bytes by which the names of the server's own records may exceed the limit for clients.
 const RESERVED_BYTES_MAX: usize = 64;
@@ -21,14 +21,14 @@ const RESERVED_BYTES_MAX: usize = 64;
 /// Limits of an imported record.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum of bytes in a name.
+    /// Maximum size of a name in bytes.
     pub name_bytes_max: usize,
-    /// Maximum of bytes and nesting of a value.
+    /// Maximum size and nesting of a value.
     pub json: JsonLimits,
 }
 
 impl Limits {
-    /// Maximum of bytes in a line.
+    /// Maximum size of a line in bytes.
     fn line_bytes_max(&self) -> usize {
         let name = (self.name_bytes_max + RESERVED_BYTES_MAX) * ESCAPED_BYTES_MAX;
         self.json.bytes_max + name + LINE_BYTES_BESIDE

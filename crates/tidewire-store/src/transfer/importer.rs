@@ -14,7 +14,7 @@ use tidewire_core::text::Name;
 
 use super::import::{ExportedRecord, ImportError, Imported};
 
-/// Maximum of records in one commit.
+/// Maximum number of records in one commit.
 const BATCH_COUNT_MAX: usize = 500;
 /// A commit gets no further record once its names and values have this many bytes.
 const BATCH_BYTES_MAX: usize = 2 << 20;

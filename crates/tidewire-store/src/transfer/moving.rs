@@ -54,7 +54,7 @@ pub enum MoveError {
     Store(#[from] StoreError),
 }
 
-/// Reads all stores and moves each record that belongs into another store.
+/// Reads all stores and moves each record that belongs in another store.
 ///
 /// # Errors
 /// A store fails, or two stores have different records with one name. Records that were moved before stay moved.
