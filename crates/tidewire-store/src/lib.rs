@@ -134,7 +134,7 @@ pub struct Beside {
 /// Reads a store without opening it. The memory store can't be read from outside its server.
 ///
 /// # Errors
-/// There is no store, or it can't be read by this version.
+/// There is no store, or this version can't read it.
 pub fn open_beside(kind: &StoreKind, path: &Path) -> Result<Beside, OpenError> {
     let remote = |kind, opened: Result<Box<dyn StoreReader>, RemoteError>| {
         let beside = |reader| Beside {

@@ -2,7 +2,7 @@
 //!
 //! A batch is one statement and so one transaction, synced before PostgreSQL answers. Names are stored as bytes, because a
 //! PostgreSQL text can't contain NUL and its order depends on a collation. Values are stored as text, because `jsonb` reorders keys
-//! and may change the notation of numbers.
+//! and reformats numbers.
 
 mod tls;
 
