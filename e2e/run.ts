@@ -1,5 +1,6 @@
-// Runs all suites with Node's test runner and then checks the table of what they cover.
-// `npm test -- events records` runs only these suites, `npm test -- http` all with that word in their names, without the table.
+// Runs all suites with Node's test runner, then checks the table of the methods and situations that they cover.
+// `npm test -- events records` runs only these two suites; `npm test -- http` runs all suites with that word in their names. Neither
+// checks the table.
 
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -11,12 +12,12 @@ import { buildLauncher, ringLauncher } from './harness/ring.ts';
 import { againstOriginal } from './harness/server.ts';
 
 const SUITES = resolve(import.meta.dirname, 'suites');
-/** Suites that load the machine: they run alone, after the others. */
+/** Suites that load the machine. They run one at a time, after the others. */
 const ALONE = ['bytes', 'drain', 'revocation', 'scale'];
-/** A suite that takes longer hangs. */
+/** A suite that takes longer than this hangs. */
 const SUITE_TIMEOUT_MS = 120_000;
 const ALONE_TIMEOUT_MS = 400_000;
-/** Suites that run beside each other: they mostly wait. */
+/** Number of suites that run at the same time. They mostly wait. */
 const CONCURRENCY = 3;
 
 const wanted = process.argv.slice(2);
@@ -25,7 +26,7 @@ const claims = mkdtempSync(join(tmpdir(), 'tidewire-e2e-claims-'));
 process.env['E2E_CLAIMS'] = claims;
 
 const files = readdirSync(SUITES).filter((file) => file.endsWith('.test.ts'));
-/** A whole name means that suite alone, else a word means all suites that have it in theirs. */
+/** A complete name selects that suite only; any other word selects all suites with the word in their names. */
 const isMeant = (word: string, file: string): boolean => {
   const whole = `${word}.test.ts`;
   return files.includes(whole) ? file === whole : file.includes(word);
@@ -40,7 +41,7 @@ await runSuites(suites.filter((file) => !isAlone(file)), CONCURRENCY, SUITE_TIME
 await runSuites(suites.filter(isAlone), 1, ALONE_TIMEOUT_MS);
 
 let holes: string[] = [];
-// Against deepstream's own server the tests of its defects are skipped, so that the table would have holes.
+// Against deepstream's own server, the tests of its defects are skipped, so the table would have holes.
 if (wanted.length === 0 && !againstOriginal) {
   const report = coverageReport(claims);
   holes = report.holes;
@@ -60,7 +61,7 @@ async function runSuites(files: string[], concurrency: number, timeout: number):
     if (skip === undefined) counts.passed += 1;
     else counts.skipped += 1;
   });
-  // Suites count, too: one may fail by itself, in what it does before or after its tests.
+  // Suites count too: a suite can fail in a hook before or after its tests.
   results.on('test:fail', () => {
     counts.failed += 1;
   });

@@ -1,5 +1,5 @@
-// `make check`: formatters, linters and unit tests within five minutes, so that a person runs it before each commit. It measures
-// itself and fails over its budget: then either the build was cold, or the check has grown too slow and must lose something.
+// `make check`: formatters, linters and unit tests within five minutes, short enough to run before each commit. It fails if it takes
+// longer than its budget: either the build was cold, or the check has become too slow and a part of it must be removed.
 
 import { resolve } from 'node:path';
 import { clock, report, runSuites, type Suite } from './runner.ts';

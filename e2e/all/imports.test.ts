@@ -1,4 +1,4 @@
-// The rule of the house: a lower crate never names an upper one, and modules of different folders form no circle.
+// The import rule: a lower crate never names an upper one, and modules of different folders form no import cycle.
 
 import assert from 'node:assert/strict';
 import { appendFileSync, cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -9,7 +9,7 @@ import { circles, crateImports, crates, moduleImports } from './imports.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
-/** What each crate may name. A new edge is a decision: say why in its commit. Tests may name more, as far as Cargo lets them. */
+/** The crates that each crate may name. If you add one, give the reason in the commit. Tests may name more, as far as Cargo allows. */
 const BELOW: Record<string, string[]> = {
   'tidewire-core': [],
   'tidewire-net': [],
@@ -57,7 +57,7 @@ const BELOW: Record<string, string[]> = {
   'tidewire-bench': ['tidewire-net', 'tidewire-wire'],
 };
 
-/** The circles that there still are, by crate. A module leaves this list with the circle, and none joins it. */
+/** The import cycles that still exist, by crate. Remove a module when it has left its cycle; never add one. */
 const CIRCLES: Record<string, string[][]> = {
   'tidewire-auth': [['attempt', 'guesses']],
   'tidewire-bench': [['cli', 'report', 'runner', 'scenario']],
@@ -79,7 +79,7 @@ const CIRCLES: Record<string, string[][]> = {
   ],
 };
 
-/** Everything in a tree of crates that breaks the rule. */
+/** All violations of the rule in a tree of crates. */
 function offences(root: string): string[] {
   const found: string[] = [];
   for (const { from, to, file } of crateImports(root)) {
@@ -90,17 +90,17 @@ function offences(root: string): string[] {
     const here = circles(moduleImports(join(root, 'crates', crate, 'src')));
     for (const circle of here) {
       if (!known.some((allowed) => circle.every((module) => allowed.includes(module)))) {
-        found.push(`${crate} has the circle ${circle.join(', ')}`);
+        found.push(`${crate} has the cycle ${circle.join(', ')}`);
       }
     }
     for (const module of known.flat().filter((name) => !here.flat().includes(name))) {
-      found.push(`${module} of ${crate} is in no circle any longer: take it off the list`);
+      found.push(`${module} of ${crate} is no longer in a cycle: remove it from the list`);
     }
   }
   return found;
 }
 
-/** The offences of a copy of the crates in which something was planted. */
+/** The violations in a copy of the crates, after `plant` has changed that copy. */
 function planted(plant: (root: string) => void): string[] {
   const root = mkdtempSync(join(tmpdir(), 'tidewire-imports-'));
   try {
@@ -117,12 +117,12 @@ function planted(plant: (root: string) => void): string[] {
   }
 }
 
-test('no crate names one above it, and no modules form a circle', () => {
+test('no crate names a crate above it, and no modules form a new cycle', () => {
   assert.deepEqual(Object.keys(BELOW).sort(), crates(ROOT), 'each crate has its row');
   assert.deepEqual(offences(ROOT), []);
 });
 
-test('an import of an upper crate is found, in sources and in a manifest', () => {
+test('finds an import of an upper crate in sources and in a manifest', () => {
   const source = planted((root) => {
     appendFileSync(join(root, 'crates/tidewire-core/src/text.rs'), '\nuse tidewire_net::mailbox::Mailbox;\n');
   });
@@ -133,11 +133,11 @@ test('an import of an upper crate is found, in sources and in a manifest', () =>
   assert.deepEqual(manifest, ['tidewire-wire names tidewire-server in Cargo.toml']);
 });
 
-test('a circle between modules is found, however it is written', () => {
+test('finds a cycle between modules, in each syntax of an import', () => {
   const found = planted((root) => {
     const sources = join(root, 'crates/tidewire-net/src');
     writeFileSync(join(sources, 'lower.rs'), 'use crate::{upper::{First, Second}};\n');
     writeFileSync(join(sources, 'upper.rs'), 'use super::lower::Third;\n');
   });
-  assert.deepEqual(found, ['tidewire-net has the circle lower, upper']);
+  assert.deepEqual(found, ['tidewire-net has the cycle lower, upper']);
 });

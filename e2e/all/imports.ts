@@ -1,5 +1,5 @@
-// Which crate names which, and which modules of a crate form a circle. The rule: a lower crate never names an upper one, and modules
-// of different folders form no circle.
+// Finds the crates that each crate names, and the import cycles between modules of one crate. The rule: a lower crate never names an
+// upper one, and modules of different folders form no cycle.
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,7 +11,7 @@ export interface CrateImport {
   file: string;
 }
 
-/** The Rust files below a folder, with their paths in it. */
+/** The paths of the Rust files below a folder, relative to it. */
 function rustFiles(folder: string): string[] {
   if (!existsSync(folder)) return [];
   const files = readdirSync(folder, { recursive: true, encoding: 'utf8' });
@@ -31,7 +31,7 @@ export function crates(root: string): string[] {
   return folders.filter((folder) => existsSync(join(root, 'crates', folder, 'Cargo.toml'))).sort();
 }
 
-/** The sections of a manifest that tests don't need, as far as they name crates of ours. */
+/** Our crates that a manifest names as dependencies or build dependencies, without those that only tests need. */
 function dependencies(manifest: string): string[] {
   const named = new Set<string>();
   let section = '';
@@ -43,7 +43,7 @@ function dependencies(manifest: string): string[] {
   return [...named];
 }
 
-/** What each crate names of the others, in its manifest and in its sources. */
+/** The other crates that each crate names in its manifest and its sources. */
 export function crateImports(root: string): CrateImport[] {
   const all = crates(root);
   const found: CrateImport[] = [];
@@ -61,7 +61,7 @@ export function crateImports(root: string): CrateImport[] {
   return found;
 }
 
-/** The parts of `{a, b::{c, d}}` at its outermost level. */
+/** The comma-separated parts of `{a, b::{c, d}}` at its outermost level. */
 function parts(group: string): string[] {
   const found: string[] = [];
   let depth = 0;
@@ -78,7 +78,7 @@ function parts(group: string): string[] {
   return [...found, part].map((text) => text.trim()).filter((text) => text !== '');
 }
 
-/** What each module right below the root of a crate names of the others there. */
+/** For each module directly below the root of a crate: the other modules at that level that it names. */
 export function moduleImports(sources: string): Map<string, Set<string>> {
   const files = rustFiles(sources);
   const moduleOf = (file: string): string => (file.split('/')[0] ?? '').replace(/\.rs$/, '');
@@ -86,7 +86,7 @@ export function moduleImports(sources: string): Map<string, Set<string>> {
   const imports = new Map([...modules].map((name) => [name, new Set<string>()]));
   for (const file of files.filter((name) => !name.endsWith('tests.rs'))) {
     const from = moduleOf(file);
-    // How many times `super` leads from the file to the root of the crate.
+    // A path of this many `super` leads from the file to the root of the crate.
     const path = file.replace(/(?:\/mod)?\.rs$/, '').split('/');
     const toRoot = `(?:crate|${Array.from({ length: path.length }, () => 'super').join('::')})`;
     for (const [, rest = ''] of code(join(sources, file)).matchAll(new RegExp(`(?<!::)\\b${toRoot}::(\\w+|\\{[^;]*\\};)`, 'g'))) {
@@ -99,7 +99,7 @@ export function moduleImports(sources: string): Map<string, Set<string>> {
   return imports;
 }
 
-/** The circles of a graph: groups in which each reaches each other. */
+/** The cycles of a graph: groups in which each module reaches every other. */
 export function circles(imports: Map<string, Set<string>>): string[][] {
   const reach = (start: string): Set<string> => {
     const seen = new Set<string>();

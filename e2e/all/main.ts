@@ -1,4 +1,4 @@
-// `make test`: all suites. `SKIP=crash,bench` leaves suites out by name, `ONLY=clients` runs none but those.
+// `make test`: runs all suites. `SKIP=crash,bench` skips suites by name; `ONLY=clients` runs only the named suites.
 
 import { resolve } from 'node:path';
 import { report, runSuites } from './runner.ts';

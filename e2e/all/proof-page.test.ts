@@ -1,4 +1,4 @@
-// The page of proofs keeps the newest line of each target.
+// docs/proof.md keeps only the newest line of each target.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { PROOFS } from './proofs.ts';
 const PAGE = readFileSync(resolve(import.meta.dirname, '../../docs/proof.md'), 'utf8');
 const targets = PAGE.split('\n').flatMap((line) => line.match(/^\| \d{4}-\d\d-\d\d \| `make proof-([a-z-]+)`/)?.[1] ?? []);
 
-test('a new line replaces the earlier lines of its target and no other', () => {
+test('a new line replaces the earlier lines of its target and no others', () => {
   const page = '# Proof\n\n| Date | Command |\n|---|---|\n| 1 | `make proof-fuzz` |\n| 2 | `make proof-fuzz-rules` |\n| 3 | `make proof-fuzz`, a part |\n';
   assert.equal(
     withNewest(page, 'make proof-fuzz', '| 4 | `make proof-fuzz` |'),

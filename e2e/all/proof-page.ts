@@ -1,6 +1,6 @@
-// docs/proof.md as data: one line for each target of `make proof-NAME`, the newest run of it.
+// Edits docs/proof.md, which has one line for the newest run of each target `make proof-NAME`.
 
-/** The page with this target's line at its end, and without the lines of earlier runs. */
+/** Returns the page with this target's line at its end and without the lines of the target's earlier runs. */
 export function withNewest(page: string, target: string, line: string): string {
   const earlier = (other: string): boolean => other.split(' | ')[1]?.startsWith(`\`${target}\``) ?? false;
   const others = page.split('\n').filter((other) => !earlier(other));

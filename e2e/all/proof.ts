@@ -1,6 +1,6 @@
 // `make proof-NAME`: runs one proof that takes minutes or hours. Its line replaces the earlier line of the same target in
-// docs/proof.md, unless the tree has changes that are not committed: then the program only prints the line, because a reader could
-// not repeat the run. Proofs are independent: after an interruption, run those again that have no line.
+// docs/proof.md. If the tree has uncommitted changes, the program only prints the line, because a reader could not repeat the run.
+// Proofs are independent: after an interruption, run the ones that have no line.
 
 import { execFileSync, spawn } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { withNewest } from './proof-page.ts';
 import { PROOFS, type Proof } from './proofs.ts';
 
 const PAGE = 'docs/proof.md';
-/** An hour, and what building takes. */
+/** An hour for the proof, and ten minutes for its build. */
 const LONGEST_SECONDS = 4_200;
 
 process.chdir(resolve(import.meta.dirname, '../..'));
@@ -25,7 +25,7 @@ if (proof === undefined) {
 
 async function prove(proof: Proof): Promise<number> {
   const start = performance.now();
-  // Before the run, which may take an hour in which the tree may change.
+  // Checked before the run: the tree may change during the hour that a run can take.
   const isCommitted = git('status', '--porcelain', '--untracked-files=no', '--', '.', `:!${PAGE}`) === '';
   const commit = git('rev-parse', '--short', 'HEAD');
   const { code, output } = await run(proof);
@@ -46,7 +46,7 @@ async function prove(proof: Proof): Promise<number> {
   if (isCommitted) {
     writeFileSync(PAGE, withNewest(readFileSync(PAGE, 'utf8'), target, line));
   } else {
-    console.log(`${PAGE} stays as it is: commit the changes of the tree and run the proof again`);
+    console.log(`${PAGE} was not changed: commit the changes of the tree and run the proof again`);
   }
   return code;
 }

@@ -1,12 +1,12 @@
-// The parts of `make proof`: what takes longer than the tests of a commit. Each runs an hour at most.
+// The proofs of `make proof`, which take longer than the tests of a commit. Each runs for at most an hour.
 
-/** One part. */
+/** One target `make proof-NAME`. */
 export interface Proof {
   /** The end of its make target. */
   name: string;
   command: string[];
   env?: Record<string, string>;
-  /** What of its output is worth keeping. */
+  /** The matches of these patterns in the output go into the line of docs/proof.md. */
   figures: RegExp[];
 }
 
@@ -15,9 +15,9 @@ const fuzz = (...args: string[]): string[] => [
   'cargo', 'run', '--release', '--manifest-path', 'fuzz/Cargo.toml', '--no-default-features', '--bin', 'proof', '--', ...args,
 ];
 
-/** The fuzz targets beside the decoders and the rules. */
+/** The fuzz targets other than the decoders and the rules. */
 const OUTSIDE = ['json', 'jwt', 'api', 'json_patch', 'config', 'client_address'];
-/** Faults that can be planted, each for one of all targets. */
+/** The faults that can be planted, each in one fuzz target. */
 const FAULTS = [
   'wire-length', 'wire-slice', 'wire-allocation', 'wire-inflate', 'wire-escape', 'json-zero',
   'rules-first-key', 'jwt-signature', 'jwt-expiry', 'api-escape', 'api-property', 'patch-index', 'patch-pointer', 'patch-nesting',
@@ -94,7 +94,7 @@ export const PROOFS: Proof[] = [
   {
     name: 'schemathesis',
     command: npm('schemathesis'),
-    // Other requests each time, and with what it says which ones.
+    // The time is the seed, so each run makes different requests. The program prints the seed, so a run can be repeated.
     env: { SCHEMATHESIS_EXAMPLES: '200', SCHEMATHESIS_SEED: String(Math.floor(Date.now() / 1_000)) },
     figures: [
       /where everybody may log in: \d+ requests .*/, /(?<!not )logged in: \d+ requests .*/, /not logged in: \d+ requests .*/, /pass \d+/,
@@ -117,8 +117,8 @@ export const PROOFS: Proof[] = [
   },
   {
     name: 'image',
-    // What goes over the wire; the other suites are about the program, whatever it runs in, or need the rule of the permission tests, which no
-    // release has.
+    // The suites that test the wire. The other suites test the program itself, which the image does not change, or need the rule of the
+    // permission tests, which no release contains.
     command: npm(
       'container', '--', 'transport', 'tls', 'events', 'records', 'lists', 'listening', 'presence', 'rpc', 'http-headers', 'json-endpoint',
       ...['scale', 'limits', 'heartbeat', 'drain'],

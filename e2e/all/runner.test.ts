@@ -1,4 +1,4 @@
-// The runner of `make test` itself: what could not run has failed, and nothing is skipped unless it is named.
+// The runner of `make test`: a suite that could not run has failed, and only suites named in `SKIP` or missing from `ONLY` are skipped.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -15,35 +15,35 @@ const suite = (name: string, commands: string[][], rest: Partial<Suite> = {}): S
   ...rest,
 });
 
-test('a suite passes when all its commands do, and fails with the first that does not', async () => {
+test('a suite passes if all its commands pass, and fails at the first command that fails', async () => {
   const [good, bad] = await runSuites([suite('good', [['true'], ['true']]), suite('bad', [['true'], ['false']])], [], []);
   assert.equal(good?.state, 'passed');
   assert.equal(bad?.state, 'failed');
   assert.equal(bad?.reason, 'false: ended with 1');
 });
 
-test('a program that is missing and cannot be installed fails the suite with its install line', async () => {
+test('a missing program that cannot be installed fails the suite with the install command', async () => {
   const needs = [{ program: 'no-such-program', install: ['false', 'no-such-program'] }];
   const [outcome] = await runSuites([suite('needy', [['true']], { needs })], [], []);
   assert.equal(outcome?.state, 'failed');
   assert.equal(outcome?.reason, 'no-such-program is missing: false no-such-program');
 });
 
-test('a suite that passes its budget is ended and has failed', async () => {
+test('a suite that exceeds its budget is killed and has failed', async () => {
   const [outcome] = await runSuites([suite('slow', [['sleep', '30']], { budgetSeconds: 0.2 })], [], []);
   assert.equal(outcome?.state, 'failed');
   assert.match(outcome?.reason ?? '', /over its budget/);
 });
 
-test('suites are skipped by name only, and the closing line says how many', async () => {
+test('suites are skipped only by name, and the last line of the report counts them', async () => {
   const outcomes = await runSuites([suite('a', [['true']]), suite('b', [['false']])], ['b'], []);
   assert.match(report(outcomes), /^suites: 1 passed, 0 failed, 1 skipped$/m);
   await assert.rejects(runSuites([suite('a', [])], ['c'], []), /no suite is named c; there are: a/);
 });
 
-test('suites of one group run at the same time, in their order in the report', async () => {
+test('suites of one group run at the same time, and the report keeps their order', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'tidewire-runner-'));
-  // Each waits for what the other one writes.
+  // Each script waits for the file that the other script writes.
   const meets = (own: string, other: string): string[] => {
     const script = `echo > ${own}; until [ -e ${other} ]; do sleep 0.01; done`;
     return ['sh', '-c', `cd ${folder}; ${script}`];
@@ -61,7 +61,7 @@ test('suites of one group run at the same time, in their order in the report', a
   assert.deepEqual(skipped.map(({ state }) => state), ['skipped', 'failed', 'skipped', 'passed']);
 });
 
-test('a whole run that takes longer than its budget has failed and says so', () => {
+test('a run that takes longer than its budget has failed, and its line gives the reason', () => {
   assert.deepEqual(clock('check', 299.6, 300), { line: 'check: 300 s of 300 s', isWithin: true });
   const { line, isWithin } = clock('check', 301, 300);
   assert.equal(isWithin, false);

@@ -1,5 +1,5 @@
-// Runs suites one after the other, or those of a group at the same time: installs what is missing, keeps to the budgets, says at
-// the end what passed, what failed and what was skipped by name. A suite that could not run has failed.
+// Runs suites in order, and the suites of a group at the same time. It installs missing programs, enforces the budgets, and reports at
+// the end which suites passed, failed or were skipped by name. A suite that could not run has failed.
 
 import { spawn } from 'node:child_process';
 import { accessSync, closeSync, constants, createReadStream, mkdtempSync, openSync, rmSync } from 'node:fs';
@@ -13,27 +13,27 @@ export interface Need {
   install: string[];
 }
 
-/** Commands that show one thing, run one after the other in the repository's root. */
+/** Commands that prove one property. They run in sequence in the repository's root. */
 export interface Suite {
   /** For `SKIP=` and `ONLY=`. */
   name: string;
-  /** One line for people. */
+  /** One line that is printed above the suite's output. */
   shows: string;
   commands: string[][];
   needs?: Need[];
-  /** Seconds that it may take, builds included, installing not. */
+  /** Seconds that the suite may take, with its builds but without the installation of programs. */
   budgetSeconds: number;
   /**
-   * Suites of one group that follow each other run at the same time: each waits more than it computes, or takes what another
-   * leaves of the processor. What they print is shown as a whole when they have ended.
+   * Consecutive suites of one group run at the same time, because each mostly waits or uses processor time that the others leave idle.
+   * The output of each is printed as a whole after the suite has ended.
    */
   group?: string;
 }
 
-/** Where a command prints: where this process does, or into an open file. */
+/** Where the output of a command goes: to the output of this process, or into an open file. */
 type Output = 'inherit' | number;
 
-/** What became of a suite. */
+/** The result of a suite. */
 export interface Outcome {
   name: string;
   state: 'passed' | 'failed' | 'skipped';
@@ -42,7 +42,7 @@ export interface Outcome {
   reason?: string;
 }
 
-/** Runs the suites whose names are not in `skip`; with a non-empty `only`, none but those. */
+/** Runs the suites whose names are not in `skip`. If `only` is not empty, runs only the suites that it names. */
 export async function runSuites(suites: Suite[], skip: string[], only: string[]): Promise<Outcome[]> {
   const unknown = [...skip, ...only].filter((name) => suites.every((suite) => suite.name !== name));
   if (unknown.length > 0) {
@@ -74,7 +74,7 @@ function groupsOf(suites: Suite[]): Suite[][] {
 async function runTogether(suites: Suite[]): Promise<Outcome[]> {
   const folder = mkdtempSync(join(tmpdir(), 'tidewire-suites-'));
   console.log(`\n... ${suites.map(({ name }) => name).join(', ')}`);
-  // Packages can be installed for one at a time.
+  // The package manager can install for only one suite at a time.
   const missing = new Map<Suite, Outcome>();
   for (const suite of suites) {
     const outcome = await missingNeed(suite);
@@ -100,7 +100,7 @@ async function runTogether(suites: Suite[]): Promise<Outcome[]> {
   return outcomes;
 }
 
-/** The table and the closing line. */
+/** The table of outcomes and the last line, which counts them. */
 export function report(outcomes: Outcome[]): string {
   const lines = outcomes.map(({ name, state, seconds, reason }) => {
     const detail = reason === undefined ? '' : `  ${reason}`;
@@ -111,10 +111,10 @@ export function report(outcomes: Outcome[]): string {
   return [...lines, '', `suites: ${count('passed')} passed, ${count('failed')} failed${skipped}`].join('\n');
 }
 
-/** The line that says how long a whole run took, and whether that was within its budget. A run is not cut: its build warms the next. */
+/** The line with the time of a whole run, and whether the run was within its budget. A slow run is not killed: its build warms the next. */
 export function clock(name: string, seconds: number, budgetSeconds: number): { line: string; isWithin: boolean } {
   const isWithin = seconds <= budgetSeconds;
-  const advice = isWithin ? '' : '; failed: over its budget, which is for warm builds: run it again if this build was cold';
+  const advice = isWithin ? '' : '; failed: over its budget, which is for warm builds; run it again if this build was cold';
   return { line: `${name}: ${seconds.toFixed(0)} s of ${budgetSeconds} s${advice}`, isWithin };
 }
 
@@ -134,7 +134,7 @@ function showSeconds({ budgetSeconds }: Suite, { name, state, seconds, reason }:
   console.log(`--- ${name}: ${seconds.toFixed(0)} s of ${budgetSeconds} s${detail}`);
 }
 
-/** That the suite has failed, if a program is missing and can't be installed. */
+/** Installs missing programs. Returns a failed outcome if one can't be installed. */
 async function missingNeed({ name, needs }: Suite): Promise<Outcome | undefined> {
   for (const need of needs ?? []) {
     if (!isInstalled(need.program) && !(await install(need))) {
@@ -161,12 +161,12 @@ async function install(need: Need): Promise<boolean> {
   return (await runCommand(need.install, 900)) === undefined && isInstalled(need.program);
 }
 
-/** Runs a command within the seconds that are left; says why it failed, or nothing. */
+/** Runs a command within the given seconds. Resolves to the reason of a failure, or to `undefined`. */
 function runCommand(command: string[], seconds: number, output: Output = 'inherit'): Promise<string | undefined> {
   const [program, ...args] = command as [string, ...string[]];
   const shown = command.join(' ');
   return new Promise((done) => {
-    // A process group of its own, so that what the command started ends with it.
+    // `detached` makes a separate process group, so that the kill also ends processes that the command started.
     const child = spawn(program, args, { stdio: ['ignore', output, output], detached: true });
     let late = false;
     const timer = setTimeout(() => {

@@ -1,4 +1,4 @@
-// The suites of `make test`, in their order: what each shows, what it runs, and how long it may take on two cores.
+// The suites of `make test`, in order. Each has a line on what it proves, its commands, and its time budget on two cores.
 
 import type { Need, Suite } from './runner.ts';
 
@@ -6,13 +6,13 @@ const test = (...args: string[]): string[] => ['cargo', 'test', '--locked', ...a
 const npmOf = (folder: string, script: string): string[] => ['npm', '--prefix', folder, 'run', '--silent', script];
 const npm = (script: string): string[] => npmOf('e2e', script);
 
-/** The suites that show how bytes move: again where the kernel or the container leaves the server less. */
+/** The suites that test the transport of bytes. They also run where the kernel or a container restricts the server. */
 const TRANSPORT = ['transport', 'tls', 'events', 'records', 'scale', 'limits', 'heartbeat', 'drain'];
 const transport = (script: string, ...variables: string[]): string[] => {
   return ['env', 'SCALE_EVENTS=20000', ...variables, ...npm(script), '--', ...TRANSPORT];
 };
 
-/** A program of a Debian package, or of several; without any it has the package's name. */
+/** A program from one or more Debian packages. Without `packages`, the package has the program's name. */
 const apt = (program: string, ...packages: string[]): Need => {
   const wanted = packages.length > 0 ? packages : [program];
   return { program, install: ['apt-get', 'install', '-y', '--no-install-recommends', ...wanted] };
@@ -28,17 +28,17 @@ const POSTGRES = apt('pg_ctlcluster', 'postgresql');
 const REDIS = apt('redis-server');
 const SYSTEMD = apt('systemd-analyze', 'systemd');
 
-/** The servers that records can be in, and what their certificates and stand-ins are made with. */
+/** The database servers that can store records, and the programs that make their certificates and stand-ins. */
 const DATABASES: Need[] = [
   POSTGRES,
   REDIS,
   {
     program: 'valkey-server',
-    // Debian 12 has it among its backports only.
+    // Debian 12 has it only in its backports.
     install: [
       'sh',
       '-c',
-      // The mirror is that of the machine's own sources.
+      // Uses the mirror from the machine's own sources.
       "sed -n '1,/^$/p' /etc/apt/sources.list.d/debian.sources | sed 's/^Suites:.*/Suites: bookworm-backports/' " +
         '> /etc/apt/sources.list.d/bookworm-backports.sources && ' +
         'apt-get update -qq && apt-get install -y --no-install-recommends -t bookworm-backports valkey-server',
@@ -56,7 +56,7 @@ export const SUITES: Suite[] = [
     commands: [
       ['cargo', 'fmt', '--all', '--check'],
       ['cargo', 'fmt', '--manifest-path', 'fuzz/Cargo.toml', '--check'],
-      // Nothing else here builds it, and its proof must not find its lock file out of date.
+      // No other suite builds it. Its lock file must be up to date for `make proof-fuzz`.
       ['cargo', 'tree', '--locked', '--manifest-path', 'fuzz/Cargo.toml', '--depth', '0'],
       npm('check'),
       npm('runner'),
@@ -66,9 +66,9 @@ export const SUITES: Suite[] = [
   {
     name: 'licences',
     shows: 'licences, sources and bans of all crates',
-    // Unoptimized it is built in a third of the time, and runs for two seconds.
+    // Unoptimized, it builds in a third of the time and still runs in two seconds.
     needs: [{ program: 'cargo-deny', install: ['cargo', 'install', '--locked', '--profile', 'dev', 'cargo-deny'] }],
-    // It looks at the crates of all platforms, and a build fetches only those of its own.
+    // cargo-deny checks the crates of all platforms, but a build fetches only the crates of this platform.
     commands: [
       ['cargo', 'fetch', '--locked'],
       ['cargo', 'deny', '--offline', 'check', 'licenses', 'bans', 'sources'],
@@ -77,13 +77,13 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'lint',
-    shows: 'clippy has nothing to say, all targets and test switches included, nor of the server without its connectors; the types of the packages and pages are right',
+    shows: 'clippy has no warnings for all targets and features, nor for the server without its connectors; the packages and pages pass the type check',
     commands: [
       ['cargo', 'clippy', '--locked', '--workspace', '--all-targets', '--all-features', '--', '-D', 'warnings'],
-      // As the fuzz targets build it.
+      // The fuzz targets build the server with these features.
       ['cargo', 'clippy', '--locked', '--package', 'tidewire-server', '--no-default-features', '--features', 'fuzzing', '--', '-D', 'warnings'],
       npmOf('packages/client', 'check'),
-      // Its types are those of the client as it is built.
+      // packages/react gets its types from the built client.
       npmOf('packages/react', 'check'),
       npmOf('packages/client', 'build'),
       npmOf('examples/demo', 'check'),
@@ -93,7 +93,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'unit',
-    shows: 'unit tests, properties, vectors, the fuzz corpus and the faults that its mutations find, seams, the simulation',
+    shows: 'unit tests, properties, vectors, the fuzz corpus and the planted faults that its mutations find, seams, the simulation',
     commands: [test('--workspace', '--all-features')],
     budgetSeconds: 1_800,
     group: 'compile',
@@ -101,7 +101,7 @@ export const SUITES: Suite[] = [
   {
     name: 'build',
     shows: 'the release binary',
-    // Its last crates keep one core busy; it takes what the unit tests leave of the other.
+    // Its last crates use only one core. At idle priority it uses the processor time that the unit tests do not need.
     commands: [['chrt', '--idle', '0', 'cargo', 'build', '--locked', '--release', '--workspace']],
     budgetSeconds: 1_800,
     group: 'compile',
@@ -111,8 +111,8 @@ export const SUITES: Suite[] = [
     shows: 'the JavaScript codec against ours, patches and rules against Node, the unmodified deepstream client against the binary',
     needs: [OPENSSL],
     commands: [
-      // The suite of denials needs the rule of the permission tests, which releases do not have.
-      // It is the one that the unit tests have built; without the crates of tests some others would have fewer features.
+      // The suite `denials` needs the rule of the permission tests, which releases do not contain. The build of the unit tests has it.
+      // Without the test crates, some dependencies would have fewer features and would be compiled again.
       test('--workspace', '--all-features', '--no-run'),
       npm('codec'),
       npm('parity'),
@@ -142,7 +142,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'pages',
-    shows: 'the web pages in the binary are what their sources give',
+    shows: 'the web pages in the binary match their sources',
     commands: [npm('pages-fresh')],
     budgetSeconds: 60,
   },
@@ -163,7 +163,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'dashboard',
-    shows: 'Prometheus scrapes a busy server, and every expression of the dashboard for Grafana gives numbers',
+    shows: 'Prometheus scrapes a busy server, and every expression of the Grafana dashboard returns numbers',
     needs: [apt('prometheus')],
     commands: [npm('dashboard')],
     budgetSeconds: 60,
@@ -171,7 +171,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'schemathesis',
-    shows: 'the HTTP API does what /openapi.json says, logged in and not, and planted differences are found',
+    shows: 'the HTTP API conforms to /openapi.json, with and without a login, and the suite finds planted differences',
     needs: [apt('python3', 'python3-venv')],
     commands: [npm('schemathesis')],
     budgetSeconds: 180,
@@ -179,21 +179,21 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'packaging',
-    shows: "systemd takes the unit, which leaves an intruder little, and its times fit the server's; the list of a release's components",
+    shows: "systemd accepts the unit, its sandbox is tight, and its timeouts fit the server's; the list of a release's components",
     needs: [SYSTEMD],
     commands: [npm('packaging')],
     budgetSeconds: 30,
   },
   {
     name: 'container',
-    shows: 'the image of the Dockerfile: a client, the health check, no shell, an open server is refused; the transport cases in it: user 1000, read-only root, no io_uring',
+    shows: 'the image of the Dockerfile: a client, the health check, no shell, an open server does not start; the transport cases in it: user 1000, read-only root, no io_uring',
     needs: [apt('buildah'), apt('mmdebstrap')],
     commands: [transport('container')],
     budgetSeconds: 180,
   },
   {
     name: 'browser',
-    shows: 'pages of loopback hosts may connect, others may not; large messages travel compressed; EventSource comes back; a part of what the client and the demo do, in Firefox and WebKit',
+    shows: 'pages of loopback hosts may connect, others may not; large messages are compressed; EventSource reconnects; a part of the client and demo suites in Firefox and WebKit',
     needs: [CHROMIUM, apt('firefox-esr'), apt('WebKitWebDriver', 'webkit2gtk-driver', 'xvfb', 'xauth')],
     commands: [npm('browser'), [...npm('browsers'), '--', 'smoke']],
     budgetSeconds: 180,
@@ -201,7 +201,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'demo',
-    shows: 'the demo in Chromium: two tabs, refused edits, 1,000 entries, markup in names, a restart, a phone, axe-core, the keyboard',
+    shows: 'the demo in Chromium: two tabs, denied edits, 1,000 entries, markup in names, a restart, a phone, axe-core, the keyboard',
     needs: [CHROMIUM],
     commands: [npm('demo')],
     budgetSeconds: 180,
@@ -209,7 +209,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'admin',
-    shows: 'the admin page in Chromium: keys, figures, records, on a phone, by keyboard, with axe-core, and names that are no markup',
+    shows: 'the admin page in Chromium: keys, figures, records, on a phone, by keyboard, with axe-core, and names with markup shown as text',
     needs: [CHROMIUM],
     commands: [npm('admin')],
     budgetSeconds: 180,
@@ -217,14 +217,14 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'attacks',
-    shows: 'attacks beside control pairs: their limits hold, a metric names them, and without them the harm is seen; bystanders find planted faults',
+    shows: 'attacks with control pairs: each limit holds, a metric names it, and without it the attack does harm; bystanders detect planted faults',
     needs: [OPENSSL],
     commands: [npm('attacks')],
     budgetSeconds: 600,
   },
   {
     name: 'documents',
-    shows: 'each code block of the documents is proved by its language, references are fresh, links lead somewhere',
+    shows: 'each code block of the documents passes the check for its language, generated references are up to date, no link is broken',
     needs: [OPENSSL, NGINX, HAPROXY, SYSTEMD, REDIS, POSTGRES, apt('promtool', 'prometheus'), apt('sqlite3')],
     commands: [npm('documents')],
     budgetSeconds: 300,
@@ -233,13 +233,13 @@ export const SUITES: Suite[] = [
     name: 'newcomer',
     shows: 'from `make run` to two tabs that see each other within a minute',
     needs: [CHROMIUM],
-    // Nothing is built again: `features.test.ts` compares the features of this build with those of the workspace's release build.
+    // This reuses the workspace's release build; `features.test.ts` checks that the features of both builds agree.
     commands: [npm('newcomer-here')],
     budgetSeconds: 120,
   },
   {
     name: 'torture',
-    shows: 'a minute of `tidewire torture` is green, and each of its broken servers is found out',
+    shows: 'a minute of `tidewire torture` passes, and it detects the fault of each broken server',
     needs: [MKFS, FIU],
     commands: [npm('torture')],
     budgetSeconds: 150,
@@ -261,7 +261,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'stores',
-    shows: 'the suite of stores on real PostgreSQL, Redis and Valkey and a re-implementation of MongoDB; records routed to them, taken over from deepstream, and sent by TLS',
+    shows: 'the store suite on real PostgreSQL, Redis and Valkey and on a reimplementation of MongoDB; records routed to them, migrated from deepstream, and sent over TLS',
     needs: DATABASES,
     commands: [npm('stores')],
     budgetSeconds: 360,
@@ -269,7 +269,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'outages',
-    shows: 'clients see what they should when PostgreSQL, Redis, Valkey and what stands for MongoDB are killed, frozen or full',
+    shows: 'clients see the documented behavior when PostgreSQL, Redis, Valkey or the MongoDB stand-in is killed, frozen or full',
     needs: DATABASES,
     commands: [npm('outages')],
     budgetSeconds: 360,
@@ -286,7 +286,7 @@ export const SUITES: Suite[] = [
       ['target/release/tidewire-bench', 'connect', '--connections', '10000'],
       ['target/release/tidewire-bench', 'fairness'],
       ['target/release/tidewire-bench', 'records'],
-      // Bounds that other work on the machine and a disk without delay do not reach; a commit for each write does.
+      // These bounds allow for other work on the machine and for a disk without delay. A store that commits for each write exceeds them.
       [
         'target/release/tidewire-bench', 'store', '--rounds', '2', '--seconds', '1',
         ...['--share-min', '0.05', '--latency-factor', '5', '--latency-slack-ms', '25'],
@@ -296,7 +296,7 @@ export const SUITES: Suite[] = [
       ['target/release/tidewire-bench', 'grid', '--subscribers', '1000', '--publishers', '500'],
       ['target/release/tidewire-bench', 'grid', '--tls', '--subscribers', '200', '--publishers', '50'],
       ['target/release/tidewire-bench', 'grid', '--compression', '--payload-bytes', '2500'],
-      // The drivers of the rivals' protocols, against the rivals that npm brings.
+      // The drivers of the rivals' protocols, against the rivals that npm installs.
       ['target/release/tidewire-bench', 'setup', '--only', 'socketio-ws,bun'],
       ...['socketio-ws', 'bun'].map((rival) =>
         ['target/release/tidewire-bench', 'grid', '--rival', rival, '--subscribers', '50', '--publishers', '5'],

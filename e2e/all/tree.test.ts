@@ -1,4 +1,4 @@
-// The committed tree: no conflict markers, no build products but those of the web pages, and a number of files that a person can survey.
+// The committed tree has no conflict markers, no build products except the built web pages, and few enough files for a person to survey.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -9,14 +9,14 @@ import { run } from '../harness/program.ts';
 const ROOT = join(import.meta.dirname, '../..');
 const FILES_MAX = 1_400;
 const BUILD_PRODUCT = /\.(jar|class|o|so|a|rlib|wasm)$|(^|\/)(target|node_modules)\//;
-// Not written out, so that this file has no marker of its own.
+// The markers are built with `repeat`, so that the test does not find them in this file.
 const MARKER = ['<', '=', '>'].map((sign) => `^${sign.repeat(7)}( |$)`).join('|');
 
 const COMMITTED = run('git', ['ls-files'], { cwd: ROOT }).trim().split('\n');
 
 test('no committed file has markers of a merge conflict', () => {
   const found = spawnSync('git', ['grep', '--line-number', '--extended-regexp', MARKER], { cwd: ROOT, encoding: 'utf8' });
-  // 1 says that nothing was found.
+  // `git grep` exits with 1 if it finds no match.
   assert.equal(found.status, 1, found.stdout + found.stderr);
   for (const line of [`${'<'.repeat(7)} HEAD`, '='.repeat(7), `${'>'.repeat(7)} theirs`]) assert.match(line, new RegExp(MARKER));
   assert.doesNotMatch(`${'='.repeat(8)}`, new RegExp(MARKER));
