@@ -1,4 +1,4 @@
-// The admin page's own requests: who gets in, what is bounded, what an operator sees and does, and what of it is in the audit log.
+// The requests of the admin page: sign-in, limits, the views and actions of an operator, and their lines in the audit log.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -23,7 +23,7 @@ presence:
   "*": { allow: true }
 `;
 
-/** The line of the audit log with this action, and what it is about, if there is one. */
+/** Whether the audit log has a line with this action whose subject contains `about`. */
 function audited(server: Server, action: string, about = ''): boolean {
   const lines = server.output.split('\n').filter((line) => line.includes('"target":"audit"'));
   return lines.some((line) => {
@@ -33,12 +33,12 @@ function audited(server: Server, action: string, about = ''): boolean {
 }
 
 describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
-  test('is off without a key, but for development mode, where the first screen has one', async (t) => {
+  test('is off without a key, except in development mode, where the first screen shows a key', async (t) => {
     const development = await Server.during(t);
     const key = await shownKey(development);
     assert.ok(key.length >= 32);
     assert.equal((await signIn(development, key)).status, 201);
-    assert.equal(development.output.split(key).length, 2, 'the key is printed once');
+    assert.equal(development.output.split(key).length, 2, 'the server prints the key once');
     await development.stop();
     await development.start();
     const keys = (): string[] => [...development.output.matchAll(/\/admin\/#key=([\w-]+)/g)].map((found) => found[1] as string);
@@ -51,7 +51,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.equal((await signIn(unwanted, ADMIN_KEY)).status, 404);
   });
 
-  test('exchanges the key for a cookie that only it gets, and changes need a token', async (t) => {
+  test('exchanges the key for a cookie that only the admin page receives, and changes need a token', async (t) => {
     const server = await startWithAdmin(t);
     const answer = await signIn(server, ADMIN_KEY);
     const cookie = answer.headers.get('set-cookie') ?? '';
@@ -76,7 +76,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.ok(!server.output.includes(operator.cookie.split('=')[1] as string) && !server.output.includes(ADMIN_KEY));
   });
 
-  test('is for itself only: other pages, and those of allowed origins, get nothing', async (t) => {
+  test('refuses requests from all other pages, also from pages of allowed origins', async (t) => {
     const server = await startWithAdmin(t, { origins: ['https://app.example.com'] });
     const operator = await Operator.of(server, ADMIN_KEY);
     const foreign: Array<Record<string, string>> = [
@@ -95,7 +95,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     }
   });
 
-  test('bounds wrong keys by address, and says when to come back', async (t) => {
+  test('limits wrong keys by address, and says when to retry', async (t) => {
     const server = await startWithAdmin(t, { admin: { wrong_keys_max: 3 }, trustedProxies: ['127.0.0.1'] });
     const from = (address: string, key: string): Promise<Response> => signIn(server, key, { 'x-forwarded-for': address });
     for (let count = 0; count < 3; count++) assert.equal((await from('192.0.2.1', 'wrong')).status, 401);
@@ -105,11 +105,11 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
       const seconds = Number(answer.headers.get('retry-after'));
       assert.ok(seconds > 0 && seconds <= 61, String(seconds));
     }
-    assert.equal((await from('192.0.2.2', ADMIN_KEY)).status, 201, 'nobody keeps others out');
+    assert.equal((await from('192.0.2.2', ADMIN_KEY)).status, 201, 'wrong keys from one address do not block another');
     await eventually(() => audited(server, 'wrong key'), 'the audit log has the wrong key');
   });
 
-  test('ends the oldest session for one too many, and what was opened with it', async (t) => {
+  test('ends the oldest session beyond the limit, and the connection that was opened with its ticket', async (t) => {
     const server = await startWithAdmin(t, { admin: { sessions_max: 1 } });
     const first = await Operator.of(server, ADMIN_KEY);
     const { login } = await first.ask('POST', '/ticket');
@@ -120,7 +120,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.equal((await second.fetch('GET', '/figures')).status, 200);
   });
 
-  test('says what is wrong with a request', async (t) => {
+  test('explains the error in a request', async (t) => {
     const server = await Server.during(t);
     const operator = await Operator.of(server);
     const cases: Array<[string, string, unknown, number, string]> = [
@@ -144,7 +144,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.equal(large.status, 413);
   });
 
-  test('shows who is connected, with protocol, bytes and outbox, a page at a time', async (t) => {
+  test('lists the connected sessions in pages, with protocol, bytes and outbox', async (t) => {
     const server = await startWithAdmin(t);
     const client = await connect(t, server, { login: { token: tokenOf(server, 'alice') } });
     client.event.subscribe('news', () => {});
@@ -172,7 +172,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     json.close();
   });
 
-  test('shows who does not read', async (t) => {
+  test('shows sessions that do not read', async (t) => {
     const server = await Server.during(t);
     const slow = await connect(t, server, { login: {}, errors: ['IS_CLOSED', 'CONNECTION_ERROR'] });
     const name = fresh('event');
@@ -190,7 +190,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     socket._socket.resume();
   });
 
-  test('shows figures that grow, and the store with its promise', async (t) => {
+  test('shows counters that grow, and the store with its durability', async (t) => {
     const server = await Server.during(t);
     const operator = await Operator.of(server);
     const before = await operator.ask('GET', '/figures');
@@ -208,7 +208,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.match(text, /^tidewire_turn_seconds_bucket\{le="\+Inf"\} \d+$/m);
   });
 
-  test('sums the subscribers of a name over all shards, most first', async (t) => {
+  test('sums the subscribers of a name over all shards, and lists the name with the most first', async (t) => {
     const server = await Server.during(t);
     const [few, many] = [fresh('few'), fresh('many')];
     for (let count = 0; count < 6; count++) {
@@ -228,7 +228,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.deepEqual([topics.length, total], [1, 1]);
   });
 
-  test('browses records by prefix, page after page, and never the own ones of the server', async (t) => {
+  test("lists records by prefix in pages, and never lists the server's internal records", async (t) => {
     const auth = { chain: ['store', 'open'] };
     const server = await Server.during(t, { auth, adminKey: ADMIN_KEY, stores: { side: { kind: 'memory', prefixes: ['p/07'] } } });
     assert.equal((await admin(server, 'PUT', '/users/alice', { password: 'correct horse battery' }))[0], 201);
@@ -255,18 +255,18 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.equal((await operator.fetch('GET', '/records/%01user%2Falice')).status, 400);
   });
 
-  test('reads and edits a record through the engine, with its version, whatever the rules say', async (t) => {
+  test('reads and edits a record through the engine, with its version, independent of the rules', async (t) => {
     const server = await Server.during(t, { permissions: RULES, auth: { chain: ['open'] }, adminKey: ADMIN_KEY });
     const operator = await Operator.of(server, ADMIN_KEY);
     const name = `${fresh('record')}/<img src=x onerror=alert(1)>`;
     const path = `/records/${encodeURIComponent(name)}`;
-    assert.equal((await fetch(url(server, path))).status, 403, 'the rules let nobody else read it');
+    assert.equal((await fetch(url(server, path))).status, 403, 'the rules deny the read to users');
     assert.equal((await operator.fetch('PUT', path, { a: 1 })).status, 201);
     const read = await operator.fetch('GET', path);
     assert.deepEqual(await read.json(), { a: 1 });
     const tag = read.headers.get('etag') as string;
     assert.equal((await operator.fetch('PUT', path, { a: 2 }, { 'if-match': tag })).status, 204);
-    assert.equal((await operator.fetch('PUT', path, { a: 3 }, { 'if-match': tag })).status, 412, 'somebody was faster');
+    assert.equal((await operator.fetch('PUT', path, { a: 3 }, { 'if-match': tag })).status, 412, 'another write came first');
     const { login } = await operator.ask('POST', '/ticket');
     const client = await connect(t, server, { login });
     const seen = new Inbox<unknown>('values');
@@ -278,7 +278,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.ok(!server.output.includes('"a":'), 'the log has no values');
   });
 
-  test('tries events and rpcs out, as an operator or as a user whom the rules judge', async (t) => {
+  test('publishes events and makes rpcs, as an operator or as a user under the rules', async (t) => {
     const server = await Server.during(t, { permissions: RULES, auth: { chain: ['open'] }, adminKey: ADMIN_KEY });
     const operator = await Operator.of(server, ADMIN_KEY);
     const client = await connect(t, server, { login: {} });
@@ -307,7 +307,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.deepEqual(await operator.command({ topic: 'presence', action: 'query' }), { success: true, users: ['open'] }, 'an operator is not online');
   });
 
-  test('explains which rule decides, with the records as they are', async (t) => {
+  test('explains which rule decides, with the current records', async (t) => {
     const server = await Server.during(t, { permissions: RULES, auth: { chain: ['open'] }, adminKey: ADMIN_KEY });
     const operator = await Operator.of(server, ADMIN_KEY);
     const { kind, text, problems } = await operator.ask('GET', '/rules');
@@ -328,7 +328,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.deepEqual([wrong.status, ((await wrong.json()) as any).error.code], [409, 'RULES_WRONG']);
   });
 
-  test('revokes a user, and lifts it, as the admin API does', async (t) => {
+  test('revokes a user and lifts the revocation, as the admin API does', async (t) => {
     const server = await startWithAdmin(t);
     const errors = ['TOO_MANY_AUTH_ATTEMPTS', 'IS_CLOSED', 'CONNECTION_ERROR'];
     const client = await connect(t, server, { login: { token: tokenOf(server, 'mallory') }, errors });
@@ -340,7 +340,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     await eventually(() => audited(server, 'admin api', 'POST /admin/v1/revocations'), 'the audit log has it');
   });
 
-  test('lets nobody in with a ticket twice, and no client with the field of one', async (t) => {
+  test('accepts each ticket once, and refuses logins with a wrong ticket', async (t) => {
     const server = await startWithAdmin(t);
     const operator = await Operator.of(server, ADMIN_KEY);
     const { login } = await operator.ask('POST', '/ticket');

@@ -10,7 +10,7 @@ import { C, connect, type TestClient } from '../harness/client.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
-/** What a login is answered: true, or the reason of the refusal. */
+/** The answer to a login: true, or the reason of the refusal. */
 async function outcome(test: TestContext, server: Server, login: Record<string, unknown>): Promise<unknown> {
   const client = await connect(test, server, { login: false, errors: ['TOO_MANY_AUTH_ATTEMPTS', 'IS_CLOSED'] });
   const answer = new Promise<unknown>((done) => {
@@ -20,19 +20,19 @@ async function outcome(test: TestContext, server: Server, login: Record<string, 
 }
 
 describe('the admin api', { concurrency: 4, skip: againstOriginal }, () => {
-  test('is refused to start with a short key, and off without one', async (t) => {
+  test('prevents the start if its key is short, and is off without a key', async (t) => {
     const server = await Server.during(t);
     const args = ['start', '--config', server.configFile, '--port', '0', '--admin-key', 'hunter2'];
     const { status, stderr } = spawnSync(server.binary, args, { encoding: 'utf8' });
     assert.equal(status, 2, stderr);
     assert.match(stderr, /admin\.key.*32 characters/);
-    assert.ok(!stderr.includes('hunter2'), 'the key is not shown');
+    assert.ok(!stderr.includes('hunter2'), 'the error does not show the key');
     const open = spawnSync(server.binary, ['start', '--config', server.configFile, '--admin-key', KEY, '--admin-host', '0.0.0.0'], { encoding: 'utf8' });
     assert.equal(open.status, 2, open.stderr);
     assert.match(open.stderr, /admin\.host.*loopback/);
   });
 
-  test('takes its key only, and bounds wrong ones', async (t) => {
+  test('accepts only its own key, and limits wrong keys', async (t) => {
     const server = await start(t);
     assert.equal((await admin(server, 'GET', '/status'))[0], 200);
     const wrong = async (key: string): Promise<unknown[]> => {
@@ -45,7 +45,7 @@ describe('the admin api', { concurrency: 4, skip: againstOriginal }, () => {
     assert.ok(!server.output.includes(KEY), 'the log has the key');
   });
 
-  test('says what is wrong with a request', async (t) => {
+  test('explains the error in a request', async (t) => {
     const server = await start(t);
     const cases: Array<[string, string, unknown, number, string]> = [
       ['GET', '/nowhere', undefined, 404, 'NOT_FOUND'],
@@ -67,7 +67,7 @@ describe('the admin api', { concurrency: 4, skip: againstOriginal }, () => {
     assert.deepEqual(await admin(server, 'GET', '/revocations'), [200, { revocations: [] }]);
   });
 
-  test('revokes a user: his sessions end for good, a restart does not undo it, lifting does', async (t) => {
+  test('revokes a user: all sessions of the user end for good, and only lifting undoes it, not a restart', async (t) => {
     const server = await start(t);
     const [first] = await listening(t, server, tokenOf(server, 'mallory/1'));
     const [second] = await listening(t, server, tokenOf(server, 'mallory/1'));
@@ -90,7 +90,7 @@ describe('the admin api', { concurrency: 4, skip: againstOriginal }, () => {
     assert.equal(await outcome(t, server, again), true);
   });
 
-  test('revokes one token, by its id or as a whole, and not the others of its user', async (t) => {
+  test('revokes one token, by its id or as a whole, and no other token of its user', async (t) => {
     const server = await start(t);
     const [named, whole, kept] = ['t-1', 't-2', 't-3'].map((id) => tokenOf(server, 'alice', id)) as [string, string, string];
     const clients = [];
@@ -99,7 +99,7 @@ describe('the admin api', { concurrency: 4, skip: againstOriginal }, () => {
     const [status, body] = await admin(server, 'POST', '/revocations', { jwt: whole });
     assert.deepEqual([status, body.kind, body.name], [201, 'token', 't-2']);
     const hour = Date.now() / 1_000 + 3_600;
-    assert.ok(Math.abs(body.until - hour) < 120, 'it is kept until the token would have expired');
+    assert.ok(Math.abs(body.until - hour) < 120, 'the server keeps the revocation until the token would have expired');
     for (const client of clients.slice(0, 2)) {
       await eventually(() => client.getConnectionState() !== C.CONNECTION_STATE.OPEN, 'the session has ended');
     }
@@ -109,7 +109,7 @@ describe('the admin api', { concurrency: 4, skip: againstOriginal }, () => {
     assert.equal((clients[2] as TestClient).getConnectionState(), C.CONNECTION_STATE.OPEN);
   });
 
-  test('revokes a key of a back end, and reload takes a new one', async (t) => {
+  test('revokes the key of a backend, and accepts a new key after a reload', async (t) => {
     const program = await Server.during(t);
     const file = join(program.folder, 'keys.yml');
     const make = (id: string): string => {

@@ -1,4 +1,4 @@
-// After close: a client that was closed reaches the server no more. What can fail fails with a reason; the rest is local.
+// After close: a closed client no longer reaches the server. An operation that can fail does so with a reason; the others stay local.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -23,7 +23,7 @@ describe('after close', { concurrency: 8 }, () => {
     await inState(client, C.CONNECTION_STATE.CLOSED);
   }
 
-  /** A client that was logged in and is closed, and one that is not. */
+  /** A client that was logged in and then closed, and a second one that is still open. */
   async function closed(t: TestContext, options: ConnectOptions = {}): Promise<[TestClient, TestClient]> {
     const client = await connect(t, server, { errors: ['IS_CLOSED'], ...options });
     await ended(client);
@@ -74,7 +74,7 @@ describe('after close', { concurrency: 8 }, () => {
   }
 
   const forgets = againstOriginal && 'deepstream does not ask again when the asked provider leaves';
-  test('a provider that closed can neither accept nor reject, and the next one is asked', { skip: forgets }, async (t) => {
+  test('a closed provider can neither accept nor reject, and the server asks the next one', { skip: forgets }, async (t) => {
     const [client, subscriber] = await pair(t, server, { errors: ['IS_CLOSED'] });
     const next = await connect(t, server);
     const name = fresh('listen');
@@ -115,7 +115,7 @@ describe('after close', { concurrency: 8 }, () => {
 
   const answers = ['accept', 'send', 'error', 'reject'] as const;
   for (const answer of answers) {
-    test(`a provider that closed cannot ${answer}`, async (t) => {
+    test(`a closed provider cannot ${answer}`, async (t) => {
       const [provider, caller] = await pair(t, server, { errors: ['IS_CLOSED'] });
       const name = fresh('rpc');
       const requests = new Inbox<RpcResponse>('requests');
@@ -133,7 +133,7 @@ describe('after close', { concurrency: 8 }, () => {
     });
   }
 
-  test('presence is neither asked for nor watched', async (t) => {
+  test('presence is neither queried nor subscribed to', async (t) => {
     const [client] = await closed(t);
     assert.equal(await rejection(client.presence.getAll()), OFFLINE);
     assert.equal(await rejection(client.presence.getAll(['bob'])), OFFLINE);
@@ -147,7 +147,7 @@ describe('after close', { concurrency: 8 }, () => {
     covers(methods.map((method) => `PresenceHandler.${method}` as const), 'after close');
   });
 
-  test('questions about records fail, and writes reach nobody', async (t) => {
+  test('queries about records fail, and writes reach no other client', async (t) => {
     const [client, other] = await closed(t);
     const name = fresh('record');
     assert.equal(await rejection(client.record.snapshot(name)), OFFLINE);
@@ -163,7 +163,7 @@ describe('after close', { concurrency: 8 }, () => {
     covers(methods.map((method) => `RecordHandler.${method}` as const), 'after close');
   });
 
-  test('an open record keeps its value, takes local writes and no others', async (t) => {
+  test('an open record keeps its value and applies only local writes', async (t) => {
     const [client, other] = await pair(t, server);
     const name = fresh('record');
     const opened = await record(client, name);
@@ -205,7 +205,7 @@ describe('after close', { concurrency: 8 }, () => {
     covers([...methods, 'setMergeStrategyRegExp' as const].map((method) => `RecordHandler.${method}` as const), 'after close');
   });
 
-  test('an open list keeps its entries, takes local changes and no others', async (t) => {
+  test('an open list keeps its entries and applies only local changes', async (t) => {
     const [client, other] = await pair(t, server);
     const name = fresh('list');
     const opened = await list(client, name);
@@ -229,7 +229,7 @@ describe('after close', { concurrency: 8 }, () => {
     covers([...methods, ...more].map((method) => `List.${method}` as const), 'after close');
   });
 
-  test('an open dequeue keeps its entries, takes local changes and no others', async (t) => {
+  test('an open dequeue keeps its entries and applies only local changes', async (t) => {
     const [client, other] = await pair(t, server);
     const name = fresh('dequeue');
     const opened = await client.record.getDq(name).whenReady();
@@ -256,7 +256,7 @@ describe('after close', { concurrency: 8 }, () => {
     covers([...methods, ...more].map((method) => `Dequeue.${method}` as const), 'after close');
   });
 
-  test('an anonymous record keeps its value, takes local writes and no others', async (t) => {
+  test('an anonymous record keeps its value and applies only local writes', async (t) => {
     const [client, other] = await pair(t, server);
     const name = fresh('record');
     const opened = client.record.getAnonymousRecord();
@@ -280,7 +280,7 @@ describe('after close', { concurrency: 8 }, () => {
     covers([...methods, ...more].map((method) => `AnonymousRecord.${method}` as const), 'after close');
   });
 
-  test('a closed client that resumes comes back', async (t) => {
+  test('a closed client that resumes connects again', async (t) => {
     const [client] = await closed(t);
     await within(DEADLINE_MS, Promise.resolve(client.resume()), 'resume');
     assert.equal(client.getConnectionState(), C.CONNECTION_STATE.OPEN);
@@ -288,7 +288,7 @@ describe('after close', { concurrency: 8 }, () => {
     covers('DeepstreamClient.resume', 'after close');
   });
 
-  test('a closed client that pauses stays away', async (t) => {
+  test('a closed client that pauses stays disconnected', async (t) => {
     const [client, other] = await closed(t);
     client.pause();
     await other.record.has(fresh('record'));

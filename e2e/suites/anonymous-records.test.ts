@@ -1,4 +1,4 @@
-// Anonymous records: one object whose record can be exchanged, with the subscriptions kept.
+// Anonymous records: one object that can switch to another record and keeps its subscriptions.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -17,7 +17,7 @@ for (const driver of DRIVERS) {
     });
     after(() => server.dispose());
 
-    test('it reads, writes and follows the record of its name', async (t) => {
+    test('reads, writes and follows the record of its name', async (t) => {
       const [alice, bob] = await peers(driver, t, server);
       const name = fresh('record');
       const mine = alice.anonymous();
@@ -31,7 +31,7 @@ for (const driver of DRIVERS) {
       assert.deepEqual([mine.get(), mine.get('a')], [{ a: 1, b: 2 }, 1]);
     });
 
-    test('its subscriptions move to the next name', async (t) => {
+    test('moves its subscriptions to the next name', async (t) => {
       const [alice, bob] = await peers(driver, t, server);
       const [first, second] = [fresh('record'), fresh('record')];
       const theirs = [await bob.record(first), await bob.record(second)] as const;
@@ -51,7 +51,7 @@ for (const driver of DRIVERS) {
       assert.deepEqual([heard(seen.seen), heard(silent.seen)], [['first', 'second', 'current'], ['first']]);
     });
 
-    test('what was edited before it is switched reaches the server', async (t) => {
+    test('sends edits made before a switch to the server', async (t) => {
       const [alice, bob] = await peers(driver, t, server);
       const [first, second] = [fresh('record'), fresh('record')];
       const mine = alice.anonymous();
@@ -62,7 +62,7 @@ for (const driver of DRIVERS) {
       await eventually(async () => JSON.stringify(await bob.snapshot(first)) === '{"edited":true}', 'the edit is at the server');
     });
 
-    test('switched twice at once it follows the last name', async (t) => {
+    test('follows the last name when it is switched twice at once', async (t) => {
       const [alice, bob] = await peers(driver, t, server);
       const [first, second] = [fresh('record'), fresh('record')];
       await (await bob.record(first)).setWithAck({ value: 'first' });
@@ -82,7 +82,7 @@ describe('anonymous records of deepstream clients', { concurrency: 8 }, () => {
   });
   after(() => server.dispose());
 
-  test('it reads, writes and follows the record of its name', async (t) => {
+  test('reads, writes and follows the record of its name', async (t) => {
     const [alice, bob] = await pair(t, server);
     const name = fresh('record');
     const mine = alice.record.getAnonymousRecord();
@@ -104,7 +104,7 @@ describe('anonymous records of deepstream clients', { concurrency: 8 }, () => {
     covers('RecordHandler.getAnonymousRecord', 'success');
   });
 
-  test('setName and whenReady tell callbacks', async (t) => {
+  test('setName and whenReady call their callbacks', async (t) => {
     const client = await connect(t, server);
     const mine = client.record.getAnonymousRecord();
     const ready = new Inbox<unknown>('callbacks');
@@ -116,7 +116,7 @@ describe('anonymous records of deepstream clients', { concurrency: 8 }, () => {
     covers('AnonymousRecord.whenReady', 'success');
   });
 
-  test('without a name it is empty and does nothing', async (t) => {
+  test('is empty and does nothing without a name', async (t) => {
     const client = await connect(t, server);
     const mine = client.record.getAnonymousRecord();
     assert.deepEqual([mine.name, mine.isReady, mine.version, mine.get()], ['', false, -1, undefined]);
@@ -127,7 +127,7 @@ describe('anonymous records of deepstream clients', { concurrency: 8 }, () => {
     assert.deepEqual(client.record.names(), []);
   });
 
-  test('an unsubscribed callback stays silent', async (t) => {
+  test('does not call an unsubscribed callback', async (t) => {
     const client = await connect(t, server);
     const mine = client.record.getAnonymousRecord();
     await mine.setName(fresh('record'));
@@ -141,7 +141,7 @@ describe('anonymous records of deepstream clients', { concurrency: 8 }, () => {
     covers('AnonymousRecord.unsubscribe', 'success');
   });
 
-  test('it can be discarded, deleted and given a strategy', async (t) => {
+  test('can be discarded, deleted and given a strategy', async (t) => {
     const [alice, bob] = await pair(t, server);
     const [first, second] = [fresh('record'), fresh('record')];
     const mine = alice.record.getAnonymousRecord();
@@ -157,7 +157,7 @@ describe('anonymous records of deepstream clients', { concurrency: 8 }, () => {
     covers(['AnonymousRecord.discard', 'AnonymousRecord.delete', 'AnonymousRecord.setMergeStrategy'], 'success');
   });
 
-  test('a path is erased by setting nothing; the erase methods throw in every call', async (t) => {
+  test('erases a path that is set to undefined; the erase methods always throw', async (t) => {
     const [alice, bob] = await pair(t, server);
     const name = fresh('record');
     const mine = alice.record.getAnonymousRecord();

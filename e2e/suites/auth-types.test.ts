@@ -1,5 +1,5 @@
-// What holds for every way to log in: who is refused, how a login ends on the live connection, and how it is renewed there.
-// How fast a revocation is stands in `revocation.test.ts`.
+// The same tests for every auth type: refusals, and the expiry and renewal of a login on the live connection.
+// `revocation.test.ts` tests how fast a revocation is.
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -9,7 +9,7 @@ import { C, close, inState, open } from '../harness/client.ts';
 import { againstOriginal } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 
-/** Whether a login of the unmodified client gets in. A certificate may be refused before there is a login. */
+/** Whether a login of the unmodified client succeeds. The server may refuse a certificate before the login. */
 async function getsIn(test: TestContext, { server }: Entrance, { details, dialled }: Entry): Promise<boolean> {
   const client = open(dialled?.url ?? server.address, { socketOptions: dialled?.options as never });
   atEnd(test, () => close(client));
@@ -22,14 +22,14 @@ async function getsIn(test: TestContext, { server }: Entrance, { details, dialle
 
 describe('the ways to log in', { concurrency: 4, skip: againstOriginal }, () => {
   for (const [name, begin] of Object.entries(AUTH_TYPES)) {
-    describe(`logins of ${name}`, { concurrency: 3 }, () => {
+    describe(`logins by ${name}`, { concurrency: 3 }, () => {
       test('are accepted, and refused with wrong credentials', async (t) => {
         const entrance = await begin(t, {});
         assert.equal(await getsIn(t, entrance, entrance.entry('first')), true);
         if (entrance.wrong) assert.equal(await getsIn(t, entrance, entrance.wrong), false);
       });
 
-      test('end on the live connection, and a client of deepstream logs in anew by itself', async (t) => {
+      test('end on the live connection, and a client of deepstream logs in again by itself', async (t) => {
         const entrance = await begin(t, { session_lifetime: '1s' });
         const client = await enter(t, entrance, entrance.entry('first'));
         const states = new Inbox<string>('states');
@@ -47,7 +47,7 @@ describe('the ways to log in', { concurrency: 4, skip: againstOriginal }, () => 
         const renew = ({ details }: Entry): void => {
           peer.send({ topic: C.TOPIC.AUTH, action: REQUEST, data: JSON.stringify(details) });
         };
-        // Somebody else's certificate can't be shown on this connection.
+        // This connection can't present another user's certificate.
         if (name !== 'tls') {
           renew(entrance.entry('second'));
           await peer.expect(C.TOPIC.AUTH, AUTH_UNSUCCESSFUL);
@@ -61,11 +61,11 @@ describe('the ways to log in', { concurrency: 4, skip: againstOriginal }, () => 
           renew(entry);
         }, 200);
         atEnd(t, () => clearInterval(renewing));
-        // One after the other, so that the renewed session gets older than two lifetimes.
+        // In sequence, so that the renewed session becomes older than two lifetimes.
         for (let i = 0; i < 2; i += 1) await (await enterRaw(entrance, entrance.entry('second'))).closed;
         await peer.settle();
         clearInterval(renewing);
-        await within(DEADLINE_MS, peer.closed, 'it ends when it is renewed no more');
+        await within(DEADLINE_MS, peer.closed, 'the session ends after the last renewal');
       });
     });
   }

@@ -1,6 +1,5 @@
-// Whoever was closed for a limit is not let back in at full speed, although the client comes back at once and for ever: it
-// waits before its challenge or login is answered, and where it is to blame itself it is refused in the end in a way that
-// keeps the client away.
+// Reconnect back-off: a client that was closed for a limit reconnects at once and forever, but the server delays its answer to the
+// challenge or the login. If the client itself caused the closes, the server finally refuses it in a way that stops its reconnects.
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -13,26 +12,26 @@ import { hashPassword } from '../harness/users.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
 const { OPEN, CHALLENGING, CHALLENGE_DENIED, TOO_MANY_AUTH_ATTEMPTS, AUTHENTICATING } = C.CONNECTION_STATE;
-/** What a minute of the server's defaults takes here; `make proof` takes a whole one. */
+/** The length here of a minute in the server's defaults; `make proof-backoff` uses 60 s. */
 const MINUTE_MS = Number(process.env['BACKOFF_MINUTE_MS'] ?? 3_000);
 const CONNECTS_A_MINUTE = 5;
 const HUNDRED_KILOBYTES = { text: 'x'.repeat(100_000) };
 /** More than `message_bytes_max` of the servers here. */
 const TOO_LARGE = { blob: 'x'.repeat(5_000) };
 const LIMITS = { message_bytes_max: 4_000 };
-/** Users who have to prove who they are: only these are known by their name. */
+/** Users with passwords: the server applies the back-off to a user's name only if the login proves the name. */
 const PASSWORD = 'correct horse';
 const USERS = { anna: { password: hashPassword(PASSWORD) }, bob: { password: hashPassword(PASSWORD) } };
 const [ANNA, BOB] = [{ username: 'anna', password: PASSWORD }, { username: 'bob', password: PASSWORD }];
 
-/** The server's defaults, with `MINUTE_MS` for a minute. */
+/** The server's defaults, with minutes of `MINUTE_MS`. */
 const SCALED = {
   wait_min: `${Math.round(MINUTE_MS / 60)}ms`,
   wait_max: `${Math.round(MINUTE_MS / 2)}ms`,
   forgive_interval: `${MINUTE_MS}ms`,
 };
 
-describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal && 'deepstream lets everybody in' }, () => {
+describe('after a close for a limit', { concurrency: 4, skip: againstOriginal && 'deepstream has no back-off' }, () => {
   /** A client behind a proxy that is not logged in. */
   async function outsider(t: TestContext, options: ServerOptions, clientOptions: Partial<ClientOptions> = {}) {
     const server = await Server.during(t, { limits: LIMITS, ...options });
@@ -42,18 +41,18 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     return { server, proxy, client };
   }
 
-  /** Breaks a limit whenever `client` is let in. */
+  /** Exceeds a limit whenever `client` has logged in. */
   function offendWhenIn(client: TestClient): void {
     client.on('connectionStateChanged', (state: C.CONNECTION_STATE) => {
       if (state === OPEN) client.event.emit(fresh('e'), TOO_LARGE);
     });
   }
 
-  /** Waits until nobody is connected, and then so long that a client that wants to come back would have come. */
+  /** Waits until no client is connected, and then long enough for a client to reconnect if it tries. */
   async function staysAway(t: TestContext, server: Server, proxy: Proxy, login: Record<string, unknown> = {}): Promise<void> {
     await eventually(() => proxy.openCount === 0, 'the refused client is gone');
     const count = proxy.connectedAt.length;
-    // On a machine with other work its own heartbeats may be late; the time passes all the same.
+    // On a busy machine the bystander's own heartbeats may be late, which does no harm: the time passes anyway.
     const errors = ['HEARTBEAT_TIMEOUT', 'CONNECTION_ERROR'];
     const bystander = await connect(t, server, { heartbeatInterval: 400, errors, login });
     for (let pongs = 0; pongs < 2; pongs += 1) {
@@ -62,7 +61,7 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     assert.equal(proxy.connectedAt.length, count, 'it came back');
   }
 
-  test('a client whose every login is too large connects at most five times a minute', async (t) => {
+  test('a client whose logins are all too large connects at most five times a minute', async (t) => {
     const { proxy, client } = await outsider(t, { backoff: { ...SCALED, faults_max: 1_000_000 } });
     Promise.resolve(client.login(TOO_LARGE)).catch(() => undefined);
     const wanted = CONNECTS_A_MINUTE + 2;
@@ -75,7 +74,7 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     }
   });
 
-  test('the challenge is answered late, and a client with quick heartbeats waits for it', async (t) => {
+  test('the server delays the challenge, and a client with quick heartbeats waits for it', async (t) => {
     const { server, proxy, client } = await outsider(
       t,
       { backoff: { wait_min: '5s' } },
@@ -90,13 +89,13 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     await eventually(async () => (await server.metric('tidewire_delayed_sessions')) === 1, 'it waits');
     const waited = performance.now();
     await inState(client, OPEN);
-    assert.ok(performance.now() - waited > 200, 'it hardly waited');
+    assert.ok(performance.now() - waited > 200, 'the wait was too short');
     assert.equal(proxy.connectedAt.length, 2, 'it gave up while waiting');
     assert.equal(await server.metric('tidewire_backoff_waits_total'), 1);
-    await eventually(async () => (await server.metric('tidewire_delayed_sessions')) === 0, 'nobody waits');
+    await eventually(async () => (await server.metric('tidewire_delayed_sessions')) === 0, 'no session waits');
   });
 
-  test('a user waits at its login wherever it comes from, another one does not', async (t) => {
+  test('a user waits at its login from every connection, another user does not', async (t) => {
     const { server, client } = await outsider(t, { users: USERS, backoff: { wait_min: '5s', wait_max: '5s' } });
     const login = client.login(ANNA);
     await inState(client, OPEN);
@@ -107,13 +106,13 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     t.after(() => [again, other].forEach(close));
     const otherIn = other.login(BOB);
     const againIn = again.login(ANNA);
-    await within(DEADLINE_MS, Promise.resolve(otherIn), 'another user from the same address is let in');
+    await within(DEADLINE_MS, Promise.resolve(otherIn), 'another user from the same address logs in');
     await inState(again, AUTHENTICATING);
     await eventually(async () => (await server.metric('tidewire_delayed_sessions')) === 2, 'the same user waits');
-    await within(DEADLINE_MS, Promise.resolve(againIn), 'the same user is let in at last');
+    await within(DEADLINE_MS, Promise.resolve(againIn), 'the same user logs in after its wait');
   });
 
-  test('an address from which nobody logs in is rejected in the end, and the client stays away', async (t) => {
+  test('the server finally rejects an address without a successful login, and the client stays away', async (t) => {
     const { server, proxy, client } = await outsider(t, { backoff: { wait_min: '10ms', wait_max: '50ms', faults_max: 3 } });
     Promise.resolve(client.login(TOO_LARGE)).catch(() => undefined);
     await inState(client, CHALLENGE_DENIED);
@@ -123,7 +122,7 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     assert.equal(await server.metric('tidewire_backoff_refusals_total'), 1);
   });
 
-  test('a user that goes on is told of too many attempts in the end, and the client stays away', async (t) => {
+  test('a user that keeps exceeding a limit is finally refused for too many attempts, and the client stays away', async (t) => {
     const backoff = { wait_min: '10ms', wait_max: '50ms', faults_max: 3 };
     const { server, proxy, client } = await outsider(t, { users: USERS, backoff });
     offendWhenIn(client);
@@ -134,14 +133,14 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     assert.equal(client.getConnectionState(), TOO_MANY_AUTH_ATTEMPTS);
   });
 
-  test('anonymous users never notice that others without a name break the protocol', async (t) => {
+  test('anonymous users are not affected by other anonymous users that break the protocol', async (t) => {
     const server = await Server.during(t, { backoff: { wait_min: '10ms', wait_max: '20ms', faults_max: 3 } });
     const proxy = await Proxy.during(t, server);
     const bystander = await connect(t, server, { through: proxy.address, login: {}, errors: ['CONNECTION_ERROR'] });
     const name = fresh('record');
     const written = await record(bystander, name);
     for (const username of [undefined, undefined, undefined, undefined, undefined, 'anna', 'anna', 'anna', 'anna', 'anna']) {
-      // From an address of their own: the address is what can be punished.
+      // From a separate address: the back-off of anonymous users applies to their address.
       const options = { localAddress: '127.0.0.2' };
       const peer = await RawPeer.login(server, { username }, { url: `ws://${server.address}`, options });
       peer.sendText('\xff'.repeat(6));
@@ -153,7 +152,7 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     for (const login of [{}, { username: 'anna' }]) {
       const began = performance.now();
       await connect(t, server, { login });
-      assert.ok(performance.now() - began < 1_000, 'another one logs in at once');
+      assert.ok(performance.now() - began < 1_000, 'another client logs in at once');
     }
     proxy.cut();
     await inState(bystander, C.CONNECTION_STATE.RECONNECTING);
@@ -162,7 +161,7 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     assert.equal(await server.metric('tidewire_backoff_refusals_total'), 0);
   });
 
-  test('a slow reader waits too', async (t) => {
+  test('a slow reader waits when it reconnects', async (t) => {
     const server = await Server.during(t, { limits: { outbox_bytes_max: 65_536 }, backoff: { wait_min: '10s' } });
     const proxy = await Proxy.during(t, server);
     const slow = await connect(t, server, { through: proxy.address, login: { username: 'anna' }, errors: ['CONNECTION_ERROR'] });
@@ -176,7 +175,7 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     await eventually(async () => (await server.metric('tidewire_backoff_waits_total')) === 1, 'its return waits');
   });
 
-  test('a stop does not wait for those who wait', async (t) => {
+  test('a stop does not wait for delayed sessions', async (t) => {
     const { server, client } = await outsider(t, { backoff: { wait_min: '30s' } });
     Promise.resolve(client.login(TOO_LARGE)).catch(() => undefined);
     await eventually(async () => (await server.metric('tidewire_delayed_sessions')) === 1, 'it waits');

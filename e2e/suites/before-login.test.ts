@@ -1,5 +1,5 @@
-// Before login: what a client is asked to do while it is connected but not logged in happens after the login, or fails
-// at once. The server takes nothing from it until then.
+// Before login: an operation of a client that is connected but not logged in runs after the login, or fails at once. Until the login the
+// server accepts no messages from the client.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -19,7 +19,7 @@ describe('before login', { concurrency: 8 }, () => {
   });
   after(() => server.dispose());
 
-  /** A client that is connected and not logged in, and one that is. */
+  /** A client that is connected but not logged in, and one that is logged in. */
   async function early(t: TestContext, options: ConnectOptions = {}): Promise<[TestClient, TestClient]> {
     return [await connect(t, server, { ...options, login: false }), await connect(t, server)];
   }
@@ -90,7 +90,7 @@ describe('before login', { concurrency: 8 }, () => {
     client.rpc.provide(dropped, (data, response) => response.send(data));
     client.rpc.unprovide(dropped);
     assert.deepEqual(client.rpc.providerNames(), [kept]);
-    // This call leaves before the bulk message that provides, so it finds nobody.
+    // This call leaves before the bulk message that provides, so there is no provider yet.
     const call = rejection(client.rpc.make(kept, 'own'));
     const callback = new Inbox<unknown[]>('callback');
     client.rpc.make(dropped, 'nobody', (...answer) => callback.push(answer));
@@ -103,7 +103,7 @@ describe('before login', { concurrency: 8 }, () => {
     covers(methods.map((method) => `RPCHandler.${method}` as const), 'before login');
   });
 
-  test('presence is asked for and watched after the login', async (t) => {
+  test('presence is queried and subscribed to after the login', async (t) => {
     const [client] = await early(t);
     const [bob, carol] = [freshUser(), freshUser()];
     const changes = new Inbox<string>('changes');
@@ -123,18 +123,18 @@ describe('before login', { concurrency: 8 }, () => {
     covers(methods.map((method) => `PresenceHandler.${method}` as const), 'before login');
   });
 
-  test('questions about records are asked after the login', async (t) => {
+  test('queries about records are sent after the login', async (t) => {
     const [client, other] = await early(t);
     const name = fresh('record');
     await other.record.setDataWithAck(name, { a: 1 });
     const answers = [client.record.snapshot(name), client.record.has(name), client.record.head(name)];
     await client.login();
-    // The client asks HEAD once for has and head together.
+    // The client sends one HEAD for `has` and `head` together.
     assert.deepEqual(await within(DEADLINE_MS, Promise.all(answers), 'answers'), [{ a: 1 }, true, 1]);
     covers(['RecordHandler.snapshot', 'RecordHandler.has', 'RecordHandler.head'], 'before login');
   });
 
-  test('a record opened and written before the login is created by it', async (t) => {
+  test('a record opened and written before the login is created after it', async (t) => {
     const [client, other] = await early(t);
     const name = fresh('record');
     const opened = await record(client, name);
@@ -160,13 +160,13 @@ describe('before login', { concurrency: 8 }, () => {
     covers(['RecordHandler.getRecord', 'RecordHandler.names'], 'before login');
   });
 
-  test('a record that exists meets what was written before the login in the merge strategy', async (t) => {
+  test('the merge strategy merges an existing record with a write from before the login', async (t) => {
     const [client, other] = await early(t);
     const name = fresh('record');
     for (const remote of [1, 2, 3]) await other.record.setDataWithAck(name, { remote });
     const opened = await record(client, name);
     const calls = new Inbox<unknown[]>('calls of the strategy');
-    client.record.setMergeStrategyRegExp(new RegExp(literally(name)), () => assert.fail('the name is more exact'));
+    client.record.setMergeStrategyRegExp(new RegExp(literally(name)), () => assert.fail('a strategy by name takes precedence'));
     client.record.setMergeStrategy(name, () => assert.fail('was replaced'));
     opened.setMergeStrategy((local, _localVersion, remote, remoteVersion, done) => {
       calls.push([local, remote, remoteVersion]);
@@ -182,7 +182,7 @@ describe('before login', { concurrency: 8 }, () => {
     covers('Record.setMergeStrategy', 'before login');
   });
 
-  test('a record discarded before the login is not subscribed by it', async (t) => {
+  test('a record discarded before the login is not subscribed to', async (t) => {
     const [client, other] = await early(t);
     const [discarded, end] = [fresh('record'), fresh('event')];
     const opened = await record(client, discarded);
@@ -200,7 +200,7 @@ describe('before login', { concurrency: 8 }, () => {
     covers('Record.discard', 'before login');
   });
 
-  test('writes without an open record are refused and leave nothing behind', async (t) => {
+  test('writes without an open record fail and leave nothing behind', async (t) => {
     const [client, other] = await early(t);
     const names = [fresh('record'), fresh('record')];
     client.record.setData(names[0] as string, { a: 1 });
@@ -214,7 +214,7 @@ describe('before login', { concurrency: 8 }, () => {
     covers(methods.map((method) => `RecordHandler.${method}` as const), 'before login');
   });
 
-  test('a list filled before the login is created by it', async (t) => {
+  test('a list filled before the login is created after it', async (t) => {
     const [client, other] = await early(t);
     const name = fresh('list');
     const opened = await list(client, name);
@@ -243,7 +243,7 @@ describe('before login', { concurrency: 8 }, () => {
     covers(['List.subscribe', 'List.unsubscribe', 'List.delete', 'List.discard', 'RecordHandler.getList'], 'before login');
   });
 
-  test('a dequeue filled before the login is created by it', async (t) => {
+  test('a dequeue filled before the login is created after it', async (t) => {
     const [client, other] = await early(t);
     const name = fresh('dequeue');
     const opened = await client.record.getDq(name).whenReady();
@@ -272,7 +272,7 @@ describe('before login', { concurrency: 8 }, () => {
     covers('RecordHandler.getDq', 'before login');
   });
 
-  test('an anonymous record named and written before the login is created by it', async (t) => {
+  test('an anonymous record named and written before the login is created after it', async (t) => {
     const [client, other] = await early(t);
     const name = fresh('record');
     const opened = client.record.getAnonymousRecord();

@@ -1,5 +1,5 @@
-// No bytes of one peer disturb another one: a fuzzing peer aims at everything that ten real clients use, while these go
-// on exchanging checked traffic. None of them may throw, report an error or lose its connection.
+// No bytes from one peer disturb another: fuzzing peers target everything that ten real clients use, while these clients exchange
+// checked traffic. None of the clients may throw, report an error or lose its connection.
 
 import assert from 'node:assert/strict';
 import { fork, type ChildProcess } from 'node:child_process';
@@ -18,7 +18,7 @@ const BYSTANDER_COUNT = 10;
 const FUZZER_COUNT = 2;
 /** Ten seconds on every commit; a minute for the proof. */
 const SECONDS = Number(process.env['BYTES_SECONDS'] ?? 10);
-/** The seed of a failing run repeats its messages, though not their timing. */
+/** The seed of a failing run reproduces its messages, but not their timing. */
 const SEED = Number(process.env['BYTES_SEED'] ?? Date.now() % 2 ** 32);
 const START_DEADLINE_MS = 60_000;
 
@@ -27,7 +27,7 @@ interface Process {
   accounts: Inbox<Account>;
 }
 
-describe('bytes of one peer', { skip: againstOriginal && 'they end the process of deepstream' }, () => {
+describe('bytes from a fuzzing peer', { skip: againstOriginal && "they end deepstream's process" }, () => {
   test(`do not disturb ${BYSTANDER_COUNT} others within ${SECONDS} seconds`, async (t) => {
     t.diagnostic(`BYTES_SEED=${SEED}`);
     const server = await Server.during(t, { rpcRequestor: true, listenResponseTimeoutMs: DEADLINE_MS });
@@ -45,12 +45,12 @@ describe('bytes of one peer', { skip: againstOriginal && 'they end the process o
     t.diagnostic(`${sent} messages over ${connections} connections, ${sum((one) => one.touched)} reached a client`);
     t.diagnostic(`${sum((one) => one.checked)} checks of the clients' own traffic`);
     assert.deepEqual([...new Set(accounts.flatMap((one) => one.failures))], []);
-    assert.ok(accounts.every((one) => one.checked > 0 && one.touched > 0), 'every client was reached and went on');
+    assert.ok(accounts.every((one) => one.checked > 0 && one.touched > 0), 'every client received fuzzed messages and continued');
     assert.equal(server.isRunning, true);
     const holds = async (count: number): Promise<boolean> => (await server.metric('tidewire_connections')) === count;
     await eventually(() => holds(BYSTANDER_COUNT), 'the connections of the fuzzing peers have ended');
     bystanders.forEach(({ child }) => child.kill('SIGKILL'));
-    await eventually(() => holds(0), 'those of the clients, too');
+    await eventually(() => holds(0), 'the connections of the clients have ended');
     const witness = await connect(t, server);
     assert.equal(await witness.record.has(fresh('record')), false);
   });
@@ -59,7 +59,7 @@ describe('bytes of one peer', { skip: againstOriginal && 'they end the process o
 function started(server: Server, index: number): Process {
   const script = resolve(import.meta.dirname, '../harness/bystander.ts');
   const args = [server.address, `${index}`, `${BYSTANDER_COUNT}`];
-  // The client warns on its standard output of much that is meant here.
+  // The client prints warnings about many of these messages, which are intended here.
   const child = fork(script, args, { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
   const accounts = new Inbox<Account>(`accounts of bystander ${index}`);
   child.on('message', (message) => accounts.push(message as Account));
