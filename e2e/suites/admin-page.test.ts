@@ -208,7 +208,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.match(text, /^tidewire_turn_seconds_bucket\{le="\+Inf"\} \d+$/m);
   });
 
-  test('sums the subscribers of a name over all shards, and lists the name with the most first', async (t) => {
+  test('sums the subscribers of each name over all shards, and lists the names with the most subscribers first', async (t) => {
     const server = await Server.during(t);
     const [few, many] = [fresh('few'), fresh('many')];
     for (let count = 0; count < 6; count++) {

@@ -1,4 +1,4 @@
-// Logins with client certificates: real ones, issued by openssl, shown by the unmodified client, by HTTP and by bare TLS.
+// Logins with client certificates: openssl issues real ones, and the unmodified client, HTTP requests and bare TLS sockets present them.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -17,18 +17,18 @@ import { fresh } from '../harness/names.ts';
 import { Server, againstOriginal, type ServerOptions } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 
-/** Seconds that are more than a test needs for what it does before the end. */
+/** Lifetime of a short certificate in seconds: longer than a test needs for its steps before the expiry. */
 const SHORT = 5;
 
 interface Guarded {
   server: Server;
   shown: Certified;
   authority: Authority;
-  /** Replaces the authorities that the server knows. */
+  /** Replaces the authorities that the server trusts. */
   believe(authority: Authority): void;
 }
 
-/** A server that takes certificates of `authority`. */
+/** A server that accepts certificates from `authority`. */
 async function guarded(test: TestContext, options: ServerOptions = {}, extra: object = {}): Promise<Guarded> {
   const [shown, authority] = [certify(), new Authority(test)];
   const files = new CertificateFiles(test, shown);
@@ -43,18 +43,18 @@ async function guarded(test: TestContext, options: ServerOptions = {}, extra: ob
   return { server, shown, authority, believe };
 }
 
-/** What a client gives to its socket. */
+/** The TLS options of a client's socket. */
 function socketOptions({ shown }: Guarded, certificate?: ClientCertificate): Record<string, unknown> {
   return { ca: shown.certificate, ...(certificate && { cert: certificate.cert, key: certificate.key }) };
 }
 
-/** A client that shows a certificate, if it has one. */
+/** A client that presents `certificate` if there is one. */
 function shows(test: TestContext, guarded: Guarded, certificate?: ClientCertificate, options: ConnectOptions = {}): Promise<TestClient> {
   const through = `wss://${guarded.server.tlsAddress}`;
   return connect(test, guarded.server, { through, socketOptions: socketOptions(guarded, certificate) as never, ...options });
 }
 
-/** What a login without any data is answered. */
+/** The answer to a login without data. */
 async function outcome(test: TestContext, guarded: Guarded, certificate?: ClientCertificate): Promise<unknown> {
   const client = await shows(test, guarded, certificate, { login: false });
   const answer = new Promise<unknown>((done) => client.login({}, (success: boolean, data: unknown) => done(success || data)));
@@ -73,7 +73,7 @@ async function ask(guarded: Guarded, certificate: ClientCertificate | undefined,
   return [answer.statusCode, await text(answer)];
 }
 
-/** Why a handshake is refused. A client of TLS 1.3 may believe that it is over before it hears that. */
+/** The reason for which a handshake is refused. With TLS 1.3, a client may complete its handshake before it receives the refusal. */
 async function handshakeError(test: TestContext, guarded: Guarded, certificate?: ClientCertificate): Promise<string> {
   const socket = connectTls({ host: '127.0.0.1', servername: 'localhost', port: guarded.server.tlsPort, ...socketOptions(guarded, certificate) });
   atEnd(test, () => void socket.destroy());
@@ -82,7 +82,7 @@ async function handshakeError(test: TestContext, guarded: Guarded, certificate?:
   return String(error);
 }
 
-/** Who is online. */
+/** The users that are online. */
 async function online(client: TestClient): Promise<string[]> {
   return ((await client.presence.getAll()) as string[]).sort();
 }
@@ -90,7 +90,7 @@ async function online(client: TestClient): Promise<string[]> {
 const failures = (server: Server): Promise<number> => server.metric('tidewire_tls_handshake_failures_total');
 
 describe('a client certificate', { concurrency: 4, skip: againstOriginal && 'the original server speaks no TLS' }, () => {
-  test('lets its user in, over WebSocket and over HTTP, under the rules of that user', async (t) => {
+  test('logs its user in, over WebSocket and over HTTP, under the rules of that user', async (t) => {
     const permissions = `
 presence: { '*': { allow: true } }
 event: { '*': { publish: true, subscribe: true, listen: true } }
@@ -112,7 +112,7 @@ record: { '*': { create: true, write: "user.id === 'anna'", read: true, delete: 
     assert.deepEqual([code, JSON.parse(answer).result], [200, 'SUCCESS']);
   });
 
-  test('names its user by what auth.tls.user says', async (t) => {
+  test('names its user by the field that auth.tls.user selects', async (t) => {
     for (const [user, name] of [['dns', 'sensor.example'], ['email', 'anna@example.com'], ['uri', 'spiffe://example/anna']] as const) {
       const all = await guarded(t, { auth: { chain: ['tls'], tls: { user } } });
       const names = 'DNS:sensor.example,email:anna@example.com,URI:spiffe://example/anna';
@@ -123,7 +123,7 @@ record: { '*': { create: true, write: "user.id === 'anna'", read: true, delete: 
     }
   });
 
-  test('that is missing is told so where it is optional, on connections in the clear, too', async (t) => {
+  test('that is missing where it is optional fails the login with a reason, also on unencrypted connections', async (t) => {
     const all = await guarded(t);
     assert.deepEqual(await outcome(t, all), refusal('MISSING_CERTIFICATE'));
     const clear = await connect(t, all.server, { login: false });
@@ -133,7 +133,7 @@ record: { '*': { create: true, write: "user.id === 'anna'", read: true, delete: 
     assert.equal((await ask(all, undefined, 'GET', '/health'))[0], 200);
   });
 
-  test('that is missing, of another authority, over, or for servers is refused in the handshake', async (t) => {
+  test('that is missing, of another authority, expired, or for servers is refused in the handshake', async (t) => {
     const all = await guarded(t, {}, { clientCertificates: 'required' });
     const other = new Authority(t);
     const over = all.authority.issue('anna', { seconds: -60 });
@@ -149,7 +149,7 @@ record: { '*': { create: true, write: "user.id === 'anna'", read: true, delete: 
     assert.equal(await outcome(t, all, all.authority.issue('anna')), true);
   });
 
-  test('ends the session with its last second; a client that has got another one by then goes on', async (t) => {
+  test('ends the session when it expires; a client with another certificate by then continues', async (t) => {
     const all = await guarded(t);
     const [event, options] = [fresh('event'), socketOptions(all, all.authority.issue('anna', { seconds: SHORT }))];
     const renewed = await shows(t, all, undefined, { socketOptions: options as never, errors: ['CONNECTION_ERROR'] });
@@ -162,7 +162,7 @@ record: { '*': { create: true, write: "user.id === 'anna'", read: true, delete: 
     await states.find((state) => state === C.CONNECTION_STATE.RECONNECTING);
     await inState(renewed, C.CONNECTION_STATE.OPEN);
     await eventually(async () => (await all.server.metric('tidewire_expired_sessions_total')) === 2, 'both sessions have expired');
-    await eventually(async () => (await failures(all.server)) > 0, 'the other one is refused when it comes back');
+    await eventually(async () => (await failures(all.server)) > 0, 'the server refuses the reconnect of the other client');
     assert.notEqual(ended.getConnectionState(), C.CONNECTION_STATE.OPEN);
     const publisher = await shows(t, all, all.authority.issue('publisher'));
     await renewed.wire.acknowledged('EVENT', C.EVENT_ACTION.SUBSCRIBE, event);
@@ -170,7 +170,7 @@ record: { '*': { create: true, write: "user.id === 'anna'", read: true, delete: 
     await heard.find((data) => data === 'after');
   });
 
-  test('is no more worth on a resumed connection than on its first', async (t) => {
+  test('is checked again on a resumed connection', async (t) => {
     const all = await guarded(t);
     const certificate = all.authority.issue('anna', { seconds: SHORT });
     const login = async (socket: TLSSocket): Promise<string> => {
@@ -197,7 +197,7 @@ record: { '*': { create: true, write: "user.id === 'anna'", read: true, delete: 
     assert.match(await resumed(session), / 401 /);
   });
 
-  test('is taken as long as its authority is known', async (t) => {
+  test('is accepted as long as its authority is trusted', async (t) => {
     const all = await guarded(t);
     const [old, next] = [all.authority.issue('anna'), new Authority(t)];
     const stays = await shows(t, all, old);
@@ -206,10 +206,10 @@ record: { '*': { create: true, write: "user.id === 'anna'", read: true, delete: 
     const isRefused = async (): Promise<boolean> => {
       return ask(all, old, 'POST', '/api/auth', {}).then(([status]) => status !== 200, () => true);
     };
-    await eventually(isRefused, 'the old one is refused');
+    await eventually(isRefused, 'the server refuses the old certificate');
     assert.match(await handshakeError(t, all, old), /unknown ca/);
     assert.equal(await outcome(t, all, renewed), true);
-    // Whoever is in stays until the end of the certificate, or until it is revoked.
+    // A session that is logged in stays until its certificate expires or is revoked.
     assert.equal(await stays.record.has(fresh('record')), false);
     assert.equal(stays.getConnectionState(), C.CONNECTION_STATE.OPEN);
   });
@@ -233,10 +233,10 @@ record: { '*': { create: true, write: "user.id === 'anna'", read: true, delete: 
     assert.deepEqual((await pieces.next()).data, { name: 'r', version: 1, data: { a: 1 } });
     assert.equal((await admin(server, 'POST', '/revocations', { certificate: anna.serial }))[0], 201);
     assert.equal((await pieces.next()).event, 'end');
-    assert.equal((await askHttp2(own, '/records/r')).status, 401, 'also on the connection that was open');
+    assert.equal((await askHttp2(own, '/records/r')).status, 401, 'the revocation also applies to the open connection');
   });
 
-  test('is revoked by its number, as a whole, or with its user, and a restart does not undo it', async (t) => {
+  test('is revoked by its serial number, as a whole, or with its user, and a restart does not undo it', async (t) => {
     const all = await guarded(t, { adminKey: ADMIN_KEY });
     const { server, authority } = all;
     const errors = ['TOO_MANY_AUTH_ATTEMPTS', 'IS_CLOSED', 'CONNECTION_ERROR'];
@@ -244,14 +244,14 @@ record: { '*': { create: true, write: "user.id === 'anna'", read: true, delete: 
     const clients = await Promise.all([first, second, third].map((one) => shows(t, all, one, { errors })));
     const isOut = (index: number): Promise<unknown> => {
       const gone = (): boolean => clients[index]?.getConnectionState() !== C.CONNECTION_STATE.OPEN;
-      return eventually(gone, `client ${index} is out`);
+      return eventually(gone, `client ${index} is disconnected`);
     };
     const [status, byNumber] = await admin(server, 'POST', '/revocations', { certificate: first.serial });
     assert.deepEqual([status, byNumber.kind, byNumber.until], [201, 'certificate', null]);
     assert.equal(BigInt(`0x${byNumber.name}`), BigInt(`0x${first.serial}`));
     await isOut(0);
     const [, whole] = await admin(server, 'POST', '/revocations', { certificate: second.cert });
-    assert.ok(whole.until > Date.now() / 1_000, 'it has to be remembered until the certificate ends');
+    assert.ok(whole.until > Date.now() / 1_000, 'the server keeps the revocation until the certificate expires');
     await isOut(1);
     assert.equal(clients[2]?.getConnectionState(), C.CONNECTION_STATE.OPEN);
     assert.equal((await ask(all, first, 'POST', '/api/auth', {}))[0], 401);

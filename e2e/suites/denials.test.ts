@@ -1,6 +1,6 @@
-// Permission: what a rule refuses fails with a reason, has no effect, and takes nothing else with it.
-// The rule of these tests goes by the beginning of the name: `denied/` allows nothing, `nowrite/` no changes, in `broken/`
-// the rule itself fails, and `needs/RECORD/` is allowed while the field `open` of that record is true.
+// Permission: an operation that a rule denies fails with a reason, has no effect, and affects no other operation.
+// The rule of these tests decides by the prefix of the name: `denied/` allows nothing, `nowrite/` allows no changes, for `broken/` the
+// rule itself fails, and `needs/RECORD/` is allowed while the field `open` of that record is true.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -21,7 +21,7 @@ describe('permission', { concurrency: 8 }, () => {
   });
   after(() => server.dispose());
 
-  /** A client that expects to be refused, and one that is not. */
+  /** A client that expects denials, and one that does not. */
   async function clients(t: TestContext): Promise<[TestClient, TestClient]> {
     return [await connect(t, server, { errors: [DENIED], subscriptionInterval: 0 }), await connect(t, server)];
   }
@@ -34,13 +34,13 @@ describe('permission', { concurrency: 8 }, () => {
     return within(DEADLINE_MS, outcome, 'the operation fails');
   }
 
-  /** The next error that the client reports is a denial. */
+  /** Asserts that the next error that the client reports is a denial. */
   async function isDenied(client: TestClient): Promise<void> {
     assert.equal((await client.errors.next()).event, DENIED);
   }
 
   describe('of events', () => {
-    test('a refused subscription is removed and hears nothing', async (t) => {
+    test('a denied subscription is removed and receives nothing', async (t) => {
       const [client, other] = await clients(t);
       const [name, end] = [fresh('denied/event'), fresh('end')];
       const inbox = new Inbox<unknown>('refused');
@@ -54,7 +54,7 @@ describe('permission', { concurrency: 8 }, () => {
       covers('EventHandler.subscribe', 'refusal');
     });
 
-    test('a refused event reaches nobody', async (t) => {
+    test('a denied event reaches no subscriber', async (t) => {
       const [client, other] = await clients(t);
       const name = fresh('nowrite/event');
       const [inbox, ended] = [await subscribed(other, name), await subscribed(other, 'free/end')];
@@ -66,7 +66,7 @@ describe('permission', { concurrency: 8 }, () => {
       covers('EventHandler.emit', 'refusal');
     });
 
-    test('a refused pattern is not listened for', async (t) => {
+    test('a denied pattern is not registered', async (t) => {
       const [client] = await clients(t);
       client.event.listen(`denied/${fresh('x')}`, () => assert.fail('asked'));
       await isDenied(client);
@@ -75,7 +75,7 @@ describe('permission', { concurrency: 8 }, () => {
   });
 
   describe('of rpcs', () => {
-    test('a refused provider is dropped', async (t) => {
+    test('a denied provider is removed', async (t) => {
       const [client, other] = await clients(t);
       const name = fresh('denied/rpc');
       client.rpc.provide(name, (_data, response) => response.send(1));
@@ -85,7 +85,7 @@ describe('permission', { concurrency: 8 }, () => {
       covers(['RPCHandler.provide', 'RPCHandler.make'], 'refusal');
     });
 
-    test('a refused call never reaches a provider', async (t) => {
+    test('a denied call never reaches a provider', async (t) => {
       const [client] = await clients(t);
       const answers = new Inbox<unknown[]>('answers');
       client.rpc.make(fresh('denied/rpc'), 1, (...answer) => answers.push(answer));
@@ -94,13 +94,13 @@ describe('permission', { concurrency: 8 }, () => {
   });
 
   describe('of presence', () => {
-    test('a refused query fails', async (t) => {
+    test('a denied query fails', async (t) => {
       const [client] = await clients(t);
       assert.equal(await rejection(client.presence.getAll([fresh('denied/user')])), DENIED);
       covers('PresenceHandler.getAll', 'refusal');
     });
 
-    test('a refused user is not watched', async (t) => {
+    test('a denied presence subscription receives nothing', async (t) => {
       const [client] = await clients(t);
       const [user, free] = [`denied/${freshUser()}`, freshUser()];
       client.presence.subscribe(user, () => assert.fail('told'));
@@ -115,7 +115,7 @@ describe('permission', { concurrency: 8 }, () => {
   });
 
   describe('of records', () => {
-    test('what may not be read is never ready', async (t) => {
+    test('a record without the right to read is never ready', async (t) => {
       const [client, other] = await clients(t);
       const names = ['record', 'list', 'dequeue', 'anonymous'].map((kind) => fresh(`denied/${kind}`));
       const [name, listName, dequeueName, anonymousName] = names as [string, string, string, string];
@@ -136,7 +136,7 @@ describe('permission', { concurrency: 8 }, () => {
       covers(['Record.whenReady', 'List.whenReady', 'Dequeue.whenReady'], 'refusal');
     });
 
-    test('questions about refused names fail', async (t) => {
+    test('queries about denied names fail', async (t) => {
       const [client] = await clients(t);
       const name = fresh('denied/record');
       assert.equal(await rejection(client.record.snapshot(name)), DENIED);
@@ -145,7 +145,7 @@ describe('permission', { concurrency: 8 }, () => {
       covers(['RecordHandler.snapshot', 'RecordHandler.has', 'RecordHandler.head'], 'refusal');
     });
 
-    test('writes to refused names fail and create nothing', async (t) => {
+    test('writes to denied names fail and create nothing', async (t) => {
       const [client, other] = await clients(t);
       const name = fresh('nowrite/record');
       client.record.setData(name, { a: 1 });
@@ -156,7 +156,7 @@ describe('permission', { concurrency: 8 }, () => {
       covers(['RecordHandler.setData', 'RecordHandler.setDataWithAck'], 'refusal');
     });
 
-    test('a refused notify and pattern are reported', async (t) => {
+    test('the client reports a denied notify and a denied pattern', async (t) => {
       const [client] = await clients(t);
       void client.record.notify([fresh('denied/record')]);
       await isDenied(client);
@@ -166,7 +166,7 @@ describe('permission', { concurrency: 8 }, () => {
     });
 
     const erases = againstOriginal && 'deepstream 7 does not ask the rules about ERASE';
-    test('changes of an open record that may not be written are reported there and reach nobody', { skip: erases }, async (t) => {
+    test('an open record reports denied changes, and they reach no other client', { skip: erases }, async (t) => {
       const [client, other] = await clients(t);
       const name = fresh('nowrite/record');
       const [mine, theirs] = [await record(client, name), await record(other, name)];
@@ -187,7 +187,7 @@ describe('permission', { concurrency: 8 }, () => {
       covers(['Record.set', 'Record.setWithAck', 'Record.erase', 'Record.eraseWithAck', 'Record.delete'], 'refusal');
     });
 
-    test('changes of a list that may not be written are reported there and reach nobody', async (t) => {
+    test('a list reports denied changes, and they reach no other client', async (t) => {
       const [client, other] = await clients(t);
       const name = fresh('nowrite/list');
       const [mine, theirs] = [await list(client, name), await list(other, name)];
@@ -205,7 +205,7 @@ describe('permission', { concurrency: 8 }, () => {
       covers(['List.setEntries', 'List.addEntry', 'List.removeEntry', 'List.setEntriesWithAck', 'List.delete'], 'refusal');
     });
 
-    test('changes of a dequeue that may not be written reach nobody', async (t) => {
+    test('denied changes of a dequeue reach no other client', async (t) => {
       const [client, other] = await clients(t);
       const name = fresh('nowrite/dequeue');
       const mine = await client.record.getDq(name).whenReady();
@@ -233,7 +233,7 @@ describe('permission', { concurrency: 8 }, () => {
       covers(['Dequeue.setEntries', 'Dequeue.setEntriesWithAck', 'Dequeue.delete'], 'refusal');
     });
 
-    test('changes of an anonymous record that may not be written reach nobody', async (t) => {
+    test('denied changes of an anonymous record reach no other client', async (t) => {
       const [client, other] = await clients(t);
       const name = fresh('nowrite/record');
       const mine = client.record.getAnonymousRecord();
@@ -250,7 +250,7 @@ describe('permission', { concurrency: 8 }, () => {
     const wrong = againstOriginal && 'deepstream drops the last name instead of the refused one';
     const base = 'free/bulk';
 
-    test('events: exactly the refused one is left out', { skip: wrong }, async (t) => {
+    test('events: only the denied name is skipped', { skip: wrong }, async (t) => {
       const [, other] = await clients(t);
       const peer = await RawPeer.login(server);
       const names = [`${base}/e1`, 'denied/e2', `${base}/e3`];
@@ -267,7 +267,7 @@ describe('permission', { concurrency: 8 }, () => {
       peer.close();
     });
 
-    test('records: exactly the refused one is left out', { skip: wrong }, async () => {
+    test('records: only the denied names are skipped', { skip: wrong }, async () => {
       const peer = await RawPeer.login(server);
       const names = ['denied/r0', `${base}/r1`, 'denied/r2', `${base}/r3`];
       peer.send({ topic: RECORD, action: C.RECORD_ACTION.SUBSCRIBECREATEANDREAD, names, correlationId: '0' });
@@ -280,7 +280,7 @@ describe('permission', { concurrency: 8 }, () => {
       peer.close();
     });
 
-    test('rpcs: exactly the refused one is left out', { skip: wrong }, async (t) => {
+    test('rpcs: only the denied name is skipped', { skip: wrong }, async (t) => {
       const [client, other] = await clients(t);
       const peer = await RawPeer.login(server);
       const names = [`${base}/p1`, 'denied/p2', `${base}/p3`];
@@ -293,7 +293,7 @@ describe('permission', { concurrency: 8 }, () => {
       peer.close();
     });
 
-    test('presence: exactly the refused one is left out', { skip: wrong }, async (t) => {
+    test('presence: only the denied name is skipped', { skip: wrong }, async (t) => {
       const peer = await RawPeer.login(server);
       const names = [freshUser(), `denied/${freshUser()}`, freshUser()];
       peer.send({ topic: PRESENCE, action: C.PRESENCE_ACTION.SUBSCRIBE, names, correlationId: '0' });
@@ -304,7 +304,7 @@ describe('permission', { concurrency: 8 }, () => {
       peer.close();
     });
 
-    test('when all are refused there is no acknowledgement', { skip: wrong }, async () => {
+    test('if all names are denied, there is no acknowledgement', { skip: wrong }, async () => {
       const peer = await RawPeer.login(server);
       const names = ['denied/a', 'denied/b'];
       peer.send({ topic: EVENT, action: C.EVENT_ACTION.SUBSCRIBE, names, correlationId: '0' });
@@ -315,16 +315,16 @@ describe('permission', { concurrency: 8 }, () => {
     });
   });
 
-  describe('that depends on something else', () => {
-    const own = againstOriginal && 'the rule is one of Tidewire';
+  describe('that depends on other data', () => {
+    const own = againstOriginal && 'only Tidewire has this rule';
 
-    test('a rule that fails refuses, and is told apart', { skip: own }, async (t) => {
+    test('a rule that fails denies, with a separate error', { skip: own }, async (t) => {
       const client = await connect(t, server, { errors: ['MESSAGE_PERMISSION_ERROR'] });
       assert.equal(await rejection(client.record.snapshot(fresh('broken/record'))), 'MESSAGE_PERMISSION_ERROR');
       assert.equal(await rejection(client.rpc.make(fresh('broken/rpc'), 1)), 'MESSAGE_PERMISSION_ERROR');
     });
 
-    test('a rule may ask for another record', { skip: own }, async (t) => {
+    test('a rule may read another record', { skip: own }, async (t) => {
       const [client, other] = await clients(t);
       const gate = `gate-${freshUser()}`;
       const name = `needs/${gate}/record`;
@@ -349,7 +349,7 @@ describe('permission', { concurrency: 8 }, () => {
     });
   });
 
-  test('a refused pattern, a free one of the same client is listened for', async (t) => {
+  test('a denied pattern does not prevent an allowed pattern of the same client', async (t) => {
     const [client, other] = await clients(t);
     const name = fresh('free');
     client.event.listen('denied/.*', () => assert.fail('asked'));

@@ -1,4 +1,4 @@
-// Dequeues: double-ended queues that the client keeps in a record, changed by several patches for each operation.
+// Dequeues: double-ended queues that the client stores in a record. Each operation makes several patches.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -29,7 +29,7 @@ describe('dequeues', { concurrency: 8 }, () => {
     return { name, alice, bob, mine, theirs };
   }
 
-  /** Waits until both sides hold `entries`. */
+  /** Waits until both clients have `entries`. */
   async function agree(mine: Dequeue, theirs: Dequeue, entries: string[]): Promise<void> {
     assert.deepEqual(mine.getEntries(), entries);
     await eventually(() => theirs.version === mine.version, 'the other client is at the same version');
@@ -56,7 +56,7 @@ describe('dequeues', { concurrency: 8 }, () => {
     ['setEntries', (one) => one.setEntries(['x', 'y']), ['x', 'y']],
   ];
   for (const [method, act, result] of OPERATIONS) {
-    test(`${method} shows at the other client`, async (t) => {
+    test(`${method} reaches the other client`, async (t) => {
       const { mine, theirs } = await shared(t, ['a', 'b', 'c']);
       act(mine);
       await agree(mine, theirs, result);
@@ -64,7 +64,7 @@ describe('dequeues', { concurrency: 8 }, () => {
     });
   }
 
-  test('it can be emptied and filled again', async (t) => {
+  test('a dequeue can be emptied and filled again', async (t) => {
     const { mine, theirs } = await shared(t, ['a']);
     mine.setEntries([]);
     await agree(mine, theirs, []);
@@ -73,7 +73,7 @@ describe('dequeues', { concurrency: 8 }, () => {
     await agree(mine, theirs, ['b']);
   });
 
-  test('subscribers hear of the entries, the first and the last', async (t) => {
+  test('subscribers receive the entries, the first and the last', async (t) => {
     const { mine, theirs } = await shared(t, ['a', 'b', 'c', 'd']);
     const [first, last] = [new Inbox<unknown>('first'), new Inbox<unknown>('last')];
     theirs.subscribe('first', first.push);
@@ -90,7 +90,7 @@ describe('dequeues', { concurrency: 8 }, () => {
     covers(['Dequeue.subscribe', 'Dequeue.unsubscribe'], 'success');
   });
 
-  test('a deleted dequeue is gone for everybody', async (t) => {
+  test('a deleted dequeue is gone for all clients', async (t) => {
     const { name, bob, mine, theirs } = await shared(t, ['a']);
     const other = happens(theirs, 'delete');
     await mine.delete();
@@ -99,14 +99,14 @@ describe('dequeues', { concurrency: 8 }, () => {
     covers('Dequeue.delete', 'success');
   });
 
-  test('a discarded dequeue leaves the server', async (t) => {
+  test('a discarded dequeue unsubscribes at the server', async (t) => {
     const { name, bob, theirs } = await shared(t, ['a']);
     theirs.discard();
     await discarded(bob, name);
     covers('Dequeue.discard', 'success');
   });
 
-  test('arguments that are no entries or positions are refused by the client', async (t) => {
+  test('the client refuses arguments that are not entries or positions', async (t) => {
     const { mine } = await shared(t, ['a', 'b', 'c']);
     assert.throws(() => mine.setEntries('a' as never), /must be an array/);
     assert.throws(() => mine.removeEntry('missing'), /no entry removed/);

@@ -1,5 +1,5 @@
-// A stop and a start as an operator makes them: SIGTERM, exit code 0, the same data, and all clients, with the times that
-// the package comes with, back within their five attempts.
+// A stop and a start by an operator: SIGTERM, exit code 0, the same data, and all clients with the package's default timeouts are back
+// within their five attempts.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -11,7 +11,7 @@ import { Server, againstOriginal } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 
 const CLIENT_COUNT = 100;
-/** A stock client tries at once and then after 4, 8, 12 and 16 seconds more. */
+/** A stock client reconnects at once, then waits 4, 8, 12 and 16 seconds between its further attempts. */
 const STOCK = {
   reconnectIntervalIncrement: 4_000,
   maxReconnectInterval: 180_000,
@@ -19,12 +19,12 @@ const STOCK = {
   subscriptionInterval: 100,
   offlineBufferTimeout: 2_000,
 };
-/** A stop and a start together; in them no stock client comes near its last attempt. */
+/** The limit for a stop and a start together; within it, no stock client comes near its last attempt. */
 const AWAY_MAX_MS = 15_000;
 const RETURN_DEADLINE_MS = 45_000;
 
-describe('drain', { skip: againstOriginal && 'deepstream drops what is under way' }, () => {
-  test(`${CLIENT_COUNT} stock clients come back after a stop under load, and nothing acknowledged is lost`, async (t) => {
+describe('drain', { skip: againstOriginal && 'deepstream drops pending operations' }, () => {
+  test(`${CLIENT_COUNT} stock clients reconnect after a stop under load, and no acknowledged write is lost`, async (t) => {
     const server = await Server.during(t);
     const clients = Array.from({ length: CLIENT_COUNT }, () => open(server.address, STOCK));
     atEnd(t, () => clients.forEach(close));
@@ -47,7 +47,7 @@ describe('drain', { skip: againstOriginal && 'deepstream drops what is under way
     t.diagnostic(`stop and start took ${away} ms; all ${CLIENT_COUNT} were back ${Date.now() - started} ms after the signal`);
   });
 
-  test('a running call is answered before the server ends, and new clients are not let in', async (t) => {
+  test('a running call is answered before the server ends, and new clients are refused', async (t) => {
     const server = await Server.during(t);
     const [caller, provider] = [
       await connect(t, server, { errors: ['CONNECTION_ERROR'] }),
@@ -60,14 +60,14 @@ describe('drain', { skip: againstOriginal && 'deepstream drops what is under way
     const call = caller.rpc.make(name, null);
     const response = await waiting.next();
     const stopped = server.stop();
-    await eventually(async () => (await ready(server)) !== 200, 'the server is not ready any more');
+    await eventually(async () => (await ready(server)) !== 200, 'the server is no longer ready');
     response.send('answered in the last moment');
     assert.equal(await within(DEADLINE_MS, call, 'the answer'), 'answered in the last moment');
     await stopped;
     assert.equal(await ready(server), 0);
   });
 
-  test('connections are closed with 1001 behind everything that was owed to them', async (t) => {
+  test('the server closes connections with 1001 after all pending messages', async (t) => {
     const server = await Server.during(t);
     const peer = await RawPeer.login(server);
     const name = fresh('record');
@@ -85,11 +85,11 @@ describe('drain', { skip: againstOriginal && 'deepstream drops what is under way
     const acknowledged = peer.received.seen.filter(isAck).length;
     await server.start();
     const judge = await connect(t, server);
-    assert.ok((await judge.record.head(name)) >= acknowledged, 'what was acknowledged is there');
+    assert.ok((await judge.record.head(name)) >= acknowledged, 'the acknowledged writes are there');
   });
 });
 
-/** Writes one record after the other's acknowledgement until the connection is lost. */
+/** Writes one record repeatedly, each time after the acknowledgement of the last write, until the connection is lost. */
 class Writer {
   readonly #name = fresh('drain');
   readonly #acks = new Inbox<number>(`acknowledged writes of ${this.#name}`);
@@ -103,14 +103,14 @@ class Writer {
     await this.#acks.count(count);
   }
 
-  /** The server has what was acknowledged; the write under way may be there or not. */
+  /** Checks that the server has the acknowledged writes. The write in flight may be there or not. */
   async check(judge: DeepstreamClient): Promise<void> {
     const { n } = (await judge.record.snapshot(this.#name)) as { n: number };
     const last = this.#acks.seen.at(-1) ?? 0;
     assert.ok(n === last || n === last + 1, `${this.#name} is at ${n}, acknowledged was ${last}`);
   }
 
-  /** The client goes on where it was, with a record that it opens now. */
+  /** Checks that the client can continue to write, to a record that it opens now. */
   async writesOn(): Promise<void> {
     assert.equal(this.#isLost, true);
     const opened = await record(this.client, this.#name);
@@ -130,7 +130,7 @@ class Writer {
   }
 }
 
-/** The status of `/ready`; 0 when nobody answers. */
+/** The status of `/ready`; 0 if there is no answer. */
 async function ready(server: Server): Promise<number> {
   try {
     return (await server.get('/ready')).status;

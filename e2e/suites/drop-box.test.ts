@@ -1,5 +1,5 @@
-// A version conflict without a value, as the unmodified client meets it: a session that may write a record and may no longer read it is
-// behind another writer. docs/from-deepstream.md says what the client does with it.
+// A version conflict without a value, as the unmodified client receives it: a session that may write a record, but may no longer read
+// it, is behind another writer. docs/from-deepstream.md describes what the client does with it.
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -10,7 +10,7 @@ import { Inbox, isPending } from '../harness/wait.ts';
 
 const NAME = 'box/letters';
 
-/** Everything is allowed but, if so asked, to read in a box without being its owner. */
+/** Rules that allow everything. If `isShut`, only the owner may read in a box. */
 function rules(isShut: boolean): string {
   const all = (...actions: string[]): Record<string, string | boolean> => Object.fromEntries(actions.map((action) => [action, true]));
   const record = all('create', 'read', 'write', 'delete', 'listen', 'notify');
@@ -22,8 +22,8 @@ function rules(isShut: boolean): string {
   });
 }
 
-describe('a conflict without a value', { concurrency: 3, skip: againstOriginal && 'deepstream hands out the record' }, () => {
-  /** A client at version 1 of a record of which the owner has made version 2, which the client may not read. */
+describe('a conflict without a value', { concurrency: 3, skip: againstOriginal && 'deepstream sends the record' }, () => {
+  /** A client at version 1 of a record. The owner has written version 2, which the client may not read. */
   async function behind(t: TestContext, mergeStrategy: MergeStrategy) {
     const server = await Server.during(t, { permissions: rules(false) });
     const owner = await connect(t, server, { login: { username: 'owner' } });
@@ -53,7 +53,7 @@ describe('a conflict without a value', { concurrency: 3, skip: againstOriginal &
       const conflict = await conflicts.next();
       assert.deepEqual([conflict.version, conflict.data, conflict.parsedData], [2, undefined, undefined]);
       assert.deepEqual(await owner.record.snapshot(NAME), { letter: 'secret' });
-      // The client goes on at the version that it was told, with its own value.
+      // The client continues from the version in the conflict, with its own value.
       assert.deepEqual([mine.get(), mine.version], [{ letter: 'mine' }, 2]);
       assert.equal(await outcome(mine.setWithAck('letter', 'again')), 'made');
       assert.deepEqual(await owner.record.snapshot(NAME), { letter: 'again' });
@@ -61,7 +61,7 @@ describe('a conflict without a value', { concurrency: 3, skip: againstOriginal &
     });
   }
 
-  test('a strategy of the app gets undefined as the remote value, and its error refuses the write', async (t) => {
+  test('a strategy of the app gets undefined as the remote value, and its error fails the write', async (t) => {
     const calls: unknown[][] = [];
     const { owner, mine } = await behind(t, (...call) => {
       calls.push(call.slice(0, 4));
@@ -72,7 +72,7 @@ describe('a conflict without a value', { concurrency: 3, skip: againstOriginal &
     assert.deepEqual(await owner.record.snapshot(NAME), { letter: 'secret' });
   });
 
-  test('a client that has not opened the record names no version and is never in conflict', async (t) => {
+  test('a client that has not opened the record sends no version and never has a conflict', async (t) => {
     const server = await Server.during(t, { permissions: rules(true) });
     const owner = await connect(t, server, { login: { username: 'owner' } });
     await owner.record.setDataWithAck(NAME, { letter: 'secret' });

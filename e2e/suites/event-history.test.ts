@@ -1,4 +1,4 @@
-// Events with history: unmodified clients notice nothing, and streams come back with an id and get what they missed.
+// Events with history: unmodified clients see no difference, and streams that reconnect with an id receive the events that they missed.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -23,7 +23,7 @@ async function publish(server: Server, name: string, first: number, last: number
   for (let number = first; number <= last; number += 1) await command(server, emit(name, number));
 }
 
-/** Takes the numbers from `first` to `last`, which are the offsets, too. */
+/** Receives the numbers from `first` to `last`, which are also the offsets. Returns the id of the last one. */
 async function take(stream: EventStream, name: string, first: number, last: number): Promise<string> {
   let id = '';
   for (let number = first; number <= last; number += 1) {
@@ -34,13 +34,13 @@ async function take(stream: EventStream, name: string, first: number, last: numb
   return id;
 }
 
-/** What an EventSource says. */
+/** An event that an EventSource fires. */
 interface Said {
   kind: string;
   data?: any;
 }
 
-/** An EventSource as pages have it, which comes back by itself. */
+/** An EventSource as in web pages, which reconnects by itself. */
 function eventSource(t: TestContext, address: string): Inbox<Said> {
   const said = new Inbox<Said>('pieces of an EventSource');
   const source = new EventSource(address);
@@ -66,13 +66,13 @@ describe('events with history', { concurrency: 8 }, () => {
     return openStream(t, url(server, `/sse?${new URLSearchParams(pairs)}`), headers);
   };
 
-  test('clients of deepstream notice nothing', async (t) => {
+  test('clients of deepstream see no difference', async (t) => {
     const name = `kept/${fresh('event')}`;
     const [alice, bob, carol] = [await connect(t, server), await connect(t, server), await connect(t, server)];
     const [own, other] = [await subscribed(alice, name), await subscribed(bob, name)];
     for (let number = 1; number <= 50; number += 1) alice.event.emit(name, { number });
     for (let number = 1; number <= 50; number += 1) assert.deepEqual(await other.next(), { number });
-    // Nobody gets what was published before. Its own events a client gets from itself, once.
+    // A new subscriber does not receive earlier events. A client receives its own events from itself, once.
     const late = await subscribed(carol, name);
     carol.event.emit(name, 'last');
     assert.equal(await late.next(), 'last');
@@ -81,7 +81,7 @@ describe('events with history', { concurrency: 8 }, () => {
     assert.deepEqual([own.seen.length, late.seen.length, other.seen.length], [51, 1, 51]);
   });
 
-  test('a stream that comes back gets what it missed, once and in order', async (t) => {
+  test('a stream that reconnects receives the missed events, once and in order', async (t) => {
     const name = `kept/${fresh('event')}`;
     const first = await open(t, [name]);
     await first.ids.next();
@@ -93,14 +93,14 @@ describe('events with history', { concurrency: 8 }, () => {
     const newer = await take(second, name, 4, 6);
     await publish(server, name, 7, 7);
     await take(second, name, 7, 7);
-    // The same for pages, which can't set the header; where both are, the header is newer.
+    // Web pages can't set the header, so they use the parameter. If a request has both, the header is newer.
     const page = await open(t, [name], {}, id);
     await take(page, name, 4, 7);
     const both = await open(t, [name], { 'last-event-id': newer }, id);
     await take(both, name, 7, 7);
   });
 
-  test('a stream that was lost before its first event has missed that, too', async (t) => {
+  test('a stream that was lost before its first event also receives that event', async (t) => {
     const name = `kept/${fresh('event')}`;
     const first = await open(t, [name]);
     const id = await first.ids.next();
@@ -111,7 +111,7 @@ describe('events with history', { concurrency: 8 }, () => {
     assert.equal(first.pieces.seen.length, 0);
   });
 
-  test('what is not kept any more is one gap', async (t) => {
+  test('events that are no longer kept become one gap', async (t) => {
     const name = `kept/${fresh('event')}`;
     const first = await open(t, [name]);
     const id = await first.ids.next();
@@ -121,12 +121,12 @@ describe('events with history', { concurrency: 8 }, () => {
     const gap = await second.pieces.next();
     assert.deepEqual([gap.event, gap.data], ['gap', { name, missed: 5, offset: 6 }]);
     await take(second, name, 6, KEPT + 5);
-    // The gap itself is something to come back with.
+    // The gap has an id, too, with which a stream can reconnect.
     const third = await open(t, [name], { 'last-event-id': gap.id });
     await take(third, name, 6, KEPT + 5);
   });
 
-  test('several events and records come back together', async (t) => {
+  test('a stream of several events and records resumes all of them', async (t) => {
     const [one, other] = [`kept/${fresh('event')}`, `kept/${fresh('event')}`];
     const [plain, record] = [fresh('event'), fresh('record')];
     const path = `/sse?${new URLSearchParams([['event', one], ['event', plain], ['event', other], ['record', record]])}`;
@@ -147,7 +147,7 @@ describe('events with history', { concurrency: 8 }, () => {
     assert.deepEqual((await second.pieces.next()).data, { name: plain, data: 3 });
   });
 
-  test('an EventSource comes back by itself and hears every event once', async (t) => {
+  test('an EventSource reconnects by itself and receives every event once', async (t) => {
     const name = `kept/${fresh('event')}`;
     const proxy = await Proxy.during(t, server);
     const said = eventSource(t, `http://${proxy.address}/sse?${new URLSearchParams({ event: name })}`);
@@ -157,7 +157,7 @@ describe('events with history', { concurrency: 8 }, () => {
     for (const last of [1, 4]) {
       while (number < last) {
         const one = await said.next();
-        // It says `error` when its connection is lost, and `open` when it is back.
+        // It fires `error` when its connection is lost, and `open` after the reconnect.
         if (one.kind !== 'event') continue;
         number += 1;
         assert.deepEqual(one.data, { name, offset: number, data: number });
@@ -171,7 +171,7 @@ describe('events with history', { concurrency: 8 }, () => {
     assert.deepEqual(offsets, [1, 2, 3, 4, 5, 6, 7]);
   });
 
-  test('an id of another server is a gap, and one that can not be read is none', async (t) => {
+  test('an id from another server causes a gap, and a malformed id is ignored', async (t) => {
     const name = `kept/${fresh('event')}`;
     await publish(server, name, 1, 2);
     const foreign = await open(t, [name], { 'last-event-id': '1_~abc-7' });

@@ -1,4 +1,4 @@
-// Events: what is published reaches every subscriber but the publisher's own socket, whole and in order.
+// Events: a published event reaches every subscriber except the publisher's own socket, complete and in order.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -45,7 +45,7 @@ for (const driver of DRIVERS) {
       covers(['EventHandler.subscribe', 'EventHandler.emit'], 'success');
     });
 
-    test('the publisher hears its own event once, from itself', async (t) => {
+    test('the publisher receives its own event once, from itself', async (t) => {
       const name = fresh('event');
       const [alice, bob] = await pair(t);
       const { inbox: own } = await alice.subscribe(name);
@@ -57,7 +57,7 @@ for (const driver of DRIVERS) {
       assert.deepEqual(own.seen, ['first', 'second']);
     });
 
-    test('every JSON value arrives as it was sent', async (t) => {
+    test('every JSON value arrives unchanged', async (t) => {
       const name = fresh('event');
       const [alice, bob] = await pair(t);
       const { inbox } = await bob.subscribe(name);
@@ -65,7 +65,7 @@ for (const driver of DRIVERS) {
       assert.deepEqual(await inbox.count(VALUES.length), VALUES);
     });
 
-    test('names are any text, and are not patterns', async (t) => {
+    test('names may be any text, and are not patterns', async (t) => {
       const base = fresh('event');
       const names = [`${base}/.*`, `${base}/ü 日本 🎉`, `${base}/"quotes"\\`, `${base}/%_EVERYONE_%`, ` ${base} `];
       const [alice, bob] = await pair(t);
@@ -135,7 +135,7 @@ describe('events of deepstream clients', { concurrency: 8 }, () => {
     assert.deepEqual(first.seen, ['both']);
   });
 
-  test('five hundred names subscribed in one message all deliver', async (t) => {
+  test('five hundred names subscribed in one message all receive events', async (t) => {
     const names = Array.from({ length: 500 }, () => fresh('event'));
     const alice = await connect(t, server);
     const bob = await connect(t, server, { subscriptionInterval: 20 });
@@ -149,7 +149,7 @@ describe('events of deepstream clients', { concurrency: 8 }, () => {
     assert.equal(new Set(seen).size, 500);
   });
 
-  test('names subscribed one by one deliver, too', async (t) => {
+  test('names subscribed one by one receive events, too', async (t) => {
     const name = fresh('event');
     const [alice, bob] = await pair(t, server, { subscriptionInterval: 0 });
     const inbox = await subscribed(bob, name);
@@ -167,7 +167,7 @@ describe('events of deepstream clients', { concurrency: 8 }, () => {
     covers('EventHandler.eventNames', 'success');
   });
 
-  test('arguments that are no names or callbacks are refused by the client', async (t) => {
+  test('the client refuses arguments that are not names or callbacks', async (t) => {
     const client = await connect(t, server);
     const nothing = (): void => undefined;
     assert.throws(() => client.event.emit('', 1), /invalid argument name/);

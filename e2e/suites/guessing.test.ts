@@ -1,5 +1,5 @@
-// Passwords that are guessed: refused logins are slowed for their address and their user, over every way in, and logged. Rightful users
-// get in meanwhile, also the one who is attacked.
+// Password guessing: the server delays and logs logins after refusals, by address and by user, over every interface. Rightful users can
+// log in during an attack, also the attacked user.
 
 import assert from 'node:assert/strict';
 import { Agent, request } from 'node:http';
@@ -13,19 +13,19 @@ import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
 const { AUTH } = C.TOPIC;
 const PASSWORD = 'correct horse';
-/** From where the attackers come. */
+/** The address of the attackers. */
 const ATTACKER = '127.0.0.2';
-/** How long an attack lasts. */
+/** Duration of an attack. */
 const ATTACK_MS = 3_000;
-/** Refusals that cost nothing, and those beyond that fit into the attack. */
+/** The most guesses that the server verifies during an attack: the first without delay, and the delayed ones that fit into its time. */
 const JUDGED_MAX = 20;
-/** A rightful login takes at most this long. */
+/** The longest time for a rightful login. */
 const RIGHTFUL_MS = 1_000;
 
-/** A password as `tidewire hash` makes it: argon2id, which takes tens of milliseconds. */
+/** A hash from `tidewire hash`: argon2id, whose verification takes tens of milliseconds. */
 const hash = (password: string): string => run(binary(), ['hash'], { input: `${password}\n` }).trim();
 
-/** A server whose users have passwords, cheap to verify unless `isCostly`, with the default back-off. */
+/** A server with the default back-off, whose users have passwords that are cheap to verify unless `isCostly`. */
 async function guarded(test: TestContext, isCostly = false): Promise<Server> {
   const made = isCostly ? hash : hashPassword;
   const names = ['anna', 'bob', 'carol'];
@@ -33,7 +33,7 @@ async function guarded(test: TestContext, isCostly = false): Promise<Server> {
   return Server.during(test, { users, backoff: {}, logLevel: 'info', keepsOutput: true });
 }
 
-/** Two guesses a connection, over WebSocket. */
+/** Makes two guesses on one WebSocket connection. */
 async function guessTwice(server: Server, username: string, number: number): Promise<void> {
   const peer = await RawPeer.challenge(server, { url: `ws://${server.address}`, options: { localAddress: ATTACKER } });
   for (const guess of [1, 2]) {
@@ -45,7 +45,7 @@ async function guessTwice(server: Server, username: string, number: number): Pro
   peer.abort();
 }
 
-/** One guess over HTTP; the status of the answer. */
+/** Makes one guess over HTTP. Returns the status of the answer. */
 function guessOnce(agent: Agent, server: Server, path: string, username: string, number: number): Promise<number> {
   const [host, port] = server.address.split(':') as [string, string];
   const login = { username, password: `guess ${number}` };
@@ -61,7 +61,7 @@ function guessOnce(agent: Agent, server: Server, path: string, username: string,
   });
 }
 
-/** Has `workers` guess one after the other for `ATTACK_MS`; how many guesses were made. */
+/** Runs concurrent workers for `ATTACK_MS`, each of which guesses in sequence. Returns the number of guesses. */
 async function attack(workers: number, guess: (number: number) => Promise<unknown>): Promise<number> {
   const end = performance.now() + ATTACK_MS;
   let count = 0;
@@ -80,24 +80,24 @@ function linesOf(server: Server, text: string): string[] {
   return server.output.split('\n').filter((line) => line.includes(text));
 }
 
-describe('guessing passwords', { concurrency: 2, skip: againstOriginal && 'deepstream does not slow guesses' }, () => {
-  test('over WebSocket soon waits, is logged once a minute, and the user gets in elsewhere', async (t) => {
+describe('guessing passwords', { concurrency: 2, skip: againstOriginal && 'deepstream does not delay guesses' }, () => {
+  test('over WebSocket is soon delayed and logged once a minute, and the user can log in from elsewhere', async (t) => {
     const server = await guarded(t);
     await attack(40, (number) => guessTwice(server, 'anna', number));
     const judged = await server.metric('tidewire_logins_refused_total');
-    assert.ok(judged >= 10 && judged <= JUDGED_MAX, `${judged} guesses were judged`);
+    assert.ok(judged >= 10 && judged <= JUDGED_MAX, `${judged} guesses were verified`);
     assert.ok((await server.metric('tidewire_logins_held_off_total')) > 0);
     assert.equal(linesOf(server, 'logins from an address are refused').length, 1);
     const ofUser = linesOf(server, 'logins of a user are refused');
     assert.equal(ofUser.length, 1);
-    assert.ok(ofUser[0]?.includes('anna') && !server.output.includes('guess 1'), 'the name is logged, passwords are not');
+    assert.ok(ofUser[0]?.includes('anna') && !server.output.includes('guess 1'), 'the log has the name, but no passwords');
     const began = performance.now();
     await connect(t, server, { login: { username: 'anna', password: PASSWORD } });
     assert.ok(performance.now() - began < RIGHTFUL_MS);
   });
 
   for (const [path, way] of [['/records/any', 'HTTP Basic'], ['/api/auth', 'POST /api/auth']] as const) {
-    test(`over ${way} soon waits, whatever user is tried`, async (t) => {
+    test(`over ${way} is soon delayed, also with changing user names`, async (t) => {
       const server = await guarded(t);
       const agent = new Agent({ keepAlive: true });
       t.after(() => agent.destroy());
@@ -107,8 +107,8 @@ describe('guessing passwords', { concurrency: 2, skip: againstOriginal && 'deeps
         statuses.set(status, (statuses.get(status) ?? 0) + 1);
       });
       const judged = await server.metric('tidewire_logins_refused_total');
-      console.log(`${guesses} guesses, ${judged} judged`, statuses);
-      assert.ok(judged >= 5 && judged <= 3 * JUDGED_MAX, `${judged} guesses were judged`);
+      console.log(`${guesses} guesses, ${judged} verified`, statuses);
+      assert.ok(judged >= 5 && judged <= 3 * JUDGED_MAX, `${judged} guesses were verified`);
       for (const status of statuses.keys()) assert.ok([0, 401, 429, 503].includes(status), `${status}`);
       const began = performance.now();
       await connect(t, server, { login: { username: 'anna', password: PASSWORD } });
@@ -116,13 +116,13 @@ describe('guessing passwords', { concurrency: 2, skip: againstOriginal && 'deeps
     });
   }
 
-  test('sixty times a second keeps no rightful user out, also where every hash is costly', async (t) => {
+  test('sixty times a second keeps no rightful user out, also if every hash is costly', async (t) => {
     const server = await guarded(t, true);
     const peers = new Set<Promise<void>>();
     let number = 0;
     const timer = setInterval(() => {
       number += 1;
-      // Of one user, of another one, and of many that do not exist.
+      // Guesses for two existing users and for many users that do not exist.
       const username = ['anna', 'bob', `user-${number}`][number % 3] as string;
       const peer = guessTwice(server, username, number).catch(() => undefined);
       peers.add(peer);

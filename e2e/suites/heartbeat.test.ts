@@ -1,4 +1,4 @@
-// Heartbeats: both sides find out when the other one has fallen silent.
+// Heartbeats: each side detects that the other has become silent.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -12,13 +12,13 @@ import { DEADLINE_MS, within } from '../harness/wait.ts';
 const { CONNECTION } = C.TOPIC;
 const { PING, PONG } = C.CONNECTION_ACTION;
 
-/** The server's interval: it closes what was silent for two. So long, because a busy machine may keep a test from speaking for a while. */
+/** The server's interval: it closes a connection that was silent for two of them. Long, because a busy machine may delay a test. */
 const SILENCE_MS = 2_000;
-/** How often the one that speaks does. A stock client gives up when nothing came for twice as long, which a busy machine may cause, too. */
+/** Interval of the side that sends. A stock client gives up after twice this time without a message, so it must be long, too. */
 const SPEAK_MS = 1_000;
 
 describe('heartbeat', { concurrency: 4 }, () => {
-  test('every PING is answered by a PONG', async (t) => {
+  test('the server answers every PING with a PONG', async (t) => {
     const server = await Server.during(t);
     const peer = await RawPeer.login(server);
     for (let i = 0; i < 5; i += 1) peer.send({ topic: CONNECTION, action: PING });
@@ -29,13 +29,13 @@ describe('heartbeat', { concurrency: 4 }, () => {
     peer.close();
   });
 
-  test('a silent connection is closed, one that speaks is not', async (t) => {
+  test('the server closes a silent connection, but not one with heartbeats', async (t) => {
     const server = await Server.during(t, { heartbeatIntervalMs: SILENCE_MS });
     const client = await connect(t, server, { heartbeatInterval: SPEAK_MS });
     const started = Date.now();
     const silent = await RawPeer.login(server);
     await within(DEADLINE_MS, silent.closed, 'the silent connection is closed');
-    assert.ok(Date.now() - started >= SILENCE_MS, 'not before its time');
+    assert.ok(Date.now() - started >= SILENCE_MS, 'the server did not close it too early');
     assert.equal(client.getConnectionState(), C.CONNECTION_STATE.OPEN);
     assert.equal(await client.record.has(fresh('record')), false);
   });
@@ -54,7 +54,7 @@ describe('heartbeat', { concurrency: 4 }, () => {
     peer.close();
   });
 
-  test('a client leaves a server that has fallen silent, and comes back', async (t) => {
+  test('a client leaves a server that has become silent, and reconnects', async (t) => {
     const server = await Server.during(t);
     const proxy = await Proxy.during(t, server);
     const errors = ['HEARTBEAT_TIMEOUT', 'CONNECTION_ERROR'];
