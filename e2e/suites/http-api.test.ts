@@ -1,5 +1,5 @@
-// The HTTP API as deepstream has it: batches of commands, logins, and every failure with its status and words.
-// What a rule refuses goes by the beginning of the name, as in the suite `denials`.
+// The HTTP API, compatible with deepstream's: batches of commands, logins, and every failure with its status and text.
+// The rule decides by the prefix of the name, as in the suite `denials`.
 
 import assert from 'node:assert/strict';
 import { request } from 'node:http';
@@ -12,7 +12,7 @@ import { hashPassword } from '../harness/users.ts';
 import { Inbox } from '../harness/wait.ts';
 
 const OK = { success: true };
-/** What a provider is told whose answer comes when the call is over already, as on a busy machine. */
+/** The errors that a provider receives if it answers after the call has ended, as can happen on a busy machine. */
 const LATE = ['UNKNOWN_CORRELATION_ID', 'INVALID_RPC_CORRELATION_ID'];
 
 /** Registers a provider and waits until the server has confirmed it. */
@@ -33,7 +33,7 @@ describe('http api', { concurrency: 8 }, () => {
   after(() => server.dispose());
 
   describe('events', () => {
-    test('an emitted event reaches subscribers, with its data as it was sent', async (t) => {
+    test('an emitted event reaches subscribers with unchanged data', async (t) => {
       const name = fresh('event');
       const inbox = await subscribed(await connect(t, server), name);
       const data = { text: 'ä€𝄞', number: 1e21, deep: [null, true, { a: [] }] };
@@ -41,14 +41,14 @@ describe('http api', { concurrency: 8 }, () => {
       assert.deepEqual(await inbox.next(), data);
     });
 
-    test('an event without data has none', async (t) => {
+    test('an event without data arrives without data', async (t) => {
       const name = fresh('event');
       const inbox = await subscribed(await connect(t, server), name);
       await command(server, { topic: 'event', action: 'emit', eventName: name });
       assert.equal(await inbox.next(), undefined);
     });
 
-    test('of several events exactly the refused ones fail', async (t) => {
+    test('of several events only the denied ones fail', async (t) => {
       const [free, refused] = [fresh('event'), fresh('nowrite/event')];
       const inbox = await subscribed(await connect(t, server), free);
       const emit = (eventName: string, data: unknown): object => ({ topic: 'event', action: 'emit', eventName, data });
@@ -75,7 +75,7 @@ describe('http api', { concurrency: 8 }, () => {
       assert.deepEqual([await inbox.next(), await inbox.next()], [1, 3]);
     });
 
-    test('a rule that has to read a record first decides each event of a batch', async () => {
+    test('a rule that must read a record first decides each event of a batch', async () => {
       const gate = freshUser('gate');
       const emit = { topic: 'event', action: 'emit', eventName: `needs/${gate}/x` };
       const open = { topic: 'record', action: 'write', recordName: gate, data: { open: true } };
@@ -103,7 +103,7 @@ describe('http api', { concurrency: 8 }, () => {
     const read = (recordName: string): object => ({ topic: 'record', action: 'read', recordName });
     const head = (recordName: string): object => ({ topic: 'record', action: 'head', recordName });
 
-    test('a record is written, read, asked for its version and deleted', async () => {
+    test('a record is written, read, queried for its version and deleted', async () => {
       const name = fresh('record');
       assert.deepEqual(await command(server, head(name)), { version: -1, ...OK });
       assert.deepEqual(await command(server, write(name, { a: 1 })), OK);
@@ -119,7 +119,7 @@ describe('http api', { concurrency: 8 }, () => {
       });
     });
 
-    test('a path of a record is written, and its subscribers see it', async (t) => {
+    test('a path of a record is written, and its subscribers receive the change', async (t) => {
       const name = fresh('record');
       await command(server, write(name, { a: { b: 1 }, c: 2 }));
       const theirs = await record(await connect(t, server), name);
@@ -130,7 +130,7 @@ describe('http api', { concurrency: 8 }, () => {
       assert.deepEqual(theirs.get(), { a: { b: [7] }, c: 2 });
     });
 
-    test('an empty path is the whole record', async () => {
+    test('an empty path means the whole record', async () => {
       const name = fresh('record');
       assert.deepEqual(await command(server, write(name, { x: 1 }, { path: '' })), OK);
       assert.deepEqual((await command(server, read(name)))['data'], { x: 1 });
@@ -150,7 +150,7 @@ describe('http api', { concurrency: 8 }, () => {
       });
     });
 
-    test('a version that lies ahead is not valid', async () => {
+    test('a version that is too high is not valid', async () => {
       const name = fresh('record');
       await command(server, write(name, { a: 1 }));
       const outcome = await command(server, write(name, { a: 3 }, { version: 9 }));
@@ -159,7 +159,7 @@ describe('http api', { concurrency: 8 }, () => {
       assert.equal(outcome['currentVersion'], 1);
     });
 
-    test('what a rule refuses is told with the action', async () => {
+    test('a denial names the denied action', async () => {
       const name = fresh('denied/record');
       const denied = (action: string, number: number): object => ({
         success: false,
@@ -188,14 +188,14 @@ describe('http api', { concurrency: 8 }, () => {
       ]);
     });
 
-    test('data that the engine refuses is told', async () => {
+    test('data that the engine refuses fails with a reason', async () => {
       const deep = '['.repeat(70) + ']'.repeat(70);
       const text = `{"body":[{"topic":"record","action":"write","recordName":"${fresh('record')}","data":${deep}}]}`;
       const answer = (await (await post(server, '/api', text)).json()) as { body: Array<Record<string, unknown>> };
       assert.equal(answer.body[0]?.['error'], 'An error occurred: INVALID_MESSAGE_DATA.');
     });
 
-    test('many commands for one record keep their places', async () => {
+    test('the answers to many commands for one record keep the order of the commands', async () => {
       const name = fresh('record');
       const commands = [read(name), head(name), read(name), head(`${name}x`), read(name)];
       await command(server, write(name, { a: 1 }));
@@ -205,13 +205,13 @@ describe('http api', { concurrency: 8 }, () => {
       assert.deepEqual(body, [whole, { version: 1, ...OK }, whole, { version: -1, ...OK }, whole]);
     });
 
-    test('records are notified', async () => {
+    test('a record can be notified', async () => {
       const name = fresh('record');
       await command(server, write(name, { a: 1 }));
       assert.deepEqual(await command(server, { topic: 'record', action: 'notify', recordNames: [name] }), OK);
     });
 
-    test('a written value is there after a kill', async (t) => {
+    test('a written value survives a kill', async (t) => {
       const own = await Server.during(t);
       await command(own, write('kept', { a: 1 }));
       await own.kill();
@@ -244,14 +244,14 @@ describe('http api', { concurrency: 8 }, () => {
       assert.deepEqual(body, [{ data: { a: [1] }, ...OK }, { data: null, ...OK }, { data: 'x', ...OK }]);
     });
 
-    test('errors of providers are handed on', async (t) => {
+    test('errors of providers reach the caller', async (t) => {
       const name = fresh('rpc');
       await provides(await connect(t, server), name, (_data, response) => response.error('no luck'));
       const failed = { success: false, errorTopic: 'rpc', error: 'no luck' };
       assert.deepEqual(await command(server, make(name, 1)), failed);
     });
 
-    test('without a provider, and with one that stays silent, the call fails', async (t) => {
+    test('a call fails without a provider, and with a provider that does not answer', async (t) => {
       const own = await Server.during(t, { denials: true, rpcAcceptTimeoutMs: 15_000, rpcResponseTimeoutMs: 200 });
       const [nobody, silent] = [fresh('rpc'), fresh('rpc')];
       await provides(await connect(t, own, { errors: LATE }), silent, () => undefined);
@@ -281,7 +281,7 @@ describe('http api', { concurrency: 8 }, () => {
   });
 
   describe('presence', () => {
-    test('the users that are online are told, and a request is none of them', async (t) => {
+    test('a query lists the online users, and a request does not make its user online', async (t) => {
       const [there, away, asking] = [freshUser(), freshUser(), freshUser()];
       const watcher = await connect(t, server);
       const seen = new Inbox<[string, boolean]>('users');
@@ -304,23 +304,23 @@ describe('http api', { concurrency: 8 }, () => {
     });
   });
 
-  describe('what is wrong with a request is told before anything is done', () => {
+  describe('a wrong request fails before any command runs', () => {
     const jif = (index: number, reason: string): RegExp => {
       return new RegExp(`^Failed to parse JIF object at index ${index}\\. Reason: ${reason}\r\n\r\n$`);
     };
     const emit = { topic: 'event', action: 'emit', eventName: 'e' };
     const CASES: Array<[what: string, body: unknown, status: number, text: RegExp]> = [
-      ['a body that is no JSON', '{"body":', 400, /^Failed to parse body of request: /],
+      ['a body that is not JSON', '{"body":', 400, /^Failed to parse body of request: /],
       ['an empty body', '', 400, /^Failed to parse body of request: /],
       ['a body without body', {}, 400, /^Invalid message: the "body" parameter must exist\./],
       ['an array', [], 400, /^Invalid message: the "body" parameter must exist\./],
-      ['a body that is no array', { body: {} }, 400, /must be a non-empty array of Objects\./],
+      ['a body that is not an array', { body: {} }, 400, /must be a non-empty array of Objects\./],
       ['an empty array', { body: [] }, 400, /must be a non-empty array of Objects\./],
-      ['authData that is no object', { authData: 7, body: [emit] }, 400, /the "authData" parameter must be an object/],
+      ['authData that is not an object', { authData: 7, body: [emit] }, 400, /the "authData" parameter must be an object/],
       ['an empty token', { token: '', body: [emit] }, 400, /the "token" parameter must be a non-empty string/],
-      ['a token that is no text', { token: 1, body: [emit] }, 400, /the "token" parameter must be a non-empty string/],
-      ['a wrong token beside authData', { token: '', authData: {}, body: [emit] }, 400, /the "token" parameter must be a non-empty string/],
-      ['a command that is no object', { body: [emit, 7] }, 400, jif(1, 'a command must be an object')],
+      ['a token that is not a string', { token: 1, body: [emit] }, 400, /the "token" parameter must be a non-empty string/],
+      ['a wrong token next to authData', { token: '', authData: {}, body: [emit] }, 400, /the "token" parameter must be a non-empty string/],
+      ['a command that is not an object', { body: [emit, 7] }, 400, jif(1, 'a command must be an object')],
       ['an unknown topic', { body: [{ ...emit, topic: 'x' }] }, 400, jif(0, 'unknown action "emit" of topic "x"')],
       ['an unknown action', { body: [{ ...emit, action: 'x' }] }, 400, jif(0, 'unknown action "x" of topic "event"')],
       ['an unknown property', { body: [{ ...emit, more: 1 }] }, 400, jif(0, 'unknown property "more"')],
@@ -338,7 +338,7 @@ describe('http api', { concurrency: 8 }, () => {
       });
     }
 
-    test('another type of content', async () => {
+    test('another content type', async () => {
       const answer = await post(server, '/api', { body: [emit] }, { 'content-type': 'text/plain' });
       assert.equal(answer.status, 415);
       assert.equal(
@@ -357,7 +357,7 @@ describe('http api', { concurrency: 8 }, () => {
       assert.match(await read.text(), /^Reading records via HTTP GET is not yet implemented/);
     });
 
-    test('nothing is done when one command is wrong', async (t) => {
+    test('no command runs if one of them is wrong', async (t) => {
       const [name, end] = [fresh('event'), fresh('end')];
       const client = await connect(t, server);
       const [inbox, ended] = [await subscribed(client, name), await subscribed(client, end)];
@@ -368,7 +368,7 @@ describe('http api', { concurrency: 8 }, () => {
       assert.deepEqual(inbox.seen, []);
     });
 
-    test('a body that does not arrive is not waited for', async (t) => {
+    test('the server does not wait for a body that does not arrive', async (t) => {
       const own = await Server.during(t, { http: { body_timeout: '200ms' } });
       const status = await new Promise<number | undefined>((done, fail) => {
         const headers = { 'content-type': 'application/json', 'content-length': 100 };
@@ -380,7 +380,7 @@ describe('http api', { concurrency: 8 }, () => {
       assert.equal(status, 408);
     });
 
-    test('a call that takes longer than the request may has failed', async (t) => {
+    test('a call that exceeds the timeout of the request fails', async (t) => {
       const own = await Server.during(t, { http: { request_timeout: '2s' }, rpcAcceptTimeoutMs: 15_000 });
       await provides(await connect(t, own, { errors: LATE }), 'slow', () => undefined);
       const make = { topic: 'rpc', action: 'make', rpcName: 'slow' };
@@ -396,7 +396,7 @@ describe('http api', { concurrency: 8 }, () => {
   });
 
   describe('pages of other origins', () => {
-    test('are refused unless their origin is allowed, and preflights are answered', async () => {
+    test('are refused unless their origin is allowed, and the server answers preflights', async () => {
       const body = { body: [{ topic: 'event', action: 'emit', eventName: 'e' }] };
       const foreign = await post(server, '/api', body, { origin: 'https://evil.example' });
       assert.equal(foreign.status, 403);
@@ -428,14 +428,14 @@ describe('http login', { concurrency: 4 }, () => {
   });
   after(() => server.dispose());
 
-  test('the login page tells the data for the client', async () => {
+  test('the login endpoint returns the client data', async () => {
     const answer = await post(server, '/api/auth', alice);
     assert.equal(answer.status, 200);
     const body = (await answer.json()) as Record<string, unknown>;
     assert.deepEqual(body['clientData'], { favourite: 'red' });
   });
 
-  test('a wrong password, an unknown user and a token that nobody knows are refused', async () => {
+  test('a wrong password, an unknown user and an unknown token are refused', async () => {
     for (const login of [{ ...alice, password: 'x' }, { username: 'nobody', password: 'x' }, {}, { token: 'x' }]) {
       const answer = await post(server, '/api/auth', login);
       assert.equal(answer.status, 401);
@@ -448,7 +448,7 @@ describe('http login', { concurrency: 4 }, () => {
     assert.equal(refused.status, 401);
   });
 
-  test('a login that is no object, and one that is no JSON, are wrong requests', async () => {
+  test('a login that is not an object or not JSON is a wrong request', async () => {
     assert.equal((await post(server, '/api/auth', '7')).status, 400);
     assert.equal((await post(server, '/api/auth', '[]')).status, 400);
     assert.equal((await post(server, '/api/auth', '{')).status, 400);
@@ -456,13 +456,13 @@ describe('http login', { concurrency: 4 }, () => {
     assert.equal((await fetch(url(server, '/api/auth'))).status, 405);
   });
 
-  test('authData wins over a token, and a batch runs as its user', async () => {
+  test('authData takes precedence over a token, and a batch runs as its user', async () => {
     const { result } = await batch(server, [emit], { token: 'unknown', authData: alice });
     assert.equal(result, 'SUCCESS');
     assert.equal((await post(server, '/api', { body: [emit] })).status, 401);
   });
 
-  test('authData can be switched off, and the login page too', async (t) => {
+  test('authData and the login endpoint can be switched off', async (t) => {
     const own = await Server.during(t, { users, http: { allow_auth_data: false, auth_endpoint: false } });
     const answer = await post(own, '/api', { authData: alice, body: [emit] });
     assert.equal(answer.status, 400);
@@ -470,7 +470,7 @@ describe('http login', { concurrency: 4 }, () => {
     assert.equal((await post(own, '/api/auth', alice)).status, 404);
   });
 
-  test('after refused logins an address has to wait, and in the end is refused', async (t) => {
+  test('after refused logins an address must wait, and is finally refused', async (t) => {
     const backoff = { wait_min: '1ms', wait_max: '1ms', faults_max: 2 };
     const own = await Server.during(t, { users, backoff, authAttemptsMax: 1 });
     const wrong = { ...alice, password: 'x' };
@@ -481,7 +481,7 @@ describe('http login', { concurrency: 4 }, () => {
     assert.ok(refused.headers.get('retry-after'));
   });
 
-  test('without the api there is nothing', async (t) => {
+  test('without the api the path is not found', async (t) => {
     const own = await Server.during(t, { http: { api: false } });
     assert.equal((await post(own, '/api', { body: [emit] })).status, 404);
   });

@@ -1,5 +1,5 @@
-// What a request is answered when the server can't or must not do it: limits of the server, logins that nobody decides, rules that
-// fail, and a stop.
+// The answers to requests that the server can't or must not execute: limits of the server, logins without a decision, and rules that
+// fail.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -15,7 +15,7 @@ import { Inbox, eventually } from '../harness/wait.ts';
 const JSON_TYPE = { 'content-type': 'application/json' };
 const emit = { topic: 'event', action: 'emit', eventName: 'e' };
 
-/** Status, code of a problem or the words before the option's name, and whether another attempt makes sense. */
+/** The status, the code of a problem or the text before the option's name, and whether the answer allows a retry. */
 async function outcome(asked: Promise<Response> | Response): Promise<[status: number, code: string, retryable: boolean]> {
   const answer = await asked;
   const text = await answer.text();
@@ -24,7 +24,7 @@ async function outcome(asked: Promise<Response> | Response): Promise<[status: nu
   return [answer.status, code, answer.headers.has('retry-after')];
 }
 
-/** Every kind of request, by what it is. */
+/** Every kind of request, by its name. */
 function requests(server: Server): Record<string, () => Promise<Response>> {
   const record = (method: string, body?: string): Promise<Response> =>
     fetch(url(server, '/records/r'), { method, headers: JSON_TYPE, ...(body !== undefined && { body }) });
@@ -38,7 +38,7 @@ function requests(server: Server): Record<string, () => Promise<Response>> {
   };
 }
 
-/** The outcomes of every kind of request. */
+/** The outcomes of all kinds of request, or only of `kinds`. */
 async function outcomes(server: Server, kinds?: string[]): Promise<Record<string, unknown>> {
   const found: Record<string, unknown> = {};
   for (const [kind, ask] of Object.entries(requests(server))) {
@@ -47,7 +47,7 @@ async function outcomes(server: Server, kinds?: string[]): Promise<Record<string
   return found;
 }
 
-/** A webhook that takes requests and never answers, until it stops. */
+/** A webhook that accepts requests but never answers them. */
 async function silentHook(test: TestContext): Promise<{ port: number; stop: () => Promise<void> }> {
   const hook = createServer(() => undefined);
   hook.listen(0, '127.0.0.1');
@@ -68,7 +68,7 @@ function webhook(port: number, more: object): object {
 }
 
 describe('requests that fail', { skip: againstOriginal, concurrency: 4 }, () => {
-  test('by rules that fail, in every topic', async (t) => {
+  test('because rules fail, in every topic', async (t) => {
     const server = await Server.during(t, { denials: true });
     const name = 'broken/x';
     const { result, body } = await batch(server, [
@@ -97,7 +97,7 @@ describe('requests that fail', { skip: againstOriginal, concurrency: 4 }, () => 
     assert.deepEqual(answer, [403, 'MESSAGE_PERMISSION_ERROR', false]);
   });
 
-  test('by rules that refuse a list and a question for users', async (t) => {
+  test('because rules deny a list and a presence query', async (t) => {
     const server = await Server.during(t, { denials: true });
     const { body } = await batch(server, [
       { topic: 'list', action: 'read', listName: 'denied/l' },
@@ -115,7 +115,7 @@ describe('requests that fail', { skip: againstOriginal, concurrency: 4 }, () => 
     ]);
   });
 
-  test('because the server works on all that it may', async (t) => {
+  test('because the server already works on the maximum number of requests', async (t) => {
     const server = await Server.during(t, { http: { requests_max: 1 }, rpcAcceptTimeoutMs: 15_000, rpcResponseTimeoutMs: 15_000 });
     const provider = await connect(t, server);
     const calls = new Inbox<() => void>('calls');
@@ -132,20 +132,21 @@ describe('requests that fail', { skip: againstOriginal, concurrency: 4 }, () => 
     assert.equal((await post(server, '/api', { body: [emit] })).status, 200);
   });
 
-  test('because the server holds all the bodies that it may', async (t) => {
+  test('because the server already holds the maximum of body bytes', async (t) => {
     const server = await Server.during(t, { http: { body_bytes_max: '4KiB', bodies_bytes_max: '4KiB', body_timeout: '60s' } });
     const data = 'x'.repeat(2_000);
     const put = (): Promise<Response> => fetch(url(server, '/records/r'), { method: 'PUT', headers: JSON_TYPE, body: JSON.stringify({ data }) });
     let socket = connectSocket(server.port, '127.0.0.1');
     t.after(() => socket.destroy());
     const holds = async (): Promise<boolean> => {
-      // It has room for what it announces, and does not send it. If a body of the last round was in its way, it was refused.
+      // The request reserves room for a body that it does not send. If a body of the last round still takes the room, the server refuses
+      // the request, so the next round tries again.
       socket.destroy();
       socket = connectSocket(server.port, '127.0.0.1');
       socket.write('POST /api HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 4000\r\n\r\n{');
       return (await put()).status === 503;
     };
-    await eventually(holds, 'the announced body has its room');
+    await eventually(holds, 'the announced body has reserved its room');
     assert.deepEqual(await outcome(put()), [503, 'BUSY', true]);
     const batched = await outcome(post(server, '/api', { body: [{ ...emit, data }] }));
     assert.deepEqual(batched, [503, 'the server has no room for the body', true]);
@@ -153,7 +154,7 @@ describe('requests that fail', { skip: againstOriginal, concurrency: 4 }, () => 
     await eventually(async () => (await put()).ok, 'there is room again');
   });
 
-  test('because the answer to its request is full', async (t) => {
+  test('because the answer has reached its size limit', async (t) => {
     const server = await Server.during(t, { http: { answer_bytes_max: '64KiB' } });
     const data = { text: 'x'.repeat(20_000) };
     const names = Array.from({ length: 12 }, (_, index) => `large/${index}`);
@@ -174,7 +175,7 @@ describe('requests that fail', { skip: againstOriginal, concurrency: 4 }, () => 
     assert.equal((await batch(server, read(1))).result, 'SUCCESS');
   });
 
-  test('because nobody decides the login in time', async (t) => {
+  test('because the webhook does not decide the login in time', async (t) => {
     const { port } = await silentHook(t);
     const server = await Server.during(t, { ...webhook(port, { timeout: '10s' }), http: { request_timeout: '300ms' } });
     const problem = [504, 'TIMEOUT', true];
@@ -183,7 +184,7 @@ describe('requests that fail', { skip: againstOriginal, concurrency: 4 }, () => 
     for (const kind of ['batch', 'login']) assert.equal((found[kind] as unknown[])[0], 504, kind);
   });
 
-  test('because who decides logins is down', async (t) => {
+  test('because the webhook is down', async (t) => {
     const { port, stop } = await silentHook(t);
     const server = await Server.during(t, webhook(port, { retry_attempts: 0 }));
     await stop();

@@ -1,4 +1,4 @@
-// Headers with which browsers do less with an answer, on every kind of answer, and how long answers may be kept.
+// The security headers that restrict the use of an answer in browsers, on every kind of answer, and the headers for caching.
 
 import assert from 'node:assert/strict';
 import { request } from 'node:https';
@@ -34,19 +34,19 @@ describe('headers of answers', { skip: againstOriginal, concurrency: 4 }, () => 
     ['metrics', 200, () => get('/metrics')],
     ['the description', 200, () => get('/openapi.json')],
     ['nothing', 404, () => get('/nothing')],
-    ['a page of a foreign origin', 403, () => get('/metrics', { headers: { origin: 'https://evil.example' } })],
+    ['a request from a foreign origin', 403, () => get('/metrics', { headers: { origin: 'https://evil.example' } })],
     ['a batch', 200, () => post(server, '/api', { body: [{ topic: 'presence', action: 'query' }] })],
     ['a wrong batch', 400, () => post(server, '/api', {})],
     ['a login', 200, () => post(server, '/api/auth', {})],
     ['a missing record', 404, () => get(`/records/${fresh('record')}`)],
     ['a wrong method', 405, () => get('/sse', { method: 'POST' })],
     ['options', 204, () => get('/api', { method: 'OPTIONS' })],
-    ['a WebSocket path that is asked for a page', 426, () => get('/deepstream')],
+    ['a GET request for a WebSocket path', 426, () => get('/deepstream')],
     ['the admin API', 200, () => fetch(`http://127.0.0.1:${server.adminPort}/admin/v1/status`, { headers: { authorization: `Bearer ${ADMIN_KEY}` } })],
     ['the admin API without a key', 401, () => fetch(`http://127.0.0.1:${server.adminPort}/admin/v1/status`)],
   ];
   for (const [what, status, ask] of CASES) {
-    test(`${what}: is not framed, sniffed, embedded or kept`, async () => {
+    test(`${what}: is not framed, sniffed, embedded or cached`, async () => {
       const answer = await ask();
       assert.equal(answer.status, status);
       for (const [name, value] of Object.entries(ALWAYS)) assert.equal(answer.headers.get(name), value, name);
@@ -55,13 +55,13 @@ describe('headers of answers', { skip: againstOriginal, concurrency: 4 }, () => 
     });
   }
 
-  test('a stream has them, and nobody on the way may change it', async (t) => {
+  test('a stream has the headers, and no proxy may transform it', async (t) => {
     const { answer } = await openStream(t, url(server, '/sse?event=e'));
     for (const [name, value] of Object.entries(ALWAYS)) assert.equal(answer.headers.get(name), value, name);
     assert.equal(answer.headers.get('cache-control'), 'no-store, no-transform');
   });
 
-  test('a record may be kept by who asks each time, for each origin apart', async () => {
+  test('a private cache may keep a record for each origin, and must revalidate it', async () => {
     const name = fresh('record');
     await command(server, { topic: 'record', action: 'write', recordName: name, data: { a: 1 } });
     const whole = await get(`/records/${name}`);
@@ -74,13 +74,13 @@ describe('headers of answers', { skip: againstOriginal, concurrency: 4 }, () => 
     assert.equal(known.headers.get('etag'), whole.headers.get('etag'));
   });
 
-  test('pages of allowed origins read by CORS what none may embed', async () => {
+  test('pages of allowed origins can read by CORS, but cannot embed', async () => {
     const answer = await get(`/records/${fresh('record')}`, { headers: { origin: ORIGIN } });
     assert.equal(answer.headers.get('access-control-allow-origin'), ORIGIN);
     assert.equal(answer.headers.get('cross-origin-resource-policy'), 'same-origin');
   });
 
-  test('with the option TLS alone tells browsers to stay with it', async (t) => {
+  test('with the option, only answers over TLS send HSTS', async (t) => {
     const { certificate, key } = new CertificateFiles(t, certify());
     const own = await Server.during(t, { tls: { certificate, key, hstsMaxAge: '8760h' } });
     const asked = request(`https://${own.tlsAddress}/health`, { rejectUnauthorized: false }).end();

@@ -1,5 +1,5 @@
-// The table of permission cases over HTTP: what its rules let through goes through, and the opposite is refused with the
-// same reason as for the client. What HTTP has no operation for is named below, and everything else must be there.
+// The table of permission cases over HTTP: the server executes the requests that the rules allow, and denies their opposites with the
+// same reasons as for the client. Operations that HTTP lacks are listed below; the test covers all others.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -9,18 +9,18 @@ import { againstOriginal, type Server } from '../harness/server.ts';
 import { MARK, loginOf, startRuled } from '../permissions/start.ts';
 import { ROWS, type Ask, type Operation } from '../permissions/table.ts';
 
-/** What HTTP can't say, and why. */
+/** The operations that HTTP lacks, and why. */
 const NOT_OVER_HTTP: Partial<Record<Operation, string>> = {
-  provide: 'a request can not be asked anything',
-  listenEvents: 'a request can not be asked anything',
-  listenRecords: 'a request can not be asked anything',
-  watchUser: 'a stream has events and records',
-  erase: 'the batch has no command for it, and a patch is a write of the whole',
+  provide: 'the server can not send messages to a request',
+  listenEvents: 'the server can not send messages to a request',
+  listenRecords: 'the server can not send messages to a request',
+  watchUser: 'a stream has only events and records',
+  erase: 'the batch has no command for it, and a patch is a write of the whole record',
 };
-/** Rules whose two cases can both be asked over HTTP. */
+/** The least number of rules with both cases over HTTP. */
 const WHOLE_ROWS_MIN = 150;
 
-/** The command of a batch for an operation; events are subscribed to by a stream. */
+/** The command of a batch for an operation. Event subscriptions use a stream instead. */
 function commandOf({ operation, name, data, path }: Ask): object {
   switch (operation) {
     case 'publish':
@@ -31,7 +31,7 @@ function commandOf({ operation, name, data, path }: Ask): object {
     case 'head':
     case 'delete':
       return { topic: 'record', action: operation, recordName: name };
-    // Writing a record that there is not asks whether it may be created, as opening it does.
+    // A write to a missing record needs the right to create it, as opening it does.
     case 'open':
       return { topic: 'record', action: 'write', recordName: name, data: {} };
     case 'write':
@@ -51,13 +51,13 @@ function commandOf({ operation, name, data, path }: Ask): object {
     case 'queryAll':
       return { topic: 'presence', action: 'query' };
     default:
-      throw new Error(`${operation} is no command`);
+      throw new Error(`the batch has no command for ${operation}`);
   }
 }
 
-/** deepstream's numbers of a denial by topic, where it does not write the word. */
+/** deepstream's code of a denial, by topic: a number for all topics except events. */
 const DENIED: Record<string, unknown> = { record: 115, rpc: 107, presence: 102, event: 'MESSAGE_DENIED' };
-/** What is answered to who may: there is no such record, nobody provides the rpc. */
+/** The errors of allowed requests that find nothing: the record does not exist, the rpc has no provider. */
 const NOTHING_THERE: Record<string, unknown> = { record: 107, rpc: 100 };
 
 function outcomeOf(result: Record<string, unknown>): string {
@@ -75,7 +75,7 @@ describe('permission rules over http', { skip: againstOriginal && 'deepstream le
   });
   after(() => stop());
 
-  /** Subscribes by a stream. The mark is asked for behind the event, so its piece comes after the refusal. */
+  /** Subscribes by a stream. The server reads the marker record after the event subscription, so its piece comes after a denial. */
   async function subscribe(t: TestContext, { by, name }: Ask): Promise<string> {
     const answer = await post(server, '/api/auth', loginOf(by));
     const { ticket } = (await answer.json()) as { ticket: string };
@@ -102,10 +102,10 @@ describe('permission rules over http', { skip: againstOriginal && 'deepstream le
     });
   }
 
-  test('all but a few rules are asked over HTTP with their opposite', () => {
+  test('all but a few rules have both of their cases over HTTP', () => {
     const whole = ROWS.filter(({ allowed, refused }) => isThere(allowed) && isThere(refused)).length;
     assert.ok(whole >= WHOLE_ROWS_MIN, `${whole} of ${ROWS.length}`);
-    // Each operation that is left out is in the table, else it would be left out for nothing.
+    // Each excluded operation must occur in the table; otherwise its exclusion has no purpose.
     const operations = new Set(ROWS.flatMap(({ allowed, refused }) => [allowed.operation, refused.operation]));
     for (const operation of Object.keys(NOT_OVER_HTTP)) assert.ok(operations.has(operation as Operation), operation);
   });

@@ -1,4 +1,4 @@
-// The suite `http-records` once more, with all that it asks by `fetch` over HTTP/2.
+// The suite `http-records` again, with all its `fetch` requests over HTTP/2.
 
 import '../harness/over-http2.ts';
 

@@ -1,4 +1,4 @@
-// Records as HTTP resources: names, entity tags, conditions, patches and refusals, and that all of it is the same data.
+// Records as HTTP resources: names, entity tags, conditions, patches and refusals, on the same data that clients see.
 
 import assert from 'node:assert/strict';
 import { request } from 'node:http';
@@ -35,7 +35,7 @@ describe('http records', { concurrency: 8 }, () => {
     assert.equal(answer.headers.get('content-type'), 'application/problem+json');
     return [answer.status, ((await answer.json()) as { code: string }).code];
   };
-  /** A request whose path is sent as it is. */
+  /** Sends a request without normalizing its path. Returns the status. */
   const rawStatus = (path: string): Promise<number | undefined> => {
     return new Promise((done, fail) => {
       const asked = request({ host: '127.0.0.1', port: server.port, path }, (answer) => {
@@ -66,10 +66,10 @@ describe('http records', { concurrency: 8 }, () => {
     assert.deepEqual(await code(await ask('DELETE', name)), [404, 'RECORD_NOT_FOUND']);
     const again = await ask('PUT', name, { a: 1 });
     assert.equal(again.status, 201);
-    assert.notEqual(tag(again), tag(created), 'another creation has another tag');
+    assert.notEqual(tag(again), tag(created), 'a record that is created again has a new tag');
   });
 
-  test('clients of deepstream see what is put, patched and deleted', async (t) => {
+  test('clients of deepstream see each PUT, PATCH and DELETE', async (t) => {
     const name = fresh('rest');
     const theirs = await record(await connect(t, server), name);
     const seen = new Inbox<unknown>('values');
@@ -82,7 +82,7 @@ describe('http records', { concurrency: 8 }, () => {
     assert.deepEqual(await (await ask('GET', name)).json(), { d: 4 });
   });
 
-  test('names with slashes, dots and escapes mean the same record, escaped or not', async () => {
+  test('a name with slashes, dots and escapes means the same record, escaped or not', async () => {
     const base = fresh('rest');
     const name = `${base}/ä.b%2Fc`;
     await command(server, { topic: 'record', action: 'write', recordName: name, data: { it: 1 } });
@@ -98,7 +98,7 @@ describe('http records', { concurrency: 8 }, () => {
     for (const wrong of ['', '%', '%FF', 'x'.repeat(1025)]) assert.equal(await rawStatus(`/records/${wrong}`), 400);
   });
 
-  test('conditions are met or nothing is done', async () => {
+  test('a request whose condition fails changes nothing', async () => {
     const name = fresh('rest');
     const unmet: [number, string] = [412, 'PRECONDITION_FAILED'];
     assert.deepEqual(await code(await ask('PUT', name, {}, { 'if-match': '*' })), unmet);
@@ -121,7 +121,7 @@ describe('http records', { concurrency: 8 }, () => {
     assert.equal((await ask('DELETE', name, undefined, { 'if-match': third })).status, 204);
   });
 
-  test('a condition that can not be read is refused, and what is wrong by itself comes before conditions', async () => {
+  test('a malformed condition is refused, and errors in a request come before its conditions', async () => {
     const name = fresh('rest');
     const first = tag(await ask('PUT', name, { n: 1 }));
     for (const condition of ['', 'x', '*, "x"', '"x" "y"', first.slice(1)]) {
@@ -139,7 +139,7 @@ describe('http records', { concurrency: 8 }, () => {
     assert.deepEqual(await (await ask('GET', name)).json(), { n: 1 });
   });
 
-  test('of concurrent conditional writes exactly one is taken', async () => {
+  test('exactly one of several concurrent conditional writes succeeds', async () => {
     const name = fresh('rest');
     const first = tag(await ask('PUT', name, { n: 0 }));
     const writes = Array.from({ length: 8 }, (_, n) => ask('PUT', name, { n }, { 'if-match': first }));
@@ -155,7 +155,7 @@ describe('http records', { concurrency: 8 }, () => {
     assert.equal(Object.keys((await (await ask('GET', name)).json()) as object).length, 8);
   });
 
-  test('patches are applied whole or not at all', async () => {
+  test('a patch is applied completely or not at all', async () => {
     const name = fresh('rest');
     await ask('PUT', name, { a: [1, 2], b: { c: 'x' } });
     const good = [
@@ -184,7 +184,7 @@ describe('http records', { concurrency: 8 }, () => {
     assert.deepEqual(await code(await ask('PATCH', fresh('rest'), {}, MERGE)), [404, 'RECORD_NOT_FOUND']);
   });
 
-  test('what can be no record, is too large, of another type or not permitted is refused with a code', async () => {
+  test('an invalid value, a large body, a wrong type or a denied request is refused with a code', async () => {
     const name = fresh('rest');
     assert.deepEqual(await code(await ask('PUT', name, '7')), [422, 'INVALID_VALUE']);
     assert.deepEqual(await code(await ask('PUT', name, '{"a":')), [400, 'INVALID_JSON']);
@@ -203,7 +203,7 @@ describe('http records', { concurrency: 8 }, () => {
     assert.deepEqual([options.status, options.headers.get('allow')], [204, 'GET, HEAD, PUT, PATCH, DELETE, OPTIONS']);
   });
 
-  test('pages of allowed origins may use it, and read its tags', async () => {
+  test('pages of allowed origins may use the resources and read their tags', async () => {
     const origin = 'http://localhost:5173';
     const preflight = await ask('OPTIONS', 'x', undefined, {
       origin,
@@ -218,7 +218,7 @@ describe('http records', { concurrency: 8 }, () => {
     assert.equal((await ask('GET', 'x', undefined, { origin: 'https://evil.example' })).status, 403);
   });
 
-  test('credentials stand in the header', async (t) => {
+  test('the server reads credentials from the authorization header', async (t) => {
     const users = { alice: { password: hashPassword('abcdefgh') } };
     const own = await Server.during(t, { users });
     const read = (authorization?: string): Promise<Response> => {
@@ -233,13 +233,13 @@ describe('http records', { concurrency: 8 }, () => {
     }
   });
 
-  test('the description is there', async () => {
+  test('the server has an OpenAPI description', async () => {
     const answer = await fetch(url(server, '/openapi.json'));
     assert.equal(answer.status, 200);
     assert.equal(((await answer.json()) as { openapi: string }).openapi, '3.1.0');
   });
 
-  test('a page of the batch reads what was put', async () => {
+  test('a batch reads the record that a PUT wrote', async () => {
     const name = fresh('rest');
     await ask('PUT', name, { a: 1 });
     const answer = await post(server, '/api', { body: [{ topic: 'record', action: 'read', recordName: name }] });

@@ -1,4 +1,4 @@
-// Server-sent events: events and records as they happen, coming back with an id, tickets, refusals, and slow readers.
+// Server-sent events: events and records as they change, reconnects with an id, tickets, refusals, and slow readers.
 
 import assert from 'node:assert/strict';
 import { connect as connectSocket } from 'node:net';
@@ -27,7 +27,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
     const pairs = Object.entries(parameters).flatMap(([key, values]) => values.map((value): [string, string] => [key, value]));
     return openStream(t, url(server, `/sse?${new URLSearchParams(pairs)}`), headers);
   };
-  /** A stream whose subscriptions are in force: its record was told, and records are asked for behind events. */
+  /** A stream with active subscriptions: it has received its record, and the server subscribes to events before it reads records. */
   const settled = async (t: TestContext, events: string[]): Promise<EventStream> => {
     const marker = fresh('marker');
     const stream = await open(t, { event: events, record: [marker] });
@@ -35,7 +35,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
     return stream;
   };
 
-  test('nothing on the way may keep or change it', async (t) => {
+  test('no proxy may cache or transform a stream', async (t) => {
     const { answer, comments } = await open(t, { event: ['e'] });
     assert.equal(answer.status, 200);
     assert.equal(answer.headers.get('content-type'), 'text/event-stream');
@@ -44,7 +44,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
     assert.equal(await comments.next(), 'connected');
   });
 
-  test('events come with their names and data', async (t) => {
+  test('events arrive with their names and data', async (t) => {
     const [one, other] = [fresh('event'), fresh('ä&b c')];
     const { pieces } = await settled(t, [one, other]);
     await command(server, emit(one, { line: 'a\nb', deep: [1] }));
@@ -53,7 +53,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
     assert.deepEqual(await pieces.next(), { event: 'event', data: { name: other } });
   });
 
-  test('a record comes as a whole, then again with each change', async (t) => {
+  test('a record arrives as a whole, and again with each change', async (t) => {
     const name = fresh('record');
     await command(server, write(name, { a: 1 }));
     const { pieces } = await open(t, { record: [name] });
@@ -71,7 +71,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
     assert.deepEqual((await pieces.next()).data, { name, version: 1, data: { again: true } });
   });
 
-  test('who comes back gets what has changed, and nothing else', async (t) => {
+  test('a stream that reconnects receives only the changed records', async (t) => {
     const [same, changed] = [fresh('record'), fresh('record')];
     await command(server, write(same, { a: 1 }));
     await command(server, write(changed, { b: 1 }));
@@ -81,7 +81,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
     await command(server, write(changed, { b: 2 }));
     const again = await open(t, { record: [same, changed] }, { 'last-event-id': last });
     assert.deepEqual((await again.pieces.next()).data, { name: changed, version: 2, data: { b: 2 } });
-    // The same for pages, which can't set the header; where both are, the header is newer.
+    // Web pages can't set the header, so they use the parameter.
     const page = await open(t, { record: [same, changed], last_event_id: [last] });
     assert.deepEqual((await page.pieces.next()).data, { name: changed, version: 2, data: { b: 2 } });
     await command(server, write(same, { a: 2 }));
@@ -90,7 +90,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
     assert.deepEqual((await foreign.pieces.next()).data, { name: same, version: 2, data: { a: 2 } });
   });
 
-  test('what a rule refuses is told, and the rest goes on', async (t) => {
+  test('the stream reports denied names and continues with the others', async (t) => {
     const [free, denied] = [fresh('event'), fresh('denied/event')];
     const [record, hidden] = [fresh('record'), fresh('noread/record')];
     await command(server, write(record, { a: 1 }));
@@ -120,7 +120,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
     assert.equal(foreign.answer.status, 403);
   });
 
-  test('a ticket lets in once', async (t) => {
+  test('a ticket is valid once', async (t) => {
     const own = await Server.during(t, { users: { alice: { password: hashPassword('abcdefgh') } }, logLevel: 'info' });
     const login = await post(own, '/api/auth', { username: 'alice', password: 'abcdefgh' });
     const { ticket } = (await login.json()) as { ticket: string };
@@ -131,7 +131,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
   });
 
   describe('rights that are lost while a stream is open', () => {
-    /** Rules that allow all of it but what begins with `secret/`, if that is refused. */
+    /** Rules that allow everything. If `isRefused`, they deny names that begin with `secret/`. */
     const rules = (isRefused: boolean): string => {
       const right = isRefused ? "!name.startsWith('secret/')" : true;
       const record = { create: true, write: true, delete: true, listen: true, notify: true, read: right };
@@ -143,7 +143,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
       });
     };
 
-    test('by new rules: it is told exactly those, and the rest goes on', async (t) => {
+    test('by new rules: the stream reports exactly the denied names, and the others continue', async (t) => {
       const own = await Server.during(t, { permissions: rules(false) });
       for (const name of ['secret/r', 'open/r']) await command(own, write(name, { n: 1 }));
       const { pieces } = await openStream(t, url(own, '/sse?event=secret/e&event=open/e&record=secret/r&record=open/r'));
@@ -166,7 +166,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
       assert.deepEqual((await pieces.next()).data, { name: 'open/r', version: 2, data: { n: 4 } });
     });
 
-    test('by a revocation: it ends, and neither token nor ticket let in again', async (t) => {
+    test('by a revocation: the stream ends, and neither the token nor a ticket is valid again', async (t) => {
       const own = await startWithAdmin(t);
       const [alice, bob] = [tokenOf(own, 'alice'), tokenOf(own, 'bob')];
       const path = '/sse?record=r&event=e';
@@ -189,8 +189,8 @@ describe('server-sent events', { concurrency: 8 }, () => {
     });
   });
 
-  test('streams outlive the time of ordinary connections, and say that they live', async (t) => {
-    // A client of HTTP/2 has to answer a ping within its interval, on a busy machine, too.
+  test('streams outlive the timeout of ordinary connections, and send keep-alive comments', async (t) => {
+    // An HTTP/2 client must answer a ping within this interval, even on a busy machine.
     const own = await Server.during(t, { http: { connection_timeout: '2s' }, heartbeatIntervalMs: 1_500 });
     const { pieces, comments } = await openStream(t, url(own, '/sse?record=r'));
     assert.equal((await pieces.next()).event, 'deleted');
@@ -199,7 +199,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
     assert.deepEqual((await pieces.next()).data, { name: 'r', version: 1, data: { a: 1 } });
   });
 
-  test('there are only so many streams, and a closed one makes room', async (t) => {
+  test('the number of streams is limited, and a closed stream makes room', async (t) => {
     const own = await Server.during(t, { http: { streams_max: 1 } });
     const first = await openStream(t, url(own, '/sse?event=e'));
     assert.equal(first.answer.status, 200);
@@ -209,7 +209,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
     await eventually(isOpen, 'there is room again');
   });
 
-  test('who does not read is told the gap and the newest value', async (t) => {
+  test('a stream that lags receives the gap and the newest value', async (t) => {
     const limits = { outbox_bytes_max: 1 << 20, outbox_lagging_bytes: 64 << 10, outbox_drained_bytes: 16 << 10 };
     const own = await Server.during(t, { limits });
     const socket = connectSocket(own.port, '127.0.0.1');
@@ -230,7 +230,7 @@ describe('server-sent events', { concurrency: 8 }, () => {
     }, 'the stream lags');
     await command(own, write('r', { last: true }));
     socket.resume();
-    await eventually(() => text.includes('event: gap') && text.includes('"last":true'), 'it is told what it missed');
+    await eventually(() => text.includes('event: gap') && text.includes('"last":true'), 'the stream reports the gap and the newest value');
     assert.equal(await metric('slow_disconnects_total'), 0);
   });
 });

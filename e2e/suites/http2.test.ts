@@ -1,5 +1,5 @@
-// HTTP/2 on the port of TLS: what a handshake agrees on, the whole HTTP API and many streams on one connection, names and
-// origins, bounds and times, floods, and the stop of the server.
+// HTTP/2 on the TLS port: protocol negotiation, the whole HTTP API and many streams on one connection, names and origins, limits and
+// timeouts, floods, and the stop of the server.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -16,18 +16,18 @@ import { Server, againstOriginal, type ServerOptions } from '../harness/server.t
 import { DEADLINE_MS, eventually, isPending, within } from '../harness/wait.ts';
 
 const { NGHTTP2_CANCEL, NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_NO_ERROR } = constants;
-/** How often the server asks who is there. So long, because a busy machine may keep a test from answering for a while. */
+/** Interval of the server's pings. Long, because a busy machine may delay the answer of a test. */
 const PINGS_MS = 2_000;
 const JSON_TYPE = { 'content-type': 'application/json' };
 const emit = (eventName: string, data?: unknown): object => ({ topic: 'event', action: 'emit', eventName, data });
 
-/** A server of the test's own, with TLS on a port of its own. */
+/** A server for this test, with TLS on a separate port. */
 function secured(test: TestContext, options: ServerOptions = {}, http2?: boolean): Promise<Server> {
   const { certificate, key } = new CertificateFiles(test, certify());
   return Server.during(test, { tls: { certificate, key, http2 }, ...options });
 }
 
-/** Waits until the server has taken everything that was sent before. */
+/** Waits until the server has read all frames that were sent before. */
 function taken(session: ClientHttp2Session): Promise<unknown> {
   const answered = new Promise<void>((done, fail) => {
     session.ping((error) => (error ? fail(error) : done()));
@@ -35,7 +35,7 @@ function taken(session: ClientHttp2Session): Promise<unknown> {
   return within(DEADLINE_MS, answered, 'a ping is answered');
 }
 
-/** What a handshake agrees on; nothing if it fails. */
+/** The protocol that a handshake negotiates, false without one, or undefined if the handshake fails. */
 async function agreed(test: TestContext, server: Server, offered: string[] | undefined): Promise<string | false | undefined> {
   const options = { host: '127.0.0.1', port: server.tlsPort, rejectUnauthorized: false };
   const socket = connectTls({ ...options, ...(offered && { ALPNProtocols: offered }) });
@@ -45,7 +45,7 @@ async function agreed(test: TestContext, server: Server, offered: string[] | und
   return within(DEADLINE_MS, Promise.race([opened, failed]), 'the end of the handshake');
 }
 
-/** Waits for the end of a session, and gives the codes of the goodbyes that came before it. */
+/** Waits for the end of a session. Returns the codes of the GOAWAY frames that arrived before it. */
 function goodbyes(session: ClientHttp2Session): Promise<number[]> {
   const codes: number[] = [];
   session.on('goaway', (code) => codes.push(code));
@@ -53,17 +53,17 @@ function goodbyes(session: ClientHttp2Session): Promise<number[]> {
 }
 
 describe('http2', { skip: againstOriginal && 'the original server speaks no TLS', concurrency: 4 }, () => {
-  test('it is agreed on where both sides have it', async (t) => {
+  test('it is negotiated if both sides support it', async (t) => {
     const [on, off] = [await secured(t), await secured(t, {}, false)];
     assert.equal(await agreed(t, on, ['http/1.1', 'h2']), 'h2');
     assert.equal(await agreed(t, on, ['h2']), 'h2');
     assert.equal(await agreed(t, on, ['http/1.1']), 'http/1.1');
     assert.equal(await agreed(t, on, undefined), false);
     assert.equal(await agreed(t, off, ['h2', 'http/1.1']), 'http/1.1');
-    assert.equal(await agreed(t, off, ['h2']), undefined, 'h2 alone is refused');
+    assert.equal(await agreed(t, off, ['h2']), undefined, 'without HTTP/2 the server refuses a client that offers only h2');
   });
 
-  test('the client over wss shares the port, whatever it offers', async (t) => {
+  test('WebSocket clients share the port, with and without ALPN', async (t) => {
     const server = await secured(t);
     const session = await openSession(t, server);
     const through = `wss://${server.tlsAddress}`;
@@ -80,10 +80,10 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     assert.deepEqual([refused.status, refused.text], [426, 'this path accepts only WebSocket clients\n']);
   });
 
-  test('answers are those of HTTP/1.1', async (t) => {
+  test('answers are the same as over HTTP/1.1', async (t) => {
     const server = await secured(t);
     const session = await openSession(t, server);
-    // Connections have headers of their own, clocks go on, versions differ, and a stream that has ended needs no length.
+    // These headers may differ: the headers of the connection, the date, and the tag of another record. An empty stream needs no length.
     const own = ['connection', 'keep-alive', 'transfer-encoding', 'upgrade', 'date', 'etag', ':status'];
     const told = (headers: Iterable<[string, unknown]>): object => {
       const entries = [...headers].map(([name, value]) => [name, String(value).replaceAll('two', 'one')] as const);
@@ -123,7 +123,7 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     await same('OPTIONS', record, page);
   });
 
-  test('a record keeps its tag from one protocol to the other', async (t) => {
+  test('a record has the same tag over both protocols', async (t) => {
     const server = await secured(t);
     const session = await openSession(t, server);
     const path = `/records/${fresh('record')}`;
@@ -146,7 +146,7 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     for (let i = 0; i < count; i += 1) {
       const stream = await openEvents(session, `/sse?event=${event}&record=${fresh('marker')}`);
       assert.equal(stream.status, 200);
-      // Records are asked for behind events, so the subscription is in force.
+      // The server subscribes to events before it reads records, so the subscription is active.
       assert.equal((await stream.pieces.next()).event, 'deleted');
       streams.push(stream);
     }
@@ -154,14 +154,14 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     assert.equal((await ask(session, '/api', { method: 'POST', headers: JSON_TYPE, body })).status, 200);
     for (const { pieces } of streams) assert.deepEqual((await pieces.next()).data, { name: event, data: 'to all' });
     const others = (await server.metric('tidewire_sockets_accepted_total')) - accepted;
-    // The page of metrics itself is asked for over HTTP/1.1.
+    // The test itself reads the metrics over HTTP/1.1.
     assert.ok(others <= 1, `${others} further connections`);
     assert.equal(await server.metric('tidewire_http2_connections_total'), 1);
     streams.forEach(({ close }) => close());
     await eventually(async () => (await server.metric('tidewire_http_sessions')) === 0, 'their sessions end');
   });
 
-  test('a large body and a large answer pass small windows', async (t) => {
+  test('a large body and a large answer pass through small flow-control windows', async (t) => {
     const server = await secured(t);
     const session = await openSession(t, server, { settings: { initialWindowSize: 1_000 } });
     const [path, text] = [`/records/${fresh('record')}`, 'x'.repeat(900_000)];
@@ -172,7 +172,7 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     assert.equal(tooLarge.status, 413);
   });
 
-  test('the authority stands for the host, and pages need to be let in', async (t) => {
+  test('the server checks the authority as the host, and the origins of pages', async (t) => {
     const server = await secured(t);
     const session = await openSession(t, server);
     const asked = async (headers: Record<string, string>): Promise<Array<number | string | undefined>> => {
@@ -192,7 +192,7 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     assert.equal(await server.metric('tidewire_origin_refusals_total'), 2);
   });
 
-  test('where everybody may log in a loopback server is not reached under a foreign authority', async (t) => {
+  test('an open loopback server refuses requests with a foreign authority', async (t) => {
     const server = await secured(t, { auth: { chain: ['open'] } });
     const session = await openSession(t, server);
     const refused = await ask(session, '/openapi.json', { headers: { ':authority': 'rebound.example' } });
@@ -200,7 +200,7 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     assert.equal((await ask(session, '/openapi.json')).status, 200);
   });
 
-  test('a proxy that is believed tells the address of each request', async (t) => {
+  test('a trusted proxy gives the address of each request', async (t) => {
     const server = await secured(t, { trustedProxies: ['127.0.0.1'], logLevel: 'debug' });
     const session = await openSession(t, server);
     for (const address of ['192.0.2.7', '192.0.2.8']) {
@@ -208,14 +208,14 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
       assert.equal((await ask(session, '/sse?event=e&ticket=secret', { headers })).status, 403);
       await server.prints(new RegExp(`"peer":"${address.replaceAll('.', '\\.')}`));
     }
-    assert.doesNotMatch(server.output, /secret|initial_window|frame=/, 'neither queries nor frames are logged');
+    assert.doesNotMatch(server.output, /secret|initial_window|frame=/, 'the log has neither queries nor frames');
   });
 
-  test('streams and requests are as many as the server says', async (t) => {
+  test('the server limits streams and requests of a connection', async (t) => {
     const server = await secured(t, { http: { connection_streams_max: 7, connection_requests_max: 2 } });
     const session = await openSession(t, server);
     assert.equal(session.remoteSettings.maxConcurrentStreams, 7);
-    // Two that never send the body that they announce.
+    // Two requests that do not send the bodies that they announce.
     const begun = [0, 1].map(() => {
       return session.request({ ':method': 'POST', ':path': '/api', ...JSON_TYPE }, { endStream: false });
     });
@@ -230,17 +230,17 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     begun[1]?.end('{}');
   });
 
-  test('who has too large a head, or lets the server wait for it, is refused', async (t) => {
+  test('a head that is too large or does not arrive in time is refused', async (t) => {
     const server = await secured(t, { http: { head_timeout: '2s' } });
     const session = await openSession(t, server, { maxSendHeaderBlockLength: 100_000 } as object);
     const large = async (bytes: number): Promise<number> => (await ask(session, '/health', { headers: { large: 'x'.repeat(bytes) } })).status;
     const counted = (): Promise<number> => server.metric('tidewire_refused_requests_total{cause="large_head"}');
     assert.deepEqual([await large(20_000), await counted()], [431, 1]);
-    // So large a one the library answers by itself.
+    // For a head of this size, the HTTP/2 library answers without the server, so the metric does not count it.
     assert.deepEqual([await large(70_000), await counted()], [431, 1]);
-    assert.deepEqual([await large(15_000), await counted()], [200, 1], 'the connection goes on');
+    assert.deepEqual([await large(15_000), await counted()], [200, 1], 'the connection continues');
     const ended = goodbyes(session);
-    assert.deepEqual((await ended).slice(0, 1), [NGHTTP2_NO_ERROR], 'nothing is open on it any more');
+    assert.deepEqual((await ended).slice(0, 1), [NGHTTP2_NO_ERROR], 'the server closes the idle connection');
     const silent = await Http2Peer.dial(t, server);
     const idle = await Http2Peer.open(t, server);
     const half = await Http2Peer.open(t, server);
@@ -248,7 +248,7 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     await Promise.all([silent, idle, half].map((peer) => peer.goodbye()));
   });
 
-  test('streams outlive the time of ordinary connections, and requests go on beside them', async (t) => {
+  test('streams outlive the timeout of ordinary connections, and requests continue next to them', async (t) => {
     const server = await secured(t, { http: { connection_timeout: '2s' }, heartbeatIntervalMs: PINGS_MS });
     const session = await openSession(t, server);
     const { comments } = await openEvents(session, '/sse?event=e');
@@ -258,7 +258,7 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     assert.equal(late.status, 200);
   });
 
-  test('answers that nobody takes do not last as long as streams', async (t) => {
+  test('answers that a client does not read end at the timeout of ordinary connections', async (t) => {
     const server = await secured(t, { http: { connection_timeout: '1s' } });
     const initialWindow = 4;
     const noWindow = Buffer.concat([Buffer.from([0, initialWindow]), number32(0)]);
@@ -266,24 +266,24 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     const streams = [1, 3].map((id) => frame(FRAME.HEADERS, FLAG.END_STREAM | FLAG.END_HEADERS, id, head('/sse?event=e')));
     peer.send(...streams, frame(FRAME.HEADERS, FLAG.END_STREAM | FLAG.END_HEADERS, 5, head('/openapi.json')));
     assert.equal(await peer.goodbye(), NGHTTP2_NO_ERROR);
-    await eventually(async () => (await server.metric('tidewire_http_sessions')) === 0, 'its streams end with it');
+    await eventually(async () => (await server.metric('tidewire_http_sessions')) === 0, 'the streams end with the connection');
   });
 
-  test('who does not say that it is there is given up', async (t) => {
+  test('the server closes a connection that does not answer pings', async (t) => {
     const server = await secured(t, { heartbeatIntervalMs: PINGS_MS, http: { connection_timeout: '60s' } });
     const [silent, session] = [await Http2Peer.open(t, server), await openSession(t, server)];
     const { comments } = await openEvents(session, '/sse?event=e');
     silent.send(frame(FRAME.HEADERS, FLAG.END_STREAM | FLAG.END_HEADERS, 1, head('/sse?event=e')));
     await silent.frames.find(({ type, flags }) => type === FRAME.PING && flags === FLAG.NONE);
     await silent.goodbye();
-    await eventually(async () => (await server.metric('tidewire_http_sessions')) === 1, 'its stream ends with it');
+    await eventually(async () => (await server.metric('tidewire_http_sessions')) === 1, 'the stream ends with the connection');
     await comments.count(comments.seen.length + 1);
-    assert.equal((await ask(session, '/health')).status, 200, 'who answers stays');
+    assert.equal((await ask(session, '/health')).status, 200, 'a client that answers stays connected');
   });
 
-  test('its connections count among those of their address', async (t) => {
+  test('HTTP/2 connections count toward the limit of their address', async (t) => {
     const server = await secured(t, { limits: { connections_per_address_max: 3 }, trustedProxies: ['127.0.0.0/31'] });
-    // What the tests ask in the clear comes from a proxy, whose sockets do not count.
+    // The unencrypted requests of the test come from a trusted proxy, whose sockets do not count.
     const from = { localAddress: '127.0.0.2' };
     const dial = async (): Promise<boolean> => {
       const socket = connectTls({ host: '127.0.0.1', port: server.tlsPort, rejectUnauthorized: false, ALPNProtocols: ['h2'], ...from } as never);
@@ -297,7 +297,7 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     assert.equal(await server.metric('tidewire_address_refusals_total'), before + 1);
   });
 
-  test('a stop says goodbye and ends the streams', async (t) => {
+  test('a stop sends GOAWAY and ends the streams', async (t) => {
     const server = await secured(t);
     const session = await openSession(t, server);
     const { pieces } = await openEvents(session, '/sse?event=e');
@@ -307,7 +307,7 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     assert.equal((await ended)[0], NGHTTP2_NO_ERROR);
   });
 
-  test('floods end with a goodbye and are counted', async (t) => {
+  test('the server answers floods with GOAWAY and counts them', async (t) => {
     const server = await secured(t);
     const stream = (id: number, flags: number): Buffer => frame(FRAME.HEADERS, flags, id, head('/health'));
     const whole = FLAG.END_STREAM | FLAG.END_HEADERS;
@@ -348,10 +348,10 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     assert.equal((await server.get('/health')).status, 200);
   });
 
-  test('requests that are given up one by one are a flood, too', async (t) => {
+  test('requests that are cancelled one by one are a flood, too', async (t) => {
     const server = await secured(t);
     const peer = await Http2Peer.open(t, server);
-    // Each waits for its body.
+    // Each request waits for its body.
     const [count, batch] = [300, 10];
     for (let first = 0; first < count; first += batch) {
       const ids = Array.from({ length: batch }, (_, i) => 2 * (first + i) + 1);

@@ -1,5 +1,5 @@
-// The JSON endpoint: the same server to peers that speak text, and to the unmodified client in its JSON mode. What is said
-// here and what is said in protobuf meets in the same events, records, calls and users.
+// The JSON endpoint serves peers that send text, and the unmodified client in its JSON mode. Messages in JSON and in protobuf share the
+// same events, records, calls and users.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -16,15 +16,15 @@ import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 const { AUTH, CONNECTION, EVENT, PARSER, PRESENCE, RECORD, RPC } = C.TOPIC;
 const { EVENT_ACTION: E, RECORD_ACTION: R, RPC_ACTION: P, PRESENCE_ACTION: U } = C;
 const PATCH_MULTI = 35;
-/** Where an event with history stands, an action of Tidewire's own. */
+/** The position of an event with history. Only Tidewire has this action. */
 const POSITION = 121;
 const { UNKNOWN_TOPIC } = C.PARSER_ACTION;
 
-const takes = 'deepstream takes it';
+const takes = 'deepstream accepts it';
 const unchecked = againstOriginal && 'deepstream forwards it unchecked';
-const noAcks = againstOriginal && 'deepstream marks no acknowledgement as one';
+const noAcks = againstOriginal && 'deepstream does not mark acknowledgements';
 
-/** Subscribes and waits for the acknowledgement, which deepstream's own server does not mark as one. */
+/** Subscribes and waits for the acknowledgement, which deepstream's own server does not mark with `isAck`. */
 async function subscribe(peer: JsonPeer, name: string): Promise<void> {
   const correlationId = fresh('correlation');
   peer.send({ topic: EVENT, action: E.SUBSCRIBE, names: [name], correlationId, isAck: false });
@@ -32,7 +32,7 @@ async function subscribe(peer: JsonPeer, name: string): Promise<void> {
   if (!againstOriginal) assert.equal(ack.isAck, true);
 }
 
-/** Opens a record and gives back the answer to its read. */
+/** Opens a record and returns the answer to its read. */
 async function open(peer: JsonPeer, name: string): Promise<JsonMessage> {
   peer.send({ topic: RECORD, action: R.SUBSCRIBECREATEANDREAD, names: [name], correlationId: fresh('correlation'), isAck: false });
   return peer.expect(RECORD, R.READ_RESPONSE, (message) => message.name === name);
@@ -57,7 +57,7 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
   describe('carries', () => {
     const VALUES = [{ a: [1, 'ü🎉"\\\n'] }, [], 'text', 0, false, null, '', 1e21, '\u2028', { __proto__: null, b: {} }];
 
-    test('events, whatever their value, to peers and clients', async (t) => {
+    test('events with any value to peers and clients', async (t) => {
       const [publisher, listener] = (await peers(t)) as [JsonPeer, JsonPeer];
       const clients = [await connect(t, server)];
       if (!noAcks) clients.push(await connect(t, server, JSON_CLIENT));
@@ -74,10 +74,10 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
         await inbox.until((seen) => seen.length > VALUES.length);
         assert.deepEqual(inbox.seen, [...expected, undefined]);
       }
-      assert.equal(events(publisher, name).length, 0, 'a publisher does not hear itself');
+      assert.equal(events(publisher, name).length, 0, 'a publisher does not receive its own events');
     });
 
-    test('payloads as value or as text, and the value counts', { skip: againstOriginal && 'it forwards both as they came' }, async (t) => {
+    test('payloads as a value or as text, and the value takes precedence', { skip: againstOriginal && 'it forwards both' }, async (t) => {
       const [peer] = (await peers(t, 1)) as [JsonPeer];
       const name = fresh('event');
       const inbox = await subscribed(await connect(t, server), name);
@@ -158,7 +158,7 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
       peer.send({ topic: RECORD, action: R.HEAD, name });
       assert.equal((await peer.expect(RECORD, R.HEAD_RESPONSE, (message) => message.name === name)).version, 1);
       peer.send({ topic: RECORD, action: R.SUBSCRIBEANDHEAD, names: [name, missing], correlationId: 'h' });
-      // Names of several owners are answered one by one.
+      // The server answers names of different owners separately.
       for (const [asked, version] of [[name, 1], [missing, -1]] as const) {
         await peer.received.find(
           (message) =>
@@ -216,7 +216,7 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
       });
     }
 
-    test('heartbeats before and after the login', { skip: againstOriginal && 'it does not answer before' }, async () => {
+    test('heartbeats before and after the login', { skip: againstOriginal && 'it does not answer before the login' }, async () => {
       const peer = await JsonPeer.dial(server);
       await peer.settle();
       peer.close();
@@ -225,10 +225,10 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
 
   describe('refuses', () => {
     const CLOSING: Array<[what: string, text: string]> = [
-      ['nothing', ''],
-      ['no JSON', '{"topic":4,'],
+      ['an empty text', ''],
+      ['incomplete JSON', '{"topic":4,'],
       ['two objects', '{"topic":4}{"topic":4}'],
-      ['a payload that is none', '{"topic":4,"action":2,"name":"e","parsedData":undefined}'],
+      ['an undefined payload', '{"topic":4,"action":2,"name":"e","parsedData":undefined}'],
       ['names without quotes', '{topic:4}'],
     ];
     for (const [what, text] of CLOSING) {
@@ -255,20 +255,20 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
       ['a list', '[]'],
       ['null', 'null', 'it ends the process of deepstream'],
       ['an empty object', '{}'],
-      ['a topic that nobody has', '{"topic":99,"action":1}'],
-      ["a topic of deepstream's nodes", '{"topic":9,"action":1}'],
+      ['an unknown topic', '{"topic":99,"action":1}'],
+      ["a topic for deepstream's nodes", '{"topic":9,"action":1}'],
       ['a topic by name', '{"topic":"EVENT","action":2,"name":"e"}'],
-      ['an action by name', '{"topic":4,"action":"EMIT","name":"e"}', 'deepstream says nothing'],
-      ['an action that is no whole number', '{"topic":4,"action":2.5,"name":"e"}', 'deepstream says nothing'],
+      ['an action by name', '{"topic":4,"action":"EMIT","name":"e"}', 'deepstream does not answer'],
+      ['an action that is not an integer', '{"topic":4,"action":2.5,"name":"e"}', 'deepstream does not answer'],
       ['a name that is a number', '{"topic":4,"action":2,"name":5}', takes],
-      ['names that are no list', '{"topic":4,"action":3,"names":"e","correlationId":"0"}', takes],
-      ['names that are no texts', '{"topic":4,"action":3,"names":["e",{}],"correlationId":"0"}', takes],
+      ['names that are not a list', '{"topic":4,"action":3,"names":"e","correlationId":"0"}', takes],
+      ['names that are not strings', '{"topic":4,"action":3,"names":["e",{}],"correlationId":"0"}', takes],
       ['a payload text that is a value', '{"topic":4,"action":2,"name":"e","data":{}}', takes],
       ['a version beyond its range', '{"topic":5,"action":18,"name":"r","version":2147483648,"parsedData":{}}', takes],
-      ['half a character', '{"topic":4,"action":2,"name":"\\ud800"}', takes],
+      ['half a surrogate pair', '{"topic":4,"action":2,"name":"\\ud800"}', takes],
     ];
     for (const [what, text, original] of UNREADABLE) {
-      test(`${what}: told, and the connection goes on`, { skip: againstOriginal && original }, async (t) => {
+      test(`${what}: answered with an error, and the connection continues`, { skip: againstOriginal && original }, async (t) => {
         const [peer] = (await peers(t, 1)) as [JsonPeer];
         peer.sendText(text);
         const answer = await peer.expect(PARSER, UNKNOWN_TOPIC);
@@ -277,13 +277,13 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
       });
     }
 
-    test('an unknown action without a word, and the connection goes on', async (t) => {
+    test('an unknown action without an answer, and the connection continues', async (t) => {
       const [peer] = (await peers(t, 1)) as [JsonPeer];
       peer.send({ topic: EVENT, action: 77, name: 'e' });
       await peer.settle();
     });
 
-    test('payloads that are no JSON: nobody gets them', { skip: unchecked }, async (t) => {
+    test('payloads that are not JSON: no client receives them', { skip: unchecked }, async (t) => {
       const [peer, listener] = (await peers(t)) as [JsonPeer, JsonPeer];
       const [name, opened] = [fresh('event'), fresh('record')];
       await subscribe(listener, name);
@@ -320,7 +320,7 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
       assert.equal((await within(DEADLINE_MS, peer.closed, 'the server closes')).code, 1009);
     });
 
-    test('what is said before challenge and login', async () => {
+    test('messages before the challenge and the login', async () => {
       const peer = await JsonPeer.dial(server);
       peer.sendText('{"topic":4,"action":2}');
       await peer.expect(CONNECTION, C.CONNECTION_ACTION.INVALID_MESSAGE);
@@ -334,7 +334,7 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
       await within(DEADLINE_MS, peer.closed, 'the server closes');
     });
 
-    test('text on the path of protobuf, as ever', { skip: againstOriginal }, async () => {
+    test('text on the protobuf path', { skip: againstOriginal }, async () => {
       const peer = await RawPeer.login(server);
       peer.sendText('{"topic":2,"action":2}');
       await peer.expect(PARSER, UNKNOWN_TOPIC);
@@ -343,7 +343,7 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
     });
   });
 
-  test('the last of equal members counts, also when they are spelled differently', async (t) => {
+  test('the last of several members with one name counts, also if their escapes differ', async (t) => {
     const [peer, listener] = (await peers(t)) as [JsonPeer, JsonPeer];
     const name = fresh('event');
     await subscribe(listener, name);
@@ -351,7 +351,7 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
     assert.equal(valueOf(await listener.expect(EVENT, E.EMIT)), 2);
   });
 
-  test('messages in fragments, and several in one segment, are the same messages', async (t) => {
+  test('messages arrive in fragments, and several in one segment', async (t) => {
     const [peer, listener] = (await peers(t)) as [JsonPeer, JsonPeer];
     const name = fresh('event ü🎉');
     await subscribe(listener, name);
@@ -383,20 +383,20 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
       const [ours, theirs] = [await record(json, name), await record(binary, name)];
       await open(peer, name);
       await ours.setWithAck({ list: [1], by: 'json' });
-      await eventually(() => theirs.get('by') === 'json', 'the other one has it');
+      await eventually(() => theirs.get('by') === 'json', 'the other client has the value');
       await theirs.setWithAck('list[1]', 'ü');
       await theirs.setWithAck('gone', 1);
       theirs.erase('gone');
-      await eventually(() => ours.version === 4, 'the first one has all of it');
+      await eventually(() => ours.version === 4, 'the first client has all changes');
       peer.send({ topic: RECORD, action: R.PATCH, name, version: 5, path: 'by', ...payload('peer') });
       for (const seen of [ours, theirs]) {
-        await eventually(() => seen.get('by') === 'peer', 'both have what the peer wrote');
+        await eventually(() => seen.get('by') === 'peer', 'both clients have the value of the peer');
         assert.deepEqual(seen.get(), { list: [1, 'ü'], by: 'peer' });
         assert.equal(seen.version, 5);
       }
     });
 
-    test('calls, provides, listens, and asks who is there', { skip: noAcks }, async (t) => {
+    test('calls, provides, listens, and queries presence', { skip: noAcks }, async (t) => {
       const [json, binary] = [await connect(t, server, JSON_CLIENT), await connect(t, server)];
       const name = fresh('rpc');
       for (const [provider, caller] of [[json, binary], [binary, json]] as Array<[TestClient, TestClient]>) {
@@ -407,7 +407,7 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
         await provider.wire.acknowledged('RPC', P.UNPROVIDE, name);
       }
       await assert.rejects(json.rpc.make(fresh('rpc'), 1), /NO_RPC_PROVIDER/);
-      const asked = new Inbox<string>('names that are asked for');
+      const asked = new Inbox<string>('requested names');
       const event = fresh('event');
       json.event.listen(`^${literally(event)}`, (match, response) => {
         asked.push(match);
@@ -421,7 +421,7 @@ describe('the JSON endpoint', { concurrency: 4 }, () => {
       assert.equal(await json.record.head(fresh('record')), -1);
     });
 
-    test('comes back after its connection was lost, with its subscriptions', { skip: againstOriginal }, async (t) => {
+    test('reconnects after a lost connection, with its subscriptions', { skip: againstOriginal }, async (t) => {
       const own = await Server.during(t);
       const client = await connect(t, own, { ...JSON_CLIENT, errors: ['CONNECTION_ERROR'] });
       const name = fresh('event');
@@ -454,7 +454,7 @@ const PASSWORD = 'open "sesame" ü';
 const USERS = {
   alice: { password: hashPassword(PASSWORD), clientData: { likes: ['ü"'] } },
   bob: { password: hashPassword(PASSWORD) },
-  // Others log in as bob while the test of presence runs.
+  // Only the presence test uses carol: other tests log in as bob at the same time.
   carol: { password: hashPassword(PASSWORD) },
 };
 const PERMISSIONS = `
@@ -469,7 +469,7 @@ record:
 rpc: { "*": { provide: true, request: true } }
 `;
 
-describe('who may do what over the JSON endpoint', { concurrency: 4 }, () => {
+describe('logins and permissions over the JSON endpoint', { concurrency: 4 }, () => {
   let server: Server;
   before(async () => {
     const permissions = againstOriginal ? undefined : PERMISSIONS;
@@ -479,7 +479,7 @@ describe('who may do what over the JSON endpoint', { concurrency: 4 }, () => {
 
   const login = (username: string): Promise<JsonPeer> => JsonPeer.login(server, { username, password: PASSWORD });
 
-  test('a login is answered with the data of its user', async () => {
+  test('the answer to a login contains the data of its user', async () => {
     const peer = await JsonPeer.challenge(server);
     const credentials = { username: 'alice', password: PASSWORD };
     peer.send({ topic: AUTH, action: C.AUTH_ACTION.REQUEST, data: JSON.stringify(credentials) });
@@ -488,7 +488,7 @@ describe('who may do what over the JSON endpoint', { concurrency: 4 }, () => {
     peer.close();
   });
 
-  test('refused logins are told, and the third ends the connection', async () => {
+  test('refused logins are answered, and the third ends the connection', async () => {
     const peer = await JsonPeer.challenge(server);
     for (let attempt = 1; attempt <= 3; attempt += 1) {
       peer.send({ topic: AUTH, action: C.AUTH_ACTION.REQUEST, ...payload({ username: 'alice', password: 'wrong' }) });
@@ -499,7 +499,7 @@ describe('who may do what over the JSON endpoint', { concurrency: 4 }, () => {
     await within(DEADLINE_MS, peer.closed, 'the server closes');
   });
 
-  test('what is said while a login is decided waits for it, escapes and all', { skip: againstOriginal }, async () => {
+  test('messages sent before the decision of a login wait for it, with their escapes intact', { skip: againstOriginal }, async () => {
     const peer = await JsonPeer.challenge(server);
     const name = fresh('event "ü"');
     const listener = await login('bob');
@@ -532,7 +532,7 @@ describe('who may do what over the JSON endpoint', { concurrency: 4 }, () => {
     alice.close();
   });
 
-  test('users come and go for those who watch', async () => {
+  test('presence subscribers see users come and go', async () => {
     const alice = await login('alice');
     alice.send({ topic: PRESENCE, action: U.SUBSCRIBE_ALL });
     alice.send({ topic: PRESENCE, action: U.QUERY, names: ['alice', 'nobody'], correlationId: 'q' });
@@ -553,7 +553,7 @@ async function connectedAs(server: Server, username: string): Promise<JsonPeer> 
   return JsonPeer.login(server, { username, password: PASSWORD });
 }
 
-describe('the JSON endpoint is guarded like the other', { skip: againstOriginal, concurrency: 4 }, () => {
+describe('the JSON endpoint is protected like the protobuf endpoint', { skip: againstOriginal, concurrency: 4 }, () => {
   const refusal = (server: Server, options: WebSocket.ClientOptions, path = JSON_PATH): Promise<number | undefined> => {
     const socket = new WebSocket(`ws://${server.address}${path}`, options);
     const outcome = new Promise<number | undefined>((done) => {
@@ -581,7 +581,7 @@ describe('the JSON endpoint is guarded like the other', { skip: againstOriginal,
     assert.equal(page.headers.get('x-content-type-options'), 'nosniff');
   });
 
-  test('by its own paths, which may be none', async (t) => {
+  test('by its own list of paths, which may be empty', async (t) => {
     const server = await Server.during(t, { jsonPaths: [] });
     assert.equal(await refusal(server, {}), 404);
     const other = await Server.during(t, { jsonPaths: ['/text'] });
@@ -600,7 +600,7 @@ describe('the JSON endpoint is guarded like the other', { skip: againstOriginal,
     assert.equal((await within(DEADLINE_MS, peer.closed, 'the server closes')).code, 1009);
   });
 
-  test('by the back-off for a client that is closed for what it sent', async (t) => {
+  test('by the back-off for a client that was closed for malformed messages', async (t) => {
     const server = await Server.during(t, { backoff: { wait_min: '300ms', wait_max: '1s' } });
     const begin = Date.now();
     for (const offend of [(peer: JsonPeer) => peer.sendText('{'), (peer: JsonPeer) => peer.sendBytes(new Uint8Array(3))]) {
@@ -609,29 +609,29 @@ describe('the JSON endpoint is guarded like the other', { skip: againstOriginal,
       await within(DEADLINE_MS, peer.closed, 'the server closes');
     }
     const last = await JsonPeer.challenge(server);
-    assert.ok(Date.now() - begin >= 300, 'who comes back has to wait');
+    assert.ok(Date.now() - begin >= 300, 'the next connection must wait');
     last.close();
   });
 
   test('by the heartbeat', async (t) => {
-    // So long, because a busy machine may keep the one that speaks from it for a while.
+    // Long, because a busy machine may delay the pings of the other peer.
     const server = await Server.during(t, { heartbeatIntervalMs: 2_000 });
     const [silent, speaking] = [await JsonPeer.login(server), await JsonPeer.login(server)];
     const pings = setInterval(() => speaking.isOpen && speaking.send({ topic: CONNECTION, action: C.CONNECTION_ACTION.PING }), 500);
     t.after(() => clearInterval(pings));
-    assert.equal((await within(DEADLINE_MS, silent.closed, 'the silent one is closed')).code, 1008);
+    assert.equal((await within(DEADLINE_MS, silent.closed, 'the server closes the silent peer')).code, 1008);
     await speaking.settle();
     speaking.close();
   });
 
-  test('by the time for a login, which is told in JSON', async (t) => {
+  test('by the login timeout, which it reports in JSON', async (t) => {
     const server = await Server.during(t, { loginTimeoutMs: 200 });
     const peer = await JsonPeer.dial(server);
     await peer.expect(CONNECTION, C.CONNECTION_ACTION.AUTHENTICATION_TIMEOUT);
     assert.equal((await within(DEADLINE_MS, peer.closed, 'the server closes')).code, 1008);
   });
 
-  test('and speaks it compressed and over TLS', async (t) => {
+  test('and works with compression and over TLS', async (t) => {
     const shown = certify();
     const files = new CertificateFiles(t, shown);
     const server = await Server.during(t, { compression: true, tls: { certificate: files.certificate, key: files.key } });
@@ -653,8 +653,8 @@ describe('the JSON endpoint is guarded like the other', { skip: againstOriginal,
   });
 });
 
-describe('history over the JSON endpoint', { skip: againstOriginal && 'it knows none' }, () => {
-  test('a peer that comes back says where it was, and gets what it missed', async (t) => {
+describe('history over the JSON endpoint', { skip: againstOriginal && 'it has no history' }, () => {
+  test('a peer that reconnects with its position receives the missed events', async (t) => {
     const server = await Server.during(t, { history: ['kept/* count=20'] });
     const name = `kept/${fresh('event')}`;
     const publisher = await JsonPeer.login(server);
@@ -679,8 +679,8 @@ describe('history over the JSON endpoint', { skip: againstOriginal && 'it knows 
   });
 });
 
-describe('a list of patches reaches who speaks JSON', { skip: againstOriginal && 'it knows none' }, () => {
-  test('as it is to new clients, and as the whole value to others', async (t) => {
+describe('a list of patches reaches JSON clients', { skip: againstOriginal && 'it has no lists of patches' }, () => {
+  test('unchanged if they support it, otherwise as the whole value', async (t) => {
     const server = await Server.during(t);
     const name = fresh('record');
     const [writer, old] = [await JsonPeer.login(server), await JsonPeer.login(server)];

@@ -1,5 +1,4 @@
-// Limits as a client meets them: what is too large, too long, too deep or too many is refused with a reason and takes
-// nothing else with it.
+// Limits as a client sees them: the server refuses an operation that exceeds a limit with a reason, and no other operation is affected.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -57,7 +56,7 @@ describe('limits', { concurrency: 8, skip: againstOriginal && 'deepstream has no
     assert.equal(await client.record.head(name), 1);
   });
 
-  test('an event that nests too deep reaches nobody', async (t) => {
+  test('an event that nests too deep reaches no subscriber', async (t) => {
     const [client, other] = await pair(t, server, { errors: ['UNSOLICITED_MESSAGE'] });
     const name = fresh('e');
     const inbox = await subscribed(other, name);
@@ -72,7 +71,7 @@ describe('limits', { concurrency: 8, skip: againstOriginal && 'deepstream has no
     const long = 'n'.repeat(101);
     assert.equal(await rejection(client.record.setDataWithAck(long, { a: 1 })), 'INVALID_MESSAGE_DATA');
     client.event.emit(long, 1);
-    client.event.subscribe(long, () => assert.fail('heard'));
+    client.event.subscribe(long, () => assert.fail('received'));
     const name = fresh('e');
     const inbox = await subscribed(client, name);
     client.event.emit(name, 'own');
@@ -80,7 +79,7 @@ describe('limits', { concurrency: 8, skip: againstOriginal && 'deepstream has no
     assert.equal(client.getConnectionState(), C.CONNECTION_STATE.OPEN);
   });
 
-  test('a session may hold so many subscriptions; more are denied, and room comes back', async (t) => {
+  test('the subscriptions of a session are limited: more are denied until others end', async (t) => {
     const client = await connect(t, server, { subscriptionInterval: 0, errors: ['MESSAGE_DENIED'] });
     const names = Array.from({ length: SUBSCRIPTIONS_MAX + 3 }, () => fresh('e'));
     const nothing = (): void => undefined;
@@ -98,7 +97,7 @@ describe('limits', { concurrency: 8, skip: againstOriginal && 'deepstream has no
     await client.errors.count(4);
   });
 
-  test('a session may have so many calls under way; more fail at once, and room comes back', async (t) => {
+  test('the pending calls of a session are limited: more fail at once until others end', async (t) => {
     const [caller, provider] = await pair(t, server);
     const name = fresh('p');
     const responses = new Inbox<RpcResponse>('responses');
@@ -113,7 +112,7 @@ describe('limits', { concurrency: 8, skip: againstOriginal && 'deepstream has no
     assert.equal(await again, 'again');
   });
 
-  test('a message may name so many names', async () => {
+  test('the names in one message are limited', async () => {
     const peer = await RawPeer.login(server);
     const names = Array.from({ length: 51 }, () => fresh('e'));
     peer.send({ topic: C.TOPIC.EVENT, action: C.EVENT_ACTION.SUBSCRIBE, names, correlationId: '0' });
@@ -123,8 +122,8 @@ describe('limits', { concurrency: 8, skip: againstOriginal && 'deepstream has no
   });
 });
 
-describe('the limit of connections', { skip: againstOriginal && 'deepstream has none' }, () => {
-  test('more are refused, existing ones go on, and room comes back', async (t) => {
+describe('the limit of connections', { skip: againstOriginal && 'deepstream has no such limit' }, () => {
+  test('more are refused until others close, and existing ones continue', async (t) => {
     const server = await Server.during(t, { limits: { connections_max: 3 } });
     const clients = [await connect(t, server), await connect(t, server), await connect(t, server)] as const;
     const late = open(server.address, { reconnectIntervalIncrement: 20 });
@@ -133,6 +132,6 @@ describe('the limit of connections', { skip: againstOriginal && 'deepstream has 
     await late.errors.find(({ event }) => event === 'CONNECTION_ERROR');
     assert.equal(await clients[0].record.has(fresh('r')), false);
     close(clients[2]);
-    await within(DEADLINE_MS, login, 'the late client is let in');
+    await within(DEADLINE_MS, login, 'the late client logs in');
   });
 });
