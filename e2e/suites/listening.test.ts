@@ -1,6 +1,6 @@
-// Listening: providers register patterns and are asked, one at a time, to serve the names that somebody subscribed to.
-// The same cases run over events and records, with both clients; below follow what only one of them can show, and what only records have
-// (hasProvider).
+// Listening: providers register patterns, and the server asks one provider at a time to provide a name with subscribers. The first cases
+// run for events and records, with both clients. Then follow cases for only one of the clients, and for hasProvider, which only records
+// have.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -12,12 +12,12 @@ import { RawPeer } from '../harness/raw.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 
-/** When a listener of deepstream leaves, all running searches lose their candidates, those of other tests, too. */
+/** If a listener leaves deepstream's server, all pending searches for a provider lose their candidates, also in other tests. */
 const concurrency = againstOriginal ? 1 : 8;
-/** The time for an answer. So long, because a busy machine may keep the provider that answers from it for a while. */
+/** The provider's timeout. Long, because a busy machine may delay the answer of the provider that must be in time. */
 const RESPONSE_MS = 2_000;
 
-/** Has `provider` listen; requests for names arrive in what it gives back. */
+/** Makes `provider` listen for `pattern`. The requests for names arrive in the returned inbox. */
 async function listening(
   what: Listened,
   provider: Peer,
@@ -28,7 +28,7 @@ async function listening(
   return requests;
 }
 
-/** The names that were asked for. */
+/** The requested names. */
 const asked = (requests: Inbox<Asked>): string[] => requests.seen.map(({ name }) => name);
 
 for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RECORD']] as const)) {
@@ -41,7 +41,7 @@ for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RE
     });
     after(() => server.dispose());
 
-    /** Two providers of the names below one prefix, and the requests that they get. */
+    /** Two providers for the names below one prefix, and the requests that they receive. */
     async function offering(t: TestContext) {
       const base = fresh('listen');
       const pattern = `^${literally(base)}/.*`;
@@ -51,7 +51,7 @@ for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RE
       return { name: `${base}/x`, base, pattern, requests, stops };
     }
 
-    test('a provider is asked for a name that somebody subscribes to', async (t) => {
+    test('the server asks a provider for a name with a subscriber', async (t) => {
       const [provider, subscriber] = await peers(driver, t, server);
       const name = fresh('listen');
       const requests = await listening(what, provider, literally(name));
@@ -112,7 +112,7 @@ for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RE
       assert.equal(await request.stopped.next(), name);
     });
 
-    test('who rejects passes the name on to the next provider', async (t) => {
+    test('if a provider rejects, the server asks the next one', async (t) => {
       const { name, requests } = await offering(t);
       await (await driver.connect(t, server)).hold(what, name);
       const first = await requests.next();
@@ -124,7 +124,7 @@ for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RE
       covers('ListenResponse.reject', 'success');
     });
 
-    test('one provider is enough', async (t) => {
+    test('the server asks only one provider for each name', async (t) => {
       const { base, requests } = await offering(t);
       const subscriber = await driver.connect(t, server);
       const names = Array.from({ length: 20 }, (_, i) => `${base}/${i}`);
@@ -133,10 +133,10 @@ for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RE
         await (await requests.next()).accept();
       }
       assert.deepEqual(asked(requests), names);
-      assert.equal(new Set(requests.seen.map(({ provider }) => provider)).size, 2, 'names are spread over the providers');
+      assert.equal(new Set(requests.seen.map(({ provider }) => provider)).size, 2, 'the names are distributed over the providers');
     });
 
-    test('when all reject, a new listener is asked', async (t) => {
+    test('if all providers reject, the server asks a new listener', async (t) => {
       const { name, pattern, requests } = await offering(t);
       await (await driver.connect(t, server)).hold(what, name);
       await (await requests.next()).reject();
@@ -149,7 +149,7 @@ for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RE
       assert.equal(offered.name, name);
     });
 
-    test('when the provider disconnects the next one takes over', async (t) => {
+    test('when the provider disconnects, the next one takes over', async (t) => {
       const { name, requests } = await offering(t);
       await (await driver.connect(t, server)).hold(what, name);
       const first = await requests.next();
@@ -162,7 +162,7 @@ for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RE
     });
 
     const forgets = againstOriginal && 'deepstream forgets the other candidates';
-    test('when the provider disconnects before it answers the next one is asked', { skip: forgets }, async (t) => {
+    test('if the provider disconnects before it answers, the server asks the next one', { skip: forgets }, async (t) => {
       const { name, requests } = await offering(t);
       await (await driver.connect(t, server)).hold(what, name);
       const first = await requests.next();
@@ -173,7 +173,7 @@ for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RE
       assert.notEqual(second.provider, first.provider);
     });
 
-    test('when the provider unlistens the next one takes over', async (t) => {
+    test('when the provider unlistens, the next one takes over', async (t) => {
       const { base, name, requests, stops } = await offering(t);
       const subscriber = await driver.connect(t, server);
       await subscriber.hold(what, name);
@@ -189,7 +189,7 @@ for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RE
       covers(`${handlerName}.unlisten`, 'success');
     });
 
-    test('a provider may subscribe to what it provides', async (t) => {
+    test('a provider may subscribe to a name that it provides', async (t) => {
       const provider = await driver.connect(t, server);
       const name = fresh('listen');
       const requests = await listening(what, provider, literally(name));
@@ -213,7 +213,7 @@ for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RE
 
 type ListenCallback = Parameters<TestClient['event']['listen']>[1];
 type ListenResponse = Parameters<ListenCallback>[1];
-/** A provider is asked for a name; it answers through the response. */
+/** The server asks `provider` for `name`; the provider answers through `response`. */
 interface Request {
   name: string;
   response: ListenResponse;
@@ -223,7 +223,7 @@ interface Request {
 interface Kind {
   topic: 'EVENT' | 'RECORD';
   handler: (client: TestClient) => { listen: TestClient['event']['listen']; unlisten: TestClient['event']['unlisten'] };
-  /** Subscribes and gives back how to unsubscribe. */
+  /** Subscribes and returns a function that unsubscribes. */
   subscribe: (client: TestClient, name: string) => Promise<() => Promise<void>>;
   actions: { LISTEN: number; UNLISTEN: number; LISTEN_ACCEPT: number; LISTEN_RESPONSE_TIMEOUT: number };
 }
@@ -254,7 +254,7 @@ const RECORDS: Kind = {
   },
 };
 
-/** Registers `provider` for `pattern`; requests for names arrive in `requests`. */
+/** Registers `provider` for `pattern`. The requests for names arrive in `requests`. */
 async function listens(
   kind: Kind,
   provider: TestClient,
@@ -266,18 +266,18 @@ async function listens(
   return requests;
 }
 
-/** Accepts `request` and waits until the server knows. */
+/** Accepts `request` and waits until the server has received the answer. */
 async function accept(request: Request): Promise<void> {
   request.response.accept();
   await known(request);
 }
 
-/** The server has heard an answer when it answers a later question of the same connection. */
+/** Waits until the server has received the provider's answer: it answers a later request of the same connection after that. */
 async function known({ provider }: Request): Promise<void> {
   await provider.record.has(fresh('record'));
 }
 
-/** Two providers of the names below one prefix, and the requests that they get. */
+/** Two providers for the names below one prefix, and the requests that they receive. */
 async function providers(t: TestContext, kind: Kind, server: Server, options: ConnectOptions = {}) {
   const base = fresh('listen');
   const pattern = `^${literally(base)}/.*`;
@@ -289,14 +289,14 @@ async function providers(t: TestContext, kind: Kind, server: Server, options: Co
 for (const kind of [EVENTS, RECORDS]) {
   const handlerName = kind === EVENTS ? 'EventHandler' : 'RecordHandler';
 
-  describe(`answers to questions about ${kind.topic.toLowerCase()}s`, { concurrency }, () => {
+  describe(`answers to requests for ${kind.topic.toLowerCase()}s`, { concurrency }, () => {
     let server: Server;
     before(async () => {
       server = await Server.start({ listenResponseTimeoutMs: DEADLINE_MS });
     });
     after(() => server.dispose());
 
-    test('who does not answer in time is told, and the next one is asked', async (t) => {
+    test('a provider that does not answer in time gets an error, and the server asks the next one', async (t) => {
       const impatient = await Server.during(t, { listenResponseTimeoutMs: RESPONSE_MS });
       const { name, requests } = await providers(t, kind, impatient, { errors: ['UNSOLICITED_MESSAGE'] });
       await kind.subscribe(await connect(t, impatient), name);
@@ -305,12 +305,12 @@ for (const kind of [EVENTS, RECORDS]) {
       await accept(second);
       assert.equal(second.name, name);
       assert.notEqual(second.provider, silent.provider);
-      // The client has no other word for LISTEN_RESPONSE_TIMEOUT.
+      // The client reports LISTEN_RESPONSE_TIMEOUT as this event.
       assert.equal((await silent.provider.errors.next()).event, 'UNSOLICITED_MESSAGE');
     });
 
     for (const answer of ['accept', 'reject'] as const) {
-      test(`who wants to ${answer} too late is not heard`, async (t) => {
+      test(`a late ${answer} is ignored`, async (t) => {
         const impatient = await Server.during(t, { listenResponseTimeoutMs: RESPONSE_MS });
         const { name, requests } = await providers(t, kind, impatient, { errors: ['UNSOLICITED_MESSAGE'] });
         const subscriber = await connect(t, impatient);
@@ -339,7 +339,7 @@ for (const kind of [EVENTS, RECORDS]) {
     });
 
     const notVerified = againstOriginal && 'deepstream does not check who answers';
-    test('an answer of somebody who was not asked is ignored', { skip: notVerified }, async (t) => {
+    test('an answer from a client that was not asked is ignored', { skip: notVerified }, async (t) => {
       const [provider, subscriber] = await pair(t, server);
       const name = fresh('listen');
       const pattern = literally(name);
@@ -391,10 +391,10 @@ describe('records with providers', { concurrency }, () => {
     const late = await record(await connect(t, server), name);
     await eventually(() => late.hasProvider, 'a later subscriber knows it, too');
     close(provider);
-    await eventually(() => !opened.hasProvider && !late.hasProvider, 'both know that it has none any more');
+    await eventually(() => !opened.hasProvider && !late.hasProvider, 'both know that it has no provider');
   });
 
-  test('the next provider takes the place of the first one', async (t) => {
+  test('the next provider replaces the first one', async (t) => {
     const { name, requests } = await providers(t, RECORDS, server);
     const subscriber = await connect(t, server);
     const opened = await record(subscriber, name);
@@ -426,7 +426,7 @@ describe('records with providers', { concurrency }, () => {
     assert.equal(await stopped.next(), name);
   });
 
-  test('a provider fills the record that it was asked for', async (t) => {
+  test('a provider fills a requested record', async (t) => {
     const [provider, subscriber] = await pair(t, server);
     const base = fresh('listen');
     provider.record.listen(`^${literally(base)}/`, (name, response) => {

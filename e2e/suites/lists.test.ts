@@ -1,4 +1,4 @@
-// Lists: ordered names. Every client sees the same entries and the same events for what was added, moved and removed.
+// Lists: ordered names. Every client sees the same entries and the same events for added, moved and removed entries.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -10,7 +10,7 @@ import { fresh } from '../harness/names.ts';
 import { Server } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, happens, within } from '../harness/wait.ts';
 
-/** From one state to the next, and the events that it means. */
+/** The entries before and after a change, and the events for that change. */
 const CHANGES: Array<[what: string, before: string[], after: string[], events: string[]]> = [
   ['an entry is added at the end', ['a'], ['a', 'b'], ['added b 1']],
   ['an entry is added at the front', ['a', 'b'], ['x', 'a', 'b'], ['added x 0', 'moved a 1', 'moved b 2']],
@@ -29,7 +29,7 @@ const CHANGES: Array<[what: string, before: string[], after: string[], events: s
   ['everything is new', ['a'], ['x', 'y'], ['removed a 0', 'added x 0', 'added y 1']],
 ];
 
-/** What two clients do at the same moment to the list a, b, c. */
+/** Concurrent operations of two clients on the list a, b, c. */
 const RACES: Array<[what: string, first: (one: PeerList) => Promise<void>, second: (one: PeerList) => Promise<void>]> = [
   ['both add at the end', (one) => one.add('x'), (one) => one.add('y')],
   ['both add at the front', (one) => one.add('x', 0), (one) => one.add('y', 0)],
@@ -69,7 +69,7 @@ for (const driver of DRIVERS) {
       covers('List.addEntry', 'success');
     });
 
-    test('an entry is removed everywhere, or at an index only', async (t) => {
+    test('an entry is removed everywhere, or only at one index', async (t) => {
       const { mine, theirs } = await shared(t, ['a', 'b', 'a', 'b', 'a']);
       const seen = theirs.changes();
       await mine.remove('a', 2);
@@ -83,7 +83,7 @@ for (const driver of DRIVERS) {
       test(`both clients see that ${what}`, async (t) => {
         const { mine, theirs } = await shared(t, from);
         const [own, other] = [mine.events(), theirs.events()];
-        // Handlers may hear at first what is there, which is no change.
+        // A new handler may first receive the current entries, which are not a change.
         await Promise.resolve();
         await mine.set(to);
         assert.deepEqual(own.seen, expected);
@@ -92,7 +92,7 @@ for (const driver of DRIVERS) {
       });
     }
 
-    test('a list whose record holds no array is empty', async (t) => {
+    test('a list whose record is not an array is empty', async (t) => {
       const { name, bob, mine } = await shared(t, ['a']);
       const seen = mine.changes();
       await (await bob.record(name)).setWithAck({ not: 'a list' });
@@ -112,8 +112,8 @@ for (const driver of DRIVERS) {
         }, 'clients and server agree');
         const next = [...(entries ?? []), 'end'];
         await mine.set(next);
-        await eventually(() => theirs.entries().join() === next.join(), 'changes go on');
-        // One that was made anew because of the other may be on its way still.
+        await eventually(() => theirs.entries().join() === next.join(), 'later changes arrive');
+        // A change that its client merged and sent again may still be in flight.
         if (driver.confirmsMerges) await within(DEADLINE_MS, changes, 'both changes are confirmed');
       });
     }
@@ -158,7 +158,7 @@ describe('lists of deepstream clients', { concurrency: 8 }, () => {
     covers(['List.setEntries', 'List.setEntriesWithAck', 'List.subscribe'], 'success');
   });
 
-  test('acknowledgements reach callbacks', async (t) => {
+  test('acknowledgements call the callbacks', async (t) => {
     const { name, mine } = await shared(t);
     const acks = new Inbox<unknown>('acknowledgements');
     mine.setEntriesWithAck(['a'], acks.push);
@@ -173,7 +173,7 @@ describe('lists of deepstream clients', { concurrency: 8 }, () => {
     assert.deepEqual(await carol.record.snapshot(name), ['b', 'c']);
   });
 
-  test('an unsubscribed callback stays silent', async (t) => {
+  test('an unsubscribed callback is not called', async (t) => {
     const { mine, theirs } = await shared(t);
     const [silent, loud] = [new Inbox<string[]>('silent'), new Inbox<string[]>('loud')];
     theirs.subscribe(silent.push);
@@ -185,7 +185,7 @@ describe('lists of deepstream clients', { concurrency: 8 }, () => {
     covers('List.unsubscribe', 'success');
   });
 
-  test('a deleted list is gone for everybody', async (t) => {
+  test('a deleted list is gone for all clients', async (t) => {
     const { name, bob, mine, theirs } = await shared(t, ['a']);
     const other = happens(theirs, 'delete');
     await mine.delete();
@@ -196,7 +196,7 @@ describe('lists of deepstream clients', { concurrency: 8 }, () => {
     covers('List.delete', 'success');
   });
 
-  test('a discarded list gets no more changes', async (t) => {
+  test('a discarded list receives no more changes', async (t) => {
     const { name, bob, mine, theirs } = await shared(t, ['a']);
     theirs.discard();
     await discarded(bob, name);
@@ -205,7 +205,7 @@ describe('lists of deepstream clients', { concurrency: 8 }, () => {
     covers('List.discard', 'success');
   });
 
-  test('arguments that are no entries or indices are refused by the client', async (t) => {
+  test('the client refuses arguments that are not entries or indices', async (t) => {
     const { mine } = await shared(t, ['a']);
     assert.throws(() => mine.setEntries('a' as never), /array of record names/);
     assert.throws(() => mine.setEntries([1] as never), /array of record names/);
@@ -217,7 +217,7 @@ describe('lists of deepstream clients', { concurrency: 8 }, () => {
     assert.throws(() => mine.unsubscribe('path' as never), /path is not supported/);
   });
 
-  test('with a merging strategy concurrent additions are all kept', async (t) => {
+  test('with a merge strategy, all concurrent additions are kept', async (t) => {
     const union: MergeStrategy = (local, _localVersion, remote, _remoteVersion, done) => {
       done(null, [...new Set([...(remote as string[]), ...(local as string[])])]);
     };

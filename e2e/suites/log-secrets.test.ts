@@ -1,4 +1,4 @@
-// What the log never has, at whatever level: query strings, which carry tickets and tokens, credentials, and payloads.
+// At no level does the log contain query strings (which carry tickets and tokens), credentials or payloads.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -11,7 +11,7 @@ import { Server, againstOriginal } from '../harness/server.ts';
 import { hashPassword } from '../harness/users.ts';
 import { within } from '../harness/wait.ts';
 
-/** Stands in everything that must not be logged. */
+/** Part of everything that must not be logged. */
 const SECRET = 'zq5x7SecretText';
 
 /** Sends these bytes and waits for the end of the answer. */
@@ -57,18 +57,18 @@ describe('the log', { skip: againstOriginal }, () => {
       const socket = new WebSocket(`ws://${server.address}/deepstream?${query}`, { perMessageDeflate: false });
       await within(15_000, once(socket, 'open'), 'the socket opens');
       socket.send(SECRET);
-      // The server has read the message when it answers the close behind it.
+      // When the server answers the close message, it has read the message before it.
       socket.close();
       await within(15_000, once(socket, 'close'), 'the socket is closed');
       const refused = new WebSocket(`ws://${server.address}/deepstream?${query}`, { origin: 'https://evil.example' });
       await within(15_000, once(refused, 'error'), 'the page is refused');
-      // Heads that are no HTTP, in whole and in part.
+      // Requests with an invalid start line or header line, and a valid one with an empty command.
       await raw(server, `GET /sse?${query} HTTP/9.9\r\n\r\n`);
       await raw(server, `GET /sse?${query} HTTP/1.1\r\nhost: localhost\r\n${SECRET}\r\n\r\n`);
       await raw(server, `POST /api?${query} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}`);
       await server.stop();
       for (const text of [SECRET, ticket, basic.slice(6)]) assert.ok(!server.output.includes(text), `the log has ${text}:\n${server.output}`);
-      // The page was refused aloud, so the log is there at all; at lower levels connections are, too.
+      // The log reports the refused page, so it works. At debug and trace it also reports connections.
       assert.match(server.output, /page refused/);
       assert.equal(/a websocket was opened/.test(server.output), logLevel !== 'info');
     });

@@ -1,4 +1,4 @@
-// Login and the life of a connection: who gets in, who does not and what he is told, states, pausing and closing.
+// Login and the life of a connection: accepted and refused logins with their answers, states, pausing and closing.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -14,7 +14,7 @@ import { hashPassword } from '../harness/users.ts';
 import { DEADLINE_MS, Inbox, happens, isPending, within } from '../harness/wait.ts';
 
 const { AUTH, CONNECTION, EVENT } = C.TOPIC;
-/** The time for a login. So long, because a busy machine may keep a test from its own for a while. */
+/** The login timeout. Long, because a busy machine may delay a login of a test. */
 const LOGIN_MS = 3_000;
 
 describe('login without configuration', { concurrency: 8 }, () => {
@@ -24,7 +24,7 @@ describe('login without configuration', { concurrency: 8 }, () => {
   });
   after(() => server.dispose());
 
-  test('anybody may log in, with or without details', async (t) => {
+  test('any client may log in, with or without details', async (t) => {
     const client = await connect(t, server, { login: false });
     assert.equal(await client.login(), null);
     assert.equal(client.getConnectionState(), C.CONNECTION_STATE.OPEN);
@@ -33,7 +33,7 @@ describe('login without configuration', { concurrency: 8 }, () => {
     covers(['DeepstreamClient.login', 'DeepstreamClient.getConnectionState'], 'success');
   });
 
-  test('the callback form of login tells the outcome', async (t) => {
+  test('the callback form of login receives the outcome', async (t) => {
     const client = await connect(t, server, { login: false });
     const outcome = new Inbox<[boolean, unknown]>('login callback');
     client.login((success, data) => outcome.push([success, data]));
@@ -56,7 +56,7 @@ describe('login without configuration', { concurrency: 8 }, () => {
     covers('DeepstreamClient.close', 'success');
   });
 
-  test('details given before the connection stands are used when it does', async (t) => {
+  test('login details given before the connection is open are used when it opens', async (t) => {
     const client = open(server.address);
     atEnd(t, () => close(client));
     assert.equal(await within(DEADLINE_MS, client.login({ username: freshUser() }), 'login'), null);
@@ -100,7 +100,7 @@ describe('login without configuration', { concurrency: 8 }, () => {
     covers(['DeepstreamClient.pause', 'DeepstreamClient.resume'], 'success');
   });
 
-  test('resuming tells a callback, too', async (t) => {
+  test('resuming calls a callback, too', async (t) => {
     const client = await connect(t, server);
     client.pause();
     await inState(client, C.CONNECTION_STATE.OFFLINE);
@@ -158,7 +158,7 @@ describe('login with a file of users', { concurrency: 8 }, () => {
   });
   after(() => server.dispose());
 
-  test('the right password opens the connection and brings the client data', async (t) => {
+  test('the right password opens the connection and returns the client data', async (t) => {
     const client = await connect(t, server, { login: false });
     const changed = happens(client, 'clientDataChanged');
     assert.deepEqual(await client.login({ username: 'alice', password: 'wonderland' }), { color: 'blue' });
@@ -188,7 +188,7 @@ describe('login with a file of users', { concurrency: 8 }, () => {
     covers('DeepstreamClient.login', 'refusal');
   });
 
-  test('missing details are named', async (t) => {
+  test('the refusal names the missing details', async (t) => {
     const client = await connect(t, server, { login: false });
     const error = 'missing authentication parameter: username or/and password';
     await assert.rejects(client.login({ username: 'alice' }), (refusal) => {
@@ -197,7 +197,7 @@ describe('login with a file of users', { concurrency: 8 }, () => {
     });
   });
 
-  test('after a refusal the same connection may try again', async (t) => {
+  test('a connection may try again after a refusal', async (t) => {
     const client = await connect(t, server, { login: false });
     await assert.rejects(client.login({ username: 'alice', password: 'wrong' }));
     assert.deepEqual(await client.login({ username: 'alice', password: 'wonderland' }), { color: 'blue' });
@@ -225,7 +225,7 @@ describe('login with a file of users', { concurrency: 8 }, () => {
 });
 
 describe('login limits', { concurrency: 8 }, () => {
-  test('who does not log in in time is turned away for good', async (t) => {
+  test('a client that does not log in in time is disconnected for good', async (t) => {
     const server = await Server.during(t, { loginTimeoutMs: LOGIN_MS });
     const client = await connect(t, server, { login: false, errors: ['AUTHENTICATION_TIMEOUT', 'IS_CLOSED'] });
     await inState(client, C.CONNECTION_STATE.AUTHENTICATION_TIMEOUT);
@@ -233,13 +233,13 @@ describe('login limits', { concurrency: 8 }, () => {
     await client.errors.find(({ event }) => event === 'IS_CLOSED');
   });
 
-  test('after a refused login there is more time than before the first one', async (t) => {
+  test('the timeout after a refused login is longer than the timeout of the first one', async (t) => {
     const users = { alice: { password: hashPassword('wonderland') } };
     const server = await Server.during(t, { users, loginTimeoutMs: LOGIN_MS, auth: { chain: ['file'], retry_timeout: '5s' } });
     const [client, idle] = [await connect(t, server, { login: false, errors: ['AUTHENTICATION_TIMEOUT'] }), await RawPeer.challenge(server)];
     await assert.rejects(client.login({ username: 'alice', password: 'wrong' }));
     const refused = performance.now();
-    // Which came later than the client, so that its time is over later.
+    // The idle socket connected after the client, so its login timeout ends after the client's.
     await within(DEADLINE_MS, idle.closed, 'the idle socket is closed');
     assert.equal(client.getConnectionState(), C.CONNECTION_STATE.AWAITING_AUTHENTICATION);
     await inState(client, C.CONNECTION_STATE.AUTHENTICATION_TIMEOUT);
@@ -249,7 +249,7 @@ describe('login limits', { concurrency: 8 }, () => {
     await other.login({ username: 'alice', password: 'wonderland' });
   });
 
-  test('a login beyond its limit closes the connection, and a body is refused', { skip: againstOriginal }, async (t) => {
+  test('a login that exceeds its size limit closes the connection, or fails over HTTP', { skip: againstOriginal }, async (t) => {
     const server = await Server.during(t, { auth: { login_bytes_max: 2_000 } });
     const login = (bytes: number): string => JSON.stringify({ username: 'anna', more: Array(Math.floor(bytes / 3)).fill([]) });
     for (const [bytes, isTaken] of [[1_800, true], [3_000, false], [900_000, false]] as const) {
@@ -270,7 +270,7 @@ describe('login limits', { concurrency: 8 }, () => {
         assert.ok((await answer.text()).includes('auth.login_bytes_max'));
       }
     }
-    // Once it is logged in, a connection may send what limits.message_bytes_max allows.
+    // After the login, a connection may send messages of up to limits.message_bytes_max.
     const peer = await RawPeer.login(server);
     peer.send({ topic: EVENT, action: C.EVENT_ACTION.EMIT, name: fresh('event'), data: JSON.stringify('x'.repeat(900_000)) });
     await peer.settle();
@@ -278,7 +278,7 @@ describe('login limits', { concurrency: 8 }, () => {
     await peer.expect(AUTH, C.AUTH_ACTION.INVALID_MESSAGE_DATA);
   });
 
-  test('who logs in in time stays', async (t) => {
+  test('a client that logs in in time stays connected', async (t) => {
     const server = await Server.during(t, { loginTimeoutMs: LOGIN_MS });
     const [client, idle] = [await connect(t, server), await RawPeer.challenge(server)];
     await within(DEADLINE_MS, idle.closed, 'the idle socket is closed');
@@ -315,7 +315,7 @@ describe('bytes before and during login', { concurrency: 8 }, () => {
     });
   }
 
-  test('an AUTH message that is no request is refused and ends the connection', async () => {
+  test('an AUTH message that is not a request is refused and ends the connection', async () => {
     const peer = await RawPeer.challenge(server);
     peer.send({ topic: AUTH, action: C.AUTH_ACTION.AUTH_SUCCESSFUL });
     await peer.expect(AUTH, C.AUTH_ACTION.INVALID_MESSAGE_DATA);
@@ -359,7 +359,7 @@ describe('bytes before and during login', { concurrency: 8 }, () => {
   });
 
   const noPong = againstOriginal && 'deepstream does not answer';
-  test('PING is answered before the login as well', { skip: noPong }, async () => {
+  test('the server answers PING also before the login', { skip: noPong }, async () => {
     const peer = await RawPeer.challenge(server);
     await peer.settle();
     peer.close();

@@ -1,6 +1,6 @@
-// Loss of the connection in the middle: what was on its way fails or is repeated, what is asked meanwhile happens after the
-// return, and subscriptions, providers and patterns come back by themselves. A proxy swallows bytes first, so that an
-// operation is surely on its way, and then ends the connection.
+// Loss of the connection: operations in flight fail or are repeated, operations made during the loss run after the reconnect, and
+// subscriptions, providers and patterns are restored without further code. A proxy first discards bytes, so that an operation is surely
+// in flight, and then ends the connection.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -15,10 +15,10 @@ import { DEADLINE_MS, Inbox, eventually, happens, isPending, within } from '../h
 
 const OFFLINE = 'client offline';
 const { OPEN, RECONNECTING, CLOSED } = C.CONNECTION_STATE;
-/** Bulk messages leave at once, so that they are on their way when the connection ends. */
+/** Bulk messages leave at once, so that they are in flight when the connection ends. */
 const EAGER = { subscriptionInterval: 0 };
 
-/** The reason with which `promise` fails. Attached at once, so that no rejection goes unhandled. */
+/** The reason with which `promise` fails. The handler is attached at once, so that no rejection is unhandled. */
 function rejection(promise: Promise<unknown> | void): Promise<unknown> {
   const outcome = Promise.resolve(promise).then(
     () => assert.fail('succeeded'),
@@ -35,14 +35,14 @@ for (const driver of DRIVERS) {
     });
     after(() => server.dispose());
 
-    /** A client behind a proxy, and one with a connection of its own. */
+    /** A client behind a proxy, and one with a direct connection. */
     async function behindProxy(t: TestContext) {
       const proxy = await Proxy.during(t, server);
       const client = await driver.connect(t, server, { through: proxy.address, errors: ['CONNECTION_ERROR'] });
       return { proxy, client, other: await driver.connect(t, server) };
     }
 
-    /** Loses the connection of `client` while what `act` asks for is on its way. Promises come back inside an object. */
+    /** Cuts the connection of `client` while the operations of `act` are in flight. `act` returns promises inside an object. */
     async function loses<T>(proxy: Proxy, client: Peer, act: () => T): Promise<T> {
       proxy.silence();
       const result = act();
@@ -51,7 +51,7 @@ for (const driver of DRIVERS) {
       return result;
     }
 
-    test('an event on its way is lost, one published meanwhile arrives once', async (t) => {
+    test('an event in flight is lost, one published during the loss arrives once', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const name = fresh('event');
       const { inbox } = await other.subscribe(name);
@@ -64,7 +64,7 @@ for (const driver of DRIVERS) {
       covers('EventHandler.emit', 'loss');
     });
 
-    test('a call on its way fails, one made meanwhile is answered', async (t) => {
+    test('a call in flight fails, one made during the loss is answered', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const name = fresh('rpc');
       await other.provide(name, (argument, answer) => answer.send([argument]));
@@ -75,7 +75,7 @@ for (const driver of DRIVERS) {
       assert.deepEqual(await within(DEADLINE_MS, queued, 'the answer'), [2]);
     });
 
-    test('subscriptions, providers and watches come back by themselves', async (t) => {
+    test('subscriptions, providers and presence subscriptions are restored without further code', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const [event, rpc, user] = [fresh('event'), fresh('rpc'), freshUser()];
       const { inbox } = await client.subscribe(event);
@@ -103,7 +103,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
   });
   after(() => server.dispose());
 
-  /** A client behind a proxy, and one with a connection of its own. */
+  /** A client behind a proxy, and one with a direct connection. */
   async function behindProxy(t: TestContext, options: ConnectOptions = {}) {
     const proxy = await Proxy.during(t, server);
     const errors = ['CONNECTION_ERROR', ...(options.errors ?? [])];
@@ -112,7 +112,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
     return { proxy, client, other };
   }
 
-  /** Loses the connection of `client` while what `act` asks for is on its way. Promises come back inside an object. */
+  /** Cuts the connection of `client` while the operations of `act` are in flight. `act` returns promises inside an object. */
   async function loses<T>(proxy: Proxy, client: TestClient, act: () => T): Promise<T> {
     proxy.silence();
     const result = act();
@@ -137,7 +137,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       covers('DeepstreamClient.getConnectionState', 'loss');
     });
 
-    test('a login on its way is repeated', async (t) => {
+    test('a login in flight is repeated', async (t) => {
       const { proxy, client } = await behindProxy(t, { login: false });
       const { login } = await loses(proxy, client, () => ({ login: Promise.resolve(client.login()) }));
       assert.equal(await isPending(login), true);
@@ -176,7 +176,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       assert.deepEqual(await gaveUp, [3]);
     });
 
-    test('what is asked too long after the loss fails', async (t) => {
+    test('operations made too long after the loss fail', async (t) => {
       const { proxy, client } = await behindProxy(t, { offlineBufferTimeout: 100 });
       await loses(proxy, client, () => undefined);
       const queued = rejection(client.rpc.make(fresh('rpc'), 1));
@@ -187,7 +187,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
   });
 
   describe('of events', () => {
-    test('subscriptions come back, also one that was on its way', async (t) => {
+    test('subscriptions are restored, also one that was in flight', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const [known, late] = [fresh('event'), fresh('event')];
       const inbox = await subscribed(client, known);
@@ -202,7 +202,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       covers(['EventHandler.subscribe', 'EventHandler.eventNames'], 'loss');
     });
 
-    test('a subscription that was being removed does not come back', async (t) => {
+    test('a subscription whose removal was in flight is not restored', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const [dropped, end] = [fresh('event'), fresh('end')];
       const inbox = await subscribed(client, dropped);
@@ -225,7 +225,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       topic === 'event' ? subscribed(client, name) : record(client, name);
 
     describe(`of listeners for ${topic}s`, () => {
-      test('patterns come back, also one that was on its way, and a removed one does not', async (t) => {
+      test('patterns are restored, also one that was in flight, but not a removed one', async (t) => {
         const { proxy, client, other } = await behindProxy(t);
         const base = fresh('listen');
         const asked = new Inbox<string>('requests');
@@ -250,7 +250,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
         covers([`${handler}.listen`, `${handler}.unlisten`], 'loss');
       });
 
-      test('a provider stops with its connection and is asked again when it returns', async (t) => {
+      test('a provider stops with its connection, and the server asks it again after the reconnect', async (t) => {
         const { proxy, client, other } = await behindProxy(t);
         const name = fresh('listen');
         const requests = new Inbox<ListenResponse>('requests');
@@ -286,7 +286,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
   }
 
   describe('of rpcs', () => {
-    test('a call on its way fails, one made meanwhile is answered', async (t) => {
+    test('a call in flight fails, one made during the loss is answered', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const name = fresh('rpc');
       other.rpc.provide(name, (data, response) => response.send([data]));
@@ -302,7 +302,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       covers('RPCHandler.make', 'loss');
     });
 
-    test('providers come back, also one that was on its way, and a removed one does not', async (t) => {
+    test('providers are restored, also one that was in flight, but not a removed one', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const [known, late, removed] = [fresh('rpc'), fresh('rpc'), fresh('rpc')];
       for (const name of [known, removed]) {
@@ -343,7 +343,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
   });
 
   describe('of presence', () => {
-    test('a query on its way fails, one made meanwhile is answered', async (t) => {
+    test('a query in flight fails, one made during the loss is answered', async (t) => {
       const { proxy, client } = await behindProxy(t);
       const bob = freshUser();
       await connect(t, server, { login: { username: bob } });
@@ -358,7 +358,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       covers('PresenceHandler.getAll', 'loss');
     });
 
-    test('watching comes back, also what was on its way, and what was removed does not', async (t) => {
+    test('presence subscriptions are restored, also one that was in flight, but not a removed one', async (t) => {
       const { proxy, client } = await behindProxy(t);
       const [bob, carol, dave] = [freshUser(), freshUser(), freshUser()];
       const changes = new Inbox<string>('changes');
@@ -382,7 +382,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
   });
 
   describe('of records', () => {
-    test('questions on their way fail, those asked meanwhile are answered', async (t) => {
+    test('queries in flight fail, queries made during the loss are answered', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const [name, second] = [fresh('record'), fresh('record')];
       for (const one of [name, second]) await other.record.setDataWithAck(one, { a: 1 });
@@ -415,7 +415,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       covers(methods.map((method) => `RecordHandler.${method}` as const), 'loss');
     });
 
-    test('records, lists, dequeues and anonymous records on their way are opened after the return', async (t) => {
+    test('records, lists, dequeues and anonymous records whose requests were in flight open after the reconnect', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const [name, listName, dequeueName, anonymousName] = [fresh('r'), fresh('l'), fresh('d'), fresh('a')];
       await other.record.setDataWithAck(name, { a: 1 });
@@ -439,7 +439,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       covers('AnonymousRecord.setName', 'loss');
     });
 
-    test('an open record sees what happened meanwhile and what comes afterwards', async (t) => {
+    test('an open record receives the changes made during the loss and afterwards', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const name = fresh('record');
       const [mine, theirs] = [await record(client, name), await record(other, name)];
@@ -458,7 +458,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       covers(['Record.subscribe', 'Record.unsubscribe', 'Record.get'], 'loss');
     });
 
-    test('a write on its way reports the loss and is repeated', async (t) => {
+    test('a write in flight reports the loss and is repeated', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const name = fresh('record');
       const mine = await record(client, name);
@@ -470,7 +470,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       covers('Record.setWithAck', 'loss');
     });
 
-    test('a write whose acknowledgement was lost is there once', async (t) => {
+    test('a write whose acknowledgement was lost is made once', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const name = fresh('record');
       const mine = await record(client, name);
@@ -489,7 +489,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       assert.deepEqual(await other.record.snapshot(name), { a: 2 });
     });
 
-    test('what is written and erased after a lost write is there after the return', async (t) => {
+    test('writes and erases made after a lost write reach the server after the reconnect', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const name = fresh('record');
       const mine = await record(client, name);
@@ -507,7 +507,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       covers(['Record.set', 'Record.erase', 'Record.eraseWithAck', 'Record.delete'], 'loss');
     });
 
-    test('what is first written while the connection is lost yields to the server', async (t) => {
+    test('a first write made during the loss yields to the value of the server', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const name = fresh('record');
       const mine = await record(client, name);
@@ -516,20 +516,20 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       mine.set('meanwhile', 1);
       assert.deepEqual(mine.get(), { held: 1, meanwhile: 1 });
       await returns(proxy, client);
-      // The client counts no version for such a write, so that its own strategy, REMOTE_WINS, takes the server's value.
+      // The client counts no version for such a write, so its default strategy, REMOTE_WINS, takes the server's value.
       await eventually(() => JSON.stringify(mine.get()) === '{"held":1}', 'the record is as at the server');
       await mine.setWithAck('after', 1);
       assert.deepEqual(await other.record.snapshot(name), { held: 1, after: 1 });
     });
 
-    test('a record changed on both sides meanwhile is decided by the merge strategy', async (t) => {
+    test('the merge strategy decides about a record that both sides changed during the loss', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const name = fresh('record');
       const [mine, theirs] = [await record(client, name), await record(other, name)];
       await mine.setWithAck({ start: 1 });
       await eventually(() => theirs.version === 1, 'the other client has the first version');
       const calls = new Inbox<unknown[]>('calls of the strategy');
-      client.record.setMergeStrategyRegExp(new RegExp(literally(name)), () => assert.fail('the name is more exact'));
+      client.record.setMergeStrategyRegExp(new RegExp(literally(name)), () => assert.fail('a strategy by name takes precedence'));
       client.record.setMergeStrategy(name, () => assert.fail('was replaced'));
       await loses(proxy, client, () => undefined);
       mine.setMergeStrategy((local, _localVersion, remote, remoteVersion, done) => {
@@ -547,7 +547,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       covers('Record.setMergeStrategy', 'loss');
     });
 
-    test('a record discarded meanwhile is not subscribed again', async (t) => {
+    test('a record discarded during the loss is not subscribed again', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const [name, end] = [fresh('record'), fresh('end')];
       const mine = await record(client, name);
@@ -564,7 +564,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       covers('Record.discard', 'loss');
     });
 
-    test('a record deleted meanwhile is deleted here, too', async (t) => {
+    test('a record deleted during the loss is deleted at the client, too', async (t) => {
       const { proxy, client, other } = await behindProxy(t);
       const name = fresh('record');
       const [mine, theirs] = [await record(client, name), await record(other, name)];
@@ -578,7 +578,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
     });
   });
 
-  test('a list follows both sides over the loss', async (t) => {
+  test('a list keeps the changes of both sides across a loss', async (t) => {
     const { proxy, client, other } = await behindProxy(t);
     const name = fresh('list');
     const [mine, theirs] = [await list(client, name), await list(other, name)];
@@ -605,7 +605,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
     covers([...methods, ...more].map((method) => `List.${method}` as const), 'loss');
   });
 
-  test('a dequeue follows both sides over the loss', async (t) => {
+  test('a dequeue keeps the changes of both sides across a loss', async (t) => {
     const { proxy, client, other } = await behindProxy(t);
     const name = fresh('dequeue');
     const mine = await client.record.getDq(name).whenReady();
@@ -636,7 +636,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
     covers([...methods, ...more].map((method) => `Dequeue.${method}` as const), 'loss');
   });
 
-  test('an anonymous record follows both sides over the loss', async (t) => {
+  test('an anonymous record keeps the changes of both sides across a loss', async (t) => {
     const { proxy, client, other } = await behindProxy(t);
     const name = fresh('record');
     const mine = client.record.getAnonymousRecord();
@@ -665,7 +665,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
   });
 });
 
-/** Waits until the server knows the listener. */
+/** Waits until the server has registered the listener. */
 async function listening(client: TestClient, topic: 'event' | 'record', pattern: string): Promise<void> {
   if (topic === 'event') await client.wire.acknowledged('EVENT', C.EVENT_ACTION.LISTEN, pattern);
   else await client.wire.acknowledged('RECORD', C.RECORD_ACTION.LISTEN, pattern);

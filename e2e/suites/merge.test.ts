@@ -1,5 +1,5 @@
-// Conflicts: two clients write the same version of a record. Whatever strategy the loser has, both end with one value,
-// and it is the server's. Both writes leave before either client reads its socket, so the conflict is real every time.
+// Conflicts: two clients write the same version of a record. With every merge strategy, both clients end with the value of the server.
+// Both writes leave before either client reads its socket, so the conflict is real every time.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -10,7 +10,7 @@ import { fresh } from '../harness/names.ts';
 import { Server } from '../harness/server.ts';
 import { Inbox, eventually } from '../harness/wait.ts';
 
-/** Keeps the keys of both sides; of equal keys the remote value. */
+/** Keeps the keys of both sides. For equal keys, keeps the remote value. */
 const BOTH: MergeStrategy = (local, _localVersion, remote, _remoteVersion, done) => {
   done(null, { ...(local as object), ...(remote as object) });
 };
@@ -22,7 +22,7 @@ describe('conflicts', { concurrency: 8 }, () => {
   });
   after(() => server.dispose());
 
-  /** Two clients with one record open, and a third that reads what the server holds. */
+  /** Two clients with one open record, and a third client that reads the value of the server. */
   async function rivals(t: TestContext, mergeStrategy: MergeStrategy = REMOTE_WINS, start: object = { start: true }) {
     const [alice, bob] = await pair(t, server, { mergeStrategy });
     const judge = await connect(t, server);
@@ -33,7 +33,7 @@ describe('conflicts', { concurrency: 8 }, () => {
     return { name, alice, bob, judge, mine, theirs };
   }
 
-  /** The value once both clients and the server agree on it and it fulfils `settled`. */
+  /** Waits until both clients and the server have the same value and `settled` accepts it. Returns the value. */
   async function agreed(judge: TestClient, records: DeepstreamRecord[], settled: (value: any) => boolean): Promise<any> {
     const name = records[0]?.name as string;
     return eventually(async () => {
@@ -61,7 +61,7 @@ describe('conflicts', { concurrency: 8 }, () => {
     assert.equal(value.start, true);
   });
 
-  test('LOCAL_WINS: the later writer insists', async (t) => {
+  test('LOCAL_WINS: the later writer overwrites the earlier one', async (t) => {
     const { judge, mine, theirs } = await rivals(t, LOCAL_WINS);
     const order = new Inbox<string>('values at the server');
     const witness = await record(judge, mine.name);
@@ -74,7 +74,7 @@ describe('conflicts', { concurrency: 8 }, () => {
     assert.deepEqual(value, { winner: last });
   });
 
-  test('an own function merges both values', async (t) => {
+  test('a custom function merges both values', async (t) => {
     const { judge, mine, theirs } = await rivals(t);
     mine.setMergeStrategy(BOTH);
     theirs.setMergeStrategy(BOTH);
@@ -85,7 +85,7 @@ describe('conflicts', { concurrency: 8 }, () => {
     covers('Record.setMergeStrategy', 'success');
   });
 
-  test('a strategy is told both values and versions', async (t) => {
+  test('a strategy receives both values and versions', async (t) => {
     const { judge, mine, theirs } = await rivals(t);
     const calls = new Inbox<unknown[]>('calls of the strategy');
     for (const one of [mine, theirs]) {
@@ -101,7 +101,7 @@ describe('conflicts', { concurrency: 8 }, () => {
     assert.deepEqual(await calls.next(), [{ from: loser }, 2, { from }, 2]);
   });
 
-  test('strategies are found by name, by pattern, and as the default', async (t) => {
+  test('strategies apply by name, by pattern, and as the default', async (t) => {
     const { judge, alice, bob, mine, theirs, name } = await rivals(t);
     for (const client of [alice, bob]) client.record.setMergeStrategyRegExp(/^record\//, BOTH);
     mine.set({ alice: 1 });
@@ -126,11 +126,11 @@ describe('conflicts', { concurrency: 8 }, () => {
       () => [alice, bob].find((client) => client.errors.seen.length > 0) ?? null,
       'one client reports the conflict',
     );
-    // The client has no name for this error; its topic is all it tells.
+    // The client has no name for this error, so only its topic identifies it.
     assert.equal(failed?.errors.seen[0]?.topic, 'RECORD');
   });
 
-  test('a whole value against a patch ends in one value', async (t) => {
+  test('a conflict of a whole value and a patch ends with one value', async (t) => {
     const { judge, mine, theirs } = await rivals(t);
     mine.set({ whole: true });
     theirs.set('patch', true);
@@ -138,7 +138,7 @@ describe('conflicts', { concurrency: 8 }, () => {
     assert.ok(value.whole ? !value.patch : value.start && value.patch);
   });
 
-  test('an erased path against a new value ends in one value', async (t) => {
+  test('a conflict of an erased path and a new value ends with one value', async (t) => {
     const { judge, mine, theirs } = await rivals(t, REMOTE_WINS, { a: 1, b: 2 });
     mine.erase('a');
     theirs.set('a', 3);
@@ -147,7 +147,7 @@ describe('conflicts', { concurrency: 8 }, () => {
     assert.equal(value.b, 2);
   });
 
-  test('a deletion against a write leaves no half record', async (t) => {
+  test('a conflict of a deletion and a write leaves no partial record', async (t) => {
     const { name, judge, alice, mine, theirs } = await rivals(t);
     const deleted = mine.delete();
     theirs.set({ late: true });
@@ -157,7 +157,7 @@ describe('conflicts', { concurrency: 8 }, () => {
     assert.deepEqual(value, { ...(again.get() as object) });
   });
 
-  test('five clients that write in turns of conflict end with one value', async (t) => {
+  test('five clients that conflict in each round end with one value', async (t) => {
     const name = fresh('record');
     const clients = await Promise.all(Array.from({ length: 5 }, () => connect(t, server, { mergeStrategy: BOTH })));
     const judge = await connect(t, server);
@@ -170,7 +170,7 @@ describe('conflicts', { concurrency: 8 }, () => {
     assert.deepEqual(Object.keys(value).sort(), ['client0', 'client1', 'client2', 'client3', 'client4']);
   });
 
-  test('a write that is behind is told the current value', async (t) => {
+  test('a write with an old version gets the current value', async (t) => {
     const { alice, bob, mine, theirs } = await rivals(t);
     const answers = new Inbox<C.Message>('conflict answers');
     for (const client of [alice, bob]) {

@@ -1,5 +1,5 @@
-// Every row of the table of permission cases through the unmodified client: what its rule lets through goes through, and
-// its opposite is refused with the reason that the table names.
+// Every row of the table of permission cases through the unmodified client: the server executes the operation that the rule allows, and
+// denies its opposite with the reason in the table.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -11,7 +11,7 @@ import { PERMISSIONS, ROWS, SERVER_DATA, type Ask, type Asker } from '../permiss
 
 const { EVENT, RECORD, RPC, PRESENCE } = C.TOPIC;
 
-/** What the unmodified client has for listening, to events and to records alike. */
+/** The listening methods of the unmodified client, which events and records share. */
 interface Listened {
   listen: (pattern: string, found: (match: string, response: { reject: () => void }) => void) => void;
   unlisten: (pattern: string) => void;
@@ -19,7 +19,7 @@ interface Listened {
 
 const ignore = (): void => undefined;
 
-/** The reasons under which each topic refuses. */
+/** The actions that report a denial, by topic. */
 const REFUSALS: Record<number, Record<number, string>> = {
   [EVENT]: { 104: 'MESSAGE_DENIED', 103: 'MESSAGE_PERMISSION_ERROR' },
   [RECORD]: { 115: 'MESSAGE_DENIED', 114: 'MESSAGE_PERMISSION_ERROR' },
@@ -30,8 +30,8 @@ const REFUSALS: Record<number, Record<number, string>> = {
 const refusalOf = ({ topic, action, name }: Message, of: string): string | undefined =>
   name === of ? REFUSALS[topic]?.[action] : undefined;
 
-test('the file of rules is one of deepstream', async (t) => {
-  // The same file for both: the suite runs against deepstream's own server, too.
+test("the file of rules is valid for deepstream's server", async (t) => {
+  // The suite also runs against deepstream's own server, with the same file.
   const server = await Server.during(t, { permissions: PERMISSIONS });
   const client = await connect(t, server);
   assert.equal(await client.record.has('x'), false);
@@ -39,13 +39,13 @@ test('the file of rules is one of deepstream', async (t) => {
 
 describe('permission rules', { skip: againstOriginal && 'deepstream lets falsy rules pass and knows no merged patches' }, () => {
   const clients = new Map<Asker, TestClient>();
-  /** What the observer hears, by event. */
+  /** The events that the observer receives, by name. */
   const events = new Map<string, Inbox<unknown>>();
   let server: Server;
   let stop: () => Promise<void>;
   let observer: TestClient;
 
-  /** A client that stays for all rows. */
+  /** Logs in a client that all rows share. */
   async function login(asker: Asker): Promise<TestClient> {
     const client = open(server.address, { subscriptionInterval: 0 });
     await inState(client, C.CONNECTION_STATE.AWAITING_AUTHENTICATION);
@@ -67,7 +67,7 @@ describe('permission rules', { skip: againstOriginal && 'deepstream lets falsy r
   const reason = (promise: Promise<unknown>): Promise<string> =>
     within(DEADLINE_MS, promise.then(() => 'allowed', (error: unknown) => String(error)), 'an outcome');
 
-  /** Does something that is judged where the connection is; an answer about the mark, asked for later, comes after its refusal. */
+  /** Runs `act`, which the shard of the connection authorizes. A later answer about the marker record arrives after the denial. */
   async function judgedAtOnce(client: TestClient, name: string, act: () => void): Promise<string> {
     let outcome = 'allowed';
     let isOver = false;
@@ -81,8 +81,8 @@ describe('permission rules', { skip: againstOriginal && 'deepstream lets falsy r
   }
 
   /**
-   * Listens with a pattern that matches `name` and a name that the rules allow. The pattern is taken, since one of its names is allowed;
-   * a name that is denied is not offered, although the other one, which is wanted later, is.
+   * Listens with a pattern that matches `name` and a name that the rules allow. The server accepts the pattern, because it allows one of
+   * the names. It does not offer a denied name, but it offers the allowed name, which gets its subscriber later.
    */
   async function offered(topic: Listened, name: string, wish: { begin: (name: string) => void; end: (name: string) => void }): Promise<string> {
     const pattern = `${name.replace(/^k\/(yes|no)\//, '^k/(yes|no)/')}$`;
@@ -104,7 +104,7 @@ describe('permission rules', { skip: againstOriginal && 'deepstream lets falsy r
     return offers.has(name) ? 'allowed' : 'MESSAGE_DENIED';
   }
 
-  /** Does something and waits for the refusal of `name` or for what `isDone` takes. */
+  /** Runs `act` and waits for a denial of `name` or for a message that `isDone` accepts. */
   async function answered(client: TestClient, name: string, isDone: (message: Message) => boolean, act: () => void): Promise<string> {
     const answer = client.wire.receives((message) => refusalOf(message, name) !== undefined || isDone(message));
     act();
@@ -190,7 +190,7 @@ describe('permission rules', { skip: againstOriginal && 'deepstream lets falsy r
     }
   }
 
-  test(`the table has enough rows: ${ROWS.length} rules with ${2 * ROWS.length} cases, none twice`, () => {
+  test(`the table has enough rows: ${ROWS.length} different rules with ${2 * ROWS.length} cases`, () => {
     assert.ok(ROWS.length >= 150);
     assert.equal(new Set(ROWS.map(({ what }) => what)).size, ROWS.length);
   });

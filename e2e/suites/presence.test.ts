@@ -1,4 +1,4 @@
-// Presence: who is online. A user comes with the first session and goes with the last one.
+// Presence: the users that are online. A user comes online with the first session and goes offline with the last.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -24,7 +24,7 @@ for (const driver of DRIVERS) {
     after(() => server.dispose());
     const online = (t: TestContext, username: string): Promise<Peer> => driver.connect(t, server, { login: { username } });
 
-    test('everybody else who is online is listed', async (t) => {
+    test('a query lists all other online users', async (t) => {
       const [me, bob, carol] = [freshUser(), freshUser(), freshUser()];
       const client = await online(t, me);
       await online(t, bob);
@@ -36,7 +36,7 @@ for (const driver of DRIVERS) {
       covers('PresenceHandler.getAll', 'success');
     });
 
-    test('users that are asked for are listed one by one', async (t) => {
+    test('a query for some users answers for each of them', async (t) => {
       const [me, bob, ghost] = [freshUser(), freshUser(), freshUser()];
       const client = await online(t, me);
       await online(t, bob);
@@ -44,7 +44,7 @@ for (const driver of DRIVERS) {
     });
 
     for (const single of [false, true]) {
-      test(`${single ? 'a user' : 'everybody'} watched comes with the first session and goes with the last`, async (t) => {
+      test(`a subscriber to ${single ? 'a user' : 'everybody'} sees the join of the first session and the leave of the last`, async (t) => {
         const bob = freshUser();
         const watcher = await online(t, freshUser());
         const { inbox: changes } = await watcher.watch([bob], single ? bob : undefined);
@@ -64,7 +64,7 @@ for (const driver of DRIVERS) {
       });
     }
 
-    test('who watches one user hears of no other', async (t) => {
+    test('a subscriber to one user receives no changes of other users', async (t) => {
       const [bob, carol] = [freshUser(), freshUser()];
       const watcher = await online(t, freshUser());
       const { inbox: changes } = await watcher.watch([bob, carol], bob);
@@ -73,7 +73,7 @@ for (const driver of DRIVERS) {
       assert.deepEqual(await changes.next(), [bob, true]);
     });
 
-    test('who watches one user and everybody hears of both', async (t) => {
+    test('a subscriber to one user and to all users receives both', async (t) => {
       const bob = freshUser();
       const watcher = await online(t, freshUser());
       const [one, all] = [await watcher.watch([bob], bob), await watcher.watch([bob])];
@@ -81,7 +81,7 @@ for (const driver of DRIVERS) {
       assert.deepEqual([await one.inbox.next(), await all.inbox.next()], [[bob, true], [bob, true]]);
     });
 
-    test('user ids are any text', async (t) => {
+    test('user ids may be any text', async (t) => {
       const users = ['ünï 日本 🎉', '"quotes"\\', '.*', '%_EVERYONE_%x'].map((text) => freshUser(text));
       const watcher = await online(t, freshUser());
       for (const user of users) {
@@ -92,7 +92,7 @@ for (const driver of DRIVERS) {
       assert.deepEqual(Object.values(await watcher.query(users)), [true, true, true, true]);
     });
 
-    test('a session that is cut off is gone like one that is closed', async (t) => {
+    test('a session that is cut off goes offline like one that is closed', async (t) => {
       const bob = freshUser();
       const watcher = await online(t, freshUser());
       const { inbox: changes } = await watcher.watch([bob], bob);
@@ -102,7 +102,7 @@ for (const driver of DRIVERS) {
       assert.deepEqual(await changes.next(), [bob, false]);
     });
 
-    test('who stops watching hears nothing', async (t) => {
+    test('a client that unsubscribes receives no changes', async (t) => {
       const [bob, carol] = [freshUser(), freshUser()];
       const watcher = await online(t, freshUser());
       const [one, all] = [await watcher.watch([bob], bob), await watcher.watch([bob])];
@@ -129,7 +129,7 @@ describe('presence of deepstream clients', { concurrency: 8 }, () => {
 
   const online = (t: TestContext, username: string): Promise<TestClient> => connect(t, server, { login: { username } });
 
-  /** Changes that `client` hears of: of one user, or of all those named here. */
+  /** The changes that `client` receives for `users`. Subscribes to the user `one` if given, otherwise to all users. */
   async function watches(client: TestClient, users: string[], one?: string): Promise<Inbox<Change>> {
     const changes = new Inbox<Change>(`presence of ${users.join(', ')}`);
     const note = (user: string, isOnline: boolean): void => {
@@ -142,7 +142,7 @@ describe('presence of deepstream clients', { concurrency: 8 }, () => {
     return changes;
   }
 
-  test('queries answer callbacks, several at a time', async (t) => {
+  test('several concurrent queries each call their own callback', async (t) => {
     const [me, bob] = [freshUser(), freshUser()];
     const client = await online(t, me);
     await online(t, bob);
@@ -150,7 +150,7 @@ describe('presence of deepstream clients', { concurrency: 8 }, () => {
     client.presence.getAll([bob], (...answer) => answers.push(answer));
     client.presence.getAll([me], (...answer) => answers.push(answer));
     await answers.count(2);
-    // Different users have different owners, so the answers may overtake each other; each finds its own callback.
+    // Different users have different owners, so the answers may arrive in any order. Each must call its own callback.
     const user = (answer: unknown[]): string => Object.keys(answer[1] as object)[0] ?? '';
     const expected = [[null, { [bob]: true }], [null, { [me]: true }]];
     const byUser = (one: unknown[], other: unknown[]): number => user(one).localeCompare(user(other));
@@ -160,8 +160,8 @@ describe('presence of deepstream clients', { concurrency: 8 }, () => {
     assert.deepEqual(await all.next(), [null, true]);
   });
 
-  test('who watches as soon as its login is answered does not hear that its own user has come', async (t) => {
-    // The interest of all shards is visible, so nothing holds up those who come, and one shard has much else to do.
+  test('a client that subscribes right after its login does not receive the join of its own user', async (t) => {
+    // All shards have presence subscribers, so nothing delays a join. One shard is busy with other messages.
     for (let i = 0; i < 4; i += 1) await watches(await online(t, freshUser()), []);
     const busy = await RawPeer.login(server);
     const emit = getMessage({ topic: C.TOPIC.EVENT, action: C.EVENT_ACTION.EMIT, name: 'unheard', data: '1' } as never, false);
@@ -175,21 +175,21 @@ describe('presence of deepstream clients', { concurrency: 8 }, () => {
       client.presence.subscribe(user, note);
       busy.sendBytes(emits);
       await client.login({ username: user });
-      // The owner of the user answers behind what it has told of it.
+      // The owner of the user sends its answer after all changes of that user.
       assert.deepEqual(await client.presence.getAll([user]), { [user]: true });
     }
     busy.close();
     assert.deepEqual(own, []);
   });
 
-  test('a watcher may drop everything at once', async (t) => {
+  test('a client may unsubscribe from all users at once', async (t) => {
     const watcher = await online(t, freshUser());
     await watches(watcher, []);
     watcher.presence.unsubscribe();
     await watcher.wire.acknowledged('PRESENCE', UNSUBSCRIBE_ALL);
   });
 
-  test('a hundred users are watched with one message', async (t) => {
+  test('one message subscribes to a hundred users', async (t) => {
     const users = Array.from({ length: 100 }, () => freshUser());
     const watcher = await connect(t, server, { subscriptionInterval: 20 });
     const changes = new Inbox<string>('changes');
@@ -201,7 +201,7 @@ describe('presence of deepstream clients', { concurrency: 8 }, () => {
     assert.equal(sessions.length, 30);
   });
 
-  test('watching twice is noted and acknowledged', async () => {
+  test('a second subscription is acknowledged, with a notice', async () => {
     const peer = await RawPeer.login(server);
     for (let i = 0; i < 2; i += 1) peer.send({ topic: PRESENCE, action: SUBSCRIBE_ALL });
     await peer.expectCount(PRESENCE, SUBSCRIBE_ALL, 2);
@@ -210,7 +210,7 @@ describe('presence of deepstream clients', { concurrency: 8 }, () => {
     peer.close();
   });
 
-  test('arguments that are no users or callbacks are refused by the client', async (t) => {
+  test('the client refuses arguments that are not users or callbacks', async (t) => {
     const client = await online(t, freshUser());
     assert.throws(() => client.presence.subscribe('' as never), /invalid arguments/);
     assert.throws(() => client.presence.subscribe('user', 1 as never), /invalid arguments/);

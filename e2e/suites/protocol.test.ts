@@ -1,5 +1,5 @@
-// The wire itself: what no client of the library says, but somebody might. It is answered as the protocol has it, ends at
-// most the connection that said it, and never reaches anybody else.
+// The wire protocol: messages that no client library sends, but another peer might. The server answers them as the protocol defines. At
+// most they end their own connection, and they never reach another client.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -22,13 +22,13 @@ describe('protocol', { concurrency: 8 }, () => {
   });
   after(() => server.dispose());
 
-  /** Shows that the server and its other connections are well. */
+  /** Asserts that the server still answers another client. */
   async function isWell(client: TestClient): Promise<void> {
     assert.equal(await client.record.has(fresh('record')), false);
   }
 
   const GARBAGE: Array<[what: string, bytes: number[]]> = [
-    ['nothing', []],
+    ['an empty message', []],
     ['one byte', [0xff]],
     ['an endless length', [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]],
     ['a length beyond the frame', [0x7f, 0x10, 0x02]],
@@ -36,7 +36,7 @@ describe('protocol', { concurrency: 8 }, () => {
     ['a field that ends early', [0x06, 0x10, 0x04, 0x1a, 0x02, 0x32, 0x7f]],
   ];
   for (const [what, bytes] of GARBAGE) {
-    test(`${what} is an unknown topic, and the connection goes on`, async (t) => {
+    test(`${what} is an unknown topic, and the connection continues`, async (t) => {
       const [client, peer] = [await connect(t, server), await RawPeer.login(server)];
       peer.sendBytes(new Uint8Array(bytes));
       await peer.expect(PARSER, C.PARSER_ACTION.UNKNOWN_TOPIC);
@@ -47,7 +47,7 @@ describe('protocol', { concurrency: 8 }, () => {
   }
 
   const closes = againstOriginal && 'deepstream closes the connection';
-  test('text is no message, and the connection goes on', { skip: closes }, async () => {
+  test('text is not a valid message, and the connection continues', { skip: closes }, async () => {
     const peer = await RawPeer.login(server);
     peer.sendText('{"topic":4,"action":2,"name":"x"}');
     await peer.expect(PARSER, C.PARSER_ACTION.UNKNOWN_TOPIC);
@@ -55,7 +55,7 @@ describe('protocol', { concurrency: 8 }, () => {
     peer.close();
   });
 
-  test('topics that clients have no business with are unknown', async () => {
+  test('topics that are not for clients are unknown', async () => {
     const peer = await RawPeer.login(server);
     const topics = [C.TOPIC.PARSER, C.TOPIC.MONITORING, C.TOPIC.CLUSTER, C.TOPIC.LOCK];
     for (const topic of topics) peer.send({ topic, action: 1 });
@@ -72,7 +72,7 @@ describe('protocol', { concurrency: 8 }, () => {
     await isWell(client);
   });
 
-  test('a message of just under the limit passes', async (t) => {
+  test('a message just below the limit is accepted', async (t) => {
     const [alice, bob] = [await connect(t, server), await connect(t, server)];
     const name = fresh('event');
     const inbox = await subscribed(bob, name);
@@ -166,7 +166,7 @@ describe('protocol', { concurrency: 8 }, () => {
     };
 
     for (const path of ['__proto__', '__proto__.x', 'a.constructor', 'prototype.y', 'x.__proto__[0]']) {
-      const takes = againstOriginal && 'deepstream 7 takes it';
+      const takes = againstOriginal && 'deepstream 7 accepts it';
       test(`the path ${path} is refused`, { skip: takes }, async () => {
         const { peer, name, client } = await write({ action: A.PATCH, version: 2, path, data: '1' });
         assert.equal(client.action, A.INVALID_MESSAGE_DATA);
@@ -198,7 +198,7 @@ describe('protocol', { concurrency: 8 }, () => {
       peer.close();
     });
 
-    test('whoever asked for an acknowledgement gets it alone', async (t) => {
+    test('only the client that requested an acknowledgement receives it', async (t) => {
       const [client, peer] = [await connect(t, server), await RawPeer.login(server)];
       const name = fresh('record');
       const opened = await record(client, name);
@@ -215,7 +215,7 @@ describe('protocol', { concurrency: 8 }, () => {
     });
 
     const noNull = againstOriginal && 'it ends the process of deepstream';
-    test('a patch leads through null at the server', { skip: noNull }, async () => {
+    test('a patch at the server replaces null on its path', { skip: noNull }, async () => {
       const peer = await RawPeer.login(server);
       const name = fresh('record');
       const ack = { isWriteAck: true, correlationId: '1' };
@@ -235,7 +235,7 @@ describe('protocol', { concurrency: 8 }, () => {
       [PRESENCE, C.PRESENCE_ACTION.SUBSCRIBE, C.PRESENCE_ACTION.MULTIPLE_SUBSCRIPTIONS, C.PRESENCE_ACTION.UNSUBSCRIBE],
     ];
     for (const [topic, subscribe, multiple, unsubscribe] of KINDS) {
-      test(`of ${C.TOPIC[topic]} made twice are noted, acknowledged, and count once`, async () => {
+      test(`of ${C.TOPIC[topic]} made twice are acknowledged with a notice, and count once`, async () => {
         const peer = await RawPeer.login(server);
         const name = fresh('name');
         for (const correlationId of ['1', '2']) peer.send({ topic, action: subscribe, names: [name], correlationId });
@@ -247,7 +247,7 @@ describe('protocol', { concurrency: 8 }, () => {
       });
     }
 
-    test('removing a subscription that never was is acknowledged', async () => {
+    test('the removal of a subscription that never existed is acknowledged', async () => {
       const peer = await RawPeer.login(server);
       for (const [topic, , , unsubscribe] of KINDS) {
         peer.send({ topic, action: unsubscribe, names: [fresh('never')], correlationId: '1' });
@@ -256,7 +256,7 @@ describe('protocol', { concurrency: 8 }, () => {
       peer.close();
     });
 
-    test('reading a record and hearing of its changes leaves no gap', async (t) => {
+    test('there is no gap between the read of a record and its changes', async (t) => {
       const writers = await Promise.all([1, 2, 3].map(() => connect(t, server)));
       const name = fresh('record');
       let running = true;
@@ -272,7 +272,7 @@ describe('protocol', { concurrency: 8 }, () => {
         await peer.received.until(() => versions().length >= 10);
         const seen = versions();
         const first = seen[0] ?? -1;
-        assert.deepEqual(seen, seen.map((_, i) => first + i), 'versions in steps of one, from the one that was read');
+        assert.deepEqual(seen, seen.map((_, i) => first + i), 'versions in steps of one, from the version that was read');
         peer.close();
       }
       running = false;

@@ -1,4 +1,4 @@
-// Rates as clients meet them: whoever is too fast is slowed down, and loses nothing.
+// Rates as clients see them: the server slows down a client that is too fast, and loses none of its messages.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -9,11 +9,11 @@ import { isPending } from '../harness/wait.ts';
 
 const RATE = 25;
 const COUNT = 100;
-/** What is over the burst comes at the rate. */
+/** The messages beyond the burst arrive at the rate. */
 const EXPECTED_MS = ((COUNT - RATE) / RATE) * 1_000;
 
-describe('rates', { skip: againstOriginal && 'deepstream has none', concurrency: 4 }, () => {
-  test('events of one connection come at its rate, in order and all of them', async (t) => {
+describe('rates', { skip: againstOriginal && 'deepstream has no rates', concurrency: 4 }, () => {
+  test('all events of one connection arrive at its rate and in order', async (t) => {
     const server = await Server.during(t, { rates: { connection: { publish: `${RATE}/s` } } });
     const [fast, other, reader] = [await connect(t, server), await connect(t, server), await connect(t, server)];
     const name = fresh('event');
@@ -32,7 +32,7 @@ describe('rates', { skip: againstOriginal && 'deepstream has none', concurrency:
     assert.equal(fast.getConnectionState(), C.CONNECTION_STATE.OPEN);
   });
 
-  test('all connections of a user share the rate of the user, whatever shards they are on', async (t) => {
+  test('all connections of a user share the rate of the user, on all shards', async (t) => {
     const server = await Server.during(t, { rates: { user: { write: `${RATE}/s` } } });
     const mine = await Promise.all([1, 2, 3, 4].map(() => connect(t, server, { login: { username: 'alice' } })));
     const other = await connect(t, server, { login: { username: 'bob' } });
