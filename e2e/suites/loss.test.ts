@@ -322,7 +322,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       covers(['RPCHandler.provide', 'RPCHandler.unprovide', 'RPCHandler.providerNames'], 'loss');
     });
 
-    const waits = againstOriginal && 'deepstream lets the caller wait for the time-out';
+    const waits = againstOriginal && 'deepstream waits for the timeout';
     for (const answer of ['accept', 'send', 'error', 'reject'] as const) {
       test(`a call whose ${answer} was lost fails at once`, { skip: waits }, async (t) => {
         const { proxy, client, other } = await behindProxy(t);

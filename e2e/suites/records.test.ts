@@ -1,4 +1,4 @@
-// Records: documents that every client sees alike, whole or by path, with versions in steps of one.
+// Records: documents that all clients see with the same value, as a whole or by path, with versions in steps of one.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -24,7 +24,7 @@ for (const driver of DRIVERS) {
       return { name, mine: await alice.record(name), theirs: await bob.record(name) };
     }
 
-    test('a whole value replaces the record for everybody', async (t) => {
+    test('a whole value replaces the record for all clients', async (t) => {
       const { mine, theirs } = await shared(t);
       const seen = theirs.changes();
       await mine.setWithAck({ a: 1, b: { c: 2 } });
@@ -35,7 +35,7 @@ for (const driver of DRIVERS) {
       covers(['Record.set', 'Record.subscribe'], 'success');
     });
 
-    test('a path changes only its place', async (t) => {
+    test('a write to a path changes only that path', async (t) => {
       const { mine, theirs } = await shared(t);
       const steps: Array<[string, unknown, object]> = [
         ['name', 'Ada', { name: 'Ada' }],
@@ -55,7 +55,7 @@ for (const driver of DRIVERS) {
       assert.equal(theirs.get('missing.path'), undefined);
     });
 
-    test('a new reader sees the same result of paths as the writer', async (t) => {
+    test('a new reader sees the same value as the writer of paths', async (t) => {
       const { name, mine } = await shared(t);
       const carol = await connect(t);
       mine.set({ list: [1, 2, 3], object: { x: 'scalar' } });
@@ -70,7 +70,7 @@ for (const driver of DRIVERS) {
     });
 
     for (const value of [0, false, '', null, -0.5, 1e300, 'text', [], {}, [[]], { '': 0 }]) {
-      test(`the value ${JSON.stringify(value)} at a path arrives as it was sent`, async (t) => {
+      test(`the value ${JSON.stringify(value)} at a path arrives unchanged`, async (t) => {
         const { name, mine, theirs } = await shared(t);
         const seen = theirs.changes('value');
         await mine.setAtWithAck('value', value);
@@ -81,7 +81,7 @@ for (const driver of DRIVERS) {
     }
 
     const noNull = againstOriginal && 'it ends the process of deepstream';
-    test('a path leads through null', { skip: noNull }, async (t) => {
+    test('a write to a path replaces null on the path', { skip: noNull }, async (t) => {
       const { name, mine, theirs } = await shared(t);
       const carol = await connect(t);
       await mine.setWithAck({ a: null });
@@ -91,7 +91,7 @@ for (const driver of DRIVERS) {
       assert.deepEqual(await carol.snapshot(name), { a: { b: 1 } });
     });
 
-    test('an acknowledged write is in the record for everybody', async (t) => {
+    test('an acknowledged write is in the record for all clients', async (t) => {
       const { name, mine } = await shared(t);
       const carol = await connect(t);
       await mine.setWithAck({ whole: true });
@@ -128,7 +128,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
   }
 
   describe('opening', () => {
-    test('a new record is empty, at version 0, and exists from then on', async (t) => {
+    test('a new record is empty, has version 0, and exists after it was opened', async (t) => {
       const { name, bob, mine } = await shared(t);
       assert.deepEqual({ ...(mine.get() as object) }, {});
       assert.equal(mine.version, 0);
@@ -147,7 +147,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       assert.equal(opened.version, 1);
     });
 
-    test('whenReady tells a callback and the ready event fires', async (t) => {
+    test('whenReady calls its callback, also for an open record', async (t) => {
       const client = await connect(t, server);
       const opened = client.record.getRecord(fresh('record'));
       const ready = new Inbox<unknown>('whenReady callback');
@@ -158,7 +158,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       assert.equal(await again.next(), opened);
     });
 
-    test('a record is known by its name until it is discarded', async (t) => {
+    test('the client lists a record by its name until it is discarded', async (t) => {
       const client = await connect(t, server);
       const name = fresh('record');
       const opened = await record(client, name);
@@ -171,7 +171,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       covers(['RecordHandler.names', 'Record.discard'], 'success');
     });
 
-    test('a discarded record gets no more changes and can be opened again', async (t) => {
+    test('a discarded record receives no more changes and can be opened again', async (t) => {
       const { name, bob, mine, theirs } = await shared(t);
       theirs.discard();
       await discarded(bob, name);
@@ -182,7 +182,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       assert.equal((await stray).action, C.RECORD_ACTION.READ_RESPONSE);
     });
 
-    test('a thousand records opened in one message are all there', async (t) => {
+    test('a thousand records opened in one message all become ready', async (t) => {
       const alice = await connect(t, server, { subscriptionInterval: 50 });
       const names = Array.from({ length: 1_000 }, () => fresh('record'));
       const opened = await Promise.all(names.map((name) => record(alice, name)));
@@ -191,7 +191,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
   });
 
   describe('writing', () => {
-    test('acknowledgements reach callbacks of every form of write', async (t) => {
+    test('acknowledgements call the callbacks of every form of write', async (t) => {
       const { name, mine } = await shared(t);
       const acks = new Inbox<unknown>('acknowledgements');
       mine.setWithAck({ a: 1 }, acks.push);
@@ -220,7 +220,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       assert.equal(acks.seen.length, 100);
     });
 
-    test('an equal value is no write', async (t) => {
+    test('a write of an equal value makes no new version', async (t) => {
       const { mine, theirs } = await shared(t);
       await mine.setWithAck({ a: 1 });
       await mine.setWithAck({ a: 1 });
@@ -259,7 +259,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       assert.deepEqual(await bob.record.snapshot(name), { a: 1, b: 2, c: 3 });
     });
 
-    test('erasing removes a path for everybody', async (t) => {
+    test('erasing removes a path for all clients', async (t) => {
       const { name, mine, theirs } = await shared(t);
       const carol = await connect(t, server);
       await mine.setWithAck({ keep: 1, drop: 2, list: [1, 2, 3], deep: { a: 1, b: 2 } });
@@ -280,7 +280,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       assert.throws(() => mine.eraseWithAck(''), /without path/);
     });
 
-    test('names are any text', async (t) => {
+    test('names may be any text', async (t) => {
       const [alice, bob] = await pair(t, server);
       for (const end of ['ü 日本 🎉', '"quotes"\\', '.*', '%41', 'x'.repeat(200)]) {
         const name = fresh('record') + end;
@@ -289,7 +289,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       }
     });
 
-    test('a large record crosses the wire whole', async (t) => {
+    test('a large record arrives complete', async (t) => {
       const [alice, bob] = await pair(t, server);
       const name = fresh('record');
       const rows = Array.from({ length: 5_000 }, (_, i) => ({ id: i, text: `row ${i} ${'ä'.repeat(20)}` }));
@@ -308,7 +308,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       assert.deepEqual([whole.seen, path.seen], [[{ a: 1 }], [1]]);
     });
 
-    test('an unsubscribed callback stays silent', async (t) => {
+    test('an unsubscribed callback is not called', async (t) => {
       const { mine, theirs } = await shared(t);
       const [path, whole, other] = [new Inbox<unknown>('path'), new Inbox<unknown>('whole'), new Inbox<unknown>('other')];
       theirs.subscribe('a', path.push);
@@ -324,7 +324,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       covers('Record.unsubscribe', 'success');
     });
 
-    test('arguments that are no paths, values or callbacks are refused by the client', async (t) => {
+    test('the client refuses arguments that are not paths, values or callbacks', async (t) => {
       const { alice, mine } = await shared(t);
       assert.throws(() => mine.subscribe('', () => undefined), /invalid argument path/);
       assert.throws(() => mine.subscribe('a', undefined as never), /invalid argument callback/);
@@ -341,7 +341,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
   });
 
   describe('without opening', () => {
-    test('setData creates and replaces a record, and subscribers see it', async (t) => {
+    test('setData creates and replaces a record, and subscribers receive the change', async (t) => {
       const [alice, bob] = await pair(t, server);
       const name = fresh('record');
       alice.record.setData(name, { a: 1 });
@@ -390,7 +390,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       assert.deepEqual(await seen.next(), { a: 1 });
     });
 
-    test('writes of many clients to one record are all counted', async (t) => {
+    test('no write is lost when many clients write one record', async (t) => {
       const clients = await Promise.all(Array.from({ length: 5 }, () => connect(t, server)));
       const name = fresh('record');
       const writes = clients.flatMap((client, i) =>
@@ -403,7 +403,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       assert.deepEqual(Object.values(value).map((writer) => Object.keys(writer).length), [20, 20, 20, 20, 20]);
     });
 
-    test('a snapshot is the value now, or RECORD_NOT_FOUND', async (t) => {
+    test('a snapshot returns the current value, or RECORD_NOT_FOUND', async (t) => {
       const [alice, bob] = await pair(t, server);
       const name = fresh('record');
       await assert.rejects(alice.record.snapshot(name), (error) => error === 'RECORD_NOT_FOUND');
@@ -423,7 +423,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       assert.equal(await client.record.has(name), false);
     });
 
-    test('has and head tell whether a record exists and at which version', async (t) => {
+    test('has and head return whether a record exists, and its version', async (t) => {
       const [alice, bob] = await pair(t, server);
       const name = fresh('record');
       assert.equal(await alice.record.has(name), false);
@@ -440,7 +440,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       covers(['RecordHandler.has', 'RecordHandler.head'], 'success');
     });
 
-    test('an open record answers snapshot, has and head itself', async (t) => {
+    test('an open record answers snapshot, has and head without the server', async (t) => {
       const { name, alice, mine } = await shared(t);
       mine.set({ a: 1 });
       assert.deepEqual(await alice.record.snapshot(name), { a: 1 });
@@ -460,7 +460,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       covers('RecordHandler.notify', 'success');
     });
 
-    test('offline storage is there, and empty unless enabled', async (t) => {
+    test('offline storage exists, and is empty unless enabled', async (t) => {
       const { alice } = await shared(t);
       alice.record.saveToOfflineStorage();
       await alice.record.clearOfflineStorage();
@@ -472,7 +472,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
   });
 
   describe('deleting', () => {
-    test('a deleted record is gone for everybody', async (t) => {
+    test('a deleted record is gone for all clients', async (t) => {
       const { name, mine, theirs } = await shared(t);
       const carol = await connect(t, server);
       await mine.setWithAck({ a: 1 });
@@ -483,7 +483,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       covers('Record.delete', 'success');
     });
 
-    test('deleting tells a callback', async (t) => {
+    test('deleting calls a callback', async (t) => {
       const { mine } = await shared(t);
       const answers = new Inbox<unknown>('delete callback');
       mine.delete(answers.push);
@@ -504,7 +504,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
       assert.deepEqual(await seen.next(), { b: 2 });
     });
 
-    test('a record created by setData after its deletion starts over', async (t) => {
+    test('a record created by setData after its deletion starts again at version 1', async (t) => {
       const { name, alice, mine } = await shared(t);
       const carol = await connect(t, server);
       await mine.setWithAck({ old: 1 });
@@ -531,7 +531,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
   });
 
   describe('reading only', () => {
-    test('a read-only client creates nothing, follows changes and writes nothing', async (t) => {
+    test('a read-only client receives changes, but creates and writes nothing', async (t) => {
       const name = fresh('record');
       const writer = await connect(t, server);
       const reader = await connect(t, server, { recordReadOnlyMode: true, errors: ['RECORD_READ_ONLY_MODE'] });
@@ -550,7 +550,7 @@ describe('records of deepstream clients', { concurrency: 8 }, () => {
 });
 
 describe('records on a hot path', { skip: againstOriginal && 'deepstream forgets the acknowledgement' }, () => {
-  test('are written as a whole, without versions, and acknowledged', async (t) => {
+  test('accept only whole values, have no versions, and acknowledge writes', async (t) => {
     const server = await Server.during(t, { hotPathPrefixes: ['hot/'] });
     const [alice, bob] = await pair(t, server);
     const name = fresh('hot/record');

@@ -1,6 +1,6 @@
-// The table of permission cases through records as HTTP resources: what its rules let through goes through, also under a
-// condition, and the opposite is refused with the same reason as for the client, whatever the condition. What `/records/NAME`
-// has no operation for is named below, and everything else about records must be there.
+// The table of permission cases for records as HTTP resources: the server executes the requests that the rules allow, also with a
+// condition, and denies their opposites with the same reasons as for the client, whatever the condition. Operations that `/records/NAME`
+// lacks are listed below; the test covers all others about records.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -9,29 +9,29 @@ import { againstOriginal, type Server } from '../harness/server.ts';
 import { PASSWORD, startRuled } from '../permissions/start.ts';
 import { RECORDS, ROWS, type Ask, type Asker, type Operation, type Row } from '../permissions/table.ts';
 
-/** How an operation of the table is asked; the others are not about records. */
+/** The HTTP methods of the operations in the table. The other operations are not about records. */
 const METHODS: Partial<Record<Operation, 'GET' | 'PUT' | 'PATCH' | 'DELETE'>> = {
   read: 'GET', readList: 'GET',
   open: 'PUT', write: 'PUT', writeList: 'PUT',
   patch: 'PATCH',
   delete: 'DELETE', deleteList: 'DELETE',
 };
-/** Operations on records that this can't say, and why. */
+/** The operations on records that HTTP resources lack, and why. */
 const NOT_OVER_REST: Partial<Record<Operation, string>> = {
-  head: 'HEAD is a read without its body: rules see a read, and a refusal has no words',
-  erase: 'a patch that removes a member is a write of the whole',
-  listenRecords: 'a request can not be asked anything',
-  notify: 'there is no resource for it',
+  head: 'HEAD is a read without its body: rules see a read, and a denial has no text',
+  erase: 'a patch that removes a member is a write of the whole record',
+  listenRecords: 'the server can not send messages to a request',
+  notify: 'it has no resource',
 };
-/** Rules that decide by what this does not have, and why. */
+/** The rules that depend on a distinction that HTTP resources lack, and why. */
 const OTHER_RULES: Record<string, string> = {
-  'record: whole values, not patches': 'a patch is a write of the whole, under the action of one',
-  'record: patches, not whole values': 'a patch is a write of the whole, under the action of one',
-  'record: a deep patch creates what the rule sees': 'a patch changes what there is',
-  'record: who sets what exists may create, too': 'to replace what there is asks for no right to create',
+  'record: whole values, not patches': 'a patch is a write of the whole record, with the action of one',
+  'record: patches, not whole values': 'a patch is a write of the whole record, with the action of one',
+  'record: a deep patch creates what the rule sees': 'a patch changes an existing record',
+  'record: who sets what exists may create, too': 'the replacement of an existing record needs no right to create',
 };
 
-/** Rules whose two cases can both be asked here. */
+/** The least number of rules with both cases as requests. */
 const WALKED_ROWS_MIN = 85;
 
 const isAboutRecords = ({ operation }: Ask): boolean => operation in METHODS || operation in NOT_OVER_REST;
@@ -40,7 +40,7 @@ const ABOUT_RECORDS = ROWS.filter(({ allowed, refused }) => isAboutRecords(allow
 const missing = ({ what, allowed, refused }: Row): string | undefined =>
   OTHER_RULES[what] ?? NOT_OVER_REST[allowed.operation] ?? NOT_OVER_REST[refused.operation];
 
-/** A path of deepstream, as `list[2]`, in a JSON patch. */
+/** Converts a path in deepstream's syntax, such as `list[2]`, to a JSON patch. */
 function patchOf({ name, path = '', data }: Ask): object[] {
   const steps = path.split(/[.[\]]+/).filter((step) => step !== '');
   let place: any = RECORDS[name];
@@ -73,7 +73,7 @@ async function outcomeOf(answer: Response): Promise<string> {
 describe('permission rules over rest', { concurrency: 8, skip: againstOriginal }, () => {
   let server: Server;
   let stop: () => Promise<void>;
-  /** The tag of a state that no other record has. */
+  /** The entity tag of a different record, which never matches. */
   let foreign = '';
 
   const send = (method: string, { by, name }: Ask, headers: Record<string, string> = {}, body?: string): Promise<Response> => {
@@ -85,7 +85,7 @@ describe('permission rules over rest', { concurrency: 8, skip: againstOriginal }
     const headers = body ? { 'content-type': body[1], ...condition } : condition;
     return outcomeOf(await send(METHODS[ask.operation] as string, ask, headers, body && JSON.stringify(body[0])));
   };
-  /** The state of the record for who may read it. */
+  /** The entity tag of the record, or null if the user may not read it. */
   const tagFor = async (ask: Ask): Promise<string | null> => (await send('GET', ask)).headers.get('etag');
 
   before(async () => {
@@ -103,7 +103,7 @@ describe('permission rules over rest', { concurrency: 8, skip: againstOriginal }
         assert.equal(await judged(refused), refusal);
         return;
       }
-      // Whose patch is judged has read the record before, so its condition is judged first.
+      // The server reads the record before it authorizes a patch, so it checks the condition of a patch first.
       const isPatch = refused.operation === 'patch';
       const before = await tagFor(refused);
       assert.equal(await judged(refused), refusal);
@@ -119,12 +119,12 @@ describe('permission rules over rest', { concurrency: 8, skip: againstOriginal }
     });
   }
 
-  test('HEAD is refused where reading is', async () => {
+  test('HEAD is denied if reading is denied', async () => {
     const head = async (name: string): Promise<number> => (await send('HEAD', { by: 'ann', operation: 'head', name })).status;
     assert.deepEqual([await head('k/yes/head'), await head('k/no/head')], [404, 403]);
   });
 
-  test('all rules about records but those that are named are walked', () => {
+  test('the test covers all rules about records except the listed ones', () => {
     const walked = ABOUT_RECORDS.filter((row) => missing(row) === undefined);
     assert.ok(walked.every(({ allowed, refused }) => isHere(allowed) && isHere(refused)));
     assert.ok(walked.length >= WALKED_ROWS_MIN, `${walked.length} of ${ABOUT_RECORDS.length}`);

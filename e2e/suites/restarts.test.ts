@@ -1,5 +1,5 @@
-// The server goes and comes back while clients are connected: killed or stopped. They reconnect and resubscribe by
-// themselves, see later changes, and find everything that was acknowledged.
+// The server is killed or stopped while clients are connected, and started again. The clients reconnect and resubscribe by themselves,
+// receive later changes, and find all acknowledged writes.
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -12,7 +12,7 @@ import { DEADLINE_MS, Inbox, eventually, happens, within } from '../harness/wait
 const { OPEN, RECONNECTING } = C.CONNECTION_STATE;
 const forgets = againstOriginal && 'deepstream runs without storage here';
 
-/** What ends the server. */
+/** The ways to end the server. */
 const ENDS: Array<[how: string, end: (server: Server) => Promise<void>]> = [
   ['killed', (server) => server.kill()],
   ['stopped', (server) => server.stop()],
@@ -32,7 +32,7 @@ async function restarted(server: Server, end: (server: Server) => Promise<void>,
 
 for (const [how, end] of ENDS) {
   describe(`a server that is ${how} and started again`, { concurrency: 4 }, () => {
-    test('clients come back and events, rpcs, presence and patterns work as before', async (t) => {
+    test('clients reconnect, and events, rpcs, presence and patterns work as before', async (t) => {
       const server = await Server.during(t);
       const user = freshUser();
       const [alice, bob] = [await comingBack(t, server), await comingBack(t, server, { login: { username: user } })];
@@ -60,7 +60,7 @@ for (const [how, end] of ENDS) {
       assert.deepEqual(await alice.presence.getAll([user]), { [user]: true });
     });
 
-    test('acknowledged writes, deletes and lists are there, and later changes arrive', { skip: forgets }, async (t) => {
+    test('acknowledged writes, deletions and lists survive, and later changes arrive', { skip: forgets }, async (t) => {
       const server = await Server.during(t);
       const [alice, bob] = [await comingBack(t, server), await comingBack(t, server)];
       const [kept, deleted, listed] = [fresh('kept'), fresh('deleted'), fresh('list')];
@@ -87,7 +87,7 @@ for (const [how, end] of ENDS) {
       await seenEntries.find((list) => list.join() === 'b,a');
     });
 
-    test('writes under way are either acknowledged and there, or reported lost', { skip: forgets }, async (t) => {
+    test('writes in flight are either acknowledged and stored, or reported as lost', { skip: forgets }, async (t) => {
       const server = await Server.during(t);
       const client = await comingBack(t, server);
       const names = Array.from({ length: 300 }, () => fresh('record'));
@@ -103,7 +103,7 @@ for (const [how, end] of ENDS) {
       assert.deepEqual(acknowledged.filter((was, i) => was && !there[i]), [], 'an acknowledged write is missing');
     });
 
-    test('fifty clients with a thousand records come back and see what comes later', { skip: forgets }, async (t) => {
+    test('fifty clients with twenty records each reconnect and receive later changes', { skip: forgets }, async (t) => {
       const server = await Server.during(t);
       const clients = await Promise.all(Array.from({ length: 50 }, () => comingBack(t, server, { subscriptionInterval: 20 })));
       const names = Array.from({ length: 20 }, () => fresh('record'));
@@ -117,8 +117,8 @@ for (const [how, end] of ENDS) {
   });
 }
 
-describe('coming back to another server', { concurrency: 4 }, () => {
-  test('a user who was removed is told so', async (t) => {
+describe('reconnecting to a changed server', { concurrency: 4 }, () => {
+  test('the login of a removed user fails with a reason', async (t) => {
     const users = {
       alice: { password: hashPassword('secret') },
       bob: { password: hashPassword('secret') },

@@ -1,5 +1,4 @@
-// How fast a revocation is done on a machine that does nothing else: the session of whoever is revoked has 10,000 subscriptions,
-// and got in by each of the ways that there are.
+// The time of a revocation on a machine without other work, for a session with 10,000 subscriptions, for each auth type.
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -10,11 +9,11 @@ import { fresh } from '../harness/names.ts';
 import { againstOriginal } from '../harness/server.ts';
 import { Inbox, eventually } from '../harness/wait.ts';
 
-/** What is promised, for a build that is optimised. */
+/** The guaranteed limit for an optimized build. */
 const LIMIT_MS = 100;
 const SUBSCRIPTIONS = 10_000;
 
-/** A client with all its subscriptions, and what it gets of the first. */
+/** A client with all its subscriptions, the name of the first one, and the events that it receives there. */
 async function listening(test: TestContext, entrance: Entrance, user: string): Promise<[TestClient, string, Inbox<unknown>]> {
   const client = await enter(test, entrance, entrance.entry(user));
   const names = Array.from({ length: SUBSCRIPTIONS }, () => fresh('event'));
@@ -25,9 +24,9 @@ async function listening(test: TestContext, entrance: Entrance, user: string): P
   return [client, name, seen];
 }
 
-describe('has ended a session with 10,000 subscriptions in less than 100 ms', { skip: againstOriginal }, () => {
+describe('a revocation ends a session with 10,000 subscriptions in less than 100 ms', { skip: againstOriginal }, () => {
   for (const [type, begin] of Object.entries(AUTH_TYPES)) {
-    test(`of ${type}`, async (t) => {
+    test(`after a login by ${type}`, async (t) => {
       const entrance = await begin(t, {});
       const { server } = entrance;
       const times = [];
@@ -43,12 +42,12 @@ describe('has ended a session with 10,000 subscriptions in less than 100 ms', { 
         publisher.event.emit(name, 'after');
         await publisher.presence.getAll();
         await eventually(() => client.getConnectionState() !== C.CONNECTION_STATE.OPEN, 'the session has ended');
-        assert.ok(!seen.seen.includes('after'), 'nothing is received after the answer');
+        assert.ok(!seen.seen.includes('after'), 'the session receives nothing after the answer');
         publisher.close();
         await inState(publisher, C.CONNECTION_STATE.CLOSED);
       }
       t.diagnostic(`${type}: answered after ${times.map((time) => time.toFixed(1)).join(', ')} ms`);
-      // Others may share the machine; the best of them is the server's own time.
+      // Other processes may share the machine, so the shortest of the times is the closest to the server's own.
       if (server.binary.includes('release')) assert.ok(Math.min(...times) < LIMIT_MS, `${times}`);
     });
   }

@@ -1,6 +1,6 @@
-// The tables of spec/rights.md against a server: for each action of each protocol a denial has the same answers in the same order for names
-// that exist and names that do not. A row without a case, and a case without a row, fail. What a denial costs inside is shown by the
-// test of the same table in crates/tidewire-core/tests/behaviour/rights.rs.
+// The tables of spec/rights.md against a server: for each action of each protocol, a denial has the same answers in the same order for
+// existing and missing names. A row without a case fails, and so does a case without a row. The test of the same table in
+// crates/tidewire-core/tests/behaviour/rights.rs checks the internal cost of a denial.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -15,20 +15,20 @@ import { Server, againstOriginal } from '../harness/server.ts';
 const SPEC = readFileSync(new URL('../../spec/rights.md', import.meta.url), 'utf8');
 const { EVENT, RECORD, RPC, PRESENCE } = C.TOPIC;
 const R = C.RECORD_ACTION;
-/** An action of Tidewire's own (`packages/client/src/protocol.ts`). */
+/** An action that only Tidewire has (`packages/client/src/protocol.ts`). */
 const PATCH_MULTI = 35;
 
-/** Which of the names exist. The words have one length, so that they take as many bytes. */
+/** The indices of the existing names. The keys have the same length, so that all names have the same number of bytes. */
 const SCENES = { none: [], each: [0, 1, 2, 3], some: [1, 3] } as const;
 type Scene = keyof typeof SCENES;
 const PLACES = [0, 1, 2, 3];
-/** What denies: a rule that looks at nothing, one that reads another record, one that looks at the record itself. */
+/** The kinds of denying rules: without a read, with a read of another record, and with a read of the record itself. */
 const KINDS = ['no', 'gate', 'old'] as const;
 type Kind = (typeof KINDS)[number];
 
 const nameOf = (kind: Kind, scene: Scene, place: number): string => `${kind}/${scene}/${place}`;
 const namesOf = (kind: Kind, scene: Scene): string[] => PLACES.map((place) => nameOf(kind, scene, place));
-/** `value` as it would be for the other names. */
+/** `value` with the names of `scene` replaced, so that the values of different scenes can be compared. */
 const without = (scene: Scene, value: unknown): unknown => JSON.parse(JSON.stringify(value).replaceAll(`/${scene}/`, '/SCENE/').replaceAll(`%2F${scene}%2F`, '%2FSCENE%2F'));
 
 const rules = (...actions: string[]): Record<string, object> => {
@@ -42,7 +42,7 @@ const PERMISSIONS = JSON.stringify({
   presence: { ...rules('allow'), '*': { allow: "user.id === 'owner'" } },
   record: {
     ...rules('create', 'read', 'write', 'delete', 'listen', 'notify'),
-    // The rules of creation and of `notify` can't look at the record.
+    // The rules for `create` and `notify` can't read the record.
     'old/*': { create: "user.id === 'owner'", notify: "user.id === 'owner'", listen: "user.id === 'owner'", ...Object.fromEntries(['read', 'write', 'delete'].map((action) => [action, "user.id === 'owner' || oldData.open === true"])) },
   },
 });
@@ -53,11 +53,11 @@ interface Said {
   [field: string]: unknown;
 }
 
-/** A row of messages: what is sent, and how many answers a denial of all names has. */
+/** The case of a row of messages: the message, and the number of answers to a denial of all names. */
 interface Case {
   message: (names: string[]) => Said;
   answers?: number;
-  /** The kinds of rules that the section has. */
+  /** The kinds of rules that are possible for the topic. */
   kinds?: readonly Kind[];
 }
 
@@ -114,7 +114,7 @@ const ACTIONS = firstCells('Messages').flatMap((cell) => {
   return actions.map((action) => `${topic} ${action}`);
 });
 
-/** Commands of `POST /api`: those of its row. */
+/** The commands in the row of `POST /api`. */
 const COMMANDS: Record<string, { command: (name: string) => object; kinds: readonly Kind[] }> = {
   'event emit': { command: (eventName) => ({ topic: 'event', action: 'emit', eventName, data: 1 }), kinds: NO_OLD },
   'rpc make': { command: (rpcName) => ({ topic: 'rpc', action: 'make', rpcName, data: 1 }), kinds: NO_OLD },
@@ -133,7 +133,7 @@ const CONDITIONS: Array<Record<string, string>> = [{}, { 'if-match': '*' }, { 'i
 const JSON_TYPE = { 'content-type': 'application/json' };
 const PATCH_TYPE = { 'content-type': 'application/json-patch+json' };
 
-/** The requests of each row of the table of HTTP. */
+/** The requests of each row of the HTTP table. */
 const REQUESTS: Record<string, RequestInit[]> = {
   'POST /api': [],
   GET: CONDITIONS.map((headers) => ({ method: 'GET', headers })),
@@ -144,7 +144,7 @@ const REQUESTS: Record<string, RequestInit[]> = {
   'GET /sse': [],
 };
 
-describe('the tables of rights', { skip: againstOriginal && 'they are those of Tidewire' }, () => {
+describe('the tables of rights', { skip: againstOriginal && 'only Tidewire has them' }, () => {
   let server: Server;
   const others: RawPeer[] = [];
 
@@ -169,7 +169,7 @@ describe('the tables of rights', { skip: againstOriginal && 'they are those of T
     await server.dispose();
   });
 
-  /** Does `ask` for the names of each scene; what comes must be the same, and a denial. */
+  /** Runs `ask` for the names of each scene, and asserts that all outcomes are the same. */
   async function isTheSame(what: string, kinds: readonly Kind[], ask: (names: string[]) => Promise<unknown>): Promise<void> {
     for (const kind of kinds) {
       const outcomes: unknown[] = [];
@@ -178,13 +178,13 @@ describe('the tables of rights', { skip: againstOriginal && 'they are those of T
     }
   }
 
-  test('each row has its case', () => {
+  test('each row has a case', () => {
     assert.deepEqual(Object.keys(CASES).sort(), [...ACTIONS].sort());
     const quoted = firstCells('HTTP').flatMap((cell) => [...cell.matchAll(/`([^`]*)`/g)].map(([, text]) => text));
     assert.deepEqual(Object.keys(REQUESTS).sort(), quoted.sort());
   });
 
-  /** What the peer hears of a message: all fields of each answer. A rule's denial is in each of them but an acknowledgement. */
+  /** Sends a message and returns all answers to it, with all their fields. Each is a denial, except for an acknowledgement. */
   async function heard(peer: RawPeer | JsonPeer, said: Said, answers: number): Promise<unknown[]> {
     peer.received.take();
     peer.send(said as never);
@@ -257,7 +257,7 @@ describe('the tables of rights', { skip: againstOriginal && 'they are those of T
 
   test('over a stream', (t: TestContext) =>
     isTheSame('a stream', KINDS, async (names) => {
-      // Events know no rules that look at a record.
+      // Rules for events can't read the record of the event's name, so these names have only records.
       const isAllowed = names[0]?.startsWith('old/') ?? false;
       const asked = names.flatMap((name) => [['record', name], ...(isAllowed ? [] : [['event', name]])]);
       const stream = await openStream(t, url(server, `/sse?${new URLSearchParams(asked as [string, string][])}`));

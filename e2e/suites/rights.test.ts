@@ -13,13 +13,13 @@ import { Inbox, eventually } from '../harness/wait.ts';
 
 const SECRET_KEY = 'a secret of the e2e suite, long enough for HMAC';
 const JWT = { auth: { chain: ['jwt'], jwt: { secret: SECRET_KEY } } };
-/** Clocks may differ by so many seconds, so a token is good for as much longer than it says. */
+/** The server allows clocks to differ by this many seconds, so it accepts a token for that long after its expiry. */
 const LEEWAY_S = 30;
-/** Seconds that are mostly more than a test needs for what it does before the end; see `inTime`. */
+/** Lifetime of a short login in seconds. It is mostly longer than a test needs for its steps before the expiry; see `inTime`. */
 const SHORT = 5;
 const LONG = 3_600;
 
-/** A token that is good for so many seconds from now on. */
+/** A token that the server accepts for this many seconds. */
 function token(user: string, seconds: number): string {
   const encode = (part: object): string => Buffer.from(JSON.stringify(part)).toString('base64url');
   const exp = Math.floor(Date.now() / 1_000) + seconds - LEEWAY_S;
@@ -28,8 +28,8 @@ function token(user: string, seconds: number): string {
 }
 
 /**
- * Does what must be done before the end of a login of so many seconds: again, with a server of its own, twice the time and new
- * clients, where the machine was too busy for that.
+ * Runs the steps that must end before a login of `seconds` expires. If the machine was too busy for that, runs them again with a new
+ * server, new clients and twice the time.
  */
 async function inTime<T>(test: TestContext, prepare: (server: Server, seconds: number) => Promise<T>): Promise<[Server, T]> {
   for (let seconds = SHORT; ; seconds *= 2) {
@@ -46,25 +46,25 @@ interface Failure {
 }
 
 function failures(client: TestClient): Inbox<Failure> {
-  const failures = new Inbox<Failure>('failures to log in again');
+  const failures = new Inbox<Failure>('failed renewals of the login');
   client.on('reauthenticationFailure', (failure: unknown) => failures.push(failure as Failure));
   return failures;
 }
 
-/** A shard says what it has counted after it has sent: on a busy machine the client is back before. */
+/** A shard publishes its counts after it has sent, so on a busy machine the client may reconnect before the count changes. */
 async function expiryIsCounted(server: Server): Promise<void> {
   await eventually(async () => (await server.metric('tidewire_expired_sessions_total')) === 1, 'the expiry is counted');
 }
 
 describe('a login that expires', { concurrency: 4, skip: againstOriginal }, () => {
-  test('ends, and the client waits for its application without coming back again and again', async (t) => {
+  test('ends, and the client waits for its application instead of reconnecting repeatedly', async (t) => {
     const [name, heard] = [fresh('event'), new Inbox<unknown>('events')];
     const [server, [client, failed]] = await inTime(t, async (server, seconds) => {
       const client = await connect(t, server, { login: { token: token('alice', seconds) } });
       client.event.subscribe(name, heard.push);
       return [client, failures(client)] as const;
     });
-    // When it has come back with the same token.
+    // The client has reconnected with the same token.
     const { code, error } = (await failed.next()).reason;
     assert.match(`${code} ${error}`, /LOGIN_EXPIRED|TOKEN_EXPIRED/);
     await inState(client, C.CONNECTION_STATE.AWAITING_AUTHENTICATION);
@@ -77,11 +77,11 @@ describe('a login that expires', { concurrency: 4, skip: againstOriginal }, () =
     assert.equal(failed.seen.length, 1);
   });
 
-  test('goes on without a word if the application has given another token before', async (t) => {
+  test('continues without an error if the application has set another token before', async (t) => {
     const [server, [client, failed, login]] = await inTime(t, async (server, seconds) => {
       const client = await connect(t, server, { login: { token: token('alice', seconds) } });
       const failed = failures(client);
-      // It keeps this for its next connection, which begins when the old one ends.
+      // The client keeps this token for its next connection, which begins when the old one ends.
       return [client, failed, client.login({ token: token('alice', LONG) })] as const;
     });
     await login;
@@ -90,7 +90,7 @@ describe('a login that expires', { concurrency: 4, skip: againstOriginal }, () =
     assert.deepEqual(failed.seen, []);
   });
 
-  test('ends a stream of server-sent events, and not those of others', async (t) => {
+  test('ends its own stream of server-sent events, and no other stream', async (t) => {
     const stream = async (server: Server, seconds: number): Promise<EventStream> => {
       const opened = await openStream(t, url(server, '/sse?record=r'), { authorization: `Bearer ${token('alice', seconds)}` });
       assert.equal(opened.answer.status, 200);
@@ -105,7 +105,7 @@ describe('a login that expires', { concurrency: 4, skip: againstOriginal }, () =
     assert.equal(short.pieces.seen.length, 2);
   });
 
-  test('can be renewed in place by who says so', async (t) => {
+  test('can be renewed in place', async (t) => {
     const { REQUEST, AUTH_SUCCESSFUL } = C.AUTH_ACTION;
     const [, [peer, late]] = await inTime(t, async (server, seconds) => {
       const peer = await RawPeer.login(server, { token: token('alice', seconds) });
@@ -115,14 +115,14 @@ describe('a login that expires', { concurrency: 4, skip: againstOriginal }, () =
       await peer.expect(C.TOPIC.AUTH, AUTH_SUCCESSFUL);
       return [peer, await RawPeer.login(server, { token: token('bob', seconds) })] as const;
     });
-    // Somebody who logged in later with a token as short ends, and the renewed session is still there.
+    // A session that logged in later with an equally short token ends, and the renewed session is still open.
     await late.closed;
     peer.send({ topic: C.TOPIC.CONNECTION, action: C.CONNECTION_ACTION.PING });
     await peer.expect(C.TOPIC.CONNECTION, C.CONNECTION_ACTION.PONG);
   });
 });
 
-/** Rules that allow everything but what `refused` says of subscribing to events and reading records. */
+/** Rules that allow everything, except that the condition `refused` denies subscriptions to events and reads of records. */
 function rules(refused: string): string {
   const all = (...actions: string[]): Record<string, string | boolean> => Object.fromEntries(actions.map((action) => [action, true]));
   return JSON.stringify({
@@ -136,12 +136,12 @@ function rules(refused: string): string {
 const SECRET = "name.startsWith('secret/')";
 
 describe('rules that change', { concurrency: 4, skip: againstOriginal }, () => {
-  /** Waits until the changes up to this one hold. */
+  /** Waits until the server has applied this many changes of the rules. */
   async function hold(server: Server, count: number): Promise<void> {
-    await eventually(async () => (await server.metric('tidewire_rules_reloads_total')) >= count, 'the new rules hold');
+    await eventually(async () => (await server.metric('tidewire_rules_reloads_total')) >= count, 'the new rules are in force');
   }
 
-  test('end exactly the subscriptions without right, under load', async (t) => {
+  test('end exactly the denied subscriptions, under load', async (t) => {
     const server = await Server.during(t, { permissions: rules('false') });
     const kinds = ['open', 'secret'].map((kind) => fresh(`${kind}/name`));
     const [open, secret] = kinds as [string, string];
@@ -171,7 +171,7 @@ describe('rules that change', { concurrency: 4, skip: againstOriginal }, () => {
     server.setPermissions(rules(SECRET));
     server.hangUp();
     await hold(server, 1);
-    // What was emitted from here on nobody may hear of the secret one.
+    // No reader may receive a secret event that was emitted after this point.
     const acknowledged = number + 1;
     await Promise.all(heard.map(([inbox]) => inbox?.find((value: number) => value >= acknowledged + 20)));
     isLoading = false;
@@ -184,13 +184,13 @@ describe('rules that change', { concurrency: 4, skip: againstOriginal }, () => {
       await eventually(() => opened[index]?.[0]?.get('number') === number, 'the open record has its newest value');
       assert.ok((opened[index]?.[1]?.get('number') as number) <= acknowledged);
     }
-    // Counts of the engine are published every now and then.
+    // The engine publishes its counts periodically.
     const areCounted = async (): Promise<boolean> => (await server.metric('tidewire_rights_lost_total')) === 2 * readers.length;
     await eventually(areCounted, 'the lost rights are counted');
     assert.equal(open.startsWith('open/'), true);
   });
 
-  test('are found by themselves in a file that has changed, and wrong ones are not used', async (t) => {
+  test('are loaded from a changed file, but not if they are wrong', async (t) => {
     const server = await Server.during(t, { permissions: rules('false') });
     const reader = await connect(t, server, { errors: ['MESSAGE_DENIED'] });
     const name = fresh('secret/event');
@@ -210,7 +210,7 @@ describe('rules that change', { concurrency: 4, skip: againstOriginal }, () => {
   });
 });
 
-/** Rules that allow everything but reading, of which this rule decides for the names `doc/$id`. */
+/** Rules that allow everything, except that `rule` decides about reads of the names `doc/$id`. */
 function readBy(rule: string): string {
   const permissions = JSON.parse(rules('false')) as { record: Record<string, Record<string, string | boolean>> };
   permissions.record['doc/$id'] = { ...permissions.record['*'], read: rule };
@@ -223,7 +223,7 @@ describe('a right to read that depends on data', { concurrency: 4, skip: against
     ['the record itself', 'oldData.open !== false', (id: string) => [`doc/${id}`, { number: -1, open: false }] as const],
   ] as const;
   for (const [what, rule, taken] of cases) {
-    test(`ends with what ${what} says, before the next change is told`, async (t) => {
+    test(`ends with a change of ${what}, before the next change is sent`, async (t) => {
       const server = await Server.during(t, { permissions: readBy(rule) });
       const writer = await connect(t, server);
       const ids = [freshUser('stays'), freshUser('goes')] as const;
@@ -232,7 +232,7 @@ describe('a right to read that depends on data', { concurrency: 4, skip: against
         await writer.record.setDataWithAck(`acl/${id}`, { open: true });
         await writer.record.setDataWithAck(`doc/${id}`, { number: 0 });
       }
-      // More than there are shards, so that some are on others than the owners.
+      // More readers than shards, so that some are on other shards than the owners.
       const readers = await Promise.all(Array.from({ length: 6 }, () => connect(t, server, { errors: ['MESSAGE_DENIED'] })));
       const opened = await Promise.all(readers.map((reader) => Promise.all(names.map((name) => record(reader, name)))));
       const lost = opened.map(([, goes]) => {
@@ -251,7 +251,7 @@ describe('a right to read that depends on data', { concurrency: 4, skip: against
       await writer.record.setDataWithAck(taker, data);
       await write(2);
       await write(3);
-      await eventually(() => opened.every(([stays]) => stays?.get('number') === 3), 'those who may have the last change');
+      await eventually(() => opened.every(([stays]) => stays?.get('number') === 3), 'the permitted records have the last change');
       for (const inbox of lost) assert.equal(await inbox.next(), `MESSAGE_DENIED ${names[1]}`);
       assert.deepEqual(opened.map(([, goes]) => goes?.get('number')), readers.map(() => 1));
       await stream.pieces.find(({ data }) => data.name === names[0] && data.version === 4);
@@ -259,7 +259,7 @@ describe('a right to read that depends on data', { concurrency: 4, skip: against
       assert.deepEqual(told.slice(-2), [['record', 2], ['refused', 'MESSAGE_DENIED']]);
       const areCounted = async (): Promise<boolean> => (await server.metric('tidewire_rights_lost_total')) === readers.length + 1;
       await eventually(areCounted, 'the lost rights are counted');
-      // None of them has lost more than that subscription.
+      // Each reader has lost only that subscription.
       assert.deepEqual(lost.map(({ seen }) => seen.length), readers.map(() => 1));
     });
   }

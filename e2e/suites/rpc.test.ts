@@ -1,4 +1,4 @@
-// Remote procedure calls: each call is answered exactly once, by the provider that was asked or with the reason why not.
+// Remote procedure calls: each call gets exactly one answer, from its provider or with the reason of the failure.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -11,9 +11,9 @@ import { Server, againstOriginal } from '../harness/server.ts';
 import { hashPassword } from '../harness/users.ts';
 import { DEADLINE_MS, Inbox, within } from '../harness/wait.ts';
 
-/** Callers and providers share one process here, which may stand still for longer than the default of a second. */
+/** Callers and providers share one process here, which may pause for longer than the default of a second. */
 const PATIENT = { rpcAcceptTimeoutMs: DEADLINE_MS };
-/** Times that pass. So long, because the provider that answers in time may stand still, too. */
+/** Timeouts that expire in the tests. Long, because the process of a provider that answers in time may pause, too. */
 const LIMITS = { rpcAcceptTimeoutMs: 2_000, rpcResponseTimeoutMs: 4_000 };
 
 type DeepstreamProvider = Parameters<TestClient['rpc']['provide']>[1];
@@ -46,7 +46,7 @@ for (const driver of DRIVERS) {
     const connect = (t: TestContext, options?: PeerOptions): Promise<Peer> => driver.connect(t, server, options);
     const pair = (t: TestContext, options?: PeerOptions): Promise<[Peer, Peer]> => peers(driver, t, server, options);
 
-    /** A caller, and two providers of one name that answer with `providers`. */
+    /** A caller, and two providers of one name that answer with the functions `providers`. */
     async function balanced(t: TestContext, ...providers: [Provider, Provider]) {
       const name = fresh('rpc');
       const caller = await connect(t);
@@ -65,7 +65,7 @@ for (const driver of DRIVERS) {
     });
 
     const values = [{ a: [1, null] }, [1, 'b'], 'ünï 🎉', '', 0, -1.5, true, false, null, undefined, 'x'.repeat(100_000)];
-    test('every JSON value goes there and back as it was', async (t) => {
+    test('every JSON value arrives unchanged in both directions', async (t) => {
       const [caller, provider] = await pair(t);
       const name = fresh('rpc');
       await provider.provide(name, (data, response) => response.send(data));
@@ -78,7 +78,7 @@ for (const driver of DRIVERS) {
       covers('RPCHandler.make', 'refusal');
     });
 
-    test('a provider may refuse with any value', async (t) => {
+    test('a provider may fail a call with any value', async (t) => {
       const [caller, provider] = await pair(t);
       const name = fresh('rpc');
       await provider.provide(name, (data, response) => response.error(data));
@@ -88,7 +88,7 @@ for (const driver of DRIVERS) {
       covers('RPCResponse.error', 'success');
     });
 
-    test('calls are spread over the providers', async (t) => {
+    test('calls are distributed over the providers', async (t) => {
       const send = (who: string): Provider => (_data, response) => response.send(who);
       const { name, caller } = await balanced(t, send('first'), send('second'));
       const answers = await Promise.all(Array.from({ length: 60 }, () => caller.call(name, null)));
@@ -127,14 +127,14 @@ for (const driver of DRIVERS) {
       assert.deepEqual(answers, answers.map((_, i) => i * 2));
     });
 
-    test('a client may call what it provides', async (t) => {
+    test('a client may call an rpc that it provides', async (t) => {
       const client = await connect(t);
       const name = fresh('rpc');
       await client.provide(name, (data, response) => response.send([data]));
       assert.deepEqual(await client.call(name, 'own'), ['own']);
     });
 
-    test('who stops providing is not asked any more', async (t) => {
+    test('the server no longer asks a client that stopped providing', async (t) => {
       const [caller, provider] = await pair(t);
       const name = fresh('rpc');
       const stop = await provider.provide(name, (_data, response) => response.send('once'));
@@ -146,7 +146,7 @@ for (const driver of DRIVERS) {
       covers('RPCHandler.unprovide', 'success');
     });
 
-    test('when the only provider disconnects the call fails at once', { skip: againstOriginal && 'deepstream lets the caller wait for the time-out' }, async (t) => {
+    test('when the only provider disconnects, the call fails at once', { skip: againstOriginal && 'deepstream waits for the timeout' }, async (t) => {
       const [caller, provider] = await pair(t, { errors: ['IS_CLOSED'] });
       const name = fresh('rpc');
       const asked = new Inbox<unknown>('requests');
@@ -156,7 +156,7 @@ for (const driver of DRIVERS) {
       await asked.count(1);
       provider.close();
       assert.equal(await call, 'NO_RPC_PROVIDER');
-      assert.ok(Date.now() - started < 9_000, 'before the response time-out');
+      assert.ok(Date.now() - started < 9_000, 'before the response timeout');
     });
   });
 }
@@ -179,7 +179,7 @@ describe('rpc of deepstream clients', { concurrency: 8 }, () => {
     return { name, caller, clients };
   }
 
-  test('the callback form is answered, too', async (t) => {
+  test('the callback form receives the answer, too', async (t) => {
     const [caller, provider] = await pair(t, server);
     const name = fresh('rpc');
     await provides(provider, name, (data, response) => response.send(data));
@@ -189,7 +189,7 @@ describe('rpc of deepstream clients', { concurrency: 8 }, () => {
   });
 
   const counted = againstOriginal && 'deepstream counts the call as accepted and times out';
-  test('a call that was accepted and then rejected is answered by the other provider', { skip: counted }, async (t) => {
+  test('if a provider accepts and then rejects a call, the other provider answers it', { skip: counted }, async (t) => {
     const acceptAndReject: DeepstreamProvider = (_data, response) => {
       response.accept();
       response.reject();
@@ -200,7 +200,7 @@ describe('rpc of deepstream clients', { concurrency: 8 }, () => {
     covers('RPCResponse.accept', 'success');
   });
 
-  test('a provider may answer later than it returns', async (t) => {
+  test('a provider may answer after its function has returned', async (t) => {
     const [caller, provider] = await pair(t, server);
     const name = fresh('rpc');
     const waiting = new Inbox<RpcResponse>('responses');
@@ -214,7 +214,7 @@ describe('rpc of deepstream clients', { concurrency: 8 }, () => {
     assert.throws(() => responses[0]?.reject(), /already completed/);
   });
 
-  test('a running call is answered although its provider stops providing', async (t) => {
+  test('a running call is answered even if its provider stops providing', async (t) => {
     const [caller, provider] = await pair(t, server);
     const name = fresh('rpc');
     const waiting = new Inbox<RpcResponse>('responses');
@@ -229,7 +229,7 @@ describe('rpc of deepstream clients', { concurrency: 8 }, () => {
     covers('RPCHandler.providerNames', 'success');
   });
 
-  test('a request that meets no provider in the client is rejected and rerouted', async (t) => {
+  test('a client without the provider rejects a request, and the server reroutes it', async (t) => {
     const { name, caller, clients } = await balanced(
       t,
       (_data, response) => response.send('first'),
@@ -240,8 +240,8 @@ describe('rpc of deepstream clients', { concurrency: 8 }, () => {
     assert.ok(answers.includes('second'));
   });
 
-  const waits = againstOriginal && 'deepstream lets the caller wait for the time-out';
-  test('when the provider disconnects the call goes to another one', { skip: waits }, async (t) => {
+  const waits = againstOriginal && 'deepstream waits for the timeout';
+  test('when the provider disconnects, the call goes to another one', { skip: waits }, async (t) => {
     const asked = new Inbox<0 | 1>('providers asked');
     const hold: DeepstreamProvider[] = [0, 1].map((who) => (_data, response) => {
       asked.push(who as 0 | 1);
@@ -253,7 +253,7 @@ describe('rpc of deepstream clients', { concurrency: 8 }, () => {
     assert.equal(await within(DEADLINE_MS, call, 'the answer'), 'rescued');
   });
 
-  test('an answer to a caller who has gone harms nobody', async (t) => {
+  test('an answer to a caller that has disconnected does no harm', async (t) => {
     const caller = await connect(t, server);
     const provider = await connect(t, server, { errors: ['UNKNOWN_CORRELATION_ID'] });
     const name = fresh('rpc');
@@ -262,14 +262,14 @@ describe('rpc of deepstream clients', { concurrency: 8 }, () => {
     caller.rpc.make(name, 'wait', () => assert.fail('a closed client was answered'));
     const response = await waiting.next();
     close(caller);
-    // Until the server has answered its close frame, the answer may still overtake it: they come from two sockets.
+    // The close frame and the answer arrive on two sockets, so the answer may be first until the server has answered the close frame.
     await inState(caller, C.CONNECTION_STATE.CLOSED);
     response.send('nobody hears this');
     const other = await connect(t, server);
     assert.equal(await other.rpc.make(name, 'still there'), 'still there');
   });
 
-  test('arguments that are no names or callbacks are refused by the client', async (t) => {
+  test('the client refuses arguments that are not names or callbacks', async (t) => {
     const client = await connect(t, server);
     const name = fresh('rpc');
     client.rpc.provide(name, () => undefined);
@@ -280,7 +280,7 @@ describe('rpc of deepstream clients', { concurrency: 8 }, () => {
     assert.throws(() => client.rpc.unprovide(''), /invalid argument name/);
   });
 
-  const keyed = againstOriginal && 'deepstream knows calls by their correlation id alone';
+  const keyed = againstOriginal && 'deepstream identifies calls only by their correlation id';
   test('equal correlation ids of two callers are two calls', { skip: keyed }, async () => {
     const provider = await RawPeer.login(server);
     const callers = [await RawPeer.login(server), await RawPeer.login(server)];
@@ -301,9 +301,9 @@ describe('rpc of deepstream clients', { concurrency: 8 }, () => {
     [provider, ...callers].forEach((peer) => peer.close());
   });
 
-  const foreign = againstOriginal && 'deepstream takes answers from anybody';
+  const foreign = againstOriginal && 'deepstream accepts answers from any client';
   for (const action of [ACCEPT, RESPONSE, REQUEST_ERROR, REJECT]) {
-    test(`${C.RPC_ACTION[action]} from somebody who was not asked is refused`, { skip: foreign }, async (t) => {
+    test(`${C.RPC_ACTION[action]} from a client that was not asked is refused`, { skip: foreign }, async (t) => {
       const [caller, provider] = await pair(t, server);
       const stranger = await RawPeer.login(server);
       const name = fresh('rpc');
@@ -330,7 +330,7 @@ describe('rpc of deepstream clients', { concurrency: 8 }, () => {
     peer.close();
   });
 
-  test('providing twice is noted, and counts once', async (t) => {
+  test('providing twice gets a notice, and counts once', async (t) => {
     const peer = await RawPeer.login(server);
     const caller = await connect(t, server);
     const name = fresh('rpc');
@@ -346,7 +346,7 @@ describe('rpc of deepstream clients', { concurrency: 8 }, () => {
   });
 });
 
-describe('rpc time limits', { concurrency: 8 }, () => {
+describe('rpc timeouts', { concurrency: 8 }, () => {
   let server: Server;
   before(async () => {
     server = await Server.start(LIMITS);
@@ -370,7 +370,7 @@ describe('rpc time limits', { concurrency: 8 }, () => {
   });
 
   for (const answer of ['accept', 'send', 'error', 'reject'] as const) {
-    test(`${answer} after the time-out is refused, and the next call is fine`, async (t) => {
+    test(`${answer} after the timeout is refused, and the next call succeeds`, async (t) => {
       const caller = await connect(t, server);
       const provider = await connect(t, server, { errors: ['UNKNOWN_CORRELATION_ID'] });
       const name = fresh('rpc');
@@ -392,7 +392,7 @@ describe('rpc time limits', { concurrency: 8 }, () => {
 });
 
 describe('rpc requestors', { concurrency: 8 }, () => {
-  test('providers learn who calls, where that is switched on', async (t) => {
+  test('providers receive the name and data of the caller if the option is on', async (t) => {
     const user = freshUser();
     const users = { [user]: { password: hashPassword('secret'), clientData: { team: 'blue' } } };
     const server = await Server.during(t, { users, rpcRequestor: true });
@@ -403,7 +403,7 @@ describe('rpc requestors', { concurrency: 8 }, () => {
     assert.deepEqual(await caller.rpc.make(name, null), { requestorName: user, requestorData: { team: 'blue' } });
   });
 
-  test('by default they do not', async (t) => {
+  test('by default they receive neither', async (t) => {
     const server = await Server.during(t);
     const [caller, provider] = await pair(t, server, { login: { username: freshUser() } });
     const name = fresh('rpc');

@@ -1,5 +1,5 @@
-// Scale: many records and events through three clients with nothing missing and nothing twice, as long as the clients
-// read; and what happens to who does not read.
+// Scale: many records and events through three clients. Nothing is missing or delivered twice while the clients read, and the server
+// disconnects a client that does not read.
 
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
@@ -16,9 +16,9 @@ import { Inbox, eventually, within } from '../harness/wait.ts';
 /** Events of the whole run; `make proof-scale` sends a million. */
 const EVENT_COUNT = Number(process.env['SCALE_EVENTS'] ?? 200_000);
 const RECORD_COUNT = 1_000;
-/** Patches of each record by its writer. */
+/** Patches that each record receives from its writer. */
 const PATCH_COUNT = 3;
-/** Events that may be published and not yet read by the slowest client. */
+/** The most events that may be published before the slowest client has read them. */
 const UNREAD_MAX = 10_000;
 /** Events that a client publishes before it lets the others read. */
 const BATCH = 250;
@@ -31,7 +31,7 @@ interface Numbered {
 }
 
 describe('scale', () => {
-  test(`${RECORD_COUNT} records and ${EVENT_COUNT} events: nothing is missing and nothing comes twice`, async (t) => {
+  test(`${RECORD_COUNT} records and ${EVENT_COUNT} events: nothing is missing or delivered twice`, async (t) => {
     const server = await Server.during(t);
     const clients = await Promise.all([0, 1, 2].map(() => connect(t, server)));
     const started = Date.now();
@@ -46,7 +46,7 @@ describe('scale', () => {
   });
 
   const unbounded = againstOriginal && 'deepstream has no bound';
-  test('who does not read is disconnected with a reason, and the server stays small', { skip: unbounded }, async (t) => {
+  test('a client that does not read is disconnected with a reason, and the server stays small', { skip: unbounded }, async (t) => {
     const server = await Server.during(t, { logLevel: 'info' });
     const name = fresh('flood');
     const publisher = await connect(t, server);
@@ -59,7 +59,7 @@ describe('scale', () => {
     const text = 'x'.repeat(1_000);
     let number = 0;
     const cut = async (): Promise<boolean> => (await server.metric('tidewire_slow_disconnects_total')) > 0;
-    // Nobody waits for readers here: 64 MB go out as fast as they can, more than all buffers on the way hold.
+    // The publisher does not wait for readers: it sends 64 MB as fast as it can, more than all buffers on the path hold.
     while (number < 64_000) {
       for (let i = 0; i < 500; i += 1) publisher.event.emit(name, { number: (number += 1), text });
       largest = Math.max(largest, server.memoryBytes);
@@ -73,14 +73,14 @@ describe('scale', () => {
     await eventually(async () => {
       publisher.event.emit(name, { number: (number += 1), text: 'later' });
       return (await sleeper.report()).last >= 64_000;
-    }, 'the client that slept hears of later events');
+    }, 'the client that slept receives later events');
     const told = await reader.report();
-    assert.equal(told.jumps, 0, 'what was read came in order, without a gap on one connection');
+    assert.equal(told.jumps, 0, 'the events arrived in order, without a gap on one connection');
     t.diagnostic(`the server grew by ${((largest - before) / 1e6).toFixed(1)} MB at most`);
   });
 });
 
-/** Each client publishes its share and reads that of the others; gives back the number of deliveries. */
+/** Each client publishes its share of the events and reads the shares of the others. Returns the number of deliveries. */
 async function exchangeEvents(clients: TestClient[]): Promise<number> {
   const names = Array.from({ length: EVENT_NAMES }, () => fresh('scale'));
   const share = Math.floor(EVENT_COUNT / clients.length);
@@ -92,7 +92,7 @@ async function exchangeEvents(clients: TestClient[]): Promise<number> {
     for (const name of names) {
       client.event.subscribe(name, (data) => {
         const { from, number } = data as unknown as Numbered;
-        // A client hears its own events from itself.
+        // A client receives its own events from itself.
         if (from === me) return;
         const mine = read[me] as number[];
         if (number !== mine[from]) wrong.push(`client ${me} got ${number} of ${from} instead of ${mine[from]}`);
@@ -121,7 +121,7 @@ async function exchangeEvents(clients: TestClient[]): Promise<number> {
   return sum(read.map(sum));
 }
 
-/** Every record is open at all clients and patched by one of them; gives back the number of patches. */
+/** All clients open every record, and one of them patches it. Returns the number of patches. */
 async function exchangeRecords(clients: TestClient[]): Promise<number> {
   const names = Array.from({ length: RECORD_COUNT }, () => fresh('scale'));
   const opened = await Promise.all(clients.map((client) => Promise.all(names.map((name) => record(client, name)))));
@@ -133,7 +133,7 @@ async function exchangeRecords(clients: TestClient[]): Promise<number> {
   return RECORD_COUNT * PATCH_COUNT;
 }
 
-/** A client in a process of its own. */
+/** A client in a separate process. */
 class Receiver {
   readonly #reports = new Inbox<Report>('reports of a receiver');
 
@@ -148,7 +148,7 @@ class Receiver {
     return receiver;
   }
 
-  /** What the client has seen so far. */
+  /** The events and states that the client has seen so far. */
   async report(): Promise<Report> {
     const before = this.#reports.seen.length;
     this.child.send('report');

@@ -1,8 +1,8 @@
-// A reader that is too slow is cut when its outbox is full, and comes back by itself. Until the cut it gets every version
-// in order, so that no merge strategy is asked. After its return the record is as the others left it, whatever the
-// strategy. The client asks its strategy for every open record after every loss of its connection, also for one that
-// nobody has changed (the last tests show that), so the server can only see to it that no answer does harm: what
-// LOCAL_WINS then writes is refused as a version that exists. See docs/decisions/0008-slow-readers.md.
+// The server disconnects a slow reader when its outbox is full, and the client reconnects by itself. Until then it receives every version
+// in order, so it calls no merge strategy. After the reconnect the record has the value of the other writers, with every strategy. After
+// every loss of its connection, the client calls its strategy for every open record, even for an unchanged one (see the last tests). So
+// the server can only make sure that no result does harm: it refuses the write of LOCAL_WINS as a version that exists. See
+// docs/decisions/0008-slow-readers.md.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
@@ -15,24 +15,24 @@ import { eventually, happens } from '../harness/wait.ts';
 
 const { OPEN, RECONNECTING } = C.CONNECTION_STATE;
 const { READ_RESPONSE, VERSION_EXISTS } = C.RECORD_ACTION;
-/** Large enough that few of them fill an outbox and the buffers of the kernels. */
+/** Large enough that a few texts fill an outbox and the kernels' buffers. */
 const TEXT = 'x'.repeat(60_000);
-/** Far more than the buffers of the kernels and the outbox hold. */
+/** Far more writes than the kernels' buffers and the outbox hold. */
 const WRITES_MAX = 2_000;
 
-/** Keeps the keys of both sides; of equal keys the remote value. */
+/** Keeps the keys of both sides. For equal keys, keeps the remote value. */
 const OWN: MergeStrategy = (local, _localVersion, remote, _remoteVersion, done) => {
   done(null, { ...(local as object), ...(remote as object) });
 };
-const STRATEGIES = Object.entries({ REMOTE_WINS, LOCAL_WINS, 'an own strategy': OWN });
+const STRATEGIES = Object.entries({ REMOTE_WINS, LOCAL_WINS, 'a custom strategy': OWN });
 
-/** What a strategy was asked. */
+/** The versions with which the client called a strategy. */
 interface Asked {
   localVersion: number;
   remoteVersion: number;
 }
 
-/** A strategy that does as `strategy` and notes what it was asked. */
+/** A strategy that calls `strategy` and records the versions of each call. */
 function spy(strategy: MergeStrategy): { asked: Asked[]; spied: MergeStrategy } {
   const asked: Asked[] = [];
   const spied: MergeStrategy = (local, localVersion, remote, remoteVersion, done) => {
@@ -42,14 +42,14 @@ function spy(strategy: MergeStrategy): { asked: Asked[]; spied: MergeStrategy } 
   return { asked, spied };
 }
 
-describe('a slow reader', { skip: againstOriginal && 'deepstream keeps what a slow reader has not read' }, () => {
+describe('a slow reader', { skip: againstOriginal && 'deepstream keeps all messages that a slow reader has not read' }, () => {
   let server: Server;
   before(async () => {
     server = await Server.start({ limits: { outbox_bytes_max: 256 * 1024 } });
   });
   after(() => server.dispose());
 
-  /** A client behind a proxy and a writer, both with the same record open. */
+  /** A client behind a proxy and a writer, which have opened the same record. */
   async function slowAndWriter(t: TestContext, mergeStrategy: MergeStrategy) {
     const proxy = await Proxy.during(t, server);
     const writer = await connect(t, server);
@@ -61,7 +61,7 @@ describe('a slow reader', { skip: againstOriginal && 'deepstream keeps what a sl
     return { proxy, slow, writer, mine, theirs };
   }
 
-  /** Writes patches until the server has cut whoever does not read. The number of the last one. */
+  /** Writes patches until the server has disconnected the slow client. Returns the number of the last patch. */
   async function writeUntilCut(theirs: DeepstreamRecord): Promise<number> {
     const before = await server.metric('tidewire_slow_disconnects_total');
     for (let count = 1; count <= WRITES_MAX; count += 1) {
@@ -72,7 +72,7 @@ describe('a slow reader', { skip: againstOriginal && 'deepstream keeps what a sl
     return assert.fail(`${WRITES_MAX} writes did not fill the outbox`);
   }
 
-  /** Lets the slow client read on, learn that it was cut, and come back. */
+  /** Lets the slow client read again, detect the loss of its connection, and reconnect. */
   async function comesBack(proxy: Proxy, slow: TestClient): Promise<void> {
     const lost = happens(slow, 'connectionStateChanged', (state) => state === RECONNECTING);
     proxy.readOn();
@@ -81,7 +81,7 @@ describe('a slow reader', { skip: againstOriginal && 'deepstream keeps what a sl
   }
 
   for (const [strategy, mergeStrategy] of STRATEGIES) {
-    test(`${strategy}: every version in order until the cut, then the record is as the others left it`, async (t) => {
+    test(`${strategy}: every version in order until the disconnect, then the value of the other writers`, async (t) => {
       const { asked, spied } = spy(mergeStrategy);
       const { proxy, slow, writer, mine, theirs } = await slowAndWriter(t, spied);
       const counts: number[] = [];
@@ -101,8 +101,8 @@ describe('a slow reader', { skip: againstOriginal && 'deepstream keeps what a sl
       await comesBack(proxy, slow);
       await answered;
       assert.ok(atLoss);
-      assert.equal(atLoss.asked, 0, 'the strategy was asked while versions arrived in order');
-      assert.deepEqual(atLoss.counts, atLoss.counts.map((_, index) => index + 1), 'a version was left out');
+      assert.equal(atLoss.asked, 0, 'the strategy was called while versions arrived in order');
+      assert.deepEqual(atLoss.counts, atLoss.counts.map((_, index) => index + 1), 'a version is missing');
       assert.ok(atLoss.counts.length < last, 'the slow client was not behind');
 
       assert.deepEqual(asked[0], { localVersion: atLoss.version, remoteVersion: version });
@@ -110,11 +110,11 @@ describe('a slow reader', { skip: againstOriginal && 'deepstream keeps what a sl
       if (mergeStrategy !== LOCAL_WINS) assert.deepEqual(mine.get(), left);
       assert.deepEqual(await writer.record.snapshot(theirs.name), left);
       assert.equal(await writer.record.head(theirs.name), version);
-      assert.equal(theirs.version, version, 'nobody wrote anything since');
+      assert.equal(theirs.version, version, 'no client has written since');
     });
   }
 
-  test('what a slow reader is subscribed to comes back with it', async (t) => {
+  test('the subscriptions of a slow reader are restored after its reconnect', async (t) => {
     const { proxy, slow, writer, theirs } = await slowAndWriter(t, REMOTE_WINS);
     const name = fresh('e');
     const inbox = await subscribed(slow, name);
@@ -130,7 +130,7 @@ describe('a slow reader', { skip: againstOriginal && 'deepstream keeps what a sl
 
 describe('the client after any loss of its connection', { concurrency: 3 }, () => {
   for (const [strategy, mergeStrategy] of STRATEGIES) {
-    test(`asks ${strategy} for an open record that nobody has changed`, async (t) => {
+    test(`calls ${strategy} for an open, unchanged record`, async (t) => {
       const server = await Server.during(t);
       const proxy = await Proxy.during(t, server);
       const { asked, spied } = spy(mergeStrategy);
@@ -141,7 +141,7 @@ describe('the client after any loss of its connection', { concurrency: 3 }, () =
       proxy.cut();
       await inState(client, RECONNECTING);
       proxy.restore();
-      await eventually(() => asked.length > 0, 'the strategy is asked');
+      await eventually(() => asked.length > 0, 'the strategy is called');
       assert.deepEqual(asked, [{ localVersion: mine.version, remoteVersion: mine.version }]);
       assert.deepEqual(mine.get(), { unchanged: true });
     });

@@ -1,5 +1,5 @@
-// Users that the server keeps in its record store: sign-up, logins of the unmodified client, what an operator does with them, and
-// that nobody reaches them as records.
+// Users that the server keeps in its record store: sign-up, logins of the unmodified client, and changes by an operator. No client can
+// reach them as records.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -18,25 +18,25 @@ import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
 const PASSWORD = 'correct horse battery';
 const SIGN_UP = '/api/auth/sign-up';
-/** The record of a user. */
+/** The prefix of the records of users. */
 const RESERVED = '\u0001user/';
-/** What the client reports when its session is revoked. */
+/** The errors that the client reports when its session is revoked. */
 const REVOKED = ['TOO_MANY_AUTH_ATTEMPTS', 'IS_CLOSED', 'CONNECTION_ERROR'];
 
-/** A server that keeps users. Sign-up is as fast as anybody likes unless the test says something else. */
+/** A server that stores users. Sign-up has no rate limit unless the test sets one. */
 function keeping(test: TestContext, store: Record<string, unknown> = {}, options: ServerOptions = {}): Promise<Server> {
   const auth = { chain: ['store'], attempts_max: 100, store: { sign_up: true, sign_up_rate: 'none', ...store } };
   return Server.during(test, { auth, adminKey: ADMIN_KEY, logLevel: 'debug', ...options });
 }
 
-/** The status of a sign-up, and the code if it was refused. */
+/** Signs up a user. Returns the status, and the code of a refusal. */
 async function signUp(server: Server, username: string, password = PASSWORD): Promise<[number, string | undefined]> {
   const answer = await post(server, SIGN_UP, { username, password });
   const text = await answer.text();
   return [answer.status, text.startsWith('{') ? JSON.parse(text).code : undefined];
 }
 
-/** What a login is answered: true, or the reason of the refusal. */
+/** The answer to a login: true, or the reason of the refusal. */
 async function outcome(test: TestContext, server: Server, login: Record<string, unknown>): Promise<unknown> {
   const client = await connect(test, server, { login: false });
   const answer = new Promise<unknown>((done) => client.login(login as C.JSONObject, (success: boolean, data: unknown) => done(success || data)));
@@ -55,8 +55,8 @@ const isOut = (client: TestClient): Promise<unknown> => {
 
 const refused = { reason: 'INVALID_AUTHENTICATION_DETAILS' };
 
-describe('stored users', { concurrency: 4, skip: againstOriginal && 'the original server has none' }, () => {
-  test('can sign up only where that is allowed by name', async (t) => {
+describe('stored users', { concurrency: 4, skip: againstOriginal && 'the original server has no stored users' }, () => {
+  test('can sign up only if the option allows it', async (t) => {
     const server = await Server.during(t, { auth: { chain: ['store'] } });
     assert.equal((await signUp(server, 'anna'))[0], 404);
     assert.deepEqual(await outcome(t, server, { username: 'anna', password: PASSWORD }), refused);
@@ -80,7 +80,7 @@ describe('stored users', { concurrency: 4, skip: againstOriginal && 'the origina
     assert.ok(!server.output.includes(PASSWORD), 'the log has a password');
   });
 
-  test('with a wrong password and unknown ones are refused alike', async (t) => {
+  test('get the same refusal for a wrong password and for an unknown name', async (t) => {
     const server = await keeping(t);
     await signUp(server, 'anna');
     const wrong = await outcome(t, server, { username: 'anna', password: `${PASSWORD}!` });
@@ -92,7 +92,7 @@ describe('stored users', { concurrency: 4, skip: againstOriginal && 'the origina
     assert.equal((await post(server, '/api/auth', { username: 'anna', password: 'wrong' })).status, 401);
   });
 
-  test('that want one name at once: exactly one gets it', async (t) => {
+  test('that request the same name at once: exactly one gets it', async (t) => {
     const server = await keeping(t);
     for (const name of ['first', 'second', 'third']) {
       const passwords = Array.from({ length: 6 }, (_, index) => `password ${index}`);
@@ -107,7 +107,7 @@ describe('stored users', { concurrency: 4, skip: againstOriginal && 'the origina
     }
   });
 
-  test('must have a name and a password, and are told what is wrong with them', async (t) => {
+  test('must have a valid name and password, and a refusal has a code', async (t) => {
     const server = await keeping(t);
     const cases: Array<[unknown, number, string]> = [
       [{ username: '', password: PASSWORD }, 422, 'INVALID_USERNAME'],
@@ -131,17 +131,17 @@ describe('stored users', { concurrency: 4, skip: againstOriginal && 'the origina
     assert.equal((await post(server, SIGN_UP, {}, { origin: 'https://evil.example' })).status, 403);
   });
 
-  test('sign up as fast as the rate of their address says', async (t) => {
+  test('can sign up only at the rate of their address', async (t) => {
     const server = await keeping(t, { sign_up_rate: '6/m burst 2' });
     assert.equal((await signUp(server, 'anna'))[0], 201);
-    assert.equal((await signUp(server, 'anna'))[0], 409, 'who looks for names that are taken pays, too');
+    assert.equal((await signUp(server, 'anna'))[0], 409, 'a refused sign-up counts toward the rate, too');
     const answer = await post(server, SIGN_UP, { username: 'bert', password: PASSWORD });
     assert.deepEqual([answer.status, answer.headers.get('retry-after')], [429, '5']);
     assert.equal(await server.metric('tidewire_sign_ups_too_fast_total'), 1);
     assert.equal(await outcome(t, server, { username: 'anna', password: PASSWORD }), true);
   });
 
-  test('are no records: no client reads or writes them, nor does a rule for one', async (t) => {
+  test('are not accessible as records: neither to clients nor to rules', async (t) => {
     const permissions = `
 presence: { '*': { allow: true } }
 event: { '*': { publish: true, subscribe: true, listen: true } }
@@ -188,7 +188,7 @@ record:
     assert.equal(await outcome(t, server, login.authData), true);
   });
 
-  test('are made, changed and listed by an operator, and rules see what he says of them', async (t) => {
+  test('can be created, changed and listed by an operator, and rules see their server data', async (t) => {
     const permissions = `
 presence: { '*': { allow: true } }
 event: { '*': { publish: "user.data.role === 'admin'", subscribe: true, listen: true } }
@@ -209,7 +209,7 @@ record: { '*': { create: true, write: true, read: true, delete: true, listen: tr
     assert.equal((await batch(server, [event], login)).result, 'SUCCESS');
     assert.deepEqual((await admin(server, 'PUT', '/users/anna%2F1', { serverData: null }))[0], 200);
     assert.equal((await batch(server, [event], login)).result, 'FAILURE', 'the next login has the new rights');
-    assert.equal(client.getConnectionState(), C.CONNECTION_STATE.OPEN, 'data are for logins to come');
+    assert.equal(client.getConnectionState(), C.CONNECTION_STATE.OPEN, 'changed data apply to later logins');
     await signUp(server, 'bert');
     assert.deepEqual(await admin(server, 'GET', '/users'), [200, { users: ['anna/1', 'bert'], more: false }]);
     assert.deepEqual(await admin(server, 'GET', '/users?after=anna%2F1'), [200, { users: ['bert'], more: false }]);
@@ -229,7 +229,7 @@ record: { '*': { create: true, write: true, read: true, delete: true, listen: tr
     for (const [method, path, body, code] of wrong) assert.equal((await admin(server, method, path, body))[0], code, `${method} ${path}`);
   });
 
-  test('whose password is changed, and who are deleted, are out at once; others stay', async (t) => {
+  test('lose their sessions at once after a changed password or a deletion; others stay', async (t) => {
     const server = await keeping(t);
     for (const name of ['anna', 'bert']) await signUp(server, name);
     const [anna, bert, event] = [await loggedIn(t, server, 'anna'), await loggedIn(t, server, 'bert'), fresh('event')];
@@ -239,7 +239,7 @@ record: { '*': { create: true, write: true, read: true, delete: true, listen: tr
     bert.event.emit(event, 'after');
     await bert.presence.getAll();
     await isOut(anna);
-    assert.deepEqual(heard.seen, [], 'nothing is received after the answer');
+    assert.deepEqual(heard.seen, [], 'the session receives nothing after the answer');
     assert.deepEqual(await outcome(t, server, { username: 'anna', password: PASSWORD }), refused);
     const again = await loggedIn(t, server, 'anna', password);
     const begin = performance.now();
@@ -255,7 +255,7 @@ record: { '*': { create: true, write: true, read: true, delete: true, listen: tr
     assert.equal((await post(server, '/api/auth', { username: 'anna', password: PASSWORD })).status, 200);
   });
 
-  test('are looked after by a command while no server runs, and only then', async (t) => {
+  test('can be managed by a command only while no server runs', async (t) => {
     const dataFolder = join(mkdtempSync(join(tmpdir(), 'tidewire-users-')), 'data');
     atEnd(t, () => rmSync(dirname(dataFolder), { recursive: true, force: true }));
     const permissions = JSON.stringify({
@@ -308,7 +308,7 @@ record: { '*': { create: true, write: true, read: true, delete: true, listen: tr
     }
   });
 
-  test('can be made by the command before the first start', async (t) => {
+  test('can be created by the command before the first start', async (t) => {
     const dataFolder = join(mkdtempSync(join(tmpdir(), 'tidewire-users-')), 'data');
     atEnd(t, () => rmSync(dirname(dataFolder), { recursive: true, force: true }));
     const run = (args: string[], input = ''): [number | null, string] => {

@@ -1,4 +1,4 @@
-// TLS: the unmodified client over wss, what a handshake agrees on, and the renewal of the certificate under load.
+// TLS: the unmodified client over wss, the negotiation in a handshake, and the renewal of the certificate under load.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -12,7 +12,7 @@ import { fresh } from '../harness/names.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
-/** How often the server looks at the files. */
+/** The interval at which the server checks the certificate files. */
 const RELOAD_INTERVAL_MS = 200;
 
 interface Secured {
@@ -21,7 +21,7 @@ interface Secured {
   shown: Certified;
 }
 
-/** A server that speaks TLS on a port of its own. */
+/** A server with TLS on a separate port. */
 async function secured(
   test: TestContext,
   { heartbeatIntervalMs, ...options }: { minVersion?: '1.2' | '1.3'; heartbeatIntervalMs?: number } = {},
@@ -32,7 +32,7 @@ async function secured(
   return { server: await Server.during(test, { tls, heartbeatIntervalMs }), files, shown };
 }
 
-/** A client over wss that trusts `shown` only. */
+/** A client over wss that trusts only `shown`. */
 function secureClient(
   test: TestContext,
   server: Server,
@@ -51,7 +51,7 @@ async function handshake(test: TestContext, server: Server, options: ConnectionO
   return socket;
 }
 
-/** What the next handshake shows. */
+/** The fingerprint of the certificate in a new handshake. */
 async function shownNow(test: TestContext, server: Server): Promise<string | undefined> {
   const socket = await handshake(test, server, { rejectUnauthorized: false });
   const { fingerprint256 } = socket.getPeerCertificate();
@@ -60,7 +60,7 @@ async function shownNow(test: TestContext, server: Server): Promise<string | und
 }
 
 describe('tls', { skip: againstOriginal && 'the original server speaks no TLS', concurrency: 3 }, () => {
-  test('a client over wss and one in the clear share events, records, rpcs and presence', async (t) => {
+  test('an encrypted and an unencrypted client share events, records and rpcs', async (t) => {
     const { server, shown } = await secured(t);
     const secure = await secureClient(t, server, shown);
     const clear = await connect(t, server);
@@ -78,12 +78,12 @@ describe('tls', { skip: againstOriginal && 'the original server speaks no TLS', 
     await eventually(() => theirs.get('from') === 'the secure one', 'the write arrives');
   });
 
-  test('messages of many records arrive whole in both directions', async (t) => {
+  test('messages of many TLS records arrive complete in both directions', async (t) => {
     const { server, shown } = await secured(t);
     const [sender, receiver] = [await secureClient(t, server, shown), await secureClient(t, server, shown)];
     const event = fresh('event');
     const inbox = await subscribed(receiver, event);
-    // Above 16 KiB a message needs more than one record.
+    // A message of more than 16 KiB needs more than one TLS record.
     for (const length of [1, 16_383, 16_384, 16_385, 100_000, 900_000]) {
       const text = 'x'.repeat(length);
       sender.event.emit(event, text);
@@ -91,13 +91,14 @@ describe('tls', { skip: againstOriginal && 'the original server speaks no TLS', 
     }
   });
 
-  test('heartbeats over wss keep a connection for longer than silence ends one', async (t) => {
-    // A login on a busy machine is not to be taken for silence, nor is a late answer: the client waits twice its interval for one.
+  test('heartbeats over wss keep a connection open for longer than the timeout of a silent one', async (t) => {
+    // Long intervals, so that a slow login or a late answer on a busy machine does not count as silence. The client waits for an answer for
+    // twice its interval.
     const { server, shown } = await secured(t, { heartbeatIntervalMs: 2_000 });
     const alive = await secureClient(t, server, shown, { heartbeatInterval: 1_000 });
     const lost: string[] = [];
     alive.on('connectionStateChanged', (state: string) => lost.push(state));
-    // Twice the time of silence: a second one comes when the first is gone.
+    // Twice the timeout: a second silent client connects after the server has closed the first.
     for (let i = 0; i < 2; i += 1) {
       const silent = await secureClient(t, server, shown, { heartbeatInterval: 600_000 });
       await inState(silent, C.CONNECTION_STATE.RECONNECTING);
@@ -107,7 +108,7 @@ describe('tls', { skip: againstOriginal && 'the original server speaks no TLS', 
     assert.equal(await alive.record.has(fresh('record')), false);
   });
 
-  test('a handshake agrees on HTTP/1.1, and a ticket resumes it', async (t) => {
+  test('a handshake negotiates HTTP/1.1, and a ticket resumes it', async (t) => {
     const { server } = await secured(t);
     for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
       const options = { rejectUnauthorized: false, ALPNProtocols: ['http/1.1'], minVersion: version, maxVersion: version };
@@ -136,7 +137,7 @@ describe('tls', { skip: againstOriginal && 'the original server speaks no TLS', 
     assert.equal(await server.metric('tidewire_tls_handshake_failures_total'), 2);
   });
 
-  test('plain HTTP on the port of TLS is told so', async (t) => {
+  test('plain HTTP on the TLS port gets an answer that explains the error', async (t) => {
     const { server } = await secured(t);
     const asked = request(`http://${server.tlsAddress}/health`).end();
     const [answer] = await within(DEADLINE_MS, once(asked, 'response'), 'an answer');
@@ -145,7 +146,7 @@ describe('tls', { skip: againstOriginal && 'the original server speaks no TLS', 
     assert.match(String(text), /https:\/\/ and wss:\/\//);
   });
 
-  test('a renewed certificate is shown to new connections, and old ones go on', async (t) => {
+  test('new connections get a renewed certificate, and old ones continue', async (t) => {
     const { server, files, shown } = await secured(t);
     const [publisher, subscriber] = [await secureClient(t, server, shown), await secureClient(t, server, shown)];
     const event = fresh('event');
@@ -165,11 +166,11 @@ describe('tls', { skip: againstOriginal && 'the original server speaks no TLS', 
     files.replace({ ...renewed, key: certify().key });
     const isStale = async (): Promise<boolean> => (await server.metric('tidewire_tls_certificate_stale')) === 1;
     await eventually(isStale, 'a key that does not fit is noticed');
-    assert.equal(await shownNow(t, server), renewed.fingerprint, 'the certificate from before is kept');
+    assert.equal(await shownNow(t, server), renewed.fingerprint, 'the server keeps the previous certificate');
     await server.prints(/is not the key of/);
     files.replace({ ...renewed, certificate: 'no certificate' });
     await server.prints(/has no certificate/);
-    assert.equal((await server.get('/ready')).status, 200, 'the server goes on');
+    assert.equal((await server.get('/ready')).status, 200, 'the server continues');
 
     const last = certify();
     files.replace(last);

@@ -1,5 +1,5 @@
-// Signed tokens: a real OpenID Connect issuer with discovery and rotation, the issuer's absence, `tidewire token`, and what a
-// client that is refused is told.
+// Signed tokens: a real OpenID Connect issuer with discovery and key rotation, outages of the issuer, `tidewire token`, and the answers
+// to refused clients.
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -11,13 +11,13 @@ import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
 const SECRET = 'a secret of the e2e suite, long enough for HMAC';
 
-/** A server that believes the issuer. */
+/** A server that trusts the issuer. */
 function trusting(test: TestContext, issuer: Issuer, options: Record<string, unknown> = {}): Promise<Server> {
   const jwt = { issuer: issuer.url, discover: true, audience: [AUDIENCE], keys_refresh_pause: '200ms', ...options };
   return Server.during(test, { auth: { chain: ['jwt'], retry_delay: '100ms', jwt }, readyAt: '/health', logLevel: 'debug' });
 }
 
-/** What a login with this token is answered: true, or the reason of the refusal. */
+/** The answer to a login with this token: true, or the reason of the refusal. */
 async function outcome(test: TestContext, server: Server, login: Record<string, unknown>): Promise<unknown> {
   const client = await connect(test, server, { login: false });
   const answer = new Promise<unknown>((done) => {
@@ -26,7 +26,7 @@ async function outcome(test: TestContext, server: Server, login: Record<string, 
   return within(DEADLINE_MS, answer, 'an answer to the login');
 }
 
-/** Shows who the server takes the client for. */
+/** The users that the server shows as online while `client` is connected. */
 async function userOf(test: TestContext, server: Server, client: TestClient): Promise<string[]> {
   const watcher = await connect(test, server, { login: { token: server.token('--user', 'watcher') } });
   return eventuallyValue(async () => (await watcher.presence.getAll()) as string[], (all) => all.length > 0, client);
@@ -41,13 +41,13 @@ async function eventuallyValue<T>(read: () => Promise<T>, holds: (value: T) => b
 const refusal = (error: string): object => ({ reason: { error } });
 
 describe('tokens of an issuer', { concurrency: 4, skip: againstOriginal }, () => {
-  test('are accepted after discovery, and refused for another audience or after their end', async (t) => {
+  test('are accepted after discovery, and refused for another audience or after their expiry', async (t) => {
     const issuer = await Issuer.during(t, ['alice', 'bob']);
     const server = await trusting(t, issuer);
     assert.equal(await outcome(t, server, { token: await issuer.token('alice') }), true);
     const now = Math.floor(Date.now() / 1_000);
     assert.equal(await outcome(t, server, { token: issuer.forged({ sub: 'alice', exp: now + 60 }) }), true);
-    // Clocks may differ by 30 s.
+    // The server allows clocks to differ by 30 s.
     assert.deepEqual(await outcome(t, server, { token: issuer.forged({ sub: 'alice', exp: now - 40 }) }), refusal('TOKEN_EXPIRED'));
     for (const claims of [{ exp: now + 60, nbf: now + 60 }, {}, { exp: now + 60, iss: 'http://127.0.0.1:1' }, { exp: now + 60, sub: '' }]) {
       assert.deepEqual(await outcome(t, server, { token: issuer.forged({ sub: 'alice', ...claims }) }), refusal('INVALID_TOKEN'));
@@ -60,7 +60,7 @@ describe('tokens of an issuer', { concurrency: 4, skip: againstOriginal }, () =>
     assert.deepEqual(await outcome(t, server, {}), refusal('MISSING_TOKEN'));
   });
 
-  test('are accepted after the rotation of its keys, and those of the old key are not', async (t) => {
+  test('are accepted after the rotation of its keys, but tokens of the old key are not', async (t) => {
     const issuer = await Issuer.during(t, ['alice']);
     const server = await trusting(t, issuer);
     const old = await issuer.token('alice');
@@ -70,7 +70,7 @@ describe('tokens of an issuer', { concurrency: 4, skip: againstOriginal }, () =>
     assert.deepEqual(await outcome(t, server, { token: old }), refusal('INVALID_TOKEN'));
   });
 
-  test('go on with known keys while it is down, wait with unknown ones, and come in when it is back', async (t) => {
+  test('with known keys are accepted while it is down, and with unknown keys after it is back', async (t) => {
     const issuer = await Issuer.during(t, ['alice']);
     const server = await trusting(t, issuer);
     const known = await issuer.token('alice');
@@ -80,7 +80,7 @@ describe('tokens of an issuer', { concurrency: 4, skip: againstOriginal }, () =>
     await issuer.stop();
     const client = await connect(t, server, { login: false, errors: ['CONNECTION_ERROR'] });
     const login = client.login({ token: unknown });
-    await eventually(async () => (await server.metric('tidewire_logins_unavailable_total')) > 0, 'the login was put off');
+    await eventually(async () => (await server.metric('tidewire_logins_unavailable_total')) > 0, 'the login was postponed');
     const ready = (await (await server.get('/ready')).json()) as { ready: boolean; warnings: Array<{ code: string }> };
     assert.deepEqual([ready.ready, ready.warnings.map(({ code }) => code)], [true, ['jwt_keys']]);
     assert.equal(await outcome(t, server, { token: known }), true);
@@ -89,7 +89,7 @@ describe('tokens of an issuer', { concurrency: 4, skip: againstOriginal }, () =>
     await inState(client, C.CONNECTION_STATE.OPEN);
   });
 
-  test('wait while it is down from the start, and /ready says so', async (t) => {
+  test('wait if it is down from the start, and /ready reports that', async (t) => {
     const issuer = await Issuer.during(t, ['alice']);
     const token = await issuer.token('alice');
     await issuer.stop();
@@ -99,27 +99,27 @@ describe('tokens of an issuer', { concurrency: 4, skip: againstOriginal }, () =>
     assert.deepEqual([response.status, ready.reasons.map(({ code }) => code)], [503, ['jwt_keys']]);
     const client = await connect(t, server, { login: false, errors: ['CONNECTION_ERROR'] });
     const login = client.login({ token });
-    await eventually(async () => (await server.metric('tidewire_logins_unavailable_total')) > 0, 'the login was put off');
+    await eventually(async () => (await server.metric('tidewire_logins_unavailable_total')) > 0, 'the login was postponed');
     await issuer.start();
     await within(DEADLINE_MS, login, 'the client logs in by itself');
     await eventually(async () => (await server.get('/ready')).ok, 'the server is ready');
   });
 
-  test('end the session when they are over, and a new one is taken', async (t) => {
+  test('end the session when they expire, and a new one is accepted', async (t) => {
     const issuer = await Issuer.during(t, ['alice']);
     const server = await trusting(t, issuer);
     assert.equal(await outcome(t, server, { token: await issuer.token('alice') }), true);
-    // With the 30 s for clocks that differ it is over in 5 s.
+    // With the 30 s for clocks that differ, the token expires in 5 s.
     const short = issuer.forged({ sub: 'alice', exp: Math.floor(Date.now() / 1_000) - 25 });
     const client = await connect(t, server, { login: { token: short } });
     const over = new Promise((done) => client.on('reauthenticationFailure', done));
-    await within(DEADLINE_MS, over, 'the client hears that its token is over');
+    await within(DEADLINE_MS, over, 'the client learns that its token has expired');
     await eventually(async () => (await server.metric('tidewire_expired_sessions_total')) === 1, 'the expiry is counted');
     await within(DEADLINE_MS, client.login({ token: await issuer.token('alice') }), 'a login with a new token');
     assert.equal(client.getConnectionState(), C.CONNECTION_STATE.OPEN);
   });
 
-  test('with unknown keys do not flood it', async (t) => {
+  test('with unknown keys do not flood it with requests', async (t) => {
     const issuer = await Issuer.during(t, ['alice']);
     const server = await trusting(t, issuer, { keys_refresh_pause: '1h' });
     assert.equal(await outcome(t, server, { token: await issuer.token('alice') }), true);

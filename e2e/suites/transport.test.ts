@@ -1,5 +1,5 @@
-// How messages reach the kernel: the first screen and the metrics name the way in use, and it is the one that moves the
-// bytes. `E2E_RING` says what is expected (see `harness/ring.ts`).
+// How messages reach the kernel: the first screen and the metrics name the send path, and the server really uses it. `E2E_RING` sets the
+// expected path (see `harness/ring.ts`).
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -14,7 +14,7 @@ import { SHARD_COUNT, Server, againstOriginal } from '../harness/server.ts';
 const CLIENT_COUNT = 4 * SHARD_COUNT;
 const EVENT_COUNT = 20;
 
-describe('transport', { skip: againstOriginal && 'deepstream has one way only' }, () => {
+describe('transport', { skip: againstOriginal && 'deepstream has only one send path' }, () => {
   test(`events are sent ${refusal() ? `without a ring (${refusal()})` : 'through the ring'}`, async (t) => {
     const server = await Server.during(t);
     await publish(t, server);
@@ -22,14 +22,14 @@ describe('transport', { skip: againstOriginal && 'deepstream has one way only' }
     await isSentBy(server, cause ? `plain, because io_uring_setup failed: ${REFUSALS[cause]}` : 'io_uring');
   });
 
-  test('network.sends can ask for plain sends', async (t) => {
+  test('network.sends can select plain sends', async (t) => {
     const server = await Server.during(t, { sends: 'plain' });
     await publish(t, server);
     await isSentBy(server, 'plain, by network.sends');
   });
 
   const isContained = containerFolder() !== undefined;
-  test('a container leaves the server few rights', { skip: !isContained && 'not in a container' }, async (t) => {
+  test('a container gives the server few rights', { skip: !isContained && 'not in a container' }, async (t) => {
     const server = await Server.during(t);
     const about = (file: string): string => readFileSync(`/proc/${server.pid}/${file}`, 'utf8');
     assert.match(about('status'), new RegExp(`^Uid:\\t${USER}\\t${USER}\\t`, 'm'));
@@ -40,7 +40,7 @@ describe('transport', { skip: againstOriginal && 'deepstream has one way only' }
   });
 });
 
-/** Events from one client to all others. */
+/** Publishes events from one client to all others. */
 async function publish(t: Parameters<typeof connect>[0], server: Server): Promise<void> {
   const name = fresh('event');
   const publisher = await connect(t, server);
@@ -52,7 +52,7 @@ async function publish(t: Parameters<typeof connect>[0], server: Server): Promis
   }
 }
 
-/** First screen, gauge and counter agree. */
+/** Asserts that the first screen, the gauge and the counter name the same send path. */
 async function isSentBy(server: Server, shown: string): Promise<void> {
   await server.prints(new RegExp(`^  sends +${shown}`, 'm'));
   const hasRing = shown === 'io_uring';

@@ -1,5 +1,5 @@
-// Streams whose clients do not read when a right is lost: once the change is acknowledged nothing more is given to the kernel,
-// however much hyper, h2 and TLS had taken before.
+// Streams whose clients do not read when a right is lost: after the acknowledgement of the change, the server passes no more bytes to the
+// kernel, no matter how much hyper, h2 and TLS have buffered.
 
 import assert from 'node:assert/strict';
 import type { EventEmitter } from 'node:events';
@@ -15,18 +15,18 @@ import { Proxy } from '../harness/proxy.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
-/** A stream that is open through a proxy. */
+/** An open stream through a proxy. */
 interface Reader {
-  /** What has come, heads included. */
+  /** The received text, with its heads. */
   text: () => string;
-  /** Reads no more, until `readOn`. */
+  /** Stops reading until `readOn`. */
   stall: () => void;
   readOn: () => void;
-  /** The connection is over. */
+  /** Resolves when the connection has ended. */
   closed: Promise<unknown>;
 }
 
-/** How a stream reaches its client, and where it stops when that does not read. */
+/** The protocol of a stream, and the point where it stops when its client does not read. */
 interface Way {
   name: string;
   isEncrypted: boolean;
@@ -34,15 +34,15 @@ interface Way {
 }
 
 const LIMITS = { outbox_bytes_max: 1 << 20, outbox_lagging_bytes: 64 << 10, outbox_drained_bytes: 16 << 10 };
-/** More than the kernels take of it. */
+/** Several of these exceed the kernels' buffers. */
 const PIECE = 'x'.repeat(100_000);
 
-/** The end of a connection, be it by an error: a server that cuts one off may reset it. */
+/** Resolves at the end of a connection, also after an error: the server may reset a connection that it ends. */
 function closeOf(connection: EventEmitter): Promise<unknown> {
   return new Promise((done) => void connection.once('close', done));
 }
 
-/** Over HTTP/1.1 on a socket of this kind. */
+/** A stream over HTTP/1.1 on a socket from `dial`. */
 function http1(name: string, isEncrypted: boolean, dial: (proxy: Proxy) => Socket): Way {
   const open = async (t: TestContext, proxy: Proxy, path: string, token: string): Promise<Reader> => {
     const socket = dial(proxy);
@@ -56,7 +56,7 @@ function http1(name: string, isEncrypted: boolean, dial: (proxy: Proxy) => Socke
   return { name, isEncrypted, open };
 }
 
-/** Over HTTP/2: what does not read is the client's socket or, where `isStreamOnly`, only its stream. */
+/** A stream over HTTP/2. The client's socket does not read or, if `isStreamOnly`, only the stream. */
 function http2(name: string, isStreamOnly: boolean): Way {
   const open = async (t: TestContext, proxy: Proxy, path: string, token: string): Promise<Reader> => {
     const session = connectSession(`https://${proxy.address}`, { rejectUnauthorized: false });
@@ -79,11 +79,11 @@ const WAYS: Way[] = [
   http1('http/1.1 over TLS', true, ({ address }) => {
     return connectTls({ host: '127.0.0.1', port: Number(address.split(':')[1]), rejectUnauthorized: false });
   }),
-  http2('http/2, whose socket is not read', false),
-  http2('http/2, whose stream has no room', true),
+  http2('http/2 with a stalled socket', false),
+  http2('http/2 with a stalled stream', true),
 ];
 
-/** Rules that allow everything but subscriptions to what begins with `secret/`, if that is refused. */
+/** Rules that allow everything. If `isRefused`, they deny subscriptions to names that begin with `secret/`. */
 function rules(isRefused: boolean): string {
   const right = isRefused ? "!name.startsWith('secret/')" : true;
   return JSON.stringify({
@@ -95,7 +95,7 @@ function rules(isRefused: boolean): string {
 }
 
 describe('streams that are not read', { concurrency: 4, skip: againstOriginal }, () => {
-  /** A server with a stream of alice's in which something waits on every stage between shard and kernel. */
+  /** A server with a stream of alice that has bytes waiting at every stage between the shard and the kernel. */
   async function stalled(t: TestContext, { isEncrypted, open }: Way): Promise<[Server, Proxy, Reader]> {
     const { certificate, key } = new CertificateFiles(t, certify());
     const server = await startWithAdmin(t, { permissions: rules(false), limits: LIMITS, tls: { certificate, key } });
@@ -111,14 +111,14 @@ describe('streams that are not read', { concurrency: 4, skip: againstOriginal },
     return [server, proxy, reader];
   }
 
-  /** Reads on after a change that was acknowledged. */
+  /** Reads again after an acknowledged change, and asserts that no further bytes arrive. */
   async function getsNothingMore(server: Server, proxy: Proxy, reader: Reader): Promise<void> {
     const sent = proxy.sentBytes;
     const bob = { token: tokenOf(server, 'bob') };
     await command(server, { topic: 'event', action: 'emit', eventName: 'secret/e', data: 'too late' }, bob);
     reader.readOn();
     await within(DEADLINE_MS, reader.closed, 'the connection ends');
-    assert.ok(proxy.readBytes <= sent, `${proxy.readBytes - sent} bytes came that the kernel did not have`);
+    assert.ok(proxy.readBytes <= sent, `${proxy.readBytes - sent} bytes arrived that the kernel did not have`);
     assert.doesNotMatch(reader.text(), /too late|event: (gap|end|refused)/);
     await eventually(async () => (await server.metric('tidewire_http_sessions')) === 0, 'the session has ended');
   }
@@ -128,7 +128,7 @@ describe('streams that are not read', { concurrency: 4, skip: againstOriginal },
       const [server, proxy, reader] = await stalled(t, way);
       server.setPermissions(rules(true));
       server.hangUp();
-      await eventually(async () => (await server.metric('tidewire_rules_reloads_total')) === 1, 'the new rules hold');
+      await eventually(async () => (await server.metric('tidewire_rules_reloads_total')) === 1, 'the new rules are in force');
       assert.equal(await server.metric('tidewire_rights_cuts_total'), 1);
       await getsNothingMore(server, proxy, reader);
     });
@@ -140,7 +140,7 @@ describe('streams that are not read', { concurrency: 4, skip: againstOriginal },
     });
   }
 
-  test('who reads slowly and keeps its rights gets the newest value in the end', async (t) => {
+  test('a slow reader that keeps its rights finally receives the newest value', async (t) => {
     for (const way of WAYS) {
       const [server, , reader] = await stalled(t, way);
       const bob = { token: tokenOf(server, 'bob') };
@@ -148,9 +148,9 @@ describe('streams that are not read', { concurrency: 4, skip: againstOriginal },
       const other = rules(true).replaceAll('secret', 'other');
       server.setPermissions(other);
       server.hangUp();
-      await eventually(async () => (await server.metric('tidewire_rules_reloads_total')) === 1, 'the new rules hold');
+      await eventually(async () => (await server.metric('tidewire_rules_reloads_total')) === 1, 'the new rules are in force');
       reader.readOn();
-      await eventually(() => reader.text().includes('"last":true') && reader.text().includes('event: gap'), 'it is told what it missed');
+      await eventually(() => reader.text().includes('"last":true') && reader.text().includes('event: gap'), 'the stream reports the gap and the newest value');
       assert.equal(await server.metric('tidewire_rights_cuts_total'), 0);
     }
   });

@@ -1,5 +1,5 @@
-// Logins that a real HTTP server decides, as deepstream's handler asks it: what it gets, what its answers mean, and what happens
-// while it is down.
+// Logins that a real HTTP server decides, in the format of deepstream's handler: the requests, the meaning of the answers, and outages of
+// that server.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -22,11 +22,11 @@ interface Asked {
 
 type Reply = [status: number, body?: string | object, headers?: Record<string, string>];
 
-/** A server that decides logins; `reply` may be replaced. */
+/** A server that decides logins. Tests may replace `reply`. */
 class Hook {
   readonly asked = new Inbox<Asked>('requests to the webhook');
   reply: (asked: Asked) => Reply | Promise<Reply> = () => [200];
-  /** Requests that are being answered, and the most there were at once. */
+  /** Requests without an answer yet. `openMax` is their largest number at once. */
   #open = 0;
   openMax = 0;
   #server = createServer((request, response) => void this.#answer(request, response));
@@ -70,7 +70,7 @@ function asking(test: TestContext, hook: Hook, options: Record<string, unknown> 
   return Server.during(test, { auth: { chain: ['webhook'], retry_delay: '100ms', webhook, ...extra }, logLevel: 'debug' });
 }
 
-/** What a login is answered: whether it got in, and what the client was told. */
+/** The answer to a login: whether it succeeded, and the data or reason that the client received. */
 async function outcome(test: TestContext, server: Server, login: Record<string, unknown>): Promise<[boolean, unknown]> {
   const client = await connect(test, server, { login: false });
   const answer = new Promise<[boolean, unknown]>((done) => {
@@ -82,7 +82,7 @@ async function outcome(test: TestContext, server: Server, login: Record<string, 
 const refused = (reason: unknown = 'INVALID_AUTHENTICATION_DETAILS'): [boolean, unknown] => [false, { reason }];
 
 describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
-  test('is asked with what deepstream sends, fields promoted to headers', async (t) => {
+  test('receives the same request as from deepstream, with fields promoted to headers', async (t) => {
     const hook = await Hook.during(t);
     const server = await asking(t, hook, { promote_to_header: ['token', 'absent'] });
     assert.deepEqual(await outcome(t, server, { token: 'secret-1', deep: { a: [1, null] } }), [true, null]);
@@ -95,7 +95,7 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
     assert.ok(!server.output.includes('secret-1'), 'the log has a secret');
   });
 
-  test('lets in whom its answer names, with his data', async (t) => {
+  test('names the user of a login and its data', async (t) => {
     const hook = await Hook.during(t);
     const server = await asking(t, hook, { permitted_statuses: [200, 202] });
     const watcher = await connect(t, server, { login: {} });
@@ -114,10 +114,10 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
       if (user !== undefined) assert.ok(online.includes(user), `${user} is online`);
       client.close();
     }
-    assert.ok(!((await watcher.presence.getAll()) as string[]).includes('OPEN'), 'nobody sees the nameless');
+    assert.ok(!((await watcher.presence.getAll()) as string[]).includes('OPEN'), 'a user without a name does not appear in presence');
   });
 
-  test('gives a token to who logs in over HTTP, which clients and requests log in with', async (t) => {
+  test('returns a token for a login over HTTP, and clients and requests can log in with it', async (t) => {
     const hook = await Hook.during(t);
     const server = await asking(t, hook);
     const login = { username: 'alice', password: 'abcdefgh' };
@@ -147,7 +147,7 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
     }
   });
 
-  test('is left by those who are gone, and addresses take turns', async (t) => {
+  test('is not asked about clients that have disconnected, and addresses take turns', async (t) => {
     const hook = await Hook.during(t);
     const server = await asking(t, hook, { requests_max: 1, timeout: '60s' });
     let answerFirst = (): void => undefined;
@@ -166,11 +166,11 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
     await hook.asked.next();
     const crowd = await Promise.all(Array.from({ length: 20 }, (_, number) => login(`crowd-${number}`, '127.0.0.2')));
     const waiting = (count: number) => async (): Promise<boolean> => (await server.metric('tidewire_logins_waiting')) === count;
-    await eventually(waiting(21), 'all of them wait');
+    await eventually(waiting(21), 'all logins wait');
     const rightful = await login('rightful', '127.0.0.3');
-    await eventually(waiting(22), 'the rightful one waits');
+    await eventually(waiting(22), 'the rightful login waits');
     for (const peer of crowd.slice(5)) peer.abort();
-    await eventually(waiting(7), 'those who are gone wait no more');
+    await eventually(waiting(7), 'disconnected clients no longer wait');
     answerFirst();
     await rightful.expect(C.TOPIC.AUTH, C.AUTH_ACTION.AUTH_SUCCESSFUL);
     await eventually(waiting(0), 'no login waits');
@@ -180,7 +180,7 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
     assert.equal(await server.metric('tidewire_logins_waiting_bytes'), 0);
   });
 
-  test('logins beyond what may wait are put off', async (t) => {
+  test('logins beyond the limit of waiting logins are postponed', async (t) => {
     const hook = await Hook.during(t);
     const server = await asking(t, hook, { requests_max: 1, timeout: '60s' }, { waiting_per_address_max: 3, waiting_max: 4 });
     let answer = (): void => undefined;
@@ -209,7 +209,7 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
     for (const peer of peers) await peer.expect(C.TOPIC.AUTH, C.AUTH_ACTION.AUTH_SUCCESSFUL);
   });
 
-  test('keeps out whom it does not permit, with its reason', async (t) => {
+  test('refuses with its own reason', async (t) => {
     const hook = await Hook.during(t);
     const server = await asking(t, hook, {}, { attempts_max: 20 });
     const cases: Array<[Reply, [boolean, unknown]]> = [
@@ -227,7 +227,7 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
     }
   });
 
-  test('may say when a login ends', async (t) => {
+  test('may set the expiry of a login', async (t) => {
     const hook = await Hook.during(t);
     const server = await asking(t, hook);
     hook.reply = () => [200, { id: 'alice', expiresAt: Math.floor(Date.now() / 1_000) + 5 }];
@@ -235,10 +235,10 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
     await client.login();
     hook.reply = () => [403, 'over'];
     const failure = new Promise((done) => client.on('reauthenticationFailure', done));
-    await within(DEADLINE_MS, failure, 'the client hears that its login is over');
+    await within(DEADLINE_MS, failure, 'the client learns that its login has expired');
   });
 
-  test('is asked again after a failure, and gets through', async (t) => {
+  test('is asked again after a failure, and the login succeeds', async (t) => {
     const hook = await Hook.during(t);
     const server = await asking(t, hook, { retry_statuses: [503], retry_attempts: 2 });
     const replies: Reply[] = [[503], [503, 'busy'], [200, 'alice']];
@@ -248,13 +248,13 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
     assert.equal(await server.metric('tidewire_auth_webhook_failures_total'), 2);
   });
 
-  test('that is down puts logins off, and they get in when it is back', async (t) => {
+  test('that is down postpones logins, and they succeed when it is back', async (t) => {
     const hook = await Hook.during(t);
     const server = await asking(t, hook);
     await hook.stop();
     const client = await connect(t, server, { login: false, errors: ['CONNECTION_ERROR'] });
     const login = client.login();
-    await eventually(async () => (await server.metric('tidewire_logins_unavailable_total')) > 0, 'the login was put off');
+    await eventually(async () => (await server.metric('tidewire_logins_unavailable_total')) > 0, 'the login was postponed');
     const ready = (await (await server.get('/ready')).json()) as { warnings: Array<{ code: string; text: string }> };
     assert.deepEqual(ready.warnings.map(({ code }) => code), ['auth_webhook']);
     assert.ok(!JSON.stringify(ready).includes('/login'), 'addresses may be secret');
@@ -263,7 +263,7 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
     await inState(client, C.CONNECTION_STATE.OPEN);
   });
 
-  test('that answers nonsense lets nobody in', async (t) => {
+  test('that gives invalid answers accepts no login', async (t) => {
     const hook = await Hook.during(t);
     const server = await asking(t, hook, { retry_attempts: 0 });
     const nonsense: Reply[] = [[200, '{"id":'], [200, '["alice"]'], [200, 'x'.repeat(300_000)]];
@@ -272,13 +272,13 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
       const client = await connect(t, server, { login: false, errors: ['CONNECTION_ERROR'] });
       void client.login().catch(() => {});
       const failed = async (): Promise<boolean> => (await server.metric('tidewire_logins_unavailable_total')) > index;
-      await eventually(failed, `answer ${index} was no answer`);
+      await eventually(failed, `answer ${index} was not a valid answer`);
       client.close();
     }
     assert.equal(await server.metric('tidewire_logins_accepted_total'), 0);
   });
 
-  test('is not asked for more logins at once than it was said to take', async (t) => {
+  test('receives at most the configured number of requests at once', async (t) => {
     const hook = await Hook.during(t);
     const server = await asking(t, hook, { requests_max: 2, timeout: '10s' });
     let release = (): void => {};
@@ -294,7 +294,7 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
     assert.equal(hook.openMax, 2);
   });
 
-  test('may redirect twice, within the machine', async (t) => {
+  test('may redirect twice, but only on this machine', async (t) => {
     const hook = await Hook.during(t);
     const server = await asking(t, hook, { retry_attempts: 0 });
     const to = (location: string): Reply => [307, '', { location }];
@@ -305,6 +305,6 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
     hook.reply = () => to('http://192.0.2.1/steal');
     const client = await connect(t, server, { login: false, errors: ['CONNECTION_ERROR'] });
     void client.login().catch(() => {});
-    await eventually(async () => (await server.metric('tidewire_logins_unavailable_total')) > 0, 'it is not followed');
+    await eventually(async () => (await server.metric('tidewire_logins_unavailable_total')) > 0, 'the server does not follow the redirect');
   });
 });
