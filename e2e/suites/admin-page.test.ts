@@ -186,7 +186,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
       await operator.command({ topic: 'event', action: 'emit', eventName: name, data: payload });
       const { connections } = await operator.ask('GET', '/connections?slow=1');
       return connections.some(({ outboxBytes }: { outboxBytes: number }) => outboxBytes > 100_000);
-    }, 'the one that does not read is shown');
+    }, 'the page shows the session that does not read');
     socket._socket.resume();
   });
 
@@ -302,7 +302,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.equal((await operator.command(read, '?user=bob')).success, false);
     const reader = `?user=bob&userData=${encodeURIComponent('{"role":"reader"}')}`;
     assert.deepEqual((await operator.command(read, reader)).data, { a: 1 });
-    await eventually(() => audited(server, 'act as', 'bob') && audited(server, 'event.emit', event), 'the audit log says as whom');
+    await eventually(() => audited(server, 'act as', 'bob') && audited(server, 'event.emit', event), 'the audit log names the user');
     await connect(t, server, { login: (await operator.ask('POST', '/ticket')).login });
     assert.deepEqual(await operator.command({ topic: 'presence', action: 'query' }), { success: true, users: ['open'] }, 'an operator is not online');
   });

@@ -40,7 +40,7 @@ describe('the admin api', { concurrency: 4, skip: againstOriginal }, () => {
       return [status, body.error.code];
     };
     for (const key of ['', 'x', KEY.slice(0, -1), `${KEY}x`]) assert.deepEqual(await wrong(key), [401, 'UNAUTHORIZED']);
-    await eventually(async () => (await wrong('x'))[0] === 429, 'wrong keys are told to wait');
+    await eventually(async () => (await wrong('x'))[0] === 429, 'further wrong keys must wait');
     assert.equal((await admin(server, 'GET', '/status'))[0], 200);
     assert.ok(!server.output.includes(KEY), 'the log has the key');
   });

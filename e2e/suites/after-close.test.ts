@@ -88,7 +88,7 @@ describe('after close', { concurrency: 8 }, () => {
     response.reject();
     response.onStop(() => assert.fail('stopped'));
     await client.errors.count(2);
-    const taken = new Inbox<string>('requests of the next');
+    const taken = new Inbox<string>('requests to the next provider');
     next.event.listen(literally(name), (asked, answer) => {
       answer.accept();
       taken.push(asked);
@@ -137,7 +137,7 @@ describe('after close', { concurrency: 8 }, () => {
     const [client] = await closed(t);
     assert.equal(await rejection(client.presence.getAll()), OFFLINE);
     assert.equal(await rejection(client.presence.getAll(['bob'])), OFFLINE);
-    const note = (): void => assert.fail('told');
+    const note = (): void => assert.fail('called');
     client.presence.subscribe(note);
     client.presence.subscribe('bob', note);
     client.presence.unsubscribe(note);

@@ -58,7 +58,7 @@ describe('after a close for a limit', { concurrency: 4, skip: againstOriginal &&
     for (let pongs = 0; pongs < 2; pongs += 1) {
       await bystander.wire.receives(({ action, topic }) => topic === C.TOPIC.CONNECTION && action === C.CONNECTION_ACTION.PONG);
     }
-    assert.equal(proxy.connectedAt.length, count, 'it came back');
+    assert.equal(proxy.connectedAt.length, count, 'the client reconnected');
   }
 
   test('a client whose logins are all too large connects at most five times a minute', async (t) => {
@@ -84,13 +84,13 @@ describe('after a close for a limit', { concurrency: 4, skip: againstOriginal &&
     await inState(client, OPEN);
     await login;
     client.event.emit(fresh('e'), TOO_LARGE);
-    await eventually(() => proxy.connectedAt.length === 2, 'the client comes back at once');
+    await eventually(() => proxy.connectedAt.length === 2, 'the client reconnects at once');
     await inState(client, CHALLENGING);
     await eventually(async () => (await server.metric('tidewire_delayed_sessions')) === 1, 'it waits');
     const waited = performance.now();
     await inState(client, OPEN);
     assert.ok(performance.now() - waited > 200, 'the wait was too short');
-    assert.equal(proxy.connectedAt.length, 2, 'it gave up while waiting');
+    assert.equal(proxy.connectedAt.length, 2, 'the client gave up while waiting');
     assert.equal(await server.metric('tidewire_backoff_waits_total'), 1);
     await eventually(async () => (await server.metric('tidewire_delayed_sessions')) === 0, 'no session waits');
   });

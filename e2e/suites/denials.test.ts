@@ -103,7 +103,7 @@ describe('permission', { concurrency: 8 }, () => {
     test('a denied presence subscription receives nothing', async (t) => {
       const [client] = await clients(t);
       const [user, free] = [`denied/${freshUser()}`, freshUser()];
-      client.presence.subscribe(user, () => assert.fail('told'));
+      client.presence.subscribe(user, () => assert.fail('called'));
       await isDenied(client);
       const changes = new Inbox<string>('changes');
       client.presence.subscribe(free, changes.push);
@@ -165,7 +165,7 @@ describe('permission', { concurrency: 8 }, () => {
       covers(['RecordHandler.notify', 'RecordHandler.listen'], 'refusal');
     });
 
-    const erases = againstOriginal && 'deepstream 7 does not ask the rules about ERASE';
+    const erases = againstOriginal && 'deepstream 7 does not apply the rules to ERASE';
     test('an open record reports denied changes, and they reach no other client', { skip: erases }, async (t) => {
       const [client, other] = await clients(t);
       const name = fresh('nowrite/record');

@@ -114,7 +114,7 @@ class Writer {
   async writesOn(): Promise<void> {
     assert.equal(this.#isLost, true);
     const opened = await record(this.client, this.#name);
-    await within(DEADLINE_MS, opened.setWithAck('after', true), 'a write after the return');
+    await within(DEADLINE_MS, opened.setWithAck('after', true), 'a write after the reconnect');
   }
 
   async #write(): Promise<void> {

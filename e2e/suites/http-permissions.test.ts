@@ -67,7 +67,7 @@ function outcomeOf(result: Record<string, unknown>): string {
   return String(result['errorParams']);
 }
 
-describe('permission rules over http', { skip: againstOriginal && 'deepstream lets falsy rules pass and knows no merged patches' }, () => {
+describe('permission rules over http', { skip: againstOriginal && 'deepstream accepts falsy rules and has no merged patches' }, () => {
   let server: Server;
   let stop: () => Promise<void>;
   before(async () => {

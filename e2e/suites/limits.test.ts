@@ -19,7 +19,7 @@ const LIMITS = {
   bulk_names_max: 50,
 };
 
-describe('limits', { concurrency: 8, skip: againstOriginal && 'deepstream has none of them' }, () => {
+describe('limits', { concurrency: 8, skip: againstOriginal && 'deepstream has no such limits' }, () => {
   let server: Server;
   before(async () => {
     server = await Server.start({ limits: LIMITS });

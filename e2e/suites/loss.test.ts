@@ -501,7 +501,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       assert.match(String(await rejection(mine.delete())), /offline/);
       await returns(proxy, client);
       const expected = '{"keep":1,"written":1,"more":2}';
-      await eventually(async () => JSON.stringify(await other.record.snapshot(name)) === expected, 'all is there');
+      await eventually(async () => JSON.stringify(await other.record.snapshot(name)) === expected, 'the server has all writes');
       await mine.setWithAck('after', 1);
       assert.deepEqual(await other.record.snapshot(name), { keep: 1, written: 1, more: 2, after: 1 });
       covers(['Record.set', 'Record.erase', 'Record.eraseWithAck', 'Record.delete'], 'loss');
@@ -517,7 +517,7 @@ describe('loss of the connection of deepstream clients', { concurrency: 8 }, () 
       assert.deepEqual(mine.get(), { held: 1, meanwhile: 1 });
       await returns(proxy, client);
       // The client counts no version for such a write, so its default strategy, REMOTE_WINS, takes the server's value.
-      await eventually(() => JSON.stringify(mine.get()) === '{"held":1}', 'the record is as at the server');
+      await eventually(() => JSON.stringify(mine.get()) === '{"held":1}', 'the record has the value of the server');
       await mine.setWithAck('after', 1);
       assert.deepEqual(await other.record.snapshot(name), { held: 1, after: 1 });
     });

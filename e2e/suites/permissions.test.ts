@@ -37,7 +37,7 @@ test("the file of rules is valid for deepstream's server", async (t) => {
   assert.equal(await client.record.has('x'), false);
 });
 
-describe('permission rules', { skip: againstOriginal && 'deepstream lets falsy rules pass and knows no merged patches' }, () => {
+describe('permission rules', { skip: againstOriginal && 'deepstream accepts falsy rules and has no merged patches' }, () => {
   const clients = new Map<Asker, TestClient>();
   /** The events that the observer receives, by name. */
   const events = new Map<string, Inbox<unknown>>();

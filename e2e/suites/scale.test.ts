@@ -45,7 +45,7 @@ describe('scale', () => {
     t.diagnostic(`server: ${(server.memoryBytes / 1e6).toFixed(0)} MB`);
   });
 
-  const unbounded = againstOriginal && 'deepstream has no bound';
+  const unbounded = againstOriginal && 'deepstream has no such limit';
   test('a client that does not read is disconnected with a reason, and the server stays small', { skip: unbounded }, async (t) => {
     const server = await Server.during(t, { logLevel: 'info' });
     const name = fresh('flood');
@@ -157,7 +157,7 @@ class Receiver {
   }
 
   async until(holds: (report: Report) => boolean): Promise<void> {
-    await eventually(async () => holds(await this.report()), 'the receiver reports so');
+    await eventually(async () => holds(await this.report()), 'the receiver reports the expected state');
   }
 
   signal(signal: 'SIGSTOP' | 'SIGCONT'): void {

@@ -165,7 +165,7 @@ describe('tls', { skip: againstOriginal && 'the original server speaks no TLS', 
 
     files.replace({ ...renewed, key: certify().key });
     const isStale = async (): Promise<boolean> => (await server.metric('tidewire_tls_certificate_stale')) === 1;
-    await eventually(isStale, 'a key that does not fit is noticed');
+    await eventually(isStale, 'the server detects a key that does not match');
     assert.equal(await shownNow(t, server), renewed.fingerprint, 'the server keeps the previous certificate');
     await server.prints(/is not the key of/);
     files.replace({ ...renewed, certificate: 'no certificate' });
