@@ -1,6 +1,6 @@
 //! The table of options: every section with its documented fields and defaults.
 //!
-//! Whatever is added here appears in the file, the environment, the flags, `config print` and the reference page.
+//! An option that is added here appears in the file, the environment, the flags, `config print` and the reference page.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::value::{
     Auto, ByteCount, Limited, List, OptionalBytes, OptionalPath, Rules, Secret, choice,
 };
 
-/// A person who errs a few times, not somebody who looks for names that are taken.
+/// Enough for a person who retries a few times, too slow for a program that searches for taken names.
 const SIGN_UP_RATE: Rate = Rate {
     interval: Duration::from_secs(10),
     burst: 10,
@@ -39,42 +39,43 @@ fn bytes(count: usize) -> ByteCount {
 section! {
     /// Options of Tidewire.
     Config {
-        /// Development mode: demo, documentation, admin page, reasons of denials in the log, browser pages of loopback hosts
-        /// on any port. It opens no logins: these follow `auth.chain`, and every login succeeds while that is empty. `auto` is on
-        /// when `auth.chain` is empty and all addresses are loopback addresses.
+        /// Development mode: demo, documentation, admin page, reasons of denials in the log, and browser pages of loopback
+        /// hosts on any port. It does not open logins: `auth.chain` decides about these, and every login succeeds while that
+        /// is empty. `auto` turns it on if `auth.chain` is empty and all addresses are loopback addresses.
         dev: Auto<bool> = Auto::Auto;
-        /// Shards, one thread each. `auto` follows the processors and the CPU quota of the container.
+        /// Number of shards, one thread each. `auto` follows the processors and the CPU quota of the container.
         shards: Auto<u16> = Auto::Auto;
-        /// How long a stop may take, from the signal to the last closed connection.
+        /// Maximum duration of a stop, from the signal to the last closed connection. If the server is not done by then, it
+        /// exits with code 5.
         drain_timeout: Duration = seconds(20), Traits::NONE.reload();
-        /// How long connections are still accepted after the signal while `/ready` answers 503, so that load
-        /// balancers go elsewhere first. `auto` is 0 when all addresses are loopback addresses, else 5s.
+        /// Time after the stop signal in which the server still accepts connections while `/ready` answers 503, so that load
+        /// balancers choose another node first. `auto` is 0s if all addresses are loopback addresses, else 5s.
         drain_delay: Auto<Duration> = Auto::Auto, Traits::NONE.reload();
-        /// Where and for whom the server listens.
+        /// Addresses and paths of the server, and the web pages, hosts and proxies that it accepts.
         network: Network = Network::default();
         /// Compression of WebSocket messages.
         compression: Compression = Compression::default();
         /// Encryption: `https://` and `wss://`.
         tls: Tls = Tls::default();
-        /// What waits on HTTP connections that are not upgraded.
+        /// Limits of HTTP connections and requests.
         http: Http = Http::default();
         /// Web pages that are in the binary.
         pages: Pages = Pages::default();
-        /// Who may see what of health and metrics from other machines.
+        /// Parts of health and metrics that other machines may read.
         health: Health = Health::default();
-        /// Where records are kept.
+        /// The default store of records.
         store: Store = Store::default();
-        /// Stores beside that of `store`, each below a name of its own (lowercase letters, digits and `_`), up to 15. Each has
-        /// `prefixes`, a list: records whose names begin with one of them are kept in it and nowhere else, and where several
-        /// fit the longest counts. Its other options are those of `store` but for `cache`; `path` is `stores/NAME` in the
-        /// data folder where it is not given. Only the file names stores; what it names can be set by the environment, too:
-        /// `stores.logs.kind` is `TIDEWIRE_STORES__LOGS__KIND`. See `docs/stores.md`.
+        /// Additional stores, up to 15, each with a separate name of lowercase letters, digits and `_`. A store keeps the
+        /// records whose names begin with one of its `prefixes`, a list; if the prefixes of several stores match, the longest
+        /// one decides. Its other options have the names of the options of `store`, without `cache`. Without `path` its data
+        /// folder is `stores/NAME` in the data folder of the node. Only the file can add a store; the environment can set the
+        /// options of a store in the file: `stores.logs.kind` is `TIDEWIRE_STORES__LOGS__KIND`. See `docs/stores.md`.
         stores: NamedStores = NamedStores::default(), Traits::NONE.described();
-        /// Who may log in.
+        /// Authentication of clients.
         auth: Auth = Auth::default();
-        /// Who may do what: a file of rules, as deepstream's `permissions.yml`, or `allow_all`, with which whoever is
-        /// logged in may do everything. `none` allows everything while everybody may log in; beside any other
-        /// authentication the start is refused with it.
+        /// File of permission rules, as deepstream's `permissions.yml`, or `allow_all`, which allows every logged-in user
+        /// everything. `none` allows everything as well; the server refuses to start with it if `auth.chain` has a type other
+        /// than `open`.
         permissions: Rules = Rules::None;
         /// Records.
         record: Record = Record::default();
@@ -82,17 +83,17 @@ section! {
         rpc: Rpc = Rpc::default();
         /// Events.
         event: Event = Event::default();
-        /// Listening for patterns of names.
+        /// Providers that listen for patterns of names.
         listen: Listen = Listen::default();
-        /// Bounds of everything that a peer can make grow.
+        /// Limits on everything that a client can make grow.
         limits: Limits = Limits::default();
-        /// How much clients may do in a time.
+        /// Rates of clients.
         rates: Rates = Rates::default();
-        /// How whoever was closed for a limit is let in again.
+        /// Reconnect back-off.
         backoff: Backoff = Backoff::default();
-        /// Traces of publications for a collector of OpenTelemetry.
+        /// Traces of published events for an OpenTelemetry collector.
         traces: Traces = Traces::default();
-        /// The admin API.
+        /// The admin API and the admin page.
         admin: Admin = Admin::default();
         /// The log on standard error.
         log: Log = Log::default();
@@ -100,76 +101,81 @@ section! {
 }
 
 section! {
-    /// The admin API and the admin page. Both are off without a key, but for the page in development mode. See `docs/admin-api.md` and
-    /// `docs/admin-page.md`.
+    /// The admin API and the admin page. Without a key both are off, except for the page in development mode. See
+    /// `docs/admin-api.md` and `docs/admin-page.md`.
     Admin {
-        /// The key, at least 32 characters. Best given by the environment.
+        /// Key of the admin API and page, at least 32 characters. Prefer to set it by the environment.
         key: Secret = Secret::default(), Traits::NONE.secret();
-        /// A file with the key instead; white space around it does not count.
+        /// File with the key, instead of `admin.key`. The server ignores white space around it.
         key_file: OptionalPath = OptionalPath(None);
-        /// Whether the page is at `/admin` of the addresses of `network`: with the key or, in development mode without one, with a key
-        /// that is made at each start and stands on the first screen only.
+        /// Whether the page is served at `/admin` of the addresses of `network`. It requires the key; in development mode
+        /// without a key the server creates one at each start and prints it on the first screen only.
         page: bool = true;
-        /// How long somebody stays signed in on the page.
+        /// Time after which a session of the page ends.
         session_lifetime: Duration = seconds(12 * 60 * 60);
-        /// How many may be signed in at a time; one more ends the oldest.
+        /// Maximum number of open sessions of the page. A further one ends the oldest.
         sessions_max: usize = 100;
-        /// Wrong keys that an address may give to the page in a minute. More, and then the right one too, are answered 429.
+        /// Wrong keys that one address may send to the page within a minute. After that the page answers 429 to every key,
+        /// even the right one, until the minute has passed.
         wrong_keys_max: u32 = 10;
-        /// The loopback address that the API listens on. Other machines reach it through a proxy that encrypts.
+        /// Loopback address that the API listens on. Other machines reach it through a proxy that encrypts.
         host: String = "127.0.0.1".to_owned();
-        /// Its port; 0 takes a free one.
+        /// Port of the API; 0 takes a free one.
         port: u16 = 6021;
     }
 }
 
 choice! {
-    /// Ways in which sends reach the kernel.
+    /// How a shard submits its sends to the kernel.
     SendsKind {
-        /// Many at once through an `io_uring`, where the kernel gives one that works.
+        /// Many sends in one `io_uring` submission, if the kernel has one that works.
         Auto = "auto",
-        /// One system call for each.
+        /// One system call for each send.
         Plain = "plain",
     }
 }
 
 section! {
-    /// Where and for whom the server listens.
+    /// Addresses and paths of the server, and the web pages, hosts and proxies that it accepts.
     Network {
-        /// Addresses or host names to listen on. Addresses that other machines can reach are refused while
-        /// everybody may log in, unless `auth.open_on_public_address` is set.
+        /// Addresses or host names to listen on. If other machines can reach an address and every login succeeds, the server
+        /// refuses to start unless `auth.open_on_public_address` is set.
         host: List<String> = words(&["127.0.0.1", "::1"]), Traits::NONE.flag("host");
-        /// The port; 0 takes a free one.
+        /// Port to listen on; 0 takes a free one.
         port: u16 = 6020, Traits::NONE.flag("port");
-        /// Paths on which WebSocket clients connect. A query string is ignored.
+        /// Paths that accept WebSocket clients with deepstream's binary protocol. The server ignores a query string.
         paths: List<String> = words(&["/deepstream"]);
-        /// Paths on which WebSocket clients connect that speak JSON in text messages; with none of them nobody can.
+        /// Paths that accept WebSocket clients with JSON in text messages. Without a path the server does not offer this
+        /// protocol.
         json_paths: List<String> = words(&["/deepstream-json"]);
-        /// Origins of web pages that may connect, as `https://app.example.com`, besides the server's own. In
-        /// development mode pages from loopback hosts may, on any port. `*` is every page.
+        /// Origins of web pages that may connect, as `https://app.example.com`, in addition to the server's own. `*` allows
+        /// every page. In development mode pages of loopback hosts may connect on any port. The server refuses other pages
+        /// with 403.
         origins: List<String> = words(&[]), Traits::NONE.reload();
-        /// Host names under which the server is reached, besides loopback names. In development mode, and on loopback addresses
-        /// where everybody may log in (`auth.chain` has `open`), other names are refused with 403: a web page could point a name of its own
-        /// to this machine. Elsewhere an empty list is all names.
+        /// Host names of the server, in addition to loopback names. In development mode, and on loopback addresses if
+        /// `auth.chain` has `open`, the server refuses other names with 403, because a web page could point its own name to
+        /// this machine. Otherwise an empty list allows all names.
         hosts: List<String> = words(&[]), Traits::NONE.reload();
-        /// Addresses and networks of proxies that are believed when they tell a client's address, as `10.0.0.0/8`. Their
-        /// list is read from its end up to the first address that is none of these. Nobody is by default.
+        /// Addresses and networks of trusted proxies, as `10.0.0.0/8`. The server reads the list of addresses in a trusted
+        /// proxy's header from its end, and takes the first address that is not in a trusted network as the client's. By
+        /// default the server trusts no proxy.
         trusted_proxies: List<AddressRange> = List(Vec::new()), Traits::NONE.reload();
-        /// The header in which they tell it. The other one is left alone, because a proxy may pass on what a client wrote.
+        /// Header in which trusted proxies send the client's address. The server ignores the other one, because a proxy may
+        /// forward it as a client wrote it.
         forwarded_header: ForwardedHeader = ForwardedHeader::XForwardedFor, Traits::NONE.reload();
-        /// Whether each connection begins with a head of the PROXY protocol, version 1 or 2, as load balancers send it that
-        /// pass bytes on. Connections from others than `network.trusted_proxies` are closed then.
+        /// Whether each connection begins with a PROXY protocol header, version 1 or 2, as load balancers send it that
+        /// forward bytes. The server then closes connections of other machines that are not in `network.trusted_proxies`.
         proxy_protocol: bool = false;
-        /// A client says something at least this often; silence of twice as long ends its connection.
+        /// Interval of heartbeats. If a client sends nothing for twice this time, the server closes its connection.
         heartbeat_interval: Duration = seconds(30);
-        /// How messages reach the kernel. `auto` submits many at once through an `io_uring`, and makes one system call
-        /// for each where that is missing or refused, as in many containers. `plain` always does the latter.
+        /// How sends reach the kernel. `auto` submits many sends at once through an `io_uring`, or makes one system call for
+        /// each if it is missing or forbidden, as in many containers. `plain` always makes one system call for each.
         sends: SendsKind = SendsKind::Auto;
     }
 }
 
 choice! {
-    /// Headers in which proxies tell whom they ask for.
+    /// Headers in which proxies send the client's address.
     ForwardedHeader {
         /// `X-Forwarded-For`.
         XForwardedFor = "x-forwarded-for",
@@ -189,11 +195,11 @@ choice! {
 }
 
 choice! {
-    /// Whether clients must show a certificate.
+    /// Whether clients must present a certificate.
     ClientCertificates {
-        /// They may.
+        /// A client without a certificate may connect.
         Optional = "optional",
-        /// Handshakes without one fail, those of health checks, too.
+        /// Handshakes without a certificate fail, also for health checks.
         Required = "required",
     }
 }
@@ -201,96 +207,105 @@ choice! {
 section! {
     /// Encryption: `https://` and `wss://`.
     Tls {
-        /// The file with the certificate chain as PEM, the server's own certificate first. TLS is spoken when this and
-        /// `tls.key` are given. The files are read again when they change and at SIGHUP.
+        /// File with the certificate chain as PEM, the server's own certificate first. TLS is on if this and `tls.key` are
+        /// set. The server reads the files again when they change and at SIGHUP.
         certificate: OptionalPath = OptionalPath(None);
-        /// The file with the private key of the certificate as PEM, without a passphrase.
+        /// File with the private key of the certificate as PEM, without a passphrase.
         key: OptionalPath = OptionalPath(None);
-        /// The port of TLS; 0 takes a free one. With `auto` `network.port` speaks TLS; with a port of its own
-        /// `network.port` stays in the clear.
+        /// Port of TLS; 0 takes a free one. With `auto` TLS is on `network.port`; with a separate port `network.port` stays
+        /// unencrypted.
         port: Auto<u16> = Auto::Auto;
-        /// Whether the port of TLS serves connections in the clear too; their first byte tells which they are.
+        /// Whether the port of TLS also serves unencrypted connections. The server distinguishes them by their first byte.
         allow_clear: bool = false;
-        /// The oldest version that is spoken.
+        /// Oldest version of TLS that the server accepts.
         min_version: TlsVersion = TlsVersion::V1_2;
-        /// A file with the certificates (PEM) of the authorities whose client certificates are taken. With it clients are
-        /// asked for one in the handshake. Read again with the others; whoever is connected stays.
+        /// File with the certificates (PEM) of the authorities that issue client certificates. If it is set, the server
+        /// requests a certificate in the handshake. The server reads the file again together with `tls.certificate`; open
+        /// connections stay.
         client_ca: OptionalPath = OptionalPath(None);
-        /// Whether a client without a certificate may connect. Who gets in is decided by `auth.chain`.
+        /// Whether a client without a certificate may connect. `auth.chain` decides about its login.
         client_certificates: ClientCertificates = ClientCertificates::Optional;
-        /// Whether HTTP/2 is offered beside HTTP/1.1. Browsers take it for requests and server-sent events, of which
-        /// HTTP/1.1 gives them six at a time; WebSockets stay with HTTP/1.1.
+        /// Whether the server offers HTTP/2 in addition to HTTP/1.1. Browsers use it for requests and server-sent events, for
+        /// which HTTP/1.1 allows six connections at a time. WebSockets always use HTTP/1.1.
         http2: bool = true;
-        /// How often it is looked whether the files have changed; `never` leaves it to SIGHUP.
+        /// How often the server checks whether the files have changed; with `never` it checks at SIGHUP only.
         reload_interval: Limited = Limited::After(seconds(10));
-        /// For how long browsers that were here with TLS come back with TLS only, to all ports of this host
-        /// (`Strict-Transport-Security`), such as `8760h`; `never` does not tell them.
+        /// Time for which browsers that connected with TLS use only TLS for all ports of this host
+        /// (`Strict-Transport-Security`), as `8760h`. With `never` the server does not send the header.
         hsts_max_age: Limited = Limited::Never;
     }
 }
 
 section! {
-    /// Compression of WebSocket messages (permessage-deflate) for clients that offer it. Each message is compressed once
-    /// for all of them.
+    /// Compression of WebSocket messages (permessage-deflate) for clients that offer it. The server compresses a message once
+    /// for all recipients.
     Compression {
-        /// Whether offers are taken. Off by default: it trades processor time of server and clients for bytes.
+        /// Whether the server accepts offers of compression. Off by default, because it uses processor time of the server and
+        /// of clients to save bytes.
         enabled: bool = false;
-        /// Messages below this size are sent plain.
+        /// Size from which messages are compressed. Smaller ones are sent uncompressed.
         bytes_min: ByteCount = ByteCount(512);
-        /// Bytes that a shard compresses in one turn, so that large messages do not hold up others; what is over
-        /// leaves plain.
+        /// Bytes that a shard compresses in one turn, so that large messages do not delay others. Above it the shard sends
+        /// messages uncompressed.
         turn_bytes_max: ByteCount = ByteCount(1 << 20);
     }
 }
 
 section! {
-    /// HTTP connections that are not upgraded, and what they may ask for.
+    /// HTTP connections that are not upgraded to WebSockets, and the limits of their requests.
     Http {
-        /// Whether the HTTP API is there (`docs/http-api.md`).
+        /// Whether the server has the HTTP API (`docs/http-api.md`).
         api: bool = true;
-        /// Whether `/api/auth` is there.
+        /// Whether the server has `/api/auth`.
         auth_endpoint: bool = true;
-        /// Whether a POST to `/api` may log in with `authData`, else only with a token.
+        /// Whether a POST to `/api` may log in with `authData`. Otherwise it needs a token.
         allow_auth_data: bool = true;
-        /// Bytes of a request's body. A larger one is refused with 413.
+        /// Maximum bytes of a request body. The server refuses a larger one with 413.
         body_bytes_max: ByteCount = ByteCount(1 << 20);
-        /// Time for a request's body to arrive; afterwards 408.
+        /// Time for a request body to arrive. After it the server answers 408.
         body_timeout: Duration = seconds(10);
-        /// Bytes of all bodies that are held at a time. A request that has no room is refused with 503. Here and in `requests_max` and
-        /// `streams_max` a caller (an address, after the login a user) may hold as much as is left free for others, and nothing
-        /// else keeps it from its first; what is over is refused with 429.
+        /// Maximum bytes of all request bodies in memory. If a request has no room, the server refuses it with 503. Callers
+        /// (an address, after the login a user) share this limit, `http.requests_max` and `http.streams_max`: each may hold
+        /// as much as is still free for all others, and gets 429 above that. See `docs/http-api.md`.
         bodies_bytes_max: ByteCount = ByteCount(64 << 20);
-        /// Requests that are worked on at a time. More are refused with 503.
+        /// Maximum number of requests in progress. The server refuses further ones with 503.
         requests_max: usize = 1_000;
-        /// Time for a request to be answered by the engine; what has no answer then has failed, and its outcome is unknown.
+        /// Time for the engine to answer a request. After it the request fails, and its outcome is unknown.
         request_timeout: Duration = seconds(20);
-        /// Bytes of the answer to one request. Commands of a batch for which it has no room are not run and fail with
-        /// `ANSWER_TOO_LARGE`; what is larger by itself is not sent, and a session for which more waits is ended.
+        /// Maximum bytes of the answer to one request. If the answer to a batch is full, its further commands do not run and
+        /// fail with `ANSWER_TOO_LARGE`. The server does not send a single larger result, and ends a session for which more
+        /// bytes wait.
         answer_bytes_max: ByteCount = ByteCount(16 << 20);
-        /// Streams of server-sent events that may be open at a time. More are refused with 503.
+        /// Maximum number of open streams of server-sent events. The server refuses further ones with 503.
         streams_max: usize = 10_000;
-        /// Tickets for streams that `/api/auth` has given and that were not used; one address may have a tenth of them. Beyond it
-        /// loses its oldest one; at the limit of all addresses, the address with the most bytes loses one.
+        /// Maximum number of unused tickets for streams, which `/api/auth` issues; one address may have a tenth of them.
+        /// Above its share an address loses its oldest ticket. At the limit the address with the most bytes loses its oldest
+        /// one.
         tickets_max: usize = 10_000;
-        /// Bytes of the logins that these tickets stand for, with the same bounds. They count in `limits.memory_bytes_max`.
+        /// Maximum bytes of the logins of these tickets, shared as `http.tickets_max`. They count in
+        /// `limits.memory_bytes_max`.
         tickets_bytes_max: ByteCount = ByteCount(16 << 20);
-        /// Streams of one HTTP/2 connection, requests and server-sent events together. More wait at the client.
+        /// Maximum number of streams of one HTTP/2 connection, requests and server-sent events together. Further ones wait at
+        /// the client.
         connection_streams_max: u32 = 100;
-        /// Requests of one HTTP/2 connection that are worked on, or whose answers are being taken, at a time. More wait.
+        /// Maximum number of requests of one HTTP/2 connection in progress, including those whose answer the client has not
+        /// read. Further ones wait.
         connection_requests_max: usize = 32;
-        /// Commands of one POST to `/api`. More are refused with 400.
+        /// Maximum number of commands of one POST to `/api`. The server refuses more with 400.
         batch_commands_max: usize = 10_000;
-        /// Time for a request's head to arrive, and before it for a TLS handshake.
+        /// Time for the head of a request to arrive, and before it for a TLS handshake. After it the server closes the
+        /// connection.
         head_timeout: Duration = seconds(10);
-        /// Bytes of a request's head. Larger ones are refused with 431.
+        /// Maximum bytes of the head of a request, at least 8KiB. The server refuses a larger one with 431.
         head_bytes_max: ByteCount = ByteCount(16 << 10);
-        /// A connection that is not upgraded is closed after this time. A request that runs then has as long again.
+        /// Time after which the server closes a connection that is not upgraded. A request in progress gets the same time
+        /// again, and a stream of server-sent events stays open.
         connection_timeout: Duration = seconds(60);
     }
 }
 
 choice! {
-    /// When the documentation is served.
+    /// When the server serves the documentation.
     DocsWhen {
         /// In development mode.
         Development = "development",
@@ -304,30 +319,31 @@ choice! {
 section! {
     /// Web pages that are in the binary.
     Pages {
-        /// When the documentation of this version is at `/docs/`. Whoever reaches the server can read it.
+        /// When the documentation of this version is served at `/docs/`. Every client that reaches the server can read it.
         docs: DocsWhen = DocsWhen::Development;
-        /// Whether the demo is at `/` in development mode, where everybody may log in and `network.paths` has `/deepstream`. The names of
-        /// what it shares begin with `tidewire-demo/`; where `permissions` is `none`, rules of its own hold for these.
+        /// Whether the demo is served at `/` in development mode, if `auth.chain` is empty or has `open`, and `network.paths`
+        /// has `/deepstream`. The names of its events and records begin with `tidewire-demo/`; if `permissions` is `none`,
+        /// separate rules apply to these names.
         demo: bool = true;
     }
 }
 
 section! {
-    /// Health and metrics. They are open to this machine and, where it says so here, to others.
+    /// Health and metrics. This machine may read all of them; these options allow other machines to read them.
     Health {
         /// Whether other machines may read `/metrics`.
         metrics_public: bool = false, Traits::NONE.reload();
-        /// Whether other machines may read the reasons of `/ready`. The status code is open to all.
+        /// Whether other machines may read the reasons of `/ready`. All machines get its status code.
         reasons_public: bool = false, Traits::NONE.reload();
     }
 }
 
 choice! {
-    /// Where records are kept.
+    /// Kinds of stores.
     StoreKind {
         /// An SQLite database in the data folder.
         Sqlite = "sqlite",
-        /// Memory; nothing survives a stop.
+        /// Memory; all records are lost at a stop.
         Memory = "memory",
         /// A MongoDB database.
         Mongodb = "mongodb",
@@ -339,31 +355,31 @@ choice! {
 }
 
 choice! {
-    /// What an acknowledged write means at least.
+    /// The least that an acknowledged write guarantees.
     Durability {
-        /// On disk and synced.
+        /// The write is on disk and synced.
         Synced = "synced",
-        /// Whatever the store's server makes of it.
+        /// The guarantee depends on the settings of the store's server.
         Relaxed = "relaxed",
     }
 }
 
 section! {
-    /// Where records are kept.
+    /// The default store of records.
     Store {
-        /// `sqlite` keeps records on disk; an acknowledged write is synced. `memory` loses everything at a stop. `mongodb`,
-        /// `postgres` and `redis` (or Valkey) keep them on a server of their own. See `docs/stores.md`.
+        /// Kind of the store. `sqlite` keeps records on disk, and an acknowledged write is synced. `memory` loses everything
+        /// at a stop. `mongodb`, `postgres` and `redis` (or Valkey) keep records on a separate server. See `docs/stores.md`.
         kind: StoreKind = StoreKind::Sqlite;
-        /// What an acknowledged write means at least. With `synced` a server that may acknowledge what it has not
-        /// synced, or does not say whether it does, is refused with the setting to change; with `relaxed` it is
-        /// taken, and `/ready`, the metrics, the first screen and the log say so.
+        /// The least that an acknowledged write guarantees. With `synced` the server refuses to start if the store's server
+        /// may acknowledge writes that it has not synced, or does not report whether it syncs; the error names the setting to
+        /// change. With `relaxed` it starts, with a warning in `/ready`, the metrics, the first screen and the log.
         durability: Durability = Durability::Synced;
-        /// Time for one request to a server of records; afterwards its connection is given up and made anew.
+        /// Timeout of one request to a remote store. When it passes, the connection is replaced.
         timeout: Duration = seconds(10);
-        /// How often all stored records are read and compared with their checksums while the server runs; `never` leaves it to
-        /// `tidewire store check`. The store in memory has no need of it.
+        /// How often the server reads all stored records and compares them with their checksums; with `never` only `tidewire
+        /// store check` does this. The option has no effect on a store in memory.
         scrub_interval: Limited = Limited::After(seconds(86_400));
-        /// Bytes of names and values that this reads in a second.
+        /// Maximum bytes of names and values that this check reads per second.
         scrub_bytes_per_second: ByteCount = ByteCount(4 << 20);
         /// The MongoDB database of `mongodb`.
         mongodb: StoreServer = StoreServer::default(), Traits::NONE.described();
@@ -371,42 +387,41 @@ section! {
         postgres: StoreServer = StoreServer::default(), Traits::NONE.described();
         /// The Redis or Valkey server of `redis`.
         redis: StoreServer = StoreServer::default(), Traits::NONE.described();
-        /// The data folder.
+        /// Data folder.
         path: PathBuf = PathBuf::from("./tidewire-data"), Traits::NONE.flag("data");
-        /// Bytes of records kept in memory beyond those in use, for the whole node. `auto` is an eighth of the
-        /// memory that the container or machine has, at most 64MiB for each shard and a sixteenth of a given
-        /// `limits.memory_bytes_max`.
+        /// Bytes of unused records that the node keeps in memory. `auto` is an eighth of the memory of the container or
+        /// machine, but at most 64MiB for each shard, and at most a sixteenth of `limits.memory_bytes_max` if that is set.
         cache: Auto<ByteCount> = Auto::Auto;
     }
 }
 
 section! {
-    /// A server that keeps records.
+    /// A remote server that keeps records.
     StoreServer {
-        /// Its address, without a password: `mongodb://user@host:27017/database`, `postgresql://user@host:5432/database`,
-        /// `redis://host:6379/0`, or `rediss://` for TLS. With MongoDB and PostgreSQL TLS is spoken with other machines unless
-        /// the address has `?tls=false` or `?sslmode=disable`.
+        /// Address of the server, without a password: `mongodb://user@host:27017/database`,
+        /// `postgresql://user@host:5432/database`, `redis://host:6379/0`, or `rediss://` for TLS. Connections to MongoDB and
+        /// PostgreSQL on other machines use TLS, unless the address has `?tls=false` or `?sslmode=disable`.
         url: String = String::new();
-        /// The password. Best given by the environment.
+        /// Password for the server. Prefer to set it by the environment.
         password: Secret = Secret::default(), Traits::NONE.secret();
-        /// A file with the password instead; white space at its end does not count.
+        /// File with the password, instead of `password`. White space at its end is ignored.
         password_file: OptionalPath = OptionalPath(None);
-        /// A file with the certificates (PEM) of the authorities that are trusted, instead of the system's; with MongoDB instead
-        /// of those that Mozilla trusts.
+        /// File with the certificates (PEM) of the authorities to trust. It replaces the list of the system, or with MongoDB
+        /// the list of Mozilla.
         ca: OptionalPath = OptionalPath(None);
     }
 }
 
 choice! {
-    /// Ways to authenticate.
+    /// Authentication types.
     AuthKind {
-        /// Everybody, under the name given.
+        /// Accepts every login, under the given name.
         Open = "open",
         /// The users of a file.
         File = "file",
         /// Signed tokens.
         Jwt = "jwt",
-        /// A server that decides.
+        /// A server of the operator that decides about logins.
         Webhook = "webhook",
         /// The users of the record store.
         Store = "store",
@@ -448,55 +463,58 @@ choice! {
 }
 
 section! {
-    /// Who may log in.
+    /// Authentication of clients.
     Auth {
-        /// Ways to authenticate, asked in this order until one decides: `open` lets everybody in, `file` the users of a
-        /// file, `jwt` whoever has a signed token, `webhook` whom a server of yours lets in, `store` the
-        /// users that this server keeps, `tls` whoever has shown a client certificate, `keys` back ends with a key. None at all is `open` without having been asked for. As
-        /// with deepstream, wrong passwords are passed on to the next one unless `auth.file.report_invalid_parameters` is set, so
-        /// `open` behind `file` lets everybody in under any name.
+        /// Authentication types in the order in which the server asks them; the first that accepts a login decides. `open`
+        /// accepts every login, `file` the users of a file, `jwt` signed tokens, `webhook` the logins that your server
+        /// accepts, `store` the users that this server keeps, `tls` client certificates, `keys` back ends with a key. An
+        /// empty list is `open` by default. As with deepstream, the next type checks a login with a wrong password unless
+        /// `auth.file.report_invalid_parameters` is set, so `open` behind `file` accepts every login under any name.
         chain: List<AuthKind> = List(Vec::new());
-        /// Whether everybody may log in although other machines can reach the server.
+        /// Whether every login may succeed although other machines can reach the server.
         open_on_public_address: bool = false;
-        /// Refused logins after which a connection is closed, and after which an address whose requests are refused has to
-        /// wait like one whose connection was closed.
+        /// Refused logins after which the server closes a connection. Over HTTP as many refused logins of an address count as
+        /// one closed connection for the reconnect back-off.
         attempts_max: u32 = 3;
-        /// A connection on which no login was decided is closed after this time. A refused one begins `auth.retry_timeout`.
+        /// Time for the first decision about a login of a connection. After it the server closes the connection. A refused
+        /// login starts `auth.retry_timeout`.
         login_timeout: Limited = Limited::After(seconds(180));
-        /// A connection whose login was refused is closed after this time without an accepted one, counted from the last
-        /// refusal. `auth.attempts_max` bounds the refusals. Long, because a person looks for a password meanwhile.
+        /// Time after a refused login in which the connection must log in successfully, counted from the last refusal. After
+        /// it the server closes the connection. It is long, because a user may have to look for a password;
+        /// `auth.attempts_max` limits the refusals.
         retry_timeout: Limited = Limited::After(seconds(600));
-        /// Bytes of a login: of each message before it is accepted, of the object in a request, and of the body of a POST to
-        /// `/api/auth`. A larger message closes the connection with 1009, a larger body is refused with 413. No password or
-        /// token needs more, and any peer can send what comes before a login.
+        /// Maximum bytes of a login: of each message before it is accepted, of the login object in a request, and of the body
+        /// of a POST to `/api/auth`. A larger message closes the connection with 1009; a larger body gets 413. Passwords and
+        /// tokens are smaller, and every client can send messages before a login.
         login_bytes_max: ByteCount = bytes(CoreLimits::default().login_bytes_max);
-        /// Logins that may wait at a time: for their hash, for a server that decides, or for their delay after refused ones. More
-        /// are put off: after `auth.retry_delay` their connections are closed with 1013, and requests are answered with 503.
+        /// Maximum number of waiting logins: for a password hash, for a server that decides, or for their delay after
+        /// refusals. The server cannot decide further ones: after `auth.retry_delay` it closes their connections with 1013,
+        /// and it answers requests with 503.
         waiting_max: usize = 10_000;
-        /// Bytes of these logins, of the heads of their requests, and of 2 KiB for each. They count in
+        /// Maximum bytes of the waiting logins, with the heads of their requests and 2 KiB for each. They count in
         /// `limits.memory_bytes_max`.
         waiting_bytes_max: ByteCount = ByteCount(32 << 20);
-        /// Logins from one address, or from one /64 of IPv6 addresses, that may wait at a time.
+        /// Maximum number of waiting logins of one address, or of one /64 of IPv6 addresses.
         waiting_per_address_max: usize = 1_000;
-        /// Their bytes.
+        /// Maximum bytes of the waiting logins of one address, or of one /64 of IPv6 addresses.
         waiting_bytes_per_address_max: ByteCount = ByteCount(8 << 20);
-        /// A login ends after this time at the latest, whatever it was made with. Clients of deepstream come back by themselves and
-        /// log in anew; others may renew it in place.
+        /// Time after which every login ends at the latest, whatever its authentication type. Clients of deepstream reconnect
+        /// and log in again; other clients may renew the login on the open session.
         session_lifetime: Limited = Limited::Never;
-        /// How long a login waits that can't be decided because a server that must be asked is down. Then its connection is
-        /// closed with 1013, and the client comes back by itself; some wait up to twice as long, so that they don't all come
-        /// back at once.
+        /// How long a login waits that cannot be decided because a required server is down. After it the server closes the
+        /// connection with 1013, and the client reconnects. Some logins wait up to twice as long, so that the clients do not
+        /// all reconnect at once.
         retry_delay: Duration = seconds(5);
-        /// A file with the certificates (PEM) that other servers are trusted by when they are asked, instead of those that
-        /// this machine trusts.
+        /// File with the certificates (PEM) of the authorities to trust in connections to webhooks and issuers of tokens,
+        /// instead of those that this machine trusts.
         ca: OptionalPath = OptionalPath(None);
-        /// The users of a file.
+        /// Users of a file.
         file: AuthFile = AuthFile::default();
         /// Signed tokens.
         jwt: AuthJwt = AuthJwt::default();
-        /// A server that decides.
+        /// A server that decides about logins.
         webhook: AuthWebhook = AuthWebhook::default();
-        /// The users of the record store.
+        /// Users of the record store.
         store: AuthStore = AuthStore::default();
         /// Client certificates.
         tls: AuthTls = AuthTls::default();
@@ -508,7 +526,7 @@ section! {
 choice! {
     /// Digests of deepstream's password hashes.
     HashKind {
-        /// Passwords are argon2id, or plain where they are nothing else.
+        /// Passwords are argon2id hashes or plain text.
         None = "none",
         /// MD5.
         Md5 = "md5",
@@ -522,109 +540,113 @@ choice! {
 }
 
 section! {
-    /// Users in a file: deepstream's `users.yml` as it is.
+    /// Users in a file, in the format of deepstream's `users.yml`.
     AuthFile {
-        /// The file. Passwords that begin with `$argon2id$` (from `tidewire hash`) need no other option.
+        /// File with the users. Password hashes that begin with `$argon2id$` (from `tidewire hash`) need no other option.
         path: OptionalPath = OptionalPath(None);
-        /// The digest of deepstream's password hashes (PBKDF2). With `none` the others are plain text.
+        /// Digest of deepstream's password hashes (PBKDF2). With `none` passwords that are not argon2id hashes are plain
+        /// text.
         hash: HashKind = HashKind::None;
-        /// Iterations of that hash.
+        /// Iterations of deepstream's password hashes.
         iterations: u32 = 100;
-        /// Bytes of that hash, before the encoding.
+        /// Bytes of deepstream's password hashes, before the encoding.
         key_length: usize = 32;
-        /// Whether a login without user name or password is told so. `auto` does when `file` is the only way to
-        /// authenticate; else the next one is asked.
+        /// Whether `file` refuses a login without user name or password, or with a wrong password. Otherwise the next type of
+        /// `auth.chain` decides. `auto` is true if `file` is the only type.
         report_invalid_parameters: Auto<bool> = Auto::Auto;
     }
 }
 
 section! {
-    /// Signed tokens (JSON Web Tokens), as clients give them: `login({ token })`. `exp` is required; 30 s of difference between
-    /// clocks are allowed for. See `docs/authentication.md`.
+    /// Signed tokens (JSON Web Tokens), which clients send with `login({ token })`. `exp` is required; clocks may differ by
+    /// 30 s. See `docs/authentication.md`.
     AuthJwt {
-        /// A secret that tokens are signed with (HMAC), at least 32 bytes. Best given by the environment.
+        /// Secret of the tokens' signatures (HMAC), at least 32 bytes. Prefer to set it by the environment.
         secret: Secret = Secret::default(), Traits::NONE.secret();
-        /// A file with that secret; white space at its end does not count. Read again at SIGHUP.
+        /// File with the secret, instead of `auth.jwt.secret`. White space at its end is ignored. The server reads it again
+        /// at SIGHUP.
         secret_file: OptionalPath = OptionalPath(None);
-        /// A file with public keys as PEM, or with a JSON Web Key or a set of them. Read again at SIGHUP.
+        /// File with public keys as PEM, or with a JSON Web Key or a set of them. The server reads it again at SIGHUP.
         key_file: OptionalPath = OptionalPath(None);
-        /// The one algorithm of the secret and of keys as PEM. `auto` is HS256, RS256, or what the curve of the key says. A
-        /// JSON Web Key says it itself.
+        /// Algorithm of the secret and of keys as PEM. `auto` is HS256 for the secret, RS256 for an RSA key, and the
+        /// algorithm of its curve for another key. A JSON Web Key has its own algorithm.
         algorithm: Auto<JwtAlgorithm> = Auto::Auto;
-        /// The address of the issuer's key set. `https://`, or `http://` for this machine.
+        /// Address of the issuer's key set. It is `https://`, or `http://` for this machine.
         jwks_url: String = String::new();
-        /// The `iss` that tokens must have; empty is not checked.
+        /// Required `iss` of tokens; if empty, it is not checked.
         issuer: String = String::new();
-        /// Whether the issuer's keys are found by OpenID Connect Discovery, from `auth.jwt.issuer`.
+        /// Whether the server finds the issuer's keys by OpenID Connect Discovery, from `auth.jwt.issuer`.
         discover: bool = false;
-        /// Values of which one must be in a token's `aud`; none is not checked, but must be given as `*` when keys come from an
-        /// issuer.
+        /// Accepted values of a token's `aud`, which must have one of them. An empty list is not checked. If keys come from
+        /// an issuer, a value is required; `*` accepts every audience.
         audience: List<String> = words(&[]);
-        /// The field of the object given to `login()` that has the token. Without it the header `Authorization: Bearer` of the
-        /// connection counts.
+        /// Field of the object passed to `login()` that contains the token. Without it the server uses the header
+        /// `Authorization: Bearer` of the connection.
         token_field: String = "token".to_owned();
-        /// The claim that becomes the user id.
+        /// Claim that becomes the user id.
         user_claim: String = "sub".to_owned();
-        /// Claims that rules see as `user.data`: `role`, `roles=realm_access.roles` under another name, or `*` for all but the
-        /// registered ones.
+        /// Claims that rules see as `user.data`: `role`, `roles=realm_access.roles` under another name, or `*` for all except
+        /// the registered ones.
         server_data_claims: List<String> = words(&["*"]);
-        /// Claims that the client gets with its login.
+        /// Claims that the server sends to the client with its login.
         client_data_claims: List<String> = words(&[]);
-        /// Bytes of a token. Larger ones are refused unread.
+        /// Maximum bytes of a token. The server refuses a larger one without decoding it.
         token_bytes_max: ByteCount = ByteCount(16 << 10);
-        /// How often the issuer's keys are read again.
+        /// How often the server fetches the issuer's keys again.
         keys_refresh_interval: Duration = seconds(300);
-        /// The time between two readings at least, however many tokens name an unknown key or however long the issuer is down.
+        /// Minimum time between two fetches of the keys, however many tokens name an unknown key, and however long the issuer
+        /// is down.
         keys_refresh_pause: Duration = seconds(10);
-        /// How long keys are used after they were read, while the issuer is down.
+        /// How long the server uses fetched keys while the issuer is down.
         keys_age_max: Duration = seconds(24 * 3600);
-        /// Time for the issuer to answer.
+        /// Time for the issuer to answer. After it the fetch has failed.
         keys_timeout: Duration = seconds(5);
     }
 }
 
 section! {
-    /// A server that decides logins: deepstream's HTTP authentication. It gets a POST with `connectionData` and `authData`.
+    /// A server that decides about logins: deepstream's HTTP authentication. It gets a POST with `connectionData` and
+    /// `authData`.
     AuthWebhook {
-        /// Its address. `https://`, or `http://` for this machine.
+        /// Address of the server. It is `https://`, or `http://` for this machine.
         url: String = String::new();
-        /// Statuses of an answer that lets the user in; all others but `auth.webhook.retry_statuses` keep him out.
+        /// Statuses of an answer that accept the login. All others, except `auth.webhook.retry_statuses`, refuse it.
         permitted_statuses: List<u16> = List(vec![200]);
-        /// Statuses after which it is asked again, as after no answer at all.
+        /// Statuses after which Tidewire sends the request again, as after no answer.
         retry_statuses: List<u16> = List(vec![404, 429, 500, 502, 503, 504]);
-        /// How often it is asked again before the login is put off.
+        /// How often Tidewire sends the request again. After that the login cannot be decided.
         retry_attempts: u32 = 3;
-        /// The time before it is asked again.
+        /// Time before Tidewire sends the request again.
         retry_interval: Duration = seconds(1);
-        /// Time for an answer, and for a place among the requests.
+        /// Time for an answer, and before it for a free place among `auth.webhook.requests_max`.
         timeout: Duration = seconds(2);
-        /// Fields of the object given to `login()` that are sent as headers, too.
+        /// Fields of the object passed to `login()` that are also sent as headers.
         promote_to_header: List<String> = words(&[]);
-        /// Requests at the same time. Logins beyond wait for a place.
+        /// Maximum number of requests at the same time. Further logins wait, and addresses take turns.
         requests_max: usize = 100;
-        /// Whether a login that it refuses is over. `auto` is when it is the only way to authenticate; else the next one is
-        /// asked.
+        /// Whether a refusal of the webhook is final. Otherwise the next type of `auth.chain` decides. `auto` is true if
+        /// `webhook` is the only type.
         report_invalid_parameters: Auto<bool> = Auto::Auto;
     }
 }
 
 section! {
-    /// Users that the server keeps in its record store, where no client can read or write them. They are made by the admin API
-    /// and, where that is on, by sign-up.
+    /// Users that the server keeps in its record store, where no client can read or write them. Operators create them with
+    /// the admin API or `tidewire user`; clients may sign up if `auth.store.sign_up` is set.
     AuthStore {
-        /// What user ids begin with, before the name. Without it a user has the id of a user of the same name that another way
-        /// to authenticate lets in.
+        /// Prefix of the user ids, before the name. Without it a user of the store has the same id as a user of this name of
+        /// another authentication type.
         user_prefix: String = String::new();
-        /// Whether everybody who can reach the server may become a user: `POST /api/auth/sign-up`.
+        /// Whether every client that reaches the server may create a user: `POST /api/auth/sign-up`.
         sign_up: bool = false;
-        /// How often that may be asked from one address, or from one /64 of IPv6 addresses. What comes too early is answered
-        /// with 429.
+        /// Rate of these requests from one address, or from one /64 of IPv6 addresses. The server answers a request that
+        /// comes too early with 429.
         sign_up_rate: OptionalRate = OptionalRate(Some(SIGN_UP_RATE));
     }
 }
 
 choice! {
-    /// Names that a certificate may have.
+    /// Names in a certificate.
     CertificateName {
         /// The common name of its subject.
         CommonName = "common_name",
@@ -640,7 +662,8 @@ choice! {
 section! {
     /// Client certificates. They need `tls.client_ca`.
     AuthTls {
-        /// The name in the certificate that becomes the user id. One that has none of these, or several, is refused.
+        /// Name in the certificate that becomes the user id. The server refuses a certificate that has no such name, or
+        /// several.
         user: CertificateName = CertificateName::CommonName;
     }
 }
@@ -648,7 +671,7 @@ section! {
 section! {
     /// Keys of back ends: `login({ key })`, or `Authorization: Bearer`.
     AuthKeys {
-        /// The file with their ids and hashes; `tidewire key` writes its entries. Read again at SIGHUP.
+        /// File with the ids and hashes of the keys; `tidewire key` writes its entries. The server reads it again at SIGHUP.
         path: OptionalPath = OptionalPath(None);
     }
 }
@@ -656,15 +679,16 @@ section! {
 section! {
     /// Records.
     Record {
-        /// Time for the store to load a record.
+        /// Time for the store to load a record. After it the request fails.
         load_timeout: Duration = seconds(30);
-        /// Time for an acknowledged write to become durable; afterwards its outcome is unknown.
+        /// Time for an acknowledged write to become durable. After it the outcome of the write is unknown.
         write_timeout: Duration = seconds(30);
-        /// Records with these prefixes are whole values with version 0 when written by `setData`.
+        /// Prefixes of records that are whole values with version 0 if `setData` writes them.
         hot_path_prefixes: List<String> = words(&[]);
-        /// How long the key of a write that clients may repeat is remembered (`spec/deepstream.md`, "Repeating a write").
+        /// How long the server remembers the key of a write that clients may repeat (`spec/deepstream.md`, "Repeating a
+        /// write").
         write_key_age: Duration = Duration::from_secs(600);
-        /// Records with these prefixes are kept in memory only.
+        /// Prefixes of records that are kept in memory only, not in a store.
         memory_only_prefixes: List<String> = words(&[]);
     }
 }
@@ -672,13 +696,13 @@ section! {
 section! {
     /// Remote procedure calls.
     Rpc {
-        /// Time for a provider to accept a call.
+        /// Time for a provider to accept a call. After it the call fails with `ACCEPT_TIMEOUT`.
         accept_timeout: Duration = seconds(1);
-        /// Time for a provider to respond, from the hand-over on.
+        /// Time for a provider to respond, from the moment it gets the call. After it the call fails with `RESPONSE_TIMEOUT`.
         response_timeout: Duration = seconds(10);
-        /// Whether a provider learns the requestor's user id.
+        /// Whether a provider gets the user id of the requestor.
         requestor_name: bool = false;
-        /// Whether a provider learns the requestor's client data.
+        /// Whether a provider gets the client data of the requestor.
         requestor_data: bool = false;
     }
 }
@@ -686,164 +710,171 @@ section! {
 section! {
     /// Events.
     Event {
-        /// Events that are kept for a while, so that a subscriber who comes back gets what it missed: patterns of names, in
-        /// which `*` stands for any text, each with what is kept of one name, as `news/* count=1000 bytes=1MiB age=1h`,
-        /// which are the bounds where none is given. The first pattern that fits counts. They are kept in memory, so that after a
-        /// restart a subscriber is told of a gap, or with `keep=store` in the store as well: then an event is delivered when it is
+        /// Events that the server keeps for a while, so that a subscriber that reconnects gets the events it missed. Each
+        /// entry is a pattern of names, in which `*` matches any text, and the limits for each name: `news/* count=1000
+        /// bytes=1MiB age=1h`, which are also the defaults. The first matching pattern decides. The events are in memory, and
+        /// a restart makes a gap; with `keep=store` they are also in the store, the server delivers an event when it is
         /// durable, and a restart makes no gap. See `spec/deepstream.md`, "History".
         history: List<HistoryRule> = List(Vec::new());
-        /// How long after the end of one pass the store is looked through again for events of `keep=store` that are too old, of names that the
-        /// server has forgotten. They are removed in small steps.
+        /// Time between the end of one sweep and the next. A sweep reads the store for events of `keep=store` that are too
+        /// old and belong to names that the server no longer has in memory, and removes them in small steps.
         history_sweep_interval: Limited = Limited::After(Duration::from_secs(600));
     }
 }
 
 section! {
-    /// Listening for patterns of names.
+    /// Providers that listen for patterns of names.
     Listen {
-        /// Time for a provider to accept or reject a name.
+        /// Time for a provider to accept or reject a name. After it the server asks the next provider.
         response_timeout: Duration = Duration::from_millis(500);
-        /// How often names without a provider are offered again.
+        /// How often the server offers names without a provider again.
         rematch_interval: Limited = Limited::After(seconds(30));
-        /// Whether providers are asked in random order, else in that of their registration.
+        /// Whether the server asks providers in random order. Otherwise it asks them in the order of their registration.
         shuffle: bool = true;
     }
 }
 
 choice! {
-    /// What becomes of the events of a client that lags and follows jumps.
+    /// Policies for events of a lagging client that has announced `jumps`.
     EventLagKind {
-        /// They are left out; when it has drained it is told of each event how many were.
+        /// It skips them. When the client has read the waiting messages, it gets the number of skipped events for each name.
         Gap = "gap",
-        /// It gets all of them, and is disconnected at `limits.outbox_bytes_max`.
+        /// It sends all of them, and disconnects the client at `limits.outbox_bytes_max`.
         Disconnect = "disconnect",
     }
 }
 
 section! {
-    /// Bounds of everything that a peer can make grow.
+    /// Limits on everything that a client can make grow.
     Limits {
-        /// Connections. More are answered with 503. `auto` is what the limit of open files allows.
+        /// Maximum number of connections. The server answers further ones with 503. `auto` follows the limit of open files.
         connections_max: Auto<usize> = Auto::Auto;
-        /// Connections from one address, or from one /64 of IPv6 addresses. More are answered with 429. `auto` is half of
-        /// all connections, and does not count those of this machine, where a proxy may stand.
+        /// Maximum number of connections of one address, or of one /64 of IPv6 addresses. The server answers further ones
+        /// with 429. `auto` is half of `limits.connections_max`. Connections from this machine do not count with `auto`,
+        /// because a proxy may run here.
         connections_per_address_max: Auto<usize> = Auto::Auto;
-        /// Bytes of one message of a client. A larger frame closes the connection with 1009.
+        /// Maximum bytes of one message of a client. A larger frame closes the connection with 1009.
         message_bytes_max: ByteCount = bytes(CoreLimits::default().message_bytes_max);
-        /// Bytes of a name, pattern or user id.
+        /// Maximum bytes of a name, pattern or user id. The server refuses longer ones with `INVALID_MESSAGE_DATA`.
         name_bytes_max: ByteCount = bytes(CoreLimits::default().name_bytes_max);
-        /// Containers that a JSON payload or a path may nest.
+        /// Maximum depth of a JSON payload or a path, in nested containers. The server refuses deeper ones.
         nesting_max: usize = CoreLimits::default().nesting_max;
-        /// Bytes of one record's JSON, also after a patch.
+        /// Maximum bytes of one record's JSON. The server refuses a write or patch with a larger result.
         record_bytes_max: ByteCount = bytes(CoreLimits::default().record_bytes_max);
-        /// Elements of arrays that one write may fill with null, because it names an index behind the end of an array, as `x[99]`
-        /// does where `x` is empty. A wider gap is refused: a short path would make a large record. Raise it for data
-        /// that use numbers as indices of sparse arrays.
+        /// Maximum number of array elements that one write may fill with null. A write does so if its path names an index
+        /// behind the end of an array, as `x[99]` if `x` is empty. The server refuses a wider gap, because a short path would
+        /// make a large record. Raise the limit for data that use numbers as indices of sparse arrays.
         array_gap_max: usize = CoreLimits::default().array_gap_max;
-        /// Names in one bulk message.
+        /// Maximum number of names in one bulk message. The server refuses more.
         bulk_names_max: usize = CoreLimits::default().bulk_names_max;
-        /// Names, patterns and providers that one session may hold.
+        /// Maximum number of names, patterns and providers of one session. The server denies further ones.
         subscriptions_max: usize = CoreLimits::default().subscriptions_max;
-        /// Patterns that one session may listen with. Each is compiled, kept by all shards, and tried with each new name.
+        /// Maximum number of patterns that one session may listen with. The server denies further ones. All shards keep each
+        /// pattern in compiled form and match it with each new name.
         patterns_max: usize = CoreLimits::default().patterns_max;
-        /// Names that one listening session may be asked for at a time. Beyond it other sessions are asked, or the name
+        /// Maximum number of pending questions to one listening session. Above it the server asks other sessions, or the name
         /// waits until the session has answered.
         listen_questions_max: usize = CoreLimits::default().listen_questions_max;
-        /// Running calls of one session.
+        /// Maximum number of pending calls of one session. The server answers further ones with `NO_RPC_PROVIDER`.
         calls_max: usize = CoreLimits::default().calls_max;
-        /// Operations that wait for one record.
+        /// Maximum number of operations that wait for one record. The server refuses further ones with a retryable error.
         record_waiting_max: usize = CoreLimits::default().record_waiting_max;
-        /// Records of a shard that are written but not yet committed. At the limit writes are refused.
+        /// Maximum number of records of a shard that are written but not yet committed. At the limit the server refuses
+        /// writes.
         dirty_records_max: usize = CoreLimits::default().dirty_records_max;
-        /// Bytes of those records.
+        /// Maximum bytes of these records. At the limit the server refuses writes.
         dirty_bytes_max: ByteCount = bytes(CoreLimits::default().dirty_bytes_max);
-        /// Bytes that each store of the kind `sqlite` may use in its data folder. At the limit writes that make a record larger are refused with
-        /// `RECORD_UPDATE_ERROR` or `RECORD_CREATE_ERROR`, `/ready` has the warning `store_full`, and deletes are taken. What is written and
-        /// not yet committed comes on top, as does the log of 16 MiB.
+        /// Maximum bytes that each store of the kind `sqlite` may use in its data folder. At the limit the server refuses
+        /// writes that make a record larger with `RECORD_UPDATE_ERROR` or `RECORD_CREATE_ERROR`, accepts deletes, and
+        /// `/ready` has the warning `store_full`. Writes that are not yet committed, and the log of 16 MiB, need more space
+        /// in addition.
         store_bytes_max: OptionalBytes = OptionalBytes(None);
-        /// Bytes of names and values of the records that one user has written last, in each store of the kind `sqlite`. At the limit the user's
-        /// writes that make a record larger are refused as above; others are not. Users without a name have no such limit.
+        /// Maximum bytes of names and values of the records that one user has written last, in each store of the kind
+        /// `sqlite`. At the limit the server refuses writes of this user that make a record larger, as above; other users are
+        /// not affected. The limit does not apply to users without a name.
         user_store_bytes_max: OptionalBytes = OptionalBytes(None);
-        /// Bytes of written records that all shards together give a store for one commit, at least 256 KiB of each shard. What is more
-        /// waits for the next commit, where users take turns. If full commits take longer than 8 ms, and more than twice as long as the
-        /// quickest ones, shards make smaller ones, down to 256 KiB each.
+        /// Maximum bytes of written records that all shards together give a store for one commit, but at least 256 KiB for
+        /// each shard. Further records wait for the next commit, in which users take turns. If full commits take longer than
+        /// 8 ms, and more than twice as long as the quickest ones, shards give the store less, down to 256 KiB each.
         batch_bytes_max: ByteCount = bytes(CoreLimits::default().batch_bytes_max);
-        /// Records that one permission decision may read. A rule that needs more has failed.
+        /// Maximum number of records that one permission decision may read. A rule that needs more fails.
         rule_reads_max: usize = CoreLimits::default().rule_reads_max;
-        /// Bytes that one connection may have handed over and that are not yet handled. Beyond it the connection
-        /// is not read.
+        /// Maximum bytes that one connection has sent and that its shard has not handled yet. Above it the server stops
+        /// reading from the connection.
         inflight_bytes_max: ByteCount = ByteCount(4 << 20);
-        /// Bytes that wait for one connection to read them. A slower reader is disconnected with a reason.
+        /// Maximum bytes that wait for one client to read them. Above it the server disconnects the client.
         outbox_bytes_max: ByteCount = ByteCount(1 << 20);
-        /// Bytes that wait for one connection from which on a client that follows jumps lags: nothing more is
-        /// published to it until it has drained; then it gets the newest value of each record that changed. `auto` is
-        /// a quarter of `limits.outbox_bytes_max`.
+        /// Waiting bytes from which a client that has announced `jumps` is lagging. The server then skips its messages until
+        /// at most `limits.outbox_drained_bytes` wait, and then sends it the newest value of each record that changed. `auto`
+        /// is a quarter of `limits.outbox_bytes_max`.
         outbox_lagging_bytes: Auto<ByteCount> = Auto::Auto;
-        /// Bytes that may still wait for a client that has drained. `auto` is a quarter of
-        /// `limits.outbox_lagging_bytes`.
+        /// Waiting bytes at which a client no longer lags. `auto` is a quarter of `limits.outbox_lagging_bytes`.
         outbox_drained_bytes: Auto<ByteCount> = Auto::Auto;
-        /// Bytes that a shard may touch for one connection in a turn: parse, scan, copy and encode. If a connection has cost more, its
-        /// next message waits until later turns have made up for the rest, in turn with other users. 0 for no bound.
+        /// Maximum bytes that a shard touches for one connection in a turn: parsed, scanned, copied and encoded. If a
+        /// connection has cost more, its next message waits until later turns have paid off the rest, in turn with other
+        /// users. 0 means no limit.
         connection_work_max: ByteCount = bytes(CoreLimits::default().connection_work_max);
-        /// Bytes that a shard touches before it looks at its sockets and its mailbox again. A turn makes up for as much of what
-        /// all waiting connections have cost.
+        /// Bytes that a shard touches before it polls its sockets and its mailbox again. It is also the cost that a turn pays
+        /// off for all waiting connections together.
         turn_work_max: ByteCount = bytes(CoreLimits::default().turn_work_max);
-        /// Bytes of requests for records that wait because their connections have cost too much. More are refused with a
-        /// retryable error.
+        /// Maximum bytes of requests for records that wait because their connections have cost too much. The server refuses
+        /// further ones with a retryable error.
         deferred_bytes_max: ByteCount = bytes(CoreLimits::default().deferred_bytes_max);
-        /// Bytes of the key of a write that clients may repeat. A longer one is refused.
+        /// Maximum bytes of the key of a write that clients may repeat. The server refuses a longer one.
         write_key_bytes_max: usize = CoreLimits::default().write_key_bytes_max;
-        /// Keys of such writes that are remembered. At the limit the user with most keys loses its oldest one; each session that logged
-        /// in without a name counts as a user.
+        /// Maximum number of these keys that the server remembers. At the limit the user with most keys loses its oldest one.
+        /// Each session without a user name counts as a user.
         write_keys_max: usize = 100_000;
-        /// Names with history (`event.history`) that are kept while nobody is subscribed to them. At the limit those used
-        /// least lately are forgotten with their events.
+        /// Maximum number of names with history (`event.history`) that the server keeps without a subscriber. At the limit it
+        /// forgets the least recently used ones with their events.
         history_names_max: usize = 10_000;
-        /// Bytes of all histories. At the limit names that nobody is subscribed to are forgotten first, then the events that
-        /// would be too old soonest.
+        /// Maximum bytes of all histories. At the limit the server first forgets names without a subscriber, then the events
+        /// that would become too old soonest.
         history_bytes_max: ByteCount = ByteCount(64 << 20);
-        /// What becomes of the events of a client that lags and follows jumps.
+        /// Policy for events of a lagging client that has announced `jumps`. `gap` skips them and then sends the number of
+        /// skipped events for each name; `disconnect` sends all of them, and disconnects the client at
+        /// `limits.outbox_bytes_max`.
         event_lag_policy: EventLagKind = EventLagKind::Gap;
-        /// Bytes that the node holds in outboxes, in messages that are half received or have to wait, in the logs of its turns,
-        /// in mailboxes, in histories, in records, those in use and the cache of `store.cache`, and in what sessions have it keep:
-        /// names of subscriptions, registrations, patterns, calls with their payloads, requests that wait. Beyond it the cache
-        /// shrinks, then the sessions that hold most are ended; while there is no room, calls and writes of 64 KiB and more are
-        /// refused. `auto` is `store.cache`, an eighth of the memory that the container or machine has and, with
-        /// `event.history`, `limits.history_bytes_max`.
+        /// Maximum bytes of connections and records of the node: outboxes, partly received and waiting messages, turn logs,
+        /// mailboxes, histories, records in use, the cache of `store.cache`, and the state of sessions (subscriptions,
+        /// registrations, patterns, calls with their payloads, waiting requests). Above it the server first shrinks the
+        /// cache, then closes the sessions that hold most. While there is no room, it refuses calls, and writes of 64 KiB and
+        /// more. `auto` is `store.cache`, plus an eighth of the memory of the container or machine, plus
+        /// `limits.history_bytes_max` if `event.history` is set.
         memory_bytes_max: Auto<ByteCount> = Auto::Auto;
-        /// Addresses, and as many users, that were closed for a limit and are remembered for that. At the limit those
-        /// closed longest ago are forgotten.
+        /// Maximum number of addresses, and of users, that the server remembers for the reconnect back-off. At the limit it
+        /// forgets those that were disconnected longest ago.
         backoff_entries_max: usize = 10_000;
-        /// Users, tokens and keys that may be revoked at a time, until they would have ended by themselves. More revocations are
-        /// refused.
+        /// Maximum number of users, tokens and keys that are revoked at a time, each until it would have expired. The server
+        /// refuses further revocations.
         revocations_max: usize = 100_000;
     }
 }
 
 section! {
-    /// How much clients may do in a time, as `100/s`, `600/m` or `100/s burst 500`: so many at once after a pause, without
-    /// it as many as the number before the slash. A message that comes too early waits, with everything behind it on its
-    /// connection; nothing is refused or lost.
+    /// Rates of clients, as `100/s`, `600/m` or `100/s burst 500`. The burst is the number of messages that may come at once
+    /// after a pause; by default it is the number before the slash. The server does not refuse a message that comes too
+    /// early: the message waits, and so do the later ones of its connection.
     Rates {
         /// Rates of each connection.
         connection: OperationRates = OperationRates::default(), Traits::NONE.described();
-        /// Rates of each user, over all connections of the node. Whoever logs in without a name has none.
+        /// Rates of each user, over all connections of the node. They do not apply to sessions without a user name.
         user: OperationRates = OperationRates::default(), Traits::NONE.described();
     }
 }
 
 section! {
-    /// Rates by operation, of whatever the field is about.
+    /// Rates by operation, for each connection or each user.
     OperationRates {
-        /// All messages but heartbeats.
+        /// All messages except heartbeats.
         messages: OptionalRate = OptionalRate(None);
-        /// Events published.
+        /// Published events.
         publish: OptionalRate = OptionalRate(None);
-        /// Records created, changed or deleted.
+        /// Created, changed or deleted records.
         write: OptionalRate = OptionalRate(None);
-        /// Reads of records, questions who is online. One for several names counts as so many.
+        /// Reads of records, and presence queries. A message with several names counts once per name.
         read: OptionalRate = OptionalRate(None);
-        /// Names subscribed to, listened for or provided. One message for several names counts as so many.
+        /// Subscriptions, listen patterns and rpc providers. A message with several names counts once per name.
         subscribe: OptionalRate = OptionalRate(None);
         /// Rpc calls.
         call: OptionalRate = OptionalRate(None);
@@ -851,55 +882,57 @@ section! {
 }
 
 section! {
-    /// How whoever was closed for a limit is let in again. Clients come back at once and for ever; here they wait before
-    /// their challenge or login is answered.
+    /// Reconnect back-off for clients that were disconnected for exceeding a limit. Such clients reconnect at once and do not
+    /// give up, so the server delays the answer to their challenge or login.
     Backoff {
-        /// The wait after the first closing. Each further one makes it five times as long.
+        /// Delay after the first disconnect. Each further disconnect makes it five times as long.
         wait_min: Duration = Duration::from_secs(1);
-        /// No wait is longer. With the defaults a client that is closed whenever it comes in connects at most five
-        /// times a minute. 0s turns the waiting off, that of refused logins too.
+        /// Maximum delay. With the defaults a client that is disconnected after every login connects at most five times a
+        /// minute. 0s turns off all delays, also after refused logins.
         wait_max: Duration = Duration::from_secs(30);
-        /// So much time without a closing makes up for one.
+        /// Time without a disconnect that cancels one earlier disconnect.
         forgive_interval: Duration = Duration::from_secs(60);
-        /// Closings through own fault (frames that break the protocol, messages that are too large, logins that can't
-        /// be read or were refused too often) after which a user, or an address from which nobody logs in, is refused in
-        /// a way that keeps clients of deepstream away. Slow readers never are.
+        /// Disconnects for a client's own fault after which the server refuses a user, or an address without a successful
+        /// login, in a way that deepstream's clients do not retry. Faults are frames that break the protocol, too large
+        /// messages, malformed logins and too many refused logins; slow reading is not a fault.
         faults_max: u32 = 5;
-        /// Refused logins a minute of one user from one address that cost nothing, where passwords or a webhook decide. Three
-        /// times as many of one address, and of one user, cost nothing either. Each one beyond doubles the wait of the next
-        /// login, from `backoff.wait_min` to `backoff.wait_max`. See `docs/authentication.md`, "Guessing".
+        /// Refused logins per minute of one user from one address that have no effect, if passwords or a webhook decide.
+        /// Three times as many per address, and per user, have no effect either. Each further one doubles the delay of the
+        /// next login, from `backoff.wait_min` to `backoff.wait_max`. See `docs/authentication.md`, "Guessing".
         login_refusals_max: u32 = 10;
     }
 }
 
 section! {
-    /// Traces of publications for a collector of OpenTelemetry, off without its address. See `docs/operations.md`.
+    /// Traces of published events for an OpenTelemetry collector. Without `traces.endpoint` tracing is off. See
+    /// `docs/operations.md`.
     Traces {
-        /// Where spans are sent as OTLP over HTTP with JSON, as `http://127.0.0.1:4318/v1/traces`. `https://`, or `http://` for this
-        /// machine.
+        /// Address that receives the spans as OTLP over HTTP with JSON, as `http://127.0.0.1:4318/v1/traces`. It is
+        /// `https://`, or `http://` for this machine.
         endpoint: String = String::new();
-        /// The part of the published events that begins a trace, from 0 to 1. Events that belong to a trace of their publisher are
-        /// recorded if it is, whatever this says.
+        /// Share of the published events that start a trace, from 0 to 1. It does not apply to events that belong to a trace
+        /// of their publisher: the server records them if the publisher's trace is sampled.
         sample_ratio: Ratio = Ratio::NONE;
-        /// What the spans say that they are of (`service.name`).
+        /// Service name of the spans (`service.name`).
         service_name: String = "tidewire".to_owned();
-        /// Spans that wait for the collector at most; more are dropped, and counted by `tidewire_trace_dropped_spans_total`.
+        /// Maximum number of spans that wait for the collector. The server drops further ones and counts them in
+        /// `tidewire_trace_dropped_spans_total`.
         queue_max: usize = 4_096;
-        /// How long spans are gathered for one request, unless there are 512 of them before.
+        /// Time for which the server collects spans for one request. It sends the request earlier when it has 512 spans.
         interval: Duration = seconds(1);
-        /// Time for the collector to answer.
+        /// Time for the collector to answer. After it the server sends the request again.
         timeout: Duration = seconds(10);
     }
 }
 
 choice! {
-    /// How much is logged.
+    /// Log levels.
     LogLevel {
-        /// Someone must act.
+        /// An operator must act.
         Error = "error",
         /// Unexpected but handled.
         Warn = "warn",
-        /// Start, stop and what the configuration means.
+        /// Lifecycle: start, stop, and the meaning of the configuration.
         Info = "info",
         /// Per connection.
         Debug = "debug",
@@ -909,7 +942,7 @@ choice! {
 }
 
 choice! {
-    /// How the log is written.
+    /// Formats of the log.
     LogFormat {
         /// Text on a terminal, else JSON.
         Auto = "auto",
@@ -923,10 +956,10 @@ choice! {
 section! {
     /// The log on standard error.
     Log {
-        /// `error`: someone must act; `warn`: unexpected but handled; `info`: start and stop; `debug`: per
-        /// connection; `trace`: per message.
+        /// Least important level that is logged. `error`: an operator must act; `warn`: unexpected but handled; `info`:
+        /// lifecycle; `debug`: per connection; `trace`: per message.
         level: LogLevel = LogLevel::Info, Traits::NONE.reload();
-        /// `auto` is text on a terminal, else one JSON object per line.
+        /// Format of the log. `auto` is text on a terminal, else one JSON object per line.
         format: LogFormat = LogFormat::Auto;
     }
 }
