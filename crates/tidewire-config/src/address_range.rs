@@ -1,10 +1,10 @@
-//! Ranges of addresses as options have them: one address, or a network in CIDR notation.
+//! Ranges of addresses in options: one address, or a network in CIDR notation.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::value::Scalar;
 
-/// One address, or all that begin with the same bits.
+/// One address, or all addresses with the same first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
     /// The bits behind the prefix are 0.
@@ -13,7 +13,7 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// Whether the address is one of them. An IPv4 address is the same when it is written as an IPv6 one.
+    /// Whether the address is in the range. An IPv4 address equals its form as an IPv4-mapped IPv6 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -22,7 +22,7 @@ impl AddressRange {
     }
 }
 
-/// The address with only its first bits left.
+/// The address with all bits after the first `bits` set to 0.
 fn masked(address: IpAddr, bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
@@ -42,7 +42,7 @@ fn width(address: IpAddr) -> u8 {
 
 impl Scalar for AddressRange {
     fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no address; write it as 10.0.0.7 or 10.0.0.0/8");
+        let wrong = || format!("{text:?} is not an address; write it as 10.0.0.7 or 10.0.0.0/8");
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
@@ -125,7 +125,7 @@ mod tests {
             "::/129",
             "10.0.0.0/-1",
         ] {
-            check(text, "is no address");
+            check(text, "is not an address");
         }
         check("10.0.0.7/8", "10.0.0.0/8");
         check("2001:db8::1/32", "2001:db8::/32");

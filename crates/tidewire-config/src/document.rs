@@ -1,4 +1,4 @@
-//! A YAML file as a tree in which each key and value knows its place.
+//! A YAML file as a tree in which each key and value has its place.
 //!
 //! `${NAME}` is expanded here, after parsing, so a variable's content can never become YAML.
 
@@ -30,14 +30,14 @@ impl From<Location> for Place {
 pub struct Located<T> {
     /// The value at this place.
     pub value: T,
-    /// Where.
+    /// Place of the value.
     pub place: Place,
 }
 
 /// A value of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// Nothing, or `null`.
+    /// No value, or `null`.
     Empty,
     /// A word, number or quoted text.
     Scalar(String),
@@ -47,10 +47,10 @@ pub enum Node {
     Map(Vec<(Located<String>, Located<Node>)>),
 }
 
-/// A file that is no YAML, or whose `${NAME}` can't be expanded.
+/// Error of a file that is not YAML, or has a `${NAME}` that can't be expanded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentError {
-    /// Where, if the parser knows.
+    /// Place of the error, if the parser knows it.
     pub place: Option<Place>,
     /// Description of the problem.
     pub reason: String,

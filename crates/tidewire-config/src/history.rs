@@ -1,4 +1,4 @@
-//! Rules of event history as options have them: `news/* count=1000 bytes=1MiB age=1h keep=store`.
+//! Rules of event history in options: `news/* count=1000 bytes=1MiB age=1h keep=store`.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use tidewire_core::history::{self, Keep, NamePattern};
 
 use super::value::{ByteCount, Scalar};
 
-/// Events of one name, unless the rule says otherwise.
+/// Maximum number of events of one name, if the rule has no `count`.
 const COUNT_MAX: usize = 1_000;
-/// Their bytes, unless the rule says otherwise.
+/// Maximum bytes of these events, if the rule has no `bytes`.
 const BYTES_MAX: ByteCount = ByteCount(1 << 20);
-/// How long they are kept, unless the rule says otherwise.
+/// How long the server keeps them, if the rule has no `age`.
 const AGE_MAX: Duration = Duration::from_secs(3_600);
 
-/// Which names have history, and how much is kept of each.
+/// Pattern of names that have history, and the limits for each name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryRule {
     pattern: NamePattern,
@@ -24,7 +24,7 @@ pub struct HistoryRule {
 }
 
 impl HistoryRule {
-    /// As the engine takes it.
+    /// The rule in the engine's form.
     pub(super) fn of_engine(&self) -> history::HistoryRule {
         history::HistoryRule {
             pattern: self.pattern.clone(),
@@ -45,7 +45,7 @@ impl HistoryRule {
                 self.keep = match value {
                     "memory" => Keep::Memory,
                     "store" => Keep::Store,
-                    _ => return Err(format!("{bound:?}: `keep` is `memory` or `store`")),
+                    _ => return Err(format!("{bound:?}: write `keep=memory` or `keep=store`")),
                 }
             }
             _ => return Err(wrong(bound)),
@@ -53,13 +53,13 @@ impl HistoryRule {
         let keeps = self.count_max > 0 && self.bytes_max.0 > 0 && !self.age_max.is_zero();
         keeps
             .then_some(())
-            .ok_or_else(|| format!("{bound:?} keeps nothing"))
+            .ok_or_else(|| format!("{bound:?} keeps no events; write a value above 0"))
     }
 }
 
 fn wrong(bound: &str) -> String {
     format!(
-        "{bound:?} is no bound of a history; there are `count=1000`, `bytes=1MiB`, `age=1h` and `keep=store`"
+        "{bound:?} is not a limit of a history; write `count=1000`, `bytes=1MiB`, `age=1h` or `keep=store`"
     )
 }
 
@@ -67,7 +67,9 @@ impl Scalar for HistoryRule {
     fn parse(text: &str) -> Result<Self, String> {
         let mut words = text.split_whitespace();
         let Some(pattern) = words.next() else {
-            return Err("a pattern of names is missing".into());
+            return Err(
+                "a pattern of names is missing; write it first, as in `news/* count=1000`".into(),
+            );
         };
         let mut rule = Self {
             pattern: NamePattern::new(pattern),
@@ -97,7 +99,7 @@ impl Scalar for HistoryRule {
     }
 
     fn kind() -> String {
-        "a pattern of names with bounds, as `news/* count=1000 bytes=1MiB age=1h`".into()
+        "a pattern of names with limits, as `news/* count=1000 bytes=1MiB age=1h`".into()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Laying file, environment and flags over the defaults, and what is said about a wrong one.
+//! Combines defaults, file, environment and flags into one configuration, and reports every mistake with its place.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,14 +64,14 @@ impl Problem {
     }
 }
 
-/// Everything that options may come from.
+/// Sources of the options' values.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// The file named by `--config` or `TIDEWIRE_CONFIG`; it must exist.
     pub file: Option<PathBuf>,
     /// The environment.
     pub environment: BTreeMap<String, String>,
-    /// Flags that were given: the name of the option and the text.
+    /// Flags of the command line: the name of the option and the text of its value.
     pub flags: Vec<(String, String)>,
 }
 
@@ -86,7 +86,7 @@ pub struct Loaded {
     pub entries: BTreeMap<String, Vec<Place>>,
     /// The file that was read.
     pub file: Option<PathBuf>,
-    /// What looks like a mistake but need not be one; to be logged.
+    /// Possible mistakes, which the server logs.
     pub warnings: Vec<String>,
 }
 
@@ -108,10 +108,10 @@ impl Loaded {
     }
 }
 
-/// Reads the configuration: flags over environment over file over defaults.
+/// Reads the configuration. Flags override the environment, the environment overrides the file, and the file overrides the defaults.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of the sources. Never empty.
+/// All mistakes, in the order of the sources. Never empty.
 pub fn load(sources: &Sources) -> Result<Loaded, Vec<Problem>> {
     let mut loader = Loader::new();
     loader.read_file(sources);
@@ -123,7 +123,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Vec<Problem>> {
     loader.finish()
 }
 
-/// Reads a file's text without anything else but the variables that it names.
+/// Reads the text of a file, without flags and without options of the environment. `environment` has the variables that the text names.
 ///
 /// # Errors
 /// As [`load`].
@@ -329,13 +329,19 @@ impl Loader {
                 match entries.iter().map(scalar).collect() {
                     Some(entries) => Input::List(entries),
                     None => {
-                        let reason = format!("{name}: a list of single values is needed");
+                        let reason = format!(
+                            "{name}: an entry of the list is not a single value; write [a, b]"
+                        );
                         return self.refuse(path, node.place, reason);
                     }
                 }
             }
             Node::Empty => {
-                return self.refuse(path, node.place, format!("{name} has no value"));
+                return self.refuse(
+                    path,
+                    node.place,
+                    format!("{name} has no value; write one, or remove the line"),
+                );
             }
             Node::Map(_) => {
                 return self.refuse(
@@ -374,8 +380,8 @@ impl Loader {
         }
     }
 
-    /// A name with two underscores can only be meant as an option. Others may belong to another program: orchestrators
-    /// set `TIDEWIRE_PORT` or `TIDEWIRE_SERVICE_HOST` for a service that is called tidewire.
+    /// Refuses an unknown variable with two underscores, because only options have such names. Others may belong to another program,
+    /// and cause a warning: orchestrators set `TIDEWIRE_PORT` or `TIDEWIRE_SERVICE_HOST` for a service with the name tidewire.
     fn unknown_variable(&mut self, variable: &str, known: &[(String, String)]) {
         let own = |name: &str| name[VARIABLE_PREFIX.len()..].to_owned();
         let names: Vec<String> = known.iter().map(|(name, _)| own(name)).collect();
@@ -388,7 +394,7 @@ impl Loader {
             self.problems.push(Problem::new(variable, reason));
         } else {
             let warning =
-                format!("environment variable {variable} is no option and is ignored{hint}");
+                format!("environment variable {variable} is not an option and is ignored{hint}");
             self.loaded.warnings.push(warning);
         }
     }

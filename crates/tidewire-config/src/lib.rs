@@ -1,8 +1,9 @@
-//! The configuration: one table of options, read from flags, environment and file, and what follows from it.
+//! The configuration: one table of options, their values from flags, environment and file, and the settings derived from them.
 //!
-//! `section` is the table, `stores` its part whose names the file chooses, `routes` what is refused there, `option`, `value`, `address_range`, `rate`, `ratio` and `history` say what an option is, `document` reads YAML with places, `layer` lays
-//! the sources over each other, `print` writes them, `plan` works out what the values mean on the `machine`, and `engine` hands
-//! them to engine and shards.
+//! `section` is the table of options. `stores` has the stores that the file names, and `routes` checks their prefixes. `option`, `value`,
+//! `address_range`, `rate`, `ratio` and `history` define options and their values. `document` reads YAML with places, `layer` combines the
+//! sources, and `print` writes configurations. `plan` derives the settings of the server on this `machine`, and `engine` the settings of
+//! engine and shards.
 
 pub mod address_range;
 pub mod document;

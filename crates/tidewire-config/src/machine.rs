@@ -1,4 +1,4 @@
-//! What the machine or the container gives the process: processors, memory and descriptors.
+//! Resources of the process on this machine or in this container: processors, memory and descriptors.
 
 use std::fs;
 use std::io;
@@ -7,15 +7,15 @@ use std::thread;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Memory that is assumed where the system does not say how much there is.
+/// Assumed memory if the system does not report its size.
 const UNKNOWN_MEMORY_BYTES: u64 = 1 << 30;
-/// Descriptors that are not left to connections: listeners, runtime and store take 17, the rest is a reserve for what
-/// they open for a moment.
+/// Descriptors that connections do not get: listeners, runtime and store use 17, and the others are a reserve for descriptors that they
+/// open for a short time.
 const OWN_DESCRIPTORS: u64 = 58;
 /// Descriptors of a shard: its poll, its waker and its ring.
 const SHARD_DESCRIPTORS: u64 = 3;
 
-/// What there is for this process.
+/// Resources that this process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Threads that run at the same time, by processors, affinity and CPU quota; at least 1.
@@ -25,14 +25,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at this machine.
+    /// Reads the resources of this machine.
     #[must_use]
     pub fn read() -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         Self::read_below(Path::new("/"), processors)
     }
 
-    /// Looks at the files below `root`, on a machine with so many processors.
+    /// Reads the files below `root`, on a machine with this number of processors.
     fn read_below(root: &Path, processors: usize) -> Self {
         let groups = Groups::read(root);
         let quota = groups.processors().unwrap_or(usize::MAX);
@@ -58,7 +58,7 @@ fn physical_memory(root: &Path) -> Option<u64> {
     kilobytes.checked_mul(1024)
 }
 
-/// The control groups of the process, from its own up to the root: the tightest limit on the way counts.
+/// The control groups of the process, from its own up to the root. The tightest limit of all of them applies.
 struct Groups {
     unified: Vec<PathBuf>,
     cpu: Vec<PathBuf>,
@@ -124,15 +124,15 @@ impl Groups {
     }
 }
 
-/// `max` and `-1` are no quota.
+/// Whole processors of a quota, at least 1. `max` and `-1` mean that there is no quota.
 fn whole_processors(quota: &str, period: &str) -> Option<usize> {
     let quota: usize = quota.parse().ok()?;
     let period: usize = period.parse().ok()?;
     Some(quota.checked_div(period)?.max(1))
 }
 
-/// The folders of a group and of those above it. In a container the path may be one of the host that is not mounted;
-/// the root then stands for the container's own group.
+/// The folders of a group and of all groups above it. In a container the path may be a path of the host that is not mounted; then the
+/// root is the container's own group.
 fn upwards(mount: &Path, path: &str) -> Vec<PathBuf> {
     let own = mount.join(path.trim_start_matches('/'));
     own.ancestors()
@@ -144,7 +144,7 @@ fn upwards(mount: &Path, path: &str) -> Vec<PathBuf> {
 /// Raises the soft limit of open files to the hard one.
 ///
 /// # Errors
-/// The limit can't be raised; what it was stays.
+/// The limit can't be raised; it stays the same.
 pub fn raise_descriptor_limit() -> io::Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -154,7 +154,7 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
     Ok(())
 }
 
-/// Connections that the limit of open files allows, beside what the server itself needs.
+/// Connections that the limit of open files allows, without the descriptors that the server itself needs.
 #[must_use]
 pub fn connections_allowed(shards: u16) -> u64 {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

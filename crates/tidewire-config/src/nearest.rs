@@ -1,9 +1,9 @@
-//! The known name that was probably meant.
+//! Finds the known name that a user probably intended to write.
 
-/// The name among `known` that is closest to `given`, if one is close enough to be meant.
+/// The name among `known` that is closest to `given`, if one is close enough.
 ///
-/// Close enough is a third of the given name's length, but at least two edits; among equally close names the first
-/// one counts.
+/// A name is close enough if it differs by at most a third of the given name's length, but at least by two edits. Of equally close names
+/// the first one is returned.
 #[must_use]
 pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let edits_max = (given.chars().count() / 3).max(2);
@@ -14,8 +14,7 @@ pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<
         .map(|(_, name)| name)
 }
 
-/// The number of characters to insert, remove, replace or swap with their neighbour to make `right` of `left`,
-/// without regard to case.
+/// The number of characters to insert, remove, replace or swap with their neighbour to change `left` into `right`. Ignores case.
 fn edits(left: &str, right: &str) -> usize {
     let left: Vec<char> = left.to_lowercase().chars().collect();
     let right: Vec<char> = right.to_lowercase().chars().collect();

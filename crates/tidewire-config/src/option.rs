@@ -1,20 +1,20 @@
-//! What an option is: a documented field of a section that can be set from text and written as text.
+//! An option: a documented field of a section that can be set from text and written as text.
 //!
 //! The `section!` macro turns one list of documented fields into a struct, its defaults, and a walk over its options.
 //! File, environment, flags, `config print` and the reference page all use that walk, so an option is added in one place.
 
 use super::document::Located;
 
-/// How an option is reached and treated beyond its name.
+/// Properties of an option in addition to its name.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Traits {
-    /// A flag that is shorter than the derived one, without dashes.
+    /// A flag that replaces the derived one, without dashes.
     pub flag: Option<&'static str>,
-    /// Never shown by `config print --effective`.
+    /// `config print --effective` masks the value.
     pub secret: bool,
     /// Applied by SIGHUP without a restart.
     pub reload: bool,
-    /// A section that several fields have: the field says what it is about.
+    /// Several fields have this type of section, so each field has its own documentation for it.
     pub described: bool,
 }
 
@@ -45,7 +45,7 @@ impl Traits {
         }
     }
 
-    /// The section is described by its field.
+    /// The field documents the section.
     #[must_use]
     pub const fn described(self) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Traits {
         }
     }
 
-    /// The option is applied while the server runs.
+    /// SIGHUP applies the option while the server runs.
     #[must_use]
     pub const fn reload(self) -> Self {
         Self {
@@ -71,7 +71,7 @@ pub struct OptionRow {
     pub name: String,
     /// Its documentation, one entry per line.
     pub doc: &'static [&'static str],
-    /// How it is reached and treated.
+    /// Its properties.
     pub traits: Traits,
 }
 
@@ -103,24 +103,24 @@ impl OptionRow {
     }
 }
 
-/// What every variable of the environment that is an option begins with.
+/// Prefix of the environment variables of options.
 pub const VARIABLE_PREFIX: &str = "TIDEWIRE_";
 
-/// The text that an option is set from, wherever it comes from.
+/// The text of an option's value, from any source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// One value. The environment and flags give lists in this form too, separated by commas.
+    /// One value. Lists of the environment and of flags have this form too, separated by commas.
     Scalar(String),
-    /// A list of the file, each entry with its place.
+    /// A list in the file, each entry with its place.
     List(Vec<Located<String>>),
 }
 
-/// Why a text is no value of an option.
+/// Error of a text that is not a valid value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongValue {
-    /// What is wrong, naming the text.
+    /// Description of the problem, with the text.
     pub reason: String,
-    /// The entry of the list it is about.
+    /// Index of the wrong entry, if the value is a list.
     pub index: Option<usize>,
 }
 
@@ -135,18 +135,18 @@ impl From<String> for WrongValue {
 
 /// The value of an option.
 pub trait Value {
-    /// Takes over `input`.
+    /// Sets the value from `input`.
     ///
     /// # Errors
-    /// The value stays as it was.
+    /// The input is not a valid value. The value does not change.
     fn set(&mut self, input: &Input) -> Result<(), WrongValue>;
-    /// The value as YAML; setting it from this text changes nothing.
+    /// The value as YAML. Setting it from this text changes nothing.
     fn show(&self) -> String;
-    /// What may be written, for people: "a size", "`text` or `json`".
+    /// Description of the allowed texts, for people: "a size", "`text` or `json`".
     fn kind(&self) -> String;
 }
 
-/// Sees every section and option of a configuration, in the order of the file.
+/// Visits every section and option of a configuration, in the order of the file.
 pub trait Visitor {
     /// A section begins; its options follow.
     fn section(&mut self, name: &str, doc: &'static [&'static str]);
@@ -156,7 +156,7 @@ pub trait Visitor {
 
 /// A field of a section: a value, or a section within it.
 pub trait Field {
-    /// Shows itself, and what lies in it, to the visitor under the name in `row`.
+    /// Shows itself and its content to the visitor, under the name in `row`.
     fn visit(&mut self, row: OptionRow, visitor: &mut dyn Visitor);
 }
 

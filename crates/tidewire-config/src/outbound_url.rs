@@ -1,15 +1,15 @@
-//! Addresses of other servers that the server sends requests to: encrypted, or on this machine.
+//! Addresses of other servers to which this server sends requests: encrypted, or on this machine.
 
 use std::net::IpAddr;
 
 use url::Url;
 
-/// Reads an address that requests may be sent to.
+/// Reads the address of a server to which this server may send requests.
 ///
 /// # Errors
-/// It is no address, or the way there is neither encrypted nor within this machine.
+/// The text is not an address, or the connection would be neither encrypted nor within this machine.
 pub fn outbound_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("{text:?} is no address: {error}"))?;
+    let url = Url::parse(text).map_err(|error| format!("{text:?} is not an address: {error}"))?;
     let host = url.host_str().unwrap_or_default();
     match url.scheme() {
         "https" if !host.is_empty() => Ok(url),
@@ -20,7 +20,7 @@ pub fn outbound_url(text: &str) -> Result<Url, String> {
     }
 }
 
-/// Whether a name can only mean this machine. Browsers never ask anybody for names below `localhost` (RFC 6761).
+/// Whether a name always is the name of this machine. Browsers never look up names below `localhost` (RFC 6761).
 #[must_use]
 pub fn is_loopback_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();

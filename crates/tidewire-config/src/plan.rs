@@ -1,4 +1,5 @@
-//! Consequences of the options: addresses, development mode, shards, memory, and refusals.
+//! The settings that follow from the options on this machine (addresses, development mode, shards, memory), and the options that
+//! contradict each other.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -13,81 +14,81 @@ use super::section::{AuthKind, ClientCertificates, Config, DocsWhen, Store, Stor
 use super::stores;
 use super::value::{Auto, ByteCount, Limited, Rules};
 
-/// The share of memory that the cache may take, and that all data held for connections may take in addition.
+/// By default the cache may use this part of the memory (one divided by the number), and the data of connections the same in addition.
 const MEMORY_SHARE: u64 = 8;
-/// The front has one thread for this many processors; the other processors are the shards'.
+/// The front has one thread for this number of processors.
 const FRONT_SHARE: u16 = 4;
-/// The most that the cache takes for each shard when no option sets its size.
+/// Maximum bytes of the cache for each shard, if no option sets its size.
 const CACHE_BYTES_PER_SHARD: u64 = 64 << 20;
-/// The cache of records is at most this part of a memory budget that was configured.
+/// If `limits.memory_bytes_max` is set, the cache has at most this part of it (one divided by the number).
 const BUDGET_PER_CACHE: u64 = 16;
-/// The drain delay where load balancers may be in front of the server.
+/// The drain delay if load balancers may be in front of the server.
 const PUBLIC_DRAIN_DELAY: Duration = Duration::from_secs(5);
-/// Browsers with cookies need about this much.
+/// Minimum of `http.head_bytes_max`: browsers with cookies need about this size.
 const HEAD_BYTES_MIN: ByteCount = ByteCount(8 << 10);
-/// Bytes that fit into an entry of PostgreSQL's index of names.
+/// Maximum bytes of a name that fits into an entry of PostgreSQL's index of names.
 const POSTGRES_NAME_BYTES_MAX: u64 = 2_600;
-/// Bytes of a value that fit into a document of MongoDB along with the name and the rest of a record.
+/// Maximum bytes of a value that fits into a document of MongoDB together with the name and the other fields of a record.
 const MONGODB_VALUE_BYTES_MAX: u64 = 15 << 20;
-/// Where the demo connects, as every client of ours does without an address.
+/// Path of the demo's connections. It is the default path of our clients.
 const DEMO_PATH: &str = "/deepstream";
-/// Owners of names are numbered with 16 bits; more shards than this only cost memory.
+/// Maximum number of shards. Owners of names have numbers of 16 bits, and more shards than this would only use memory.
 const SHARDS_MAX: u16 = 1024;
 
 /// The protocols that the peers of a listener may speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
-    /// HTTP in the clear.
+    /// Unencrypted HTTP.
     Clear,
     /// TLS.
     Tls,
-    /// Either; the first byte tells which.
+    /// Both. The first byte of a connection shows which one it uses.
     Both,
 }
 
-/// Everything that was worked out before anything is opened.
+/// The settings of a server, before it opens anything.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The options.
     pub config: Config,
-    /// Whether this is development mode.
+    /// Whether the server is in development mode.
     pub is_development: bool,
-    /// Whether all addresses are loopback addresses and every client may log in.
+    /// Whether all addresses are loopback addresses and every login succeeds.
     pub is_open_loopback: bool,
     /// Whether the demo is served.
     pub has_demo: bool,
-    /// Whether the documentation is at `/docs/`.
+    /// Whether the documentation is served at `/docs/`.
     pub has_docs: bool,
-    /// Where to listen; the port may be 0.
+    /// Addresses to listen on; the port may be 0.
     pub addresses: Vec<SocketAddr>,
     /// Additional addresses where the server speaks TLS, if TLS has a separate port.
     pub tls_addresses: Vec<SocketAddr>,
     /// Protocols that the server speaks on `addresses`.
     pub speaks: Speaks,
-    /// How many shards.
+    /// Number of shards.
     pub shards: u16,
-    /// Bytes of clean records in memory, all shards together.
+    /// Maximum bytes of unused records in memory, for all shards together.
     pub cache_bytes_max: u64,
-    /// Bytes held for all connections together, and in records.
+    /// Maximum bytes of all connections and records together.
     pub memory_bytes_max: u64,
-    /// How long `/ready` says no before connections are refused.
+    /// Time at a stop in which `/ready` answers 503 before the server refuses connections.
     pub drain_delay: Duration,
-    /// How the admin page is, and with which key.
+    /// Whether the server has an admin page, and the source of its key.
     pub admin_page: AdminPage,
-    /// Where the admin API listens, if it is on.
+    /// Address of the admin API; `None` if it is off.
     pub admin_address: Option<SocketAddr>,
-    /// The ways to authenticate that are in effect; never empty.
+    /// The authentication types in effect; never empty.
     pub auth_chain: Vec<AuthKind>,
-    /// Threads of the front and the side doors.
+    /// Number of threads of the front and of other asynchronous work.
     pub front_threads: usize,
-    /// Passwords that are hashed at the same time.
+    /// Maximum number of passwords that are hashed at the same time.
     pub hashing_max: usize,
 }
 
-/// Works out what the options mean on this machine.
+/// Derives the settings of the server from the options and this machine.
 ///
 /// # Errors
-/// Options that contradict each other or name what does not exist. Never empty.
+/// Options that contradict each other, or name something that does not exist. Never empty.
 pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     let mut problems = Vec::new();
     let config = loaded.config.clone();
@@ -113,7 +114,7 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     if lets_everybody_in && !is_loopback && !config.auth.open_on_public_address {
         refuse(
             "network.host",
-            "other machines can reach this address and everybody may log in; set auth.chain to [file], listen on \
+            "other machines can reach this address and every login succeeds; set auth.chain to [file], listen on \
              127.0.0.1, or set auth.open_on_public_address to true"
                 .into(),
         );
@@ -121,13 +122,13 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     if auth_chain.contains(&AuthKind::File) && config.auth.file.path.0.is_none() {
         refuse(
             "auth.chain",
-            "`file` needs auth.file.path, the file with the users".into(),
+            "`file` needs users; set auth.file.path to the file with the users".into(),
         );
     }
     if auth_chain.contains(&AuthKind::Tls) && config.tls.client_ca.0.is_none() {
         refuse(
             "auth.chain",
-            "`tls` needs tls.client_ca, the file with the authorities of client certificates"
+            "`tls` needs certificate authorities; set tls.client_ca to the file with their certificates"
                 .into(),
         );
     }
@@ -136,34 +137,33 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     if store.sign_up && !keeps_users {
         refuse(
             "auth.store.sign_up",
-            "who signs up is a user of the store; add `store` to auth.chain".into(),
+            "sign-up creates users of the store; add `store` to auth.chain".into(),
         );
     }
     if store.sign_up && auth_chain.len() > 1 && store.user_prefix.is_empty() {
         refuse(
             "auth.store.sign_up",
-            "whoever signs up could take the name of somebody that another member of auth.chain lets in; set \
-             auth.store.user_prefix"
+            "a client could sign up under the name of a user of another type in auth.chain; set auth.store.user_prefix"
                 .into(),
         );
     }
     if config.auth.session_lifetime == Limited::After(Duration::ZERO) {
         refuse(
             "auth.session_lifetime",
-            "a time above 0 is needed, or `never`".into(),
+            "0 is not allowed; set a time above 0, or `never`".into(),
         );
     }
     if config.event.history_sweep_interval == Limited::After(Duration::ZERO) {
         refuse(
             "event.history_sweep_interval",
-            "a time above 0 is needed, or `never`".into(),
+            "0 is not allowed; set a time above 0, or `never`".into(),
         );
     }
     let knows_users = auth_chain.iter().any(|kind| *kind != AuthKind::Open);
     if knows_users && config.permissions == Rules::None {
         refuse(
             "permissions",
-            "no permission rules: set `permissions`, or `permissions: allow_all` by name".into(),
+            "users may log in, but there are no permission rules; set `permissions` to a file of rules, or to allow_all to allow everything".into(),
         );
     }
     let (paths, json_paths) = (&config.network.paths, &config.network.json_paths);
@@ -172,7 +172,9 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             if !path.starts_with('/') || path.contains(['?', '#']) {
                 refuse(
                     option,
-                    format!("{path:?} is no path; it begins with / and has no ? or #"),
+                    format!(
+                        "{path:?} is not a path; write it with / at its start, and without ? and #"
+                    ),
                 );
             }
         }
@@ -180,13 +182,15 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     if let Some(path) = json_paths.iter().find(|path| paths.contains(path)) {
         refuse(
             "network.json_paths",
-            format!("{path:?} is in network.paths, too; a path speaks one protocol"),
+            format!(
+                "{path:?} is also in network.paths, but a path has one protocol; remove it from one of the two"
+            ),
         );
     }
     if config.network.paths.is_empty() {
         refuse(
             "network.paths",
-            "at least one path is needed, as [/deepstream]".into(),
+            "the list is empty; set at least one path, as [/deepstream]".into(),
         );
     }
     for origin in config.network.origins.iter() {
@@ -197,13 +201,13 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     if config.network.proxy_protocol && config.network.trusted_proxies.is_empty() {
         refuse(
             "network.proxy_protocol",
-            "somebody has to be believed; set network.trusted_proxies to the addresses of the load balancers".into(),
+            "network.proxy_protocol requires network.trusted_proxies; list the addresses of your load balancers there".into(),
         );
     }
     if config.limits.connections_per_address_max == Auto::Set(0) {
         refuse(
             "limits.connections_per_address_max",
-            "a number from 1 is needed, or `auto`".into(),
+            "0 is not allowed; set a number from 1, or `auto`".into(),
         );
     }
     let admin_address = match admin_address(&config) {
@@ -214,22 +218,29 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
         }
     };
     if config.admin.sessions_max == 0 {
-        refuse("admin.sessions_max", "a number from 1 is needed".into());
+        refuse(
+            "admin.sessions_max",
+            "0 is not allowed; set a number from 1".into(),
+        );
     }
     let shards = config.shards.or_else(|| machine.processors.min(SHARDS_MAX));
     if shards == 0 || shards > SHARDS_MAX {
         refuse(
             "shards",
-            format!("a number from 1 to {SHARDS_MAX} is needed"),
+            format!("the number is out of range; set a number from 1 to {SHARDS_MAX}"),
         );
     }
     if config.http.head_bytes_max < HEAD_BYTES_MIN {
-        refuse("http.head_bytes_max", "at least 8KiB are needed".into());
+        refuse(
+            "http.head_bytes_max",
+            "the size is too small; set at least 8KiB".into(),
+        );
     }
     if config.http.bodies_bytes_max < config.http.body_bytes_max {
         refuse(
             "http.bodies_bytes_max",
-            "at least http.body_bytes_max is needed, or no such body is ever taken".into(),
+            "the size is too small for one body of http.body_bytes_max; set at least that size"
+                .into(),
         );
     }
     if !config.traces.endpoint.is_empty()
@@ -238,7 +249,10 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
         refuse("traces.endpoint", reason);
     }
     if config.traces.queue_max == 0 {
-        refuse("traces.queue_max", "a number from 1 is needed".into());
+        refuse(
+            "traces.queue_max",
+            "0 is not allowed; set a number from 1".into(),
+        );
     }
     for (option, reason) in store_problems(&config) {
         refuse(&option, reason);
@@ -247,25 +261,26 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     if marks.lagging_bytes > marks.bytes_max {
         refuse(
             "limits.outbox_lagging_bytes",
-            "at most limits.outbox_bytes_max makes sense: who has more is disconnected".into(),
+            "a client is disconnected before it lags; set at most limits.outbox_bytes_max".into(),
         );
     }
     if marks.drained_bytes > marks.lagging_bytes {
         refuse(
             "limits.outbox_drained_bytes",
-            "at most limits.outbox_lagging_bytes makes sense: who lags has not drained".into(),
+            "a client would stop lagging before it starts; set at most limits.outbox_lagging_bytes"
+                .into(),
         );
     }
     for (name, time) in positive_times(&config) {
         if time.is_zero() {
-            refuse(name, "a time above 0 is needed".into());
+            refuse(name, "0 is not allowed; set a time above 0".into());
         }
     }
 
     let share = machine.memory_bytes / MEMORY_SHARE;
     let cache = || {
         let bytes = share.min(CACHE_BYTES_PER_SHARD * u64::from(shards));
-        // The budget is for what sessions hold; a cache that fills it would leave them no room.
+        // Sessions need most of the budget, so the cache must not fill it.
         match config.limits.memory_bytes_max {
             Auto::Auto => ByteCount(bytes),
             Auto::Set(budget) => ByteCount(bytes.min(budget.0 / BUDGET_PER_CACHE)),
@@ -324,7 +339,7 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     }
 }
 
-/// Protocols of the port of TLS: every protocol by which the server may distinguish its clients.
+/// Protocols that the server speaks on a port with TLS.
 fn tls_speaks(config: &Config) -> Speaks {
     if config.tls.allow_clear {
         Speaks::Both
@@ -341,7 +356,7 @@ impl Plan {
     }
 }
 
-/// Protocols of the main port.
+/// Protocols that the server speaks on the main port.
 fn speaks(config: &Config) -> Speaks {
     match (&config.tls.certificate.0, config.tls.port) {
         (Some(_), Auto::Auto) => tls_speaks(config),
@@ -363,14 +378,8 @@ fn tls_addresses(config: &Config, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
 fn tls_problem(config: &Config) -> Option<(&'static str, &'static str)> {
     let tls = &config.tls;
     match (&tls.certificate.0, &tls.key.0) {
-        (Some(_), None) => Some((
-            "tls.certificate",
-            "a certificate needs its key; set tls.key",
-        )),
-        (None, Some(_)) => Some((
-            "tls.key",
-            "a key needs its certificate; set tls.certificate",
-        )),
+        (Some(_), None) => Some(("tls.certificate", "the certificate has no key; set tls.key")),
+        (None, Some(_)) => Some(("tls.key", "the key has no certificate; set tls.certificate")),
         (None, None) if tls.port != Auto::Auto || tls.allow_clear => Some((
             if tls.allow_clear {
                 "tls.allow_clear"
@@ -381,39 +390,39 @@ fn tls_problem(config: &Config) -> Option<(&'static str, &'static str)> {
         )),
         (None, None) if tls.client_ca.0.is_some() => Some((
             "tls.client_ca",
-            "client certificates are shown in TLS; set tls.certificate and tls.key",
+            "client certificates need TLS; set tls.certificate and tls.key",
         )),
         _ if tls.client_certificates == ClientCertificates::Required
             && tls.client_ca.0.is_none() =>
         {
             Some((
                 "tls.client_certificates",
-                "somebody must have issued them; set tls.client_ca",
+                "client certificates need an authority that issues them; set tls.client_ca",
             ))
         }
         _ if tls.reload_interval == Limited::After(Duration::ZERO) => Some((
             "tls.reload_interval",
-            "a time above 0 is needed, or `never`",
+            "0 is not allowed; set a time above 0, or `never`",
         )),
         _ if tls.port == Auto::Set(config.network.port) && config.network.port != 0 => Some((
             "tls.port",
-            "that is network.port; leave tls.port at auto for TLS there, or choose another",
+            "network.port is the same port; set tls.port to auto for TLS on that port, or choose another one",
         )),
         _ => None,
     }
 }
 
-/// Problem with the options that say how the server reads stored records to find damage.
+/// Problem with the options of the scrub, which reads stored records to find damage.
 fn scrub_problem(store: &Store) -> Option<(&'static str, String)> {
     if store.scrub_interval == Limited::After(Duration::ZERO) {
-        let reason = "a time above 0 is needed, or `never`";
+        let reason = "0 is not allowed; set a time above 0, or `never`";
         return Some(("store.scrub_interval", reason.into()));
     }
-    let reason = "a size above 0 is needed; store.scrub_interval: never reads nothing";
+    let reason = "0 is not allowed; set a size above 0, or store.scrub_interval to never";
     (store.scrub_bytes_per_second.0 == 0).then(|| ("store.scrub_bytes_per_second", reason.into()))
 }
 
-/// Problems with the options that say where the server keeps records.
+/// Problems with the options of all stores.
 fn store_problems(config: &Config) -> Vec<(String, String)> {
     let named = config.stores.iter();
     let named = named.map(|(name, named)| (join(stores::SECTION, name), &named.store));
@@ -429,7 +438,7 @@ fn store_problems(config: &Config) -> Vec<(String, String)> {
             problems.push((option, reason));
         }
         if section != "store" && store.timeout.is_zero() {
-            let reason = "a time above 0 is needed".into();
+            let reason = "0 is not allowed; set a time above 0".into();
             problems.push((join(&section, "timeout"), reason));
         }
     }
@@ -437,7 +446,7 @@ fn store_problems(config: &Config) -> Vec<(String, String)> {
     problems
 }
 
-/// Whether a quota is set that no store keeps.
+/// Problem with a quota that no store of this configuration can apply.
 fn quota_problem(config: &Config) -> Option<(String, String)> {
     let named = config.stores.iter().map(|(_, named)| named.store.kind);
     let mut kinds = std::iter::once(config.store.kind).chain(named);
@@ -450,7 +459,7 @@ fn quota_problem(config: &Config) -> Option<(String, String)> {
         ("limits.user_store_bytes_max", limits.user_store_bytes_max),
     ];
     let (option, _) = options.into_iter().find(|(_, bytes)| bytes.0.is_some())?;
-    let reason = "only stores of the kind sqlite have quotas; limit the others on their servers";
+    let reason = "no store is of the kind sqlite, and other kinds have no quotas; remove the option, and limit the store on its own server";
     Some((option.to_owned(), reason.to_owned()))
 }
 
@@ -471,18 +480,19 @@ fn store_problem(config: &Config, store: &Store) -> Option<(&'static str, String
         StoreKind::Redis => (&store.redis.url, "store.redis.url", "redis://host:6379/0"),
     };
     if url.is_empty() {
-        let reason = format!("the address of the server is needed, as {example}");
+        let reason = format!("the address of the server is missing; set it, as {example}");
         return Some((option, reason));
     }
     if has_password(url) {
-        let reason = "an address is shown in many places; put the password into the option \
-            `password` beside it, or better into a file or the environment";
+        let reason = "the address has a password, and logs show addresses; set `password` or `password_file` \
+            of the same section instead";
         return Some((option, reason.into()));
     }
     let name_bytes_max = config.limits.name_bytes_max.0;
     if store.kind == StoreKind::Postgres && name_bytes_max > POSTGRES_NAME_BYTES_MAX {
-        let reason =
-            format!("PostgreSQL's index takes names of at most {POSTGRES_NAME_BYTES_MAX} bytes");
+        let reason = format!(
+            "the limit is too large for PostgreSQL's index; set at most {POSTGRES_NAME_BYTES_MAX} bytes"
+        );
         return Some(("limits.name_bytes_max", reason));
     }
     let values = [
@@ -497,13 +507,14 @@ fn store_problem(config: &Config, store: &Store) -> Option<(&'static str, String
         && let Some((option, _)) = values.into_iter().find(too_large)
     {
         let mebibytes = MONGODB_VALUE_BYTES_MAX >> 20;
-        let reason = format!("a document of MongoDB takes values of at most {mebibytes} MiB");
+        let reason =
+            format!("the limit is too large for a document of MongoDB; set at most {mebibytes}MiB");
         return Some((option, reason));
     }
     None
 }
 
-/// Whether an address has a password, before its host or among its parameters.
+/// Whether an address contains a password, before its host or in its parameters.
 pub fn has_password(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
@@ -513,7 +524,7 @@ pub fn has_password(url: &str) -> bool {
     in_authority || url.contains("password=")
 }
 
-/// Times that make no sense as 0.
+/// Times that must not be 0.
 fn positive_times(config: &Config) -> [(&'static str, Duration); 22] {
     [
         ("admin.session_lifetime", config.admin.session_lifetime),
@@ -560,7 +571,7 @@ fn addresses(loaded: &Loaded, problems: &mut Vec<Problem>) -> Vec<SocketAddr> {
                 let origin = format!("network.host ({})", loaded.origin("network.host"));
                 problems.push(Problem::new(
                     origin,
-                    format!("{host:?} is no address of a host: {error}"),
+                    format!("{host:?} is not an address or a known host name: {error}"),
                 ));
             }
         }
@@ -569,25 +580,25 @@ fn addresses(loaded: &Loaded, problems: &mut Vec<Problem>) -> Vec<SocketAddr> {
         let origin = format!("network.host ({})", loaded.origin("network.host"));
         problems.push(Problem::new(
             origin,
-            "at least one address is needed, as 127.0.0.1",
+            "the list is empty; set at least one address, as 127.0.0.1",
         ));
     }
     addresses.into_iter().collect()
 }
 
-/// How the admin page is.
+/// Whether the server has an admin page, and the source of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminPage {
     /// The server has no admin page.
     Off,
-    /// It takes the key of the options.
+    /// The key is that of the options.
     Configured,
-    /// It takes a key that is made at the start.
+    /// The server creates a key at the start.
     Random,
 }
 
 impl AdminPage {
-    /// Whether there is one.
+    /// Whether the server has an admin page.
     #[must_use]
     pub fn is_on(self) -> bool {
         self != Self::Off
@@ -604,7 +615,7 @@ fn admin_page(config: &Config, is_development: bool) -> AdminPage {
     }
 }
 
-/// Where the admin API listens, if it has a key.
+/// Address of the admin API; `None` without a key.
 fn admin_address(config: &Config) -> Result<Option<SocketAddr>, String> {
     let admin = &config.admin;
     if admin.key.0.is_empty() && admin.key_file.0.is_none() {
@@ -613,7 +624,7 @@ fn admin_address(config: &Config) -> Result<Option<SocketAddr>, String> {
     match admin.host.parse::<IpAddr>() {
         Ok(address) if is_loopback(address) => Ok(Some(SocketAddr::new(address, admin.port))),
         _ => Err(format!(
-            "{:?} is no loopback address, as 127.0.0.1 and ::1 are; the admin API is not encrypted",
+            "{:?} is not a loopback address, but the admin API is not encrypted; set 127.0.0.1 or ::1",
             admin.host
         )),
     }
@@ -625,11 +636,11 @@ pub fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// An origin is scheme and host, maybe a port, as a browser sends it; or `*`.
+/// Checks that an origin has scheme and host, and optionally a port, as a browser sends it; or is `*`.
 fn check_origin(origin: &str) -> Result<(), String> {
     let wrong = || {
         Err(format!(
-            "{origin:?} is no origin; write it as https://app.example.com, without a path"
+            "{origin:?} is not an origin; write it as https://app.example.com, without a path"
         ))
     };
     if origin == "*" {
@@ -770,17 +781,17 @@ mod tests {
         check(
             &[("network.host", "::")],
             "network.host",
-            "everybody may log in",
+            "every login succeeds",
         );
         check(
             &[("network.host", "0.0.0.0"), ("auth.chain", "open")],
             "network.host",
-            "everybody",
+            "every login",
         );
         check(
             &[("network.host", "0.0.0.0"), ("dev", "true")],
             "network.host",
-            "everybody",
+            "every login",
         );
         check(&[("network.host", "")], "network.host", "at least one");
         check(
@@ -824,22 +835,18 @@ mod tests {
         );
         let users = ("auth.file.path", "users.yml");
         for chain in ["file", "open,file", "jwt"] {
-            check(
-                &[("auth.chain", chain), users],
-                "permissions",
-                "`permissions: allow_all` by name",
-            );
+            check(&[("auth.chain", chain), users], "permissions", "allow_all");
         }
         check(
             &[("network.paths", "deepstream")],
             "network.paths",
-            "begins with /",
+            "with / at its start",
         );
         check(&[("network.paths", "")], "network.paths", "at least one");
         check(
             &[("network.json_paths", "/a?b")],
             "network.json_paths",
-            "no path",
+            "not a path",
         );
         check(
             &[("network.paths", "/a, /b"), ("network.json_paths", "/b")],
@@ -854,7 +861,7 @@ mod tests {
         check(
             &[("network.origins", "a.example")],
             "network.origins",
-            "no origin",
+            "not an origin",
         );
         check(&[("shards", "0")], "shards (--shards)", "from 1");
         check(

@@ -1,4 +1,4 @@
-//! Writing configurations: the annotated defaults, the values in effect with their origins, and the reference page.
+//! Writes configurations: the documented defaults, the values in effect with their origins, and the reference page.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use super::section::Config;
 
 /// Text that is written instead of a secret.
 const MASK: &str = "\"********\"";
-/// Text that is not given.
+/// The value of a secret that is not set.
 const NOTHING: &str = "\"\"";
 
 /// The defaults as `tidewire.yml` with the documentation of each option as comments.
@@ -18,7 +18,7 @@ pub fn defaults() -> String {
     let mut printer = Yaml {
         text: "# All options of Tidewire with their defaults, written by `tidewire config print`.\n\
             # Each is also an environment variable (store.path is TIDEWIRE_STORE__PATH) and a flag (log.level is\n\
-            # --log-level); flags win over the environment, the environment over this file. `${NAME}` stands for an\n\
+            # --log-level); flags override the environment, the environment overrides this file. `${NAME}` is replaced by an\n\
             # environment variable, which must be set.\n\n"
             .to_owned(),
         loaded: None,
@@ -27,7 +27,7 @@ pub fn defaults() -> String {
     printer.text
 }
 
-/// The values in effect, each with where it comes from; secrets are masked.
+/// The values in effect, each with its origin. Secrets are masked.
 #[must_use]
 pub fn effective(loaded: &Loaded) -> String {
     let mut printer = Yaml {
@@ -38,7 +38,7 @@ pub fn effective(loaded: &Loaded) -> String {
     printer.text
 }
 
-/// The options whose values differ and that only a restart can change.
+/// The options with different values that only a restart can change.
 #[must_use]
 pub fn changed_without_reload(before: &Loaded, after: &Loaded) -> Vec<String> {
     let mut old = Values::default();
@@ -136,15 +136,14 @@ pub fn reference() -> String {
         text: "# Configuration\n\n\
             <!-- Written from the table of options in crates/tidewire-config/src/section.rs; do not edit. -->\n\n\
             Every option has one name. In `tidewire.yml` it is nested (`store:`, then `path:` below it), in the environment\n\
-            it is `TIDEWIRE_STORE__PATH`, on the command line the flag that is given below. Flags win over the environment,\n\
-            the environment over the file, the file over the defaults. `tidewire config check` names everything that is\n\
-            wrong, `tidewire config print` writes the defaults, and with `--effective` the values in effect with where each\n\
-            comes from.\n\n\
-            The file is the one named by `--config` or `TIDEWIRE_CONFIG`, else `tidewire.yml` in the working folder if there\n\
-            is one. In its values `${NAME}` stands for an environment variable, which must be set; `$${` is `${` itself.\n\
-            Sizes are bytes or have a unit (`64KiB`, `1MB`), times always have one (`500ms`, `30s`, `2m`). Lists in the\n\
-            environment and in flags are separated by commas. Options marked *reload* are applied by SIGHUP, the others by\n\
-            a restart.\n"
+            it is `TIDEWIRE_STORE__PATH`, on the command line the flag that is listed below. Flags override the environment,\n\
+            the environment overrides the file, and the file overrides the defaults. `tidewire config check` reports every\n\
+            mistake, `tidewire config print` prints the defaults, and with `--effective` the values in effect with the source\n\
+            of each.\n\n\
+            `--config` or `TIDEWIRE_CONFIG` names the file; without them it is `tidewire.yml` in the working folder, if that\n\
+            exists. In its values `${NAME}` is replaced by an environment variable, which must be set; `$${` is `${` itself.\n\
+            Sizes are bytes or have a unit (`64KiB`, `1MB`); times always have a unit (`500ms`, `30s`, `2m`). Lists in the\n\
+            environment and in flags are separated by commas. SIGHUP applies the options marked *reload*, a restart all others.\n"
             .to_owned(),
     };
     walk(&mut Config::default(), &mut page);
@@ -188,11 +187,11 @@ mod tests {
     use super::*;
 
     section! {
-        /// A section with something to hide.
+        /// A section with a secret.
         Hidden {
             /// The secret.
             token: String = "hunter2".to_owned(), Traits::NONE.secret();
-            /// No secret.
+            /// Not a secret.
             name: String = "tide".to_owned();
         }
     }

@@ -1,4 +1,4 @@
-//! Rates as options have them: `100/s`, `600/m`, with `burst 500` where more may come at once after a pause.
+//! Rates in options: `100/s`, `600/m`, with `burst 500` if more may come at once after a pause.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::value::Scalar;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OptionalRate(pub Option<Rate>);
 
-/// Units of time, and the fewest permits of each: who had to wait longer would look dead.
+/// Units of time, and the minimum number of permits of each. With fewer a client would wait so long that it looks dead.
 const UNITS: [(&str, Duration, u32); 2] = [
     ("s", Duration::from_secs(1), 1),
     ("m", Duration::from_secs(60), 6),
 ];
-/// More is no bound. It keeps the time for one permit a whole number of nanoseconds, nearly enough.
+/// Maximum number of permits. A higher rate would limit nothing, and the time for one permit in whole nanoseconds would be inexact.
 const COUNT_MAX: u32 = 10_000_000;
 
 fn parse(text: &str) -> Option<Rate> {
@@ -43,7 +43,7 @@ impl Scalar for OptionalRate {
         }
         parse(text).map(|rate| Self(Some(rate))).ok_or_else(|| {
             format!(
-                "{text:?} is no rate; write it as `100/s`, `600/m` (at least 6) or `100/s burst 500`, or `none`"
+                "{text:?} is not a rate; write it as `100/s`, `600/m` (at least 6) or `100/s burst 500`, or `none`"
             )
         })
     }

@@ -1,4 +1,4 @@
-//! Parts of a whole as options have them: `0`, `0.01`, `1`.
+//! Shares of a whole in options: `0`, `0.01`, `1`.
 
 use super::value::Scalar;
 
@@ -6,11 +6,11 @@ use super::value::Scalar;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ratio(f64);
 
-// It is never the one number that does not equal itself.
+// `parse` refuses NaN, the only number that does not equal itself.
 impl Eq for Ratio {}
 
 impl Ratio {
-    /// Nothing of the whole.
+    /// The share 0.
     pub const NONE: Self = Self(0.0);
 
     /// The number.
@@ -26,7 +26,7 @@ impl Scalar for Ratio {
         number
             .filter(|number| (0.0..=1.0).contains(number))
             .map(Self)
-            .ok_or_else(|| format!("{text:?} is no number from 0 to 1"))
+            .ok_or_else(|| format!("{text:?} is not a number from 0 to 1"))
     }
 
     fn format(&self) -> String {

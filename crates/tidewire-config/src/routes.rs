@@ -1,4 +1,4 @@
-//! Which names lead to which store, and what is refused about it.
+//! Routes of record names to stores by prefix, and the checks of these prefixes.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ impl NamedStores {
         })
     }
 
-    /// As the engine takes them.
+    /// The routes in the engine's form.
     #[must_use]
     pub fn routes(&self) -> StoreRoutes {
         StoreRoutes::new(self.prefixes())
@@ -35,7 +35,7 @@ pub(super) fn problems(loaded: &Loaded) -> Vec<Problem> {
         let option = stores::option(name, "prefixes");
         let place = |index: usize| format!("{option} ({})", loaded.entry_origin(&option, index));
         if named.prefixes.is_empty() {
-            let reason = "a store without prefixes keeps nothing; give at least one, as [logs/]";
+            let reason = "a store without prefixes keeps no records; set at least one, as [logs/]";
             let origin = format!("{option} ({})", loaded.origin(&option));
             problems.push(Problem::new(origin, reason));
         }
@@ -44,11 +44,12 @@ pub(super) fn problems(loaded: &Loaded) -> Vec<Problem> {
                 problems.push(Problem::new(place(index), reason));
             } else if let Some((other, at)) = taken.get(prefix.as_str()) {
                 let first = loaded.entry_origin(other, *at);
-                let reason = format!("{prefix:?} stands in {other} already ({first})");
+                let reason =
+                    format!("{prefix:?} is already in {other} ({first}); remove one of the two");
                 problems.push(Problem::new(place(index), reason));
             } else if let Some(outer) = needless(config, prefix) {
                 let reason = format!(
-                    "{prefix:?} is a part of {outer:?}, which leads to the same store; leave it out"
+                    "{prefix:?} begins with {outer:?}, which leads to the same store; remove it"
                 );
                 problems.push(Problem::new(place(index), reason));
             }
@@ -62,13 +63,13 @@ pub(super) fn problems(loaded: &Loaded) -> Vec<Problem> {
 fn prefix_problem(config: &Config, prefix: &str) -> Option<String> {
     if prefix.is_empty() {
         return Some(
-            "every name begins with nothing; what has no other store is kept in that of `store`"
+            "an empty prefix matches every name; remove it, because `store` already keeps the records that no prefix matches"
                 .into(),
         );
     }
     if prefix.starts_with(RESERVED) {
         return Some(
-            "names that begin with U+0001 are the server's own, in the store of `store`".into(),
+            "names that begin with U+0001 belong to the server, which keeps them in `store`; choose another prefix".into(),
         );
     }
     let memory_only = &config.record.memory_only_prefixes;
@@ -76,11 +77,11 @@ fn prefix_problem(config: &Config, prefix: &str) -> Option<String> {
         .iter()
         .find(|outer| prefix.starts_with(outer.as_str()))?;
     Some(format!(
-        "{prefix:?} is never stored, because record.memory_only_prefixes has {outer:?}; take out one of the two"
+        "{prefix:?} is never stored, because record.memory_only_prefixes has {outer:?}; remove one of the two"
     ))
 }
 
-/// The longest shorter prefix that leads where `prefix` leads, if nothing between the two leads elsewhere.
+/// The longest other prefix that `prefix` begins with, if it leads to the same store. Then `prefix` has no effect.
 fn needless<'a>(config: &'a Config, prefix: &str) -> Option<&'a str> {
     let all: Vec<(&str, StoreId)> = config.stores.prefixes().collect();
     let own = all.iter().find(|(other, _)| *other == prefix)?.1;
@@ -91,7 +92,7 @@ fn needless<'a>(config: &'a Config, prefix: &str) -> Option<&'a str> {
     (outer.1 == own).then_some(outer.0)
 }
 
-/// Stores that would be one and the same: the store that is opened second would take the data away from the first.
+/// Problems with stores that would be in the same place: the store that opens second would take the data away from the first.
 fn doubles(loaded: &Loaded) -> Vec<Problem> {
     let config = &loaded.config;
     let first = ("store".to_owned(), &config.store);
@@ -109,14 +110,14 @@ fn doubles(loaded: &Loaded) -> Vec<Problem> {
             StoreKind::Postgres => ("postgres.url", store.postgres.url.clone()),
             StoreKind::Redis => ("redis.url", store.redis.url.clone()),
         };
-        // A missing option is refused elsewhere.
+        // `plan` refuses a missing option.
         if place.is_empty() {
             continue;
         }
         let option = format!("{section}.{key}");
         if let Some(other) = seen.get(&(key, place.clone())) {
             let origin = format!("{option} ({})", loaded.origin(&option));
-            let reason = format!("that is where {other} is; two stores need two places");
+            let reason = format!("{other} is in the same place; choose another one for this store");
             problems.push(Problem::new(origin, reason));
         }
         seen.entry((key, place)).or_insert(section);

@@ -8,23 +8,23 @@ use super::option::{Field, OptionRow, Traits, Value, Visitor, join};
 use super::section::Store;
 use super::value::List;
 
-/// The section that contains them.
+/// The section that contains these stores.
 pub const SECTION: &str = "stores";
-/// Stores in addition to the default one. Each has separate threads and is a value of a metric's label.
+/// Maximum number of stores in addition to the default one. Each has separate threads and is a value of a metric's label.
 pub const COUNT_MAX: usize = 15;
-/// Bytes of a store's name.
+/// Maximum bytes of a store's name.
 const NAME_BYTES_MAX: usize = 32;
-/// Name of the store of `store` in a list with other stores.
+/// Name of the default store in a list of all stores.
 pub const DEFAULT_NAME: &str = "default";
-/// Options of `store` that are for the whole node.
+/// Options of `store` that apply to the whole node, so that other stores do not have them.
 const COMMON_OPTIONS: [&str; 1] = ["cache"];
 
 /// A store in addition to the default one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedStore {
-    /// Records whose names begin with one of these are kept in it.
+    /// The store keeps the records whose names begin with one of these.
     pub prefixes: List<String>,
-    /// What it is.
+    /// Its options.
     pub store: Store,
 }
 
@@ -74,12 +74,12 @@ impl Visitor for Own<'_> {
 pub struct NamedStores(BTreeMap<String, NamedStore>);
 
 impl NamedStores {
-    /// In the order of their names, which is that of their numbers.
+    /// The stores in the order of their names, which is also the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &NamedStore)> {
         self.0.iter().map(|(name, store)| (name.as_str(), store))
     }
 
-    /// Has another one, with defaults.
+    /// Adds a store with default options.
     ///
     /// # Errors
     /// Problem with its name, or with the number of stores.
@@ -90,24 +90,24 @@ impl NamedStores {
                 .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
         if !is_word || name.len() > NAME_BYTES_MAX {
             return Err(format!(
-                "{name:?} is no name of a store: lowercase letters, digits and _, at most {NAME_BYTES_MAX}, a letter first"
+                "{name:?} is not a valid name of a store; write at most {NAME_BYTES_MAX} lowercase letters, digits and _, a letter first"
             ));
         }
         if name == DEFAULT_NAME {
             return Err(format!(
-                "{DEFAULT_NAME:?} is what the store of `store` is called; choose another name"
+                "{DEFAULT_NAME:?} is the name of the store of `store`; choose another name"
             ));
         }
         if self.0.len() == COUNT_MAX {
             return Err(format!(
-                "there may be {COUNT_MAX} stores beside the default one"
+                "more than {COUNT_MAX} stores in addition to the default one; remove some"
             ));
         }
         self.0.insert(name.to_owned(), NamedStore::default());
         Ok(())
     }
 
-    /// Gives those that have none a data folder in that of the node.
+    /// Gives each store without `path` a data folder in the data folder of the node.
     pub(super) fn place(&mut self, folder: &Path, has_path: impl Fn(&str) -> bool) {
         for (name, named) in &mut self.0 {
             if !has_path(&option(name, "path")) {

@@ -1,4 +1,4 @@
-//! The kinds of values that options have, how each is written, and what is said about a wrong one.
+//! The kinds of values of options, their texts, and the errors of wrong ones.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -10,18 +10,18 @@ use zeroize::Zeroize as _;
 use super::nearest::nearest;
 use super::option::{Input, Value, WrongValue};
 
-/// A value that the server works out when it is not given.
+/// A value that the server chooses if it is not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Auto<T> {
     /// Written `auto`.
     #[default]
     Auto,
-    /// Given.
+    /// Set by the operator.
     Set(T),
 }
 
 impl<T: Copy> Auto<T> {
-    /// The given value, or else what `work_out` says.
+    /// The value that is set, or else the result of `work_out`.
     pub fn or_else(self, work_out: impl FnOnce() -> T) -> T {
         match self {
             Self::Auto => work_out(),
@@ -40,7 +40,7 @@ pub enum Limited {
 }
 
 impl Limited {
-    /// The time, if there is one.
+    /// The time; `None` for `never`.
     #[must_use]
     pub fn time(self) -> Option<Duration> {
         match self {
@@ -76,7 +76,7 @@ const SIZE_UNITS: [(&str, u64); 9] = [
 
 const TIME_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
-/// The number at the start of `text` and the unit behind it.
+/// The number at the start of `text`, and the unit after it.
 fn split_unit(text: &str) -> (&str, &str) {
     let end = text
         .find(|character: char| !character.is_ascii_digit())
@@ -110,14 +110,14 @@ fn scaled_text(count: u64, units: &[(&str, u64)], plain: &str) -> String {
 
 /// A value written as one word or number.
 pub trait Scalar: Sized {
-    /// Reads it.
+    /// Parses a text.
     ///
     /// # Errors
-    /// Problem with the text, naming it.
+    /// Description of the problem, with the text.
     fn parse(text: &str) -> Result<Self, String>;
-    /// Writes it, so that `parse` gives the same.
+    /// The value as text. `parse` returns the same value for it.
     fn format(&self) -> String;
-    /// What may be written, for people.
+    /// Description of the allowed texts, for people.
     fn kind() -> String;
 }
 
@@ -125,7 +125,7 @@ impl Scalar for ByteCount {
     fn parse(text: &str) -> Result<Self, String> {
         scale(text, &SIZE_UNITS, Some(1))
             .map(Self)
-            .ok_or_else(|| format!("{text:?} is no size; write bytes as `65536`, `64KiB` or `1MB`"))
+            .ok_or_else(|| format!("{text:?} is not a size; write it as `65536`, `64KiB` or `1MB`"))
     }
 
     fn format(&self) -> String {
@@ -148,13 +148,13 @@ impl Scalar for Duration {
         scale(text, &TIME_UNITS, (text.trim() == "0").then_some(1))
             .map(Self::from_millis)
             .ok_or_else(|| {
-                format!("{text:?} is no time; write it with its unit as `500ms`, `30s` or `2m`")
+                format!("{text:?} is not a time; write it with a unit, as `500ms`, `30s` or `2m`")
             })
     }
 
     fn format(&self) -> String {
         let count = u64::try_from(self.as_millis()).unwrap_or(u64::MAX);
-        // Minutes only where they read better than seconds.
+        // Minutes from 10 minutes on; below that seconds are easier to read.
         if count >= 600_000 {
             scaled_text(count, &TIME_UNITS, "s")
         } else {
@@ -229,7 +229,7 @@ impl Scalar for bool {
 
 fn parse_count<T: FromStr + Display>(text: &str, max: T) -> Result<T, String> {
     text.parse()
-        .map_err(|_| format!("{text:?} is no number from 0 to {max}"))
+        .map_err(|_| format!("{text:?} is not a number from 0 to {max}"))
 }
 
 macro_rules! count {
@@ -305,7 +305,7 @@ impl Scalar for OptionalPath {
     }
 }
 
-/// A number of bytes, or none.
+/// A number of bytes; written `none` if it is not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OptionalBytes(pub Option<ByteCount>);
 
@@ -328,8 +328,8 @@ impl Scalar for OptionalBytes {
     }
 }
 
-/// Text that must not be shown. It must have the trait `secret`, too, so that it is masked where options are printed. Its memory is
-/// wiped when it is dropped.
+/// Text that must not be shown. Its option must have the trait `secret` too, so that it is masked when options are printed. Its memory
+/// is wiped when it is dropped.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(pub String);
 
@@ -359,7 +359,7 @@ impl Scalar for Secret {
     }
 }
 
-/// Where the rules of permission come from.
+/// Source of the permission rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Rules {
     /// Written `none`: the operator has set nothing.
@@ -400,7 +400,7 @@ impl Scalar for Rules {
     }
 }
 
-/// `text` as YAML, in quotes where it would mean something else without them.
+/// `text` as YAML, in quotes if it would have another meaning without them.
 fn quote(text: &str) -> String {
     let is_plain_character =
         |character: char| character.is_ascii_alphanumeric() || "./_-".contains(character);
@@ -417,18 +417,18 @@ fn quote(text: &str) -> String {
     }
 }
 
-/// A closed family of words. Defined by the macro `choice`.
+/// An option that is one of several words. The macro `choice` defines it.
 pub trait Choice: Copy + 'static {
-    /// All members with their words.
+    /// All values with their words.
     const ALL: &'static [(&'static str, Self)];
     /// Its word.
     fn word(self) -> &'static str;
 }
 
-/// Parses a word of a closed family.
+/// Parses the word of a value.
 ///
 /// # Errors
-/// Names the words that there are, and the nearest.
+/// The word is unknown. The error has all words, and the nearest one.
 pub fn parse_choice<T: Choice>(text: &str) -> Result<T, String> {
     if let Some((_, value)) = T::ALL.iter().find(|(word, _)| *word == text) {
         return Ok(*value);
@@ -437,10 +437,10 @@ pub fn parse_choice<T: Choice>(text: &str) -> Result<T, String> {
     let hint =
         nearest(text, words()).map_or(String::new(), |word| format!("; did you mean {word:?}?"));
     let all = words().filter(is_listed).collect::<Vec<_>>().join(", ");
-    Err(format!("{text:?} is none of {all}{hint}"))
+    Err(format!("{text:?} is not one of {all}{hint}"))
 }
 
-/// The words of a closed family, for people.
+/// All words of an option, for people.
 #[must_use]
 pub fn choice_kind<T: Choice>() -> String {
     let words = T::ALL.iter().map(|(word, _)| *word).filter(is_listed);
@@ -448,12 +448,12 @@ pub fn choice_kind<T: Choice>() -> String {
     words.join(", ")
 }
 
-/// Words that begin with `test_` exist in builds for tests only.
+/// Whether a word is shown to people. Words that begin with `test_` exist in builds for tests only.
 fn is_listed(word: &&str) -> bool {
     !word.starts_with("test_")
 }
 
-/// Defines a closed family of words that an option may have.
+/// Defines an option that is one of several words.
 macro_rules! choice {
     ($(#[doc = $doc:literal])* $name:ident {
         $( $(#[doc = $member_doc:literal])* $(#[cfg($cfg:meta)])? $member:ident = $word:literal, )*
@@ -500,7 +500,7 @@ impl<T: Scalar> Value for T {
                 *self = T::parse(text)?;
                 Ok(())
             }
-            Input::List(_) => Err(format!("a list is given; {} is needed", T::kind()).into()),
+            Input::List(_) => Err(format!("a list is given; write {} instead", T::kind()).into()),
         }
     }
 
@@ -639,7 +639,7 @@ mod tests {
         let mut list = List(vec![1_u16]);
         let wrong = list
             .set(&Input::Scalar("1, two, 3".into()))
-            .expect_err("two is no number");
+            .expect_err("two is not a number");
         assert_eq!(wrong.index, Some(1));
         assert_eq!(list, List(vec![1]));
     }

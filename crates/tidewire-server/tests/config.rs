@@ -56,35 +56,35 @@ fn wrong_files_are_refused_with_place_and_nearest_name() {
     );
     check(
         "network:\n  port: high\n",
-        &["tidewire.yml:2:9: network.port: \"high\" is no number from 0 to 65535"],
+        &["tidewire.yml:2:9: network.port: \"high\" is not a number from 0 to 65535"],
     );
     check(
         "network:\n  port: 65536\n",
-        &["tidewire.yml:2:9: network.port: \"65536\" is no number from 0 to 65535"],
+        &["tidewire.yml:2:9: network.port: \"65536\" is not a number from 0 to 65535"],
     );
     check(
         "limits: {message_bytes_max: 1 MegaByte}\n",
         &[
-            "tidewire.yml:1:29: limits.message_bytes_max: \"1 MegaByte\" is no size; write bytes as `65536`, `64KiB` or \
+            "tidewire.yml:1:29: limits.message_bytes_max: \"1 MegaByte\" is not a size; write it as `65536`, `64KiB` or \
             `1MB`",
         ],
     );
     check(
         "drain_timeout: 20\n",
         &[
-            "tidewire.yml:1:16: drain_timeout: \"20\" is no time; write it with its unit as `500ms`, `30s` or `2m`",
+            "tidewire.yml:1:16: drain_timeout: \"20\" is not a time; write it with a unit, as `500ms`, `30s` or `2m`",
         ],
     );
     check(
         "store:\n  kind: sqlit\n",
         &[
-            "tidewire.yml:2:9: store.kind: \"sqlit\" is none of sqlite, memory, mongodb, postgres, redis; did you mean \"sqlite\"?",
+            "tidewire.yml:2:9: store.kind: \"sqlit\" is not one of sqlite, memory, mongodb, postgres, redis; did you mean \"sqlite\"?",
         ],
     );
     check(
         "auth:\n  chain:\n    - open\n    - fil\n",
         &[
-            "tidewire.yml:4:7: auth.chain: \"fil\" is none of open, file, jwt, webhook, store, tls, keys; did you mean \"file\"?",
+            "tidewire.yml:4:7: auth.chain: \"fil\" is not one of open, file, jwt, webhook, store, tls, keys; did you mean \"file\"?",
         ],
     );
     check(
@@ -93,7 +93,7 @@ fn wrong_files_are_refused_with_place_and_nearest_name() {
     );
     check(
         "store:\n  path:\n",
-        &["tidewire.yml:2:7: store.path has no value"],
+        &["tidewire.yml:2:7: store.path has no value; write one, or remove the line"],
     );
     check(
         "store:\n  path: {a: b}\n",
@@ -101,7 +101,7 @@ fn wrong_files_are_refused_with_place_and_nearest_name() {
     );
     check(
         "store:\n  path: [a]\n",
-        &["tidewire.yml:2:9: store.path: a list is given; a path is needed"],
+        &["tidewire.yml:2:9: store.path: a list is given; write a path instead"],
     );
     check(
         "dev: yes\n",
@@ -135,12 +135,12 @@ fn wrong_variables_and_flags_are_refused_by_name() {
     check(
         &[("TIDEWIRE_NETWORK__PORT", "x")],
         &[],
-        "TIDEWIRE_NETWORK__PORT: network.port: \"x\" is no number from 0 to 65535",
+        "TIDEWIRE_NETWORK__PORT: network.port: \"x\" is not a number from 0 to 65535",
     );
     check(
         &[],
         &[("network.port", "x")],
-        "--port: network.port: \"x\" is no number from 0 to 65535",
+        "--port: network.port: \"x\" is not a number from 0 to 65535",
     );
 }
 
@@ -153,8 +153,8 @@ fn variables_that_others_set_are_ignored_with_a_warning() {
     let loaded = loaded("", &environment, &[]).expect("not refused");
     assert_eq!(loaded.config, Config::default());
     let expected = [
-        "environment variable TIDEWIRE_PORT is no option and is ignored",
-        "environment variable TIDEWIRE_SHARD is no option and is ignored, did you mean TIDEWIRE_SHARDS?",
+        "environment variable TIDEWIRE_PORT is not an option and is ignored",
+        "environment variable TIDEWIRE_SHARD is not an option and is ignored, did you mean TIDEWIRE_SHARDS?",
     ];
     assert_eq!(loaded.warnings, expected);
 }
@@ -335,14 +335,12 @@ fn wrong_stores_are_refused_with_line_and_column() {
     check(
         "stores:\n  Logs: {prefixes: [a/]}\n",
         &[
-            "tidewire.yml:2:3: \"Logs\" is no name of a store: lowercase letters, digits and _, at most 32, a letter first",
+            "tidewire.yml:2:3: \"Logs\" is not a valid name of a store; write at most 32 lowercase letters, digits and _, a letter first",
         ],
     );
     check(
         "stores:\n  default: {prefixes: [a/]}\n",
-        &[
-            "tidewire.yml:2:3: \"default\" is what the store of `store` is called; choose another name",
-        ],
+        &["tidewire.yml:2:3: \"default\" is the name of the store of `store`; choose another name"],
     );
     check(
         "stores:\n  logs: {prefixs: [a/]}\n",
@@ -355,25 +353,25 @@ fn wrong_stores_are_refused_with_line_and_column() {
     check(
         "stores:\n  logs:\n",
         &[
-            "stores.logs.prefixes (default): a store without prefixes keeps nothing; give at least one, as [logs/]",
+            "stores.logs.prefixes (default): a store without prefixes keeps no records; set at least one, as [logs/]",
         ],
     );
     check(
         &format!("stores:\n  a: {{{memory}: [a/, b/]}}\n  b: {{{memory}: [c/, b/]}}\n"),
         &[
-            "stores.b.prefixes (tidewire.yml:3:36): \"b/\" stands in stores.a.prefixes already (tidewire.yml:2:36)",
+            "stores.b.prefixes (tidewire.yml:3:36): \"b/\" is already in stores.a.prefixes (tidewire.yml:2:36); remove one of the two",
         ],
     );
     check(
         &format!("stores:\n  a: {{{memory}: [a/, a/]}}\n"),
         &[
-            "stores.a.prefixes (tidewire.yml:2:36): \"a/\" stands in stores.a.prefixes already (tidewire.yml:2:32)",
+            "stores.a.prefixes (tidewire.yml:2:36): \"a/\" is already in stores.a.prefixes (tidewire.yml:2:32); remove one of the two",
         ],
     );
     check(
         &format!("stores:\n  a: {{{memory}: [a/, a/b/]}}\n"),
         &[
-            "stores.a.prefixes (tidewire.yml:2:36): \"a/b/\" is a part of \"a/\", which leads to the same store; leave it out",
+            "stores.a.prefixes (tidewire.yml:2:36): \"a/b/\" begins with \"a/\", which leads to the same store; remove it",
         ],
     );
     // The longer prefix is needed if a prefix of another store is between the two.
@@ -384,13 +382,13 @@ fn wrong_stores_are_refused_with_line_and_column() {
     check(
         &format!("stores:\n  a: {{{memory}: [\"\"]}}\n"),
         &[
-            "stores.a.prefixes (tidewire.yml:2:32): every name begins with nothing; what has no other store is kept in that of `store`",
+            "stores.a.prefixes (tidewire.yml:2:32): an empty prefix matches every name; remove it, because `store` already keeps the records that no prefix matches",
         ],
     );
     check(
         &format!("stores:\n  a: {{{memory}: [\"\\u0001u\"]}}\n"),
         &[
-            "stores.a.prefixes (tidewire.yml:2:32): names that begin with U+0001 are the server's own, in the store of `store`",
+            "stores.a.prefixes (tidewire.yml:2:32): names that begin with U+0001 belong to the server, which keeps them in `store`; choose another prefix",
         ],
     );
     check(
@@ -398,29 +396,31 @@ fn wrong_stores_are_refused_with_line_and_column() {
             "record: {{memory_only_prefixes: [tmp/]}}\nstores:\n  a: {{{memory}: [tmp/a/]}}\n"
         ),
         &[
-            "stores.a.prefixes (tidewire.yml:3:32): \"tmp/a/\" is never stored, because record.memory_only_prefixes has \"tmp/\"; take out one of the two",
+            "stores.a.prefixes (tidewire.yml:3:32): \"tmp/a/\" is never stored, because record.memory_only_prefixes has \"tmp/\"; remove one of the two",
         ],
     );
     check(
         "store: {kind: sqlite, path: d}\nstores:\n  a: {path: d, prefixes: [a/]}\n",
-        &["stores.a.path (tidewire.yml:3:13): that is where store is; two stores need two places"],
+        &[
+            "stores.a.path (tidewire.yml:3:13): store is in the same place; choose another one for this store",
+        ],
     );
     check(
         "stores:\n  a: {kind: redis, prefixes: [a/]}\n",
         &[
-            "stores.a.redis.url (default): the address of the server is needed, as redis://host:6379/0",
+            "stores.a.redis.url (default): the address of the server is missing; set it, as redis://host:6379/0",
         ],
     );
     check(
         "stores:\n  a: {kind: redis, timeout: 0s, redis: {url: \"redis://b\"}, prefixes: [a/]}\n",
-        &["stores.a.timeout (tidewire.yml:2:29): a time above 0 is needed"],
+        &["stores.a.timeout (tidewire.yml:2:29): 0 is not allowed; set a time above 0"],
     );
     let many: String = (0..16)
         .map(|n| format!("  s{n}: {{{memory}: [{n}/]}}\n"))
         .collect();
     check(
         &format!("stores:\n{many}"),
-        &["tidewire.yml:17:3: there may be 15 stores beside the default one"],
+        &["tidewire.yml:17:3: more than 15 stores in addition to the default one; remove some"],
     );
 }
 

@@ -177,7 +177,7 @@ fn wrong_configurations_end_with_2() {
         &["--auth-chain", "file", "--auth-file-path", "users.yml"],
         2,
         &[
-            "permissions (default): no permission rules: set `permissions`, or `permissions: allow_all` by name",
+            "permissions (default): users may log in, but there are no permission rules; set `permissions` to a file of rules, or to allow_all to allow everything",
         ],
     );
     fails(

@@ -89,7 +89,7 @@ fn kind(reason: &str) -> &'static str {
         ("is an option, not a section", "not a section"),
         ("has no value", "no value"),
         ("is not set", "variable not set"),
-        ("is none of", "wrong entry of a list"),
+        ("is not one of", "wrong entry of a list"),
         (": ", "wrong value"),
     ];
     let found = kinds.into_iter().find(|(part, _)| reason.contains(part));
