@@ -201,7 +201,7 @@ for (const place of PLACES) {
 
 test("an address that can't be right, or shows a password, is refused with what to do", async () => {
   for (const [from, told] of [
-    ['mysql://db/x', /--from: the address begins with/],
+    ['mysql://db/x', /--from: unknown kind of database/],
     ['postgresql://a:secret@db/x', /--from: .*--password-file/],
     ['mongodb://127.0.0.1:1', /the address names no database/],
   ] as const) {

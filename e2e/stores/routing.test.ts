@@ -170,7 +170,7 @@ describe('two SQLite stores', () => {
     await server.stop();
     const target = await Server.during(t, routed({ kind: 'memory' }));
     await target.stop();
-    await assert.rejects(store(target, 'import', file('all')), /stores\.logs\.kind: memory is gone when this command ends/);
+    await assert.rejects(store(target, 'import', file('all')), /stores\.logs\.kind: the memory store ends with this command/);
     target.setStores({ logs: { prefixes: ['logs/'] } });
     await target.start();
     await target.stop();

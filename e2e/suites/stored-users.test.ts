@@ -294,7 +294,7 @@ record: { '*': { create: true, write: true, read: true, delete: true, listen: tr
     fails(2, /a user name must have/, ['add', 'OPEN']);
     fails(2, /a password must have at least 8 characters/, ['add', 'carl'], 'short');
     fails(2, /no password on standard input/, ['add', 'carl'], '\n');
-    fails(2, /--server-data is no JSON/, ['add', 'carl', '--server-data', '{']);
+    fails(2, /--server-data is not JSON/, ['add', 'carl', '--server-data', '{']);
     fails(2, /NAME/, ['remove']);
 
     await server.start();

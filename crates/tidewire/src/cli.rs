@@ -25,21 +25,21 @@ pub use manual::write_pages;
 use options::{Flags, sources};
 pub use store::StoreCommand;
 
-/// What was asked for.
+/// A parsed command line.
 #[derive(Clone, Debug)]
 pub enum Invocation {
-    /// Serve.
+    /// Start the server.
     Start(Sources),
     /// Check the configuration.
     ConfigCheck(Sources),
     /// Print the defaults, or the values in effect.
     ConfigPrint {
-        /// The values in effect and where they come from.
+        /// Whether to print the values in effect and their origins, instead of the defaults.
         is_effective: bool,
-        /// For those.
+        /// Sources of the values in effect.
         sources: Sources,
     },
-    /// Ask the running server how it is.
+    /// Ask the running server for its health.
     Health(Sources),
     /// Hash the password on standard input.
     Hash,
@@ -47,33 +47,33 @@ pub enum Invocation {
     Key {
         /// Its id.
         id: String,
-        /// Whose it is, if not called like the key.
+        /// User id of its sessions; the id of the key if `None`.
         user: Option<String>,
-        /// How long it is valid, if not for ever.
+        /// Time until it expires; never if `None`.
         lifetime: Option<Duration>,
     },
     /// Make a token.
     Token {
-        /// What it says.
+        /// User, lifetime, claims and signing key.
         order: Order,
-        /// For the secret, the issuer and the audience.
+        /// Sources of the secret, the issuer and the audience.
         sources: Sources,
     },
-    /// Check or move what is stored, in the store of this name or in the default one.
+    /// Check, copy or move stored records. The name selects one store.
     Store(StoreCommand, Option<String>, Sources),
-    /// Take over the configuration of a deepstream server, or its records into the store.
+    /// Import the configuration or the records of a deepstream server.
     Import(ImportCommand, Sources),
-    /// Look after the users of the record store.
+    /// Manage the users of the record store.
     User(UserCommand, Sources),
-    /// Try rules of permission.
+    /// Write, explain or test permission rules.
     Rules(RulesCommand),
-    /// Torture servers.
+    /// Run the torture test.
     Torture(torture::Settings),
-    /// Serve as one of the torture test's servers.
+    /// Start one of the servers of the torture test.
     TortureNode {
-        /// What is broken on purpose.
+        /// The fault to inject.
         broken: Option<Break>,
-        /// As for a start.
+        /// Sources of its configuration.
         sources: Sources,
     },
     /// Print a text: help, version, completions, a manual page.
@@ -82,18 +82,18 @@ pub enum Invocation {
     ManualPages(PathBuf),
 }
 
-/// What is to be done with rules.
+/// A command of `tidewire rules`.
 #[derive(Clone, Debug)]
 pub enum RulesCommand {
-    /// Write a file to begin with.
+    /// Write an initial file.
     Init(PathBuf),
-    /// Say which rule decides.
+    /// Print which rule decides a case.
     Explain(Sources, Box<CaseText>),
     /// Run the cases of a file.
     Test(Sources, PathBuf),
 }
 
-/// What is to be done with the users of the record store.
+/// A command of `tidewire user`, for the users of the record store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserCommand {
     /// Print their names.
@@ -104,10 +104,10 @@ pub enum UserCommand {
         name: String,
         /// `user.data` of rules as JSON.
         server_data: Option<String>,
-        /// What the client is told as JSON.
+        /// Data that the client receives at login, as JSON.
         client_data: Option<String>,
     },
-    /// Give one the password on standard input.
+    /// Set the password of a user to the one on standard input.
     SetPassword {
         /// Its name.
         name: String,
@@ -119,7 +119,7 @@ pub enum UserCommand {
     },
 }
 
-/// The command line. A completion script offers the common options only: all of them, below each command, would take a megabyte.
+/// The command line. A completion script has the common options only: with all options of each command it would have a megabyte.
 fn command(flags: Flags) -> Command {
     let root = Command::new("tidewire")
         .version(env!("CARGO_PKG_VERSION"))
@@ -228,7 +228,7 @@ fn token_command() -> Command {
 fn order(token: &ArgMatches) -> Order {
     let claims = token.get_many::<String>("claim").unwrap_or_default();
     Order {
-        // Required, and with a default: clap has refused what lacks them.
+        // The first is required, and the second has a default: clap refuses a command line without them.
         user: token.get_one::<String>("user").cloned().unwrap_or_default(),
         lifetime: token
             .get_one::<Duration>("expires-in")
@@ -284,7 +284,7 @@ fn user_invocation(
 ) -> Result<Invocation, Failure> {
     let (word, deepest) = matches.subcommand().unwrap_or(("list", matches));
     let text = |name: &str| deepest.get_one::<String>(name).cloned();
-    // Required where there is one: clap has refused what lacks it.
+    // Required by the commands that have it: clap refuses a command line without it.
     let name = || text("name").unwrap_or_default();
     let command = match word {
         "add" => UserCommand::Add {
@@ -377,10 +377,10 @@ fn rules_invocation(
     })
 }
 
-/// Reads the command line.
+/// Parses the command line.
 ///
 /// # Errors
-/// It can't be understood; the line names the nearest flag or command.
+/// The command line is wrong. The error names the nearest flag or command.
 pub fn parse(
     arguments: impl Iterator<Item = OsString>,
     environment: BTreeMap<String, String>,
@@ -414,7 +414,7 @@ pub fn parse(
         Some(("health", health)) => Invocation::Health(sources(health, environment)?),
         Some(("hash", _)) => Invocation::Hash,
         Some(("key", key)) => Invocation::Key {
-            // Required: clap has refused what lacks it.
+            // Required: clap refuses a command line without it.
             id: key.get_one::<String>("id").cloned().unwrap_or_default(),
             user: key.get_one::<String>("user").cloned(),
             lifetime: key.get_one::<Duration>("expires-in").copied(),
@@ -462,7 +462,7 @@ fn one_line(text: &str) -> String {
         .unwrap_or_default()
         .trim_start_matches("error: ")
         .to_owned();
-    // What is missing stands below.
+    // The next line has the missing argument.
     if first.ends_with(':')
         && let Some(missing) = lines.next()
     {

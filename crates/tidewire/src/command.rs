@@ -1,4 +1,4 @@
-//! The `tidewire` command: what each invocation does, and the code that it ends with.
+//! The `tidewire` command: runs each invocation and returns its exit code.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -33,10 +33,10 @@ use tidewire_server::exit::{Exit, Failure, end_on_panic};
 use tidewire_server::node::{Node, Signals, Stopped, StoreWrapper};
 use tidewire_torture::sabotage::{self, Break};
 
-/// How often it is looked whether a shard has ended.
+/// How often the command checks whether a shard has ended.
 const SHARD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Does what the command line says.
+/// Parses the command line and runs the command.
 pub fn main() -> ExitCode {
     end_on_panic();
     give_back_large_blocks();
@@ -51,7 +51,7 @@ pub fn main() -> ExitCode {
 
 fn run() -> Result<Exit, Failure> {
     install_provider().map_err(|reason| Failure::new(Exit::Bug, reason))?;
-    // Variables that are no text can't be options, whose names and values are text.
+    // Options have names and values of UTF-8 text, so other variables are ignored.
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
@@ -113,7 +113,7 @@ fn planned(sources: &Sources) -> Result<(Loaded, Plan), Failure> {
     Ok((loaded, plan))
 }
 
-/// The first problem as the one line that belongs to the exit code.
+/// The first problem as the one line for the exit code.
 fn first_problem(problems: Vec<Problem>) -> Failure {
     let more = match problems.len() {
         0 | 1 => String::new(),
@@ -145,7 +145,7 @@ fn check(sources: &Sources) -> Result<Exit, Failure> {
                 || "defaults, environment and flags; no file was read".to_owned(),
                 |path| path.display().to_string(),
             );
-            print_out(&format!("the configuration is right ({file})\n"))
+            print_out(&format!("the configuration is valid ({file})\n"))
         }
         Err(problems) => {
             for problem in &problems {
@@ -162,16 +162,16 @@ fn hash() -> Result<Exit, Failure> {
     print_out(&format!("{hash}\n"))
 }
 
-/// Prints the entry of a key on standard output, for the file, and the key itself on standard error, so that the file never has it.
+/// Prints the entry of a key on standard output, for the file, and the key itself on standard error, so that the file never contains it.
 fn key(id: &str, user: Option<&str>, lifetime: Option<Duration>) -> Result<Exit, Failure> {
     let (entry, text) = keys::make(id, user, lifetime)
         .map_err(|reason| Failure::new(Exit::Configuration, reason))?;
     print_out(&entry)?;
-    eprintln!("the key for the back end, shown only now: {text}");
+    eprintln!("the key for the back end, which is not stored and is shown only now: {text}");
     Ok(Exit::Stopped)
 }
 
-/// Prints a token. The rest of the configuration need not be right for it.
+/// Prints a token. It loads the configuration, but does not check its other parts.
 fn token(sources: &Sources, order: &Order) -> Result<Exit, Failure> {
     let loaded = load(sources).map_err(first_problem)?;
     let id = random_id().map_err(|error| Failure::new(Exit::Bug, error))?;
@@ -180,16 +180,16 @@ fn token(sources: &Sources, order: &Order) -> Result<Exit, Failure> {
     print_out(&format!("{token}\n"))
 }
 
-/// Serves as one of the torture test's servers: it ends with that.
+/// Starts one of the servers of the torture test. The server ends when the torture test ends.
 fn torture_node(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
     sabotage::refuse_other_folders(&planned(sources)?.1.config.store.path)?;
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
-        .map_err(|error| Failure::new(Exit::Bug, format!("no end with the parent: {error}")))?;
+        .map_err(|error| Failure::new(Exit::Bug, format!("can't end with parent: {error}")))?;
     start(sources, broken)
 }
 
 fn start(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
-    // What the server writes is for its user only, whatever it writes.
+    // Only the server's user may read the files that the server writes.
     umask(Mode::from_raw_mode(0o077));
     let (loaded, plan) = planned(sources)?;
     let log = log::install(&plan.config.log);
@@ -226,7 +226,7 @@ fn start(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
     serve(node, signals, sources, &loaded, &log, &manager)
 }
 
-/// What ends the waiting of a running server.
+/// An event that wakes the main thread of a running server.
 enum Wake {
     Stop,
     Reload,
@@ -251,7 +251,7 @@ fn serve(
             }
             Wake::ShardLost => {
                 let line =
-                    "a shard has ended by itself; please report this and start the server again";
+                    "a shard has ended unexpectedly; report this bug and start the server again";
                 return Err(Failure::new(Exit::Bug, line));
             }
         }
@@ -260,7 +260,7 @@ fn serve(
     node.runtime().spawn(async move {
         signals.stop.told().await;
         eprintln!(
-            "tidewire: ended at once by a second signal; what was not acknowledged may be lost"
+            "tidewire: ended at once by a second signal; writes that were not acknowledged may be lost"
         );
         std::process::exit(i32::from(Exit::CutOff.code()));
     });
@@ -287,12 +287,14 @@ fn wait(node: &Node, signals: &mut Signals) -> Wake {
     })
 }
 
-/// Applies the configuration anew; a wrong one changes nothing. Says how it went.
+/// Reads and applies the configuration again. A wrong configuration changes nothing. Returns a line about the result.
 fn reload(node: &mut Node, sources: &Sources, current: &mut Loaded, log: &LogHandle) -> String {
     let (loaded, plan) = match planned(sources) {
         Ok(planned) => planned,
         Err(failure) => {
-            let line = format!("not reloaded, everything stays as it was: {failure}");
+            let line = format!(
+                "not reloaded, the server continues with its earlier configuration: {failure}"
+            );
             tracing::error!("{line}");
             return line;
         }

@@ -1,6 +1,6 @@
-//! What the server says of itself when it has started.
+//! The first screen: a summary of the server that has started.
 //!
-//! On standard output, for people and for whoever waits for the last line.
+//! The server prints it on standard output, for people and for programs that wait for its last line.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -13,28 +13,28 @@ use tidewire_config::value::{Auto, Choice, Rules};
 use tidewire_http::admin::page::PATH;
 use tidewire_net::send_batch::Path as SendPath;
 
-/// What the screen shows.
+/// Content of the screen.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen<'a> {
-    /// What was worked out from the options.
+    /// Settings of the server.
     pub plan: &'a Plan,
-    /// The file that was read.
+    /// Configuration file, if the server read one.
     pub file: Option<&'a Path>,
-    /// Where the server listens, ports resolved.
+    /// Addresses on which the server listens, with the ports that it got.
     pub addresses: &'a [SocketAddr],
-    /// Where TLS has a port of its own.
+    /// Addresses of TLS, if it has a separate port.
     pub tls_addresses: &'a [SocketAddr],
     /// Connections that the limit of open files allows.
     pub descriptors: u64,
-    /// What an acknowledged write means: in the default store, then in the others in the order of their names.
+    /// Guarantee of an acknowledged write in the default store, then in the other stores in the order of their names.
     pub promises: &'a [&'a str],
-    /// The key of the admin page, if it was made at this start.
+    /// Key of the admin page, if the server created it at this start.
     pub admin_key: Option<&'a str>,
     /// How the sends of each shard reach the kernel.
     pub send_paths: &'a [SendPath],
 }
 
-/// The screen as text. Its last line is `ready on http://ADDRESS`, or `https://` there.
+/// The screen as text. Its last line is `ready on http://ADDRESS`, or `ready on https://ADDRESS` with TLS.
 #[must_use]
 pub fn first_screen(of: &Screen<'_>) -> String {
     let Screen {
@@ -78,7 +78,7 @@ pub fn first_screen(of: &Screen<'_>) -> String {
             row("docs", &format!("{host}/docs/"));
         }
         if plan.admin_page.is_on() {
-            // A fragment is sent to no server, so it ends in no log.
+            // Browsers send a fragment to no server, so no log contains it.
             let key = of.admin_key.map(|key| format!("#key={key}"));
             let key = key.unwrap_or_default();
             row("admin page", &format!("{host}{PATH}/{key}"));
@@ -109,10 +109,10 @@ pub fn first_screen(of: &Screen<'_>) -> String {
         "permission",
         &match &config.permissions {
             Rules::None if plan.has_demo => {
-                "none: everybody may do everything, within the demo's rules in the demo".to_owned()
+                "none: every session may do everything, except for the demo's names, which have rules".to_owned()
             }
-            Rules::None => "none: everybody may do everything".to_owned(),
-            Rules::AllowAll => "allow_all: whoever is logged in may do everything".to_owned(),
+            Rules::None => "none: every session may do everything".to_owned(),
+            Rules::AllowAll => "allow_all: every logged-in user may do everything".to_owned(),
             #[cfg(feature = "test-rules")]
             Rules::TestRule => "test_rule: the rule of the permission tests".to_owned(),
             Rules::File(path) => path.display().to_string(),
@@ -124,7 +124,7 @@ pub fn first_screen(of: &Screen<'_>) -> String {
     if plan.is_development {
         row(
             "mode",
-            "development: pages from loopback hosts may connect, refusals name their rule",
+            "development: pages from loopback hosts may connect, denials are logged with their rule",
         );
     }
     let ready = addresses
@@ -135,7 +135,7 @@ pub fn first_screen(of: &Screen<'_>) -> String {
     screen
 }
 
-/// Where a store is, unless it is nowhere.
+/// Kind and place of a store; `None` for a store in memory.
 fn store_place(store: &Store) -> Option<(&'static str, String)> {
     Some(match store.kind {
         StoreKind::Sqlite => ("data folder", store.path.display().to_string()),
@@ -146,7 +146,7 @@ fn store_place(store: &Store) -> Option<(&'static str, String)> {
     })
 }
 
-/// How many there may be, by the tighter of two limits.
+/// Maximum number of connections, by the lower one of two limits.
 fn connections(plan: &Plan, descriptors: u64) -> String {
     match plan.config.limits.connections_max {
         Auto::Set(count) if (count as u64) < descriptors => {
@@ -156,7 +156,7 @@ fn connections(plan: &Plan, descriptors: u64) -> String {
     }
 }
 
-/// How sends reach the kernel. Shards differ where the descriptors or the memory sufficed for some rings only.
+/// How sends reach the kernel. Shards differ if descriptors or memory were sufficient for some rings only.
 fn sends(paths: &[SendPath]) -> String {
     let with_ring = paths.iter().filter(|path| **path == SendPath::Ring).count();
     let other = paths.iter().find(|path| **path != SendPath::Ring);
@@ -178,13 +178,13 @@ fn login(plan: &Plan) -> String {
     let names: Vec<&str> = plan.auth_chain.iter().map(|kind| kind.word()).collect();
     let names = names.join(", ");
     if plan.auth_chain.contains(&AuthKind::Open) {
-        format!("{names}: everybody may log in")
+        format!("{names}: every login succeeds")
     } else {
         names
     }
 }
 
-/// An address as one types it; for all addresses of the machine that of this machine.
+/// An address as a user types it. For an unspecified address it is the loopback address.
 fn shown(address: SocketAddr) -> String {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => format!("127.0.0.1:{}", address.port()),
@@ -227,7 +227,7 @@ mod tests {
             "json clients  ws://127.0.0.1:6020/deepstream-json",
             "tidewire.yml",
             "./tidewire-data",
-            "open: everybody may log in",
+            "open: every login succeeds",
             "up to 936",
             "on disk, synced: SQLite",
             "io_uring",

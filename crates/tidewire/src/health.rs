@@ -1,4 +1,4 @@
-//! `tidewire health`: asks the running server from inside an image that has no shell and no HTTP client.
+//! `tidewire health`: requests `/health` from the running server. It also works in an image without a shell or an HTTP client.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -15,18 +15,18 @@ use tidewire_net::any_certificate::AnyCertificate;
 
 use tidewire_server::exit::{Exit, Failure};
 
-/// A server that does not answer within this time is not well.
+/// A server that does not answer within this time is not healthy.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// What is read of the answer; only its first line counts.
+/// Maximum bytes that the command reads of the answer. It uses only the first line.
 const ANSWER_BYTES_MAX: u64 = 4096;
 
-/// Asks `/health` on the first configured address.
+/// Requests `/health` on the first configured address.
 ///
 /// # Errors
-/// There is no answer, or another one than 200.
+/// The server does not answer, or with a status other than 200.
 pub fn ask(plan: &Plan) -> Result<Exit, Failure> {
     let Some(address) = plan.addresses.first().copied().map(reachable) else {
-        return Err(unwell("there is no address to ask"));
+        return Err(unwell("the configuration has no address"));
     };
     let is_encrypted = plan.speaks != Speaks::Clear;
     let scheme = if is_encrypted { "https" } else { "http" };
@@ -58,7 +58,7 @@ fn unwell(what: &str) -> Failure {
     )
 }
 
-/// The address under which this machine reaches a listener on all addresses.
+/// The address at which this machine reaches a listener. For an unspecified address it is the loopback address.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         let loopback = match address.ip() {
@@ -80,7 +80,7 @@ fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
 fn encrypt(stream: TcpStream) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let wrong = std::io::Error::other::<rustls::Error>;
-    // Its names are those of clients' addresses, never this machine's loopback address.
+    // The certificate has the names that clients use, never this machine's loopback address.
     let verifier = AnyCertificate::new(&provider);
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

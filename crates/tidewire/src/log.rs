@@ -1,6 +1,6 @@
-//! The log: where lines go and in which form.
+//! The log: destination and format of its lines.
 //!
-//! Text for people on a terminal, one JSON object per line otherwise; always standard error, always UTC.
+//! The log is text on a terminal and one JSON object per line otherwise. It is always on standard error and in UTC.
 
 use std::io::{self, IsTerminal};
 
@@ -17,15 +17,15 @@ use tracing_subscriber::{Layer, Registry, fmt, reload};
 pub struct LogHandle(reload::Handle<Targets, Registry>);
 
 impl LogHandle {
-    /// Logs from `level` on.
+    /// Logs lines of `level` and of more important levels.
     pub fn set_level(&self, level: LogLevel) {
         // Fails only when the subscriber is gone, at the end of the process.
         let _ = self.0.reload(filter(level));
     }
 }
 
-/// Everything from `level` on, and the audit log. But not the lines of the HTTP/2 library: peers cause as many of them as they like, and
-/// below `info` they tell what is in a frame.
+/// Selects the lines of `level` and of more important levels, and the audit log. It excludes the lines of the HTTP/2 library: clients can
+/// cause any number of them, and below `info` they contain the content of frames.
 fn filter(level: LogLevel) -> Targets {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -37,7 +37,7 @@ fn filter(level: LogLevel) -> Targets {
     Targets::new()
         .with_default(level)
         .with_target("h2", LevelFilter::OFF)
-        // Whatever the level: it is written to be read later.
+        // The audit log does not depend on the level, because operators read it later.
         .with_target(audit::TARGET, LevelFilter::INFO)
 }
 

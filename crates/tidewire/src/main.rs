@@ -1,5 +1,5 @@
-//! The `tidewire` command: the command line, the first screen, and what each invocation does. It joins the server with the torture
-//! test and the migration, which the server does not know.
+//! The `tidewire` command: the command line, the first screen, and the commands. It joins the server with the torture test and the
+//! migration, on which the server does not depend.
 
 mod cli;
 mod command;

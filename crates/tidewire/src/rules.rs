@@ -1,4 +1,4 @@
-//! `tidewire rules`: write a file to begin with, say which rule decides, run a table of cases.
+//! `tidewire rules`: writes an initial file of rules, explains which rule decides, and runs test cases.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -13,15 +13,15 @@ use tidewire_rules::set::RuleSet;
 
 use tidewire_server::exit::{Exit, Failure};
 
-/// What `tidewire rules init` writes.
+/// The file that `tidewire rules init` writes.
 const INITIAL: &str = include_str!("rules/permissions.yml");
-/// The file that is read when no option names one.
+/// The file of rules if no option names one.
 const DEFAULT_FILE: &str = "permissions.yml";
 
-/// Writes a file of rules to begin with.
+/// Writes an initial file of rules.
 ///
 /// # Errors
-/// It is there already or can't be written.
+/// The file already exists or can't be written.
 pub fn init(path: &Path) -> Result<Exit, Failure> {
     let written = OpenOptions::new()
         .write(true)
@@ -55,7 +55,7 @@ fn failure(problems: &[Problem]) -> Failure {
     Failure::new(Exit::Configuration, lines.join("; "))
 }
 
-/// Says which rule decides a case.
+/// Prints which rule decides a case.
 ///
 /// # Errors
 /// The rules or the case are wrong.
@@ -99,7 +99,7 @@ pub fn test(option: &Rules, path: &Path) -> Result<Exit, Failure> {
     let text = fs::read_to_string(path).map_err(|error| wrong(format!(": {error}")))?;
     let file = CaseFile::parse(&text).map_err(wrong)?;
     let option = match &file.permissions {
-        // As everything that a file names, it lies beside that file.
+        // A path in a file is relative to the folder of that file.
         Some(named) => Rules::File(path.parent().unwrap_or(Path::new("")).join(named)),
         None => option.clone(),
     };

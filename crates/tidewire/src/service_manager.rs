@@ -1,7 +1,7 @@
-//! What the service manager is told, so that a unit with `Type=notify` is started when the server is, and is started again
-//! when a shard stands still: systemd's protocol (sd_notify(3)), one datagram for each change, to the socket that it names.
+//! Notifications to the service manager, in systemd's protocol (sd_notify(3)): one datagram for each change, to the socket in the
+//! environment. A unit with `Type=notify` counts as started when the server is ready, and restarts if a shard is stuck.
 //!
-//! Without such a socket nothing is told.
+//! Without such a socket the server sends no notifications.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,18 +14,18 @@ use rustix::net::{SendFlags, send};
 use rustix::time::{ClockId, clock_gettime};
 use tidewire_http::status::{Stage, Status};
 
-/// Names the socket.
+/// Variable with the name of the socket.
 const SOCKET: &str = "NOTIFY_SOCKET";
-/// After so many microseconds without a sign of life the server is started again.
+/// Variable with the time in microseconds after which the service manager restarts a server that sends no sign of life.
 const WATCHDOG_MICROS: &str = "WATCHDOG_USEC";
-/// The process that this is about; a child of it must not answer for it.
+/// Variable with the id of the watched process. A child of that process must not send signs of life.
 const WATCHDOG_PROCESS: &str = "WATCHDOG_PID";
-/// Signs of life in the time after which a missing one counts: some may come late.
+/// Signs of life per timeout, so that some of them may be late.
 const SIGNS_PER_TIMEOUT: u32 = 4;
-/// How long a service manager that reads nothing may hold up a start, a reload or a stop.
+/// Maximum time for which a service manager that does not read may delay a start, a reload or a stop.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where the service manager listens.
+/// The connection to the service manager, if there is one.
 #[derive(Clone, Debug)]
 pub struct ServiceManager {
     socket: Option<Arc<UnixDatagram>>,
@@ -33,7 +33,7 @@ pub struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// Whoever has started this process, as its environment says.
+    /// The service manager that the environment of this process names.
     #[must_use]
     pub fn of_process() -> Self {
         Self::new(|name| std::env::var_os(name))
@@ -44,8 +44,8 @@ impl ServiceManager {
         let socket = named.and_then(|name| match connect(&name) {
             Ok(socket) => Some(Arc::new(socket)),
             Err(error) => {
-                // It may be left over from whoever started whoever started this, so it is no reason not to serve.
-                tracing::warn!(socket = %name.display(), %error, "{SOCKET} can't be used, so the service manager is told nothing; unset it where there is none");
+                // The variable may come from the parent of the parent process, so the server starts anyway.
+                tracing::warn!(socket = %name.display(), %error, "{SOCKET} can't be used, and the service manager gets no notifications; unset the variable if there is no service manager");
                 None
             }
         });
@@ -59,12 +59,12 @@ impl ServiceManager {
         }
     }
 
-    /// The server serves, for the first time or again after a reload. `status` is a line for people.
+    /// Reports that the server is ready, after a start or a reload. `status` is a line for people.
     pub fn ready(&self, status: &str) {
         self.tell(&format!("READY=1\nSTATUS={status}"), SendFlags::empty());
     }
 
-    /// The configuration is read again; `ready` follows.
+    /// Reports that the server reads its configuration again. `ready` must follow.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1_000;
@@ -74,12 +74,12 @@ impl ServiceManager {
         );
     }
 
-    /// The server stops.
+    /// Reports that the server stops.
     pub fn stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=stopping", SendFlags::empty());
     }
 
-    /// Gives signs of life for as long as all shards do, if the service manager wants any.
+    /// Sends signs of life while no shard is stuck, if the service manager expects them.
     pub async fn give_signs_of_life(self, status: Arc<Status>) {
         let Some(timeout) = self.watchdog_timeout else {
             return;
@@ -87,9 +87,9 @@ impl ServiceManager {
         let mut interval = tokio::time::interval(timeout / SIGNS_PER_TIMEOUT);
         loop {
             interval.tick().await;
-            // Shards end before the store is closed; how long that takes is bounded by the unit's stop timeout.
+            // Shards end before the store is closed; the unit's stop timeout limits the time of that.
             if status.stage() == Stage::Draining || status.stuck_shards().is_empty() {
-                // The front waits for nobody; the next one comes soon.
+                // The front must not wait for the service manager. If this sign is lost, the next one follows soon.
                 self.tell("WATCHDOG=1", SendFlags::DONTWAIT);
             }
         }
@@ -99,12 +99,12 @@ impl ServiceManager {
         if let Some(socket) = &self.socket
             && let Err(error) = send(socket, change.as_bytes(), flags)
         {
-            tracing::warn!(%error, change, "the service manager was not told");
+            tracing::warn!(%error, change, "the notification was not sent to the service manager");
         }
     }
 }
 
-/// A socket that is connected to the one of this name: a path, or an abstract name behind `@`.
+/// A socket that is connected to the named one. The name is a path, or an abstract name after `@`.
 fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(name) => abstract_address(name)?,

@@ -1,4 +1,5 @@
-//! `tidewire store`: checks, backs up and moves what is stored. Each command says in one line of figures what it did.
+//! `tidewire store`: checks, backs up, exports, imports and moves stored records. Each command prints one line with the numbers of its
+//! result.
 
 pub mod deepstream;
 mod stores;
@@ -31,15 +32,15 @@ use tidewire_server::node::{open_all_beside, store_kind};
 
 use stores::OpenStores;
 
-/// The file that stands for standard input or output.
+/// The file name for standard input or output.
 const STANDARD: &str = "-";
-/// Bytes that are read or written at a time.
+/// Size of the buffers for reading and writing.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// Does what was asked for with the store that is configured.
+/// Runs the command on the configured stores.
 ///
 /// # Errors
-/// It can't be done, with the line that says what to do.
+/// The command failed. The error has a line with the next step.
 pub fn run(plan: &Plan, store: Option<&str>, command: &StoreCommand) -> Result<Exit, Failure> {
     let plan = &of_store(plan, store, command)?;
     match command {
@@ -49,13 +50,13 @@ pub fn run(plan: &Plan, store: Option<&str>, command: &StoreCommand) -> Result<E
             let copied =
                 backup::backup(&plan.config.store.path, to).map_err(|error| data(&error))?;
             let beside = match copied.beside_server {
-                true => " beside the running server",
+                true => " while the server runs",
                 false => "",
             };
             print_out(&format!("backed up to {to:?}{beside}, {copied}\n"))?;
             verdict(
                 copied.check.is_sound(),
-                "the backup has what is damaged in the data folder",
+                "the data folder has damaged records, and the backup has them too; restore them from an older backup",
             )
         }
         StoreCommand::Restore(from) => {
@@ -65,7 +66,7 @@ pub fn run(plan: &Plan, store: Option<&str>, command: &StoreCommand) -> Result<E
             print_out(&format!("restored to {folder:?}, {copied}\n"))?;
             verdict(
                 copied.check.is_sound(),
-                "the backup was damaged when it was taken",
+                "the backup has damaged records, which are restored unchanged; restore them from an older backup",
             )
         }
         StoreCommand::Export(to) => export_to(plan, to),
@@ -74,14 +75,14 @@ pub fn run(plan: &Plan, store: Option<&str>, command: &StoreCommand) -> Result<E
     }
 }
 
-/// The plan as if the store of this name were the only one.
+/// The plan with the named store as its only store.
 fn of_store(plan: &Plan, store: Option<&str>, command: &StoreCommand) -> Result<Plan, Failure> {
     let mut plan = plan.clone();
     let Some(wanted) = store else {
         return Ok(plan);
     };
     if *command == StoreCommand::Move {
-        let line = "a move is about all stores; leave out --store";
+        let line = "a move uses all stores; remove --store";
         return Err(Failure::new(Exit::Configuration, line));
     }
     if wanted == DEFAULT_NAME {
@@ -94,11 +95,11 @@ fn of_store(plan: &Plan, store: Option<&str>, command: &StoreCommand) -> Result<
         found.map(|(_, named)| named.store.clone())
     };
     let Some(mut own) = own else {
-        let line = format!("--store {wanted}: there is no such store below `stores`");
+        let line = format!("--store {wanted}: unknown store; name one of `stores`, or `default`");
         return Err(Failure::new(Exit::Configuration, line));
     };
     if own.kind != StoreKind::Sqlite {
-        // It has no folder; that of the node shows whether a server runs.
+        // The store has no folder. The lock of the node's folder shows whether a server runs.
         own.path = plan.config.store.path;
     }
     plan.config.store = own;
@@ -117,7 +118,7 @@ fn move_records(plan: &Plan) -> Result<Exit, Failure> {
     print_out(&format!("{moved}, in {seconds:.1} s\n"))?;
     verdict(
         moved.corrupt.count == 0,
-        "corrupt records stay where they are, as said above, and are not looked for any more; restore them from a backup",
+        "some records are corrupt (see above) and were not moved, and the server will not find them; restore them from a backup",
     )
 }
 
@@ -136,18 +137,18 @@ fn check(plan: &Plan) -> Result<Exit, Failure> {
     print_out(&format!("{report}\n"))?;
     verdict(
         report.is_sound(),
-        "the store is damaged as said above and serves the rest; restore it from a backup",
+        "some records are damaged (see above), the server serves the others; restore the store from a backup",
     )
 }
 
-/// Backups are of files that are ours.
+/// Refuses a remote store, because backup and restore copy the files of a data folder.
 fn only_of_a_folder(plan: &Plan, word: &str) -> Result<(), Failure> {
     let kind = match plan.config.store.kind {
         StoreKind::Sqlite => return Ok(()),
         other => other,
     };
     let line = format!(
-        "store.kind: store {word} is for the SQLite store of a data folder; back up a store of {kind:?} with its server's own tools, or move its records with `tidewire store export` and `import`"
+        "store.kind: `store {word}` works only with the SQLite store of a data folder; back up a store of the kind {kind:?} with the tools of its server, or use `tidewire store export` and `import`"
     );
     Err(Failure::new(Exit::Configuration, line))
 }
@@ -163,7 +164,7 @@ fn export_to(plan: &Plan, to: &Path) -> Result<Exit, Failure> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(to);
         let file = file.map_err(|error| {
-            let line = format!("{to:?}: {error}; an export is written to a new file");
+            let line = format!("{to:?}: {error}; name a new file for the export");
             Failure::new(Exit::Configuration, line)
         })?;
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
@@ -174,16 +175,16 @@ fn export_to(plan: &Plan, to: &Path) -> Result<Exit, Failure> {
             Ok(exported)
         });
         synced.inspect_err(|_| {
-            // Without its last line nobody could use it.
+            // `import` refuses an export without its last line.
             let _ = fs::remove_file(to);
         })?
     };
     let seconds = start.elapsed().as_secs_f32();
-    // Standard output may have the export.
+    // Standard output may be the export.
     eprintln!("{exported}, in {seconds:.1} s");
     verdict(
         exported.corrupt.count == 0,
-        "corrupt records are left out of the export, as said above",
+        "some records are corrupt (see above), and the export does not have them; restore them from a backup",
     )
 }
 
@@ -201,7 +202,7 @@ fn import_from(plan: &Plan, from: &Path, replaces: bool) -> Result<Exit, Failure
     let input: Box<dyn BufRead> = if from == Path::new(STANDARD) {
         Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin().lock()))
     } else {
-        // A damaged file is refused as a whole.
+        // If any line is damaged, the command refuses the whole file.
         verify(open(from)?, limits).map_err(|error| refused(from, &error))?;
         Box::new(open(from)?)
     };
@@ -216,10 +217,10 @@ fn import_from(plan: &Plan, from: &Path, replaces: bool) -> Result<Exit, Failure
     verdict(imported.kept_count == 0, KEPT)
 }
 
-/// What is to be done about records that stayed.
-const KEPT: &str = "records that are there in another version or with another value were kept; import with --replace to replace them";
+/// The line about existing records that the import did not replace.
+const KEPT: &str = "existing records with another version or value were kept; import with --replace to replace them";
 
-/// Nothing can be brought into what ends with this command.
+/// Refuses an import into memory, which would end with this command.
 fn refuse_memory(plan: &Plan) -> Result<(), Failure> {
     let named = plan.config.stores.iter();
     let named = named.map(|(name, named)| (join(SECTION, name), named.store.kind));
@@ -228,14 +229,14 @@ fn refuse_memory(plan: &Plan) -> Result<(), Failure> {
         None => Ok(()),
         Some((section, _)) => {
             let line = format!(
-                "{section}.kind: memory is gone when this command ends; import into another store"
+                "{section}.kind: the memory store ends with this command; import into another kind of store"
             );
             Err(Failure::new(Exit::Configuration, line))
         }
     }
 }
 
-/// What an imported record may be at most.
+/// Limits of an imported record.
 fn limits(plan: &Plan) -> Limits {
     let limits = &plan.config.limits;
     Limits {
@@ -255,7 +256,7 @@ fn open(path: &Path) -> Result<BufReader<File>, Failure> {
     Ok(BufReader::with_capacity(BUFFER_BYTES, file))
 }
 
-/// What is wrong with the file ends with another code than what is wrong with the store.
+/// The failure of an import. The exit code distinguishes a wrong file from a failed store.
 fn refused(path: &Path, error: &ImportError) -> Failure {
     match error {
         ImportError::Store { .. } => data(error),
@@ -263,11 +264,11 @@ fn refused(path: &Path, error: &ImportError) -> Failure {
     }
 }
 
-/// What drives the connections to a store on a server.
+/// The runtime of the connections to remote stores.
 fn runtime() -> Result<Runtime, Failure> {
     let mut builder = Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build();
-    runtime.map_err(|error| Failure::new(Exit::Bug, format!("no threads: {error}")))
+    runtime.map_err(|error| Failure::new(Exit::Bug, format!("threads can't be started: {error}")))
 }
 
 fn data(error: &dyn fmt::Display) -> Failure {

@@ -6,14 +6,14 @@ use zeroize::Zeroizing;
 
 use tidewire_server::exit::{Exit, Failure};
 
-/// Prints a text. If the reader of the output has gone, the command has still done its work.
+/// Prints a text. It ignores a closed output, because the command has done its work.
 pub(crate) fn print_out(text: &str) -> Result<Exit, Failure> {
     let mut out = io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     Ok(Exit::Stopped)
 }
 
-/// The password on standard input, up to the line end.
+/// Reads the password from standard input, without the line end.
 pub(crate) fn read_password(command: &str) -> Result<Zeroizing<String>, Failure> {
     let mut password = Zeroizing::new(String::new());
     io::stdin()

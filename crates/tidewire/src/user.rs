@@ -1,5 +1,5 @@
-//! `tidewire user`: the users of the record store, looked after while no server has it. While one has, its admin API does
-//! the same and ends the sessions that a change concerns.
+//! `tidewire user`: manages the users of the record store while the server is stopped. While it runs, its admin API does the same, and
+//! ends the sessions of a changed user.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::terminal::{print_out, read_password};
 use tidewire_server::exit::{Exit, Failure};
 use tidewire_server::node::open_store;
 
-/// What is to be done with everything that was asked for on standard input and as JSON.
+/// A command with its password from standard input and its parsed JSON.
 enum Work {
     List,
     Add(String, Change),
@@ -25,26 +25,26 @@ enum Work {
     Remove(String),
 }
 
-/// Does it on the store that is configured.
+/// Runs the command on the configured store.
 ///
 /// # Errors
-/// A server has the store, it can't be opened, or the user can't be changed so.
+/// A server uses the store, the store can't be opened, or the change is not possible.
 pub fn run(plan: &Plan, command: UserCommand) -> Result<Exit, Failure> {
     let work = read(command)?;
     let store = &plan.config.store;
     let instead = match store.kind {
         StoreKind::Sqlite => None,
-        StoreKind::Memory => Some("memory has no users while no server runs"),
-        // No lock says whether one runs elsewhere, and to open its store would take it away from it.
-        StoreKind::Mongodb => Some("mongodb may have a server that runs elsewhere"),
-        StoreKind::Postgres => Some("postgres may have a server that runs elsewhere"),
-        StoreKind::Redis => Some("redis may have a server that runs elsewhere"),
+        StoreKind::Memory => Some("a store in memory has users only while the server runs"),
+        // No lock shows whether a server runs on another machine, and opening the store would take it away from that server.
+        StoreKind::Mongodb => Some("a server on another machine may use the mongodb store"),
+        StoreKind::Postgres => Some("a server on another machine may use the postgres store"),
+        StoreKind::Redis => Some("a server on another machine may use the redis store"),
     };
     if let Some(reason) = instead {
-        let line = format!("store.kind: {reason}; use its admin API (docs/admin-api.md)");
+        let line = format!("store.kind: {reason}; use the server's admin API (docs/admin-api.md)");
         return Err(Failure::new(Exit::Configuration, line));
     }
-    // Only who adds a user may mean a store that is not there yet.
+    // Only `add` may create the store.
     if !matches!(work, Work::Add(..)) && !store.path.exists() {
         let missing = FolderError::NoStore {
             path: store.path.clone(),
@@ -60,7 +60,7 @@ pub fn run(plan: &Plan, command: UserCommand) -> Result<Exit, Failure> {
     let folder = DataFolder::open(&store.path).map_err(|error| {
         let line = match error {
             FolderError::Locked { .. } => format!(
-                "{error}; a server that runs changes its users by its admin API (docs/admin-api.md)"
+                "{error}; while the server runs, change its users by its admin API (docs/admin-api.md)"
             ),
             _ => error.to_string(),
         };
@@ -69,7 +69,7 @@ pub fn run(plan: &Plan, command: UserCommand) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.map_err(|error| unavailable(&error))?;
     let OpenStore { store, opened, .. } = open_store(plan, None, &folder, runtime.handle())?;
-    // No shard asks it for anything.
+    // No shard uses the store.
     let threads = StoreThreads::start(store, opened.term(), Arc::new(|_, _| {}));
     let threads = threads.map_err(|error| unavailable(&error))?;
     let users = Users::new(&plan.config.auth.store, Hashing::new(1), Counts::default());
@@ -82,7 +82,7 @@ pub fn run(plan: &Plan, command: UserCommand) -> Result<Exit, Failure> {
     print_out(&printed)
 }
 
-/// Reads what belongs to a command, before anything is opened.
+/// Reads the password and the JSON of a command, before it opens the store.
 fn read(command: UserCommand) -> Result<Work, Failure> {
     let password = |word: &str, name: &str| {
         let read = read_password(&format!("user {word} {name}"))?;
@@ -117,13 +117,13 @@ fn json(flag: &str, text: Option<String>) -> Result<Option<Value>, Failure> {
     let Some(text) = text else { return Ok(None) };
     let value = serde_json::from_str(&text);
     let value = value.map_err(|error| {
-        Failure::new(Exit::Configuration, format!("{flag} is no JSON: {error}"))
+        Failure::new(Exit::Configuration, format!("{flag} is not JSON: {error}"))
     })?;
     Ok(Some(value))
 }
 
 impl Work {
-    /// Gives what is to be printed.
+    /// Runs the command and returns the text to print.
     async fn run(self, users: &Arc<Users>) -> Result<String, UserError> {
         match self {
             Self::List => list(users).await,
@@ -132,7 +132,7 @@ impl Work {
                 Ok(format!("added {name:?}\n"))
             }
             Self::SetPassword(name, change) => {
-                // Nobody else changes users meanwhile.
+                // No other process changes users between these two steps.
                 users.read(&name).await?.ok_or(UserError::Missing)?;
                 users.put(&name, change).await?;
                 Ok(format!("changed {name:?}\n"))
@@ -145,7 +145,7 @@ impl Work {
     }
 }
 
-/// All names, one on each line; they have no line ends.
+/// All names, one per line. A name contains no line end.
 async fn list(users: &Users) -> Result<String, UserError> {
     let mut text = String::new();
     let mut after: Option<String> = None;

@@ -226,7 +226,7 @@ fn a_wrong_file_is_named_with_its_place() {
         "{text}"
     );
     fs::write(folder.path().join("tidewire.yml"), "network:\n  port: 1\n").expect("written");
-    let right = "the configuration is right (tidewire.yml)\n".to_owned();
+    let right = "the configuration is valid (tidewire.yml)\n".to_owned();
     assert_eq!(
         run(folder.path(), &["config", "check"]),
         (0, right, String::new())
@@ -389,7 +389,7 @@ fn the_first_screen_and_the_log_say_what_runs() {
         format!("ws://{address}/deepstream"),
         format!("http://{address}/ready"),
         "./tidewire-data".into(),
-        "open: everybody may log in".into(),
+        "open: every login succeeds".into(),
         "shards        3".into(),
         "by the limit of open files".into(),
         "development".into(),
@@ -482,6 +482,6 @@ fn a_hangup_reloads_what_can_be_and_names_the_rest() {
     assert_eq!(page(), 200);
     fs::write(&file, "log: [").expect("written");
     server.signal(Signal::HUP);
-    server.expect_log("everything stays as it was");
+    server.expect_log("the server continues with its earlier configuration");
     assert_eq!(page(), 200);
 }

@@ -129,7 +129,7 @@ fn a_backup_under_load_is_one_state_with_every_write_acknowledged_before_it() {
             before.push(pairs.load(Ordering::SeqCst));
             let to = format!("backup-{round}");
             let text = told(place, &["store", "backup", &to, "--data", "data"], 0);
-            assert!(text.contains("beside the running server"), "{text}");
+            assert!(text.contains("while the server runs"), "{text}");
             assert!(text.contains(": 2 sound, 0 corrupt"), "{text}");
         }
     });

@@ -99,8 +99,9 @@ fn it_is_told_when_the_server_serves_lives_reloads_and_stops() {
     manager.expect("RELOADING=1");
     let status = manager.expect("READY=1").remove(1);
     assert!(
-        status.starts_with("STATUS=not reloaded, everything stays as it was: ")
-            && status.contains("prot"),
+        status.starts_with(
+            "STATUS=not reloaded, the server continues with its earlier configuration: "
+        ) && status.contains("prot"),
         "{status}"
     );
 

@@ -1,4 +1,4 @@
-//! The command `tidewire import deepstream`: its configuration out of a folder, or its records out of what keeps them.
+//! The command `tidewire import deepstream`: imports the configuration of deepstream from a folder, or its records from their database.
 
 use std::path::PathBuf;
 
@@ -7,36 +7,36 @@ use tidewire_store::transfer::deepstream::Layout;
 
 use super::text_argument;
 
-/// What is to be taken over from deepstream.
+/// The parsed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImportCommand {
-    /// Its configuration.
+    /// Import the configuration.
     Configuration {
-        /// Where it is.
+        /// Folder of deepstream's configuration.
         folder: PathBuf,
-        /// Where Tidewire's is to be.
+        /// Folder for Tidewire's configuration.
         into: PathBuf,
-        /// Whether nothing is written.
+        /// Whether the command writes nothing.
         is_dry: bool,
     },
-    /// Its records.
+    /// Import the records.
     Records(RecordImport),
 }
 
-/// What is to be brought into the store.
+/// An import of deepstream's records into the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordImport {
-    /// The address of the server that keeps deepstream's records.
+    /// Address of the database of deepstream's records.
     pub from: String,
-    /// A file with its password.
+    /// File with its password.
     pub password_file: Option<PathBuf>,
-    /// A file with the certificates of the authorities that are trusted, instead of the system's.
+    /// File with the certificates of the authorities to trust, instead of the system's list.
     pub ca: Option<PathBuf>,
-    /// How the connector names things.
+    /// Names of tables and collections in the database.
     pub layout: Layout,
-    /// Whether records take the place of others.
+    /// Whether imported records replace existing ones.
     pub replaces: bool,
-    /// Whether nothing is written.
+    /// Whether the command writes nothing.
     pub is_dry: bool,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn command() -> Command {
                 .arg(path("password-file", "File with the password of the database"))
                 .arg(path(
                     "ca",
-                    "File with the trusted CA certificates (PEM) [default: those of the system]",
+                    "File with the trusted CA certificates (PEM) [default: the list of the system]",
                 ))
                 .arg(
                     text_argument("schema", "NAME", "PostgreSQL: schema of the tables")
@@ -122,7 +122,7 @@ pub(super) fn command() -> Command {
 }
 
 pub(super) fn parsed(matches: &ArgMatches) -> ImportCommand {
-    // Required, or with a default: clap has refused what lacks them.
+    // Required, or with a default: clap refuses a command line without them.
     let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     if let Some(folder) = matches.get_one::<PathBuf>("folder") {
         return ImportCommand::Configuration {

@@ -14,7 +14,7 @@ use super::{Invocation, command};
 const SHELL: &str = "shell";
 const FOLDER: &str = "folder";
 const WORDS: &str = "command";
-/// The word after `help` that asks for the list of options.
+/// The word after `help` for the list of options.
 const OPTIONS: &str = "options";
 
 /// `tidewire completions`.
@@ -47,7 +47,7 @@ pub(super) fn man() -> Command {
             Arg::new(FOLDER)
                 .value_name("FOLDER")
                 .value_parser(value_parser!(PathBuf))
-                .help("Folder for a page for each command; it is made if it does not exist"),
+                .help("Folder for a page for each command; created if it does not exist"),
         )
 }
 
@@ -68,14 +68,14 @@ pub(super) fn help() -> Command {
 /// # Errors
 /// The script is not text, which would be a bug.
 pub(super) fn script(matches: &ArgMatches) -> Result<String, Failure> {
-    // Required: clap has refused what lacks it.
+    // Required: clap refuses a command line without it.
     let shell = matches.get_one(SHELL).copied().unwrap_or(Shell::Bash);
     let mut out = Vec::new();
     clap_complete::generate(shell, &mut command(Flags::Common), "tidewire", &mut out);
     text_of(out)
 }
 
-/// What `tidewire man` does.
+/// Runs `tidewire man`.
 pub(super) fn page(matches: &ArgMatches) -> Result<Invocation, Failure> {
     if let Some(folder) = matches.get_one::<PathBuf>(FOLDER) {
         return Ok(Invocation::ManualPages(folder.clone()));
@@ -83,7 +83,7 @@ pub(super) fn page(matches: &ArgMatches) -> Result<Invocation, Failure> {
     let mut out = Vec::new();
     Man::new(command(Flags::All))
         .render(&mut out)
-        .map_err(|error| Failure::new(Exit::Bug, format!("the manual page: {error}")))?;
+        .map_err(|error| Failure::new(Exit::Bug, format!("no manual page: {error}")))?;
     text_of(out).map(Invocation::Text)
 }
 

@@ -38,12 +38,12 @@ const HEADING: &str = "Configuration";
 const CONFIG: &str = "config";
 const SET: &str = "set";
 
-/// Which flags of options a command line has. `--set` reaches the others.
+/// The flags of options that a command line has. `--set` sets all other options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flags {
-    /// One for each option; the help hides those that are not common.
+    /// One flag for each option. The help hides the flags of options that are not common.
     All,
-    /// Those of the common options.
+    /// The flags of the common options.
     Common,
 }
 
@@ -175,10 +175,10 @@ pub(super) fn all() -> String {
     text
 }
 
-/// An option, and what the help says around it.
+/// An option, and the parts of its help.
 struct Listed {
     row: OptionRow,
-    /// The heading above it, if the option is the first of its section.
+    /// The heading of its section, if the option is the first one of the section.
     section: String,
     /// ` [default: ...]`; empty for a secret.
     default: String,

@@ -4,25 +4,25 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-/// What is to be done with what is stored.
+/// A parsed command of `tidewire store`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreCommand {
     /// Verify every record.
     Check,
     /// Copy the data folder to a new folder.
     Backup(PathBuf),
-    /// Bring a backup into a data folder.
+    /// Restore a backup into a data folder.
     Restore(PathBuf),
-    /// Write the records as lines.
+    /// Write the records as JSON Lines.
     Export(PathBuf),
-    /// Bring the records of an export into the stores.
+    /// Import the records of an export into the stores.
     Import {
-        /// Where they are.
+        /// File of the export.
         file: PathBuf,
-        /// Whether they take the place of others.
+        /// Whether imported records replace existing ones.
         replaces: bool,
     },
-    /// Move records to the stores that their names lead to.
+    /// Move records to the stores to which their names belong.
     Move,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn command() -> Command {
                 .long("store")
                 .value_name("NAME")
                 .global(true)
-                .help("Use only the store of this name below `stores`, or `default` for that of `store`"),
+                .help("Use only this store of `stores`, or `default` for the one of `store`"),
         )
         .subcommand(Command::new("check").about(
             "Verify the checksum of every record; the server must be stopped, except with a remote store",
@@ -77,13 +77,13 @@ pub(super) fn command() -> Command {
         ))
 }
 
-/// The store that is meant, if it is not the default one.
+/// The name of the option `--store`, if it is given.
 pub(super) fn named(matches: &ArgMatches) -> Option<String> {
     matches.get_one("store").cloned()
 }
 
 pub(super) fn parsed(word: &str, matches: &ArgMatches) -> StoreCommand {
-    // Required where there is one: clap has refused what lacks it.
+    // Required by the commands that have it: clap refuses a command line without it.
     let path = || matches.get_one("path").cloned().unwrap_or_default();
     match word {
         "backup" => StoreCommand::Backup(path()),

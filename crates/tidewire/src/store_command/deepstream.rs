@@ -1,4 +1,4 @@
-//! `tidewire import deepstream`: brings the records of a deepstream server into the store, and says in figures what it did.
+//! `tidewire import deepstream`: imports the records of a deepstream server into the stores, and prints the numbers of its result.
 
 use std::fs;
 use std::time::Instant;
@@ -15,10 +15,10 @@ use tidewire_server::exit::{Exit, Failure};
 use super::stores::OpenStores;
 use super::{KEPT, data, limits, refuse_memory, runtime, verdict};
 
-/// Does it.
+/// Runs the import.
 ///
 /// # Errors
-/// It can't be done, with the line that says what to do.
+/// The command failed. The error has a line with the next step.
 pub fn run(plan: &Plan, command: RecordImport) -> Result<Exit, Failure> {
     let start = Instant::now();
     let runtime = runtime()?;
@@ -42,7 +42,7 @@ pub fn run(plan: &Plan, command: RecordImport) -> Result<Exit, Failure> {
     print_out(&format!("{migrated}\nin {seconds:.1} s\n"))?;
     verdict(
         migrated.refused.count == 0,
-        "records were refused as said above, and the others taken; mend them or change the limits, and import again",
+        "some records were refused (see above), the others imported; fix them or raise the limits, and import again",
     )?;
     let is_all = migrated
         .imported
@@ -50,15 +50,15 @@ pub fn run(plan: &Plan, command: RecordImport) -> Result<Exit, Failure> {
     verdict(is_all, KEPT)
 }
 
-/// Where deepstream's records are.
+/// The database of deepstream's records.
 fn source(plan: &Plan, command: RecordImport, runtime: &Handle) -> Result<Source, Failure> {
     let wrong = |line: String| Failure::new(Exit::Configuration, line);
     let Some(kind) = SourceKind::of(&command.from) else {
-        let line = "--from: the address begins with postgresql://, mongodb:// or redis://";
+        let line = "--from: unknown kind of database; write an address with postgresql://, mongodb:// or redis://";
         return Err(wrong(line.to_owned()));
     };
     if has_password(&command.from) {
-        let line = "--from: an address is shown in many places; put the password into a file and name it with --password-file";
+        let line = "--from: the address has a password, which logs would show; write it into a file, and name that with --password-file";
         return Err(wrong(line.to_owned()));
     }
     let password = match &command.password_file {
@@ -76,7 +76,7 @@ fn source(plan: &Plan, command: RecordImport, runtime: &Handle) -> Result<Source
             password: password.into(),
             ca: command.ca,
             timeout: plan.config.store.timeout,
-            // It is only read.
+            // The command only reads from this server.
             is_relaxed: true,
             runtime: runtime.clone(),
         },

@@ -1,4 +1,4 @@
-//! The stores that a command is about.
+//! The stores of a command.
 
 use tidewire_config::plan::Plan;
 use tidewire_core::route::StoreRoutes;
@@ -14,16 +14,16 @@ use tidewire_server::node::{NamedOpen, open_all};
 
 use super::data;
 
-/// All stores of a configuration, open. Nobody else may have them meanwhile.
+/// All stores of a configuration, open for exclusive use by this command.
 pub(super) struct OpenStores {
     stores: Vec<OpenStore>,
     routes: StoreRoutes,
-    /// Held until the stores are closed.
+    /// Locks of the data folders, held until the stores are closed.
     _folders: Vec<DataFolder>,
 }
 
 impl OpenStores {
-    /// Opens them.
+    /// Opens the stores.
     pub(super) fn open(plan: &Plan, runtime: &Handle) -> Result<Self, Failure> {
         let folder = DataFolder::open(&plan.config.store.path).map_err(|error| data(&error))?;
         let named = open_all(plan, None, &folder, runtime)?;
@@ -40,19 +40,19 @@ impl OpenStores {
         })
     }
 
-    /// What brings records into them, each where its name leads.
+    /// An importer that writes each record into the store to which its name belongs.
     pub(super) fn importer(&mut self, replaces: bool) -> Result<Importer<'_>, ImportError> {
         let stores = self.stores.iter_mut();
         let stores = stores.map(|open| (&mut *open.store as _, open.opened));
         Importer::new(stores, self.routes.clone(), replaces)
     }
 
-    /// Moves what is not where its name leads.
+    /// Moves each record that is in another store than the one to which its name belongs.
     pub(super) fn move_strays(&mut self) -> Result<Moved, MoveError> {
         move_strays(&mut self.stores, &self.routes)
     }
 
-    /// Closes them, all of them even if one fails.
+    /// Closes all stores, even if closing one of them fails.
     pub(super) fn close(mut self) -> Result<(), Failure> {
         let closed = self.stores.iter_mut().map(|open| open.store.close());
         let closed: Vec<_> = closed.collect();
