@@ -1,4 +1,4 @@
-//! The program from outside: its commands, exit codes, log and reload.
+//! The program as a child process: its commands, exit codes, log and reload.
 
 mod client;
 mod process;
@@ -17,7 +17,7 @@ use tidewire_core::text::{Name, Payload};
 use tidewire_store::folder::DataFolder;
 use tidewire_store::sqlite::{self, SqliteOptions, SqliteStore};
 
-/// Runs a command that must fail with this code and one line on standard error, which has all `parts`.
+/// Runs a command that must fail with this code and one line on standard error. The line must contain all `parts`.
 #[track_caller]
 fn fails(arguments: &[&str], code: i32, parts: &[&str]) {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,8 +1,8 @@
-//! Events with history against the real program: a subscriber that is cut off at random, under load, gets every event exactly
-//! once and in order, or is told of exactly one gap.
+//! Events with history against the real program: a subscriber that is disconnected at random, under load, receives every event exactly
+//! once and in order, or exactly one gap.
 //!
 //! The events of the load count up from 1, so the data of each must be its offset. `HISTORY_CUTS` changes how often the
-//! subscriber is cut; one cut in ten lasts longer than the history covers.
+//! subscriber is disconnected; one disconnect in ten lasts longer than the history covers.
 
 mod client;
 mod process;
@@ -19,13 +19,13 @@ use rustix::process::Signal;
 use tidewire_core::message::{Event, EventBulk, Message, Position};
 use tidewire_wire::protocol::deepstream::Deepstream;
 
-/// Events that the server keeps.
+/// Number of events that the server keeps.
 const KEPT: u64 = 400;
-/// The load is so many events ahead of its own subscriber at most.
+/// Maximum number of events that the load publishes before its own subscriber receives them.
 const WINDOW: u64 = KEPT / 4;
-/// The publisher and the subscriber of a load.
+/// Number of connections of a load: its publisher and its subscriber.
 const LOAD_CONNECTIONS: u64 = 2;
-/// The load's event, and its history.
+/// Name of the load's events, and the options of its history.
 const NAME: &str = "load/1";
 const HISTORY: [&str; 2] = ["--event-history", "load/* count=400 age=1h"];
 
@@ -41,13 +41,13 @@ impl Dice {
     }
 }
 
-/// Publishes without a pause, as fast as a subscriber of its own has the events, up to a limit.
+/// Publishes without a pause, as fast as the load's subscriber receives the events, up to a limit.
 struct Load {
-    /// Nothing beyond this number is published.
+    /// The last number that the load may publish.
     limit: Arc<AtomicU64>,
-    /// The last number that was given to the connection.
+    /// The last number that the load has written to the connection.
     sent: Arc<AtomicU64>,
-    /// The last number that the load's subscriber has got.
+    /// The last number that the load's subscriber has received.
     seen: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     is_cut: Arc<AtomicBool>,
@@ -126,16 +126,16 @@ impl Load {
         self.seen.load(Ordering::Acquire)
     }
 
-    /// Stops, and says the offset of the last event, whose data is 0.
+    /// Stops the load, and returns the offset of the last event, whose data is 0.
     fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Release);
         wait_until(|| self.has_ended.load(Ordering::Acquire));
-        // Its own subscriber has all.
+        // The load's subscriber has received all events.
         self.watched.shutdown(Shutdown::Both).expect("it is open");
         self.join()
     }
 
-    /// Ends with the server, and says the last offset that somebody has seen.
+    /// Waits for the end of the load after the end of the server, and returns the last offset that the load's subscriber received.
     fn cut(self) -> u64 {
         self.is_cut.store(true, Ordering::Release);
         self.stop.store(true, Ordering::Release);
@@ -150,7 +150,7 @@ impl Load {
     }
 }
 
-/// Publishes an event of the load; false if the server is gone.
+/// Publishes an event of the load. Returns false if the server has ended.
 fn publish(client: &mut Client, data: &str) -> bool {
     let mut bytes = Vec::new();
     Deepstream::encode_masked_frame(&client::emit(NAME, data), [1, 2, 3, 4], &mut bytes);
@@ -178,7 +178,7 @@ fn resume(position: Option<Position>) -> Message<'static> {
     })
 }
 
-/// What a subscriber that was cut off is told first.
+/// The first answer to a subscriber that reconnects.
 #[derive(Debug, PartialEq, Eq)]
 enum Begin {
     At(Position),
@@ -188,16 +188,16 @@ enum Begin {
     },
 }
 
-/// A subscriber that knows how far it has come.
+/// A subscriber that keeps its position.
 struct Subscriber {
     client: Client,
     position: Position,
-    /// What the last event had.
+    /// Data of the last event.
     data: u64,
 }
 
 impl Subscriber {
-    /// Begins, or comes back, and says what it was told.
+    /// Connects, with a position if it has one, and returns the server's first answer.
     fn come(server: &Server, position: Option<Position>) -> (Self, Begin) {
         let mut client = server.log_in();
         client.send(&resume(position));
@@ -240,11 +240,11 @@ impl Subscriber {
         (subscriber, begin)
     }
 
-    /// Takes so many events, and as many more as the load is too far ahead for the history to cover all of them.
+    /// Receives `count` events, and further ones until the history covers all events that the load has published.
     fn take_under(&mut self, load: &Load, count: u64) {
         let enough = self.position.offset + count;
         loop {
-            // One event may be on its way beyond the limit.
+            // The load may have published one event more than the limit.
             let covered = self.position.offset + KEPT - 1;
             load.set_limit(covered - 1);
             if self.position.offset >= enough && load.sent() < covered {
@@ -254,7 +254,7 @@ impl Subscriber {
         }
     }
 
-    /// Takes all that there is, up to an event of its own making.
+    /// Receives all events up to one that it publishes itself.
     fn catch_up(&mut self, server: &Server) {
         assert!(publish(&mut server.log_in(), "0"));
         self.take(1);
@@ -263,7 +263,7 @@ impl Subscriber {
         }
     }
 
-    /// Takes so many events, each the next one.
+    /// Receives `count` events. Each must be the next one.
     fn take(&mut self, count: u64) {
         let mut left = count;
         while left > 0 {
@@ -295,7 +295,7 @@ fn a_subscriber_that_is_cut_off_gets_every_event_once_or_one_gap() {
     let (mut gaps, mut replayed) = (0, 0);
     for cut in 0..cuts {
         subscriber.take_under(&load, 1 + dice.below(40));
-        // The connection ends with whatever is on its way.
+        // The connection ends while events may be in flight.
         let position = subscriber.position;
         drop(subscriber);
         let is_long = cut % 10 == 9;
@@ -309,11 +309,11 @@ fn a_subscriber_that_is_cut_off_gets_every_event_once_or_one_gap() {
         wait_until(|| load.seen() >= position.offset + lasts);
         let (seen, head) = (load.seen(), load.sent());
         if !is_long && dice.below(5) == 0 {
-            // Cut off again before it has heard anything.
+            // Disconnect again before the first answer.
             let mut client = server.log_in();
             client.send(&resume(Some(position)));
             drop(client);
-            // Until the server has read the resumption, the load may not go on: a busy server would find a gap for it too.
+            // Pause the load until the server has read this RESUME: on a busy server the history would no longer cover its position.
             wait_until(|| server.metric("tidewire_connections") == Some(LOAD_CONNECTIONS));
         }
         let begin;
@@ -329,7 +329,7 @@ fn a_subscriber_that_is_cut_off_gets_every_event_once_or_one_gap() {
                 u64::from(missed.expect("it is known")),
                 first.offset - 1 - position.offset
             );
-            // The history held as many events as it keeps, and the head was somewhere between these two.
+            // The history was full, and its head was between these two numbers.
             let heads = seen..=load.sent();
             let kept_to = first.offset + KEPT - 1;
             assert!(heads.contains(&kept_to), "{kept_to} is not in {heads:?}");
@@ -343,7 +343,7 @@ fn a_subscriber_that_is_cut_off_gets_every_event_once_or_one_gap() {
     subscriber.take(last - subscriber.position.offset);
     assert_eq!(gaps, cuts / 10);
     assert!(replayed > cuts, "hardly anything was missed");
-    // A shard shows its numbers at the end of a turn.
+    // A shard publishes its metrics at the end of a turn.
     wait_until(|| server.metric("tidewire_history_gaps_total") == Some(gaps));
     wait_until(|| server.metric("tidewire_history_events") == Some(KEPT));
 }
@@ -423,7 +423,7 @@ fn a_restart_makes_no_gap_in_what_the_store_keeps() {
         let position = subscriber.position;
         drop(subscriber);
         wait_until(|| load.sent() >= position.offset + 100);
-        // In the middle of the load: what is not durable yet is lost, and nobody has seen it.
+        // During the load. Events that are not durable yet are lost, but no subscriber has received them.
         server.signal(signal);
         let seen = load.cut();
         server.wait();
@@ -435,7 +435,7 @@ fn a_restart_makes_no_gap_in_what_the_store_keeps() {
         let last = subscriber.position.offset - 1;
         assert!(last >= seen, "{seen} was seen, and the last one is {last}");
     }
-    // Longer than the history covers: one gap of known length, also over a restart.
+    // Disconnected for longer than the history covers: one gap of known length, also after a restart.
     let position = subscriber.position;
     drop(subscriber);
     let load = Load::start(&server, position.offset + 1);

@@ -1,4 +1,4 @@
-//! Histories in the store whose names the server has forgotten: their events are removed from a real SQLite database.
+//! The sweep of histories in the store: events of names that the server has forgotten are removed from a real SQLite database.
 
 mod client;
 mod process;
@@ -33,7 +33,7 @@ impl Database {
         self.number("SELECT count(*) FROM records")
     }
 
-    /// Bytes of the pages that are in use.
+    /// Bytes of the used pages.
     fn bytes(&self) -> u64 {
         let pages = |name: &str| self.number(&format!("SELECT {name} FROM pragma_{name}"));
         (pages("page_count") - pages("freelist_count")) * pages("page_size")
@@ -60,11 +60,11 @@ fn the_events_of_forgotten_names_do_not_stay_on_disk() {
     }
     publisher.send(&Message::Connection(Line::Ping));
     publisher.receive_until(|message| *message == Message::Connection(Line::Pong));
-    // Events of other shards may still be on their way when the pong comes, and then none is pending yet.
+    // When the pong arrives, events of other shards may still be in mailboxes, and are not pending yet.
     let is_stored = || server.metric("tidewire_history_pending_events") == Some(0);
     wait_until(|| database.rows() > NAMES && is_stored());
     let bytes = database.bytes();
-    // One row stays for each name, with its next offset, until the day of its first event is over.
+    // Until the day of the name's first event has ended, one row with the next offset stays for each name.
     wait_until(|| database.rows() <= NAMES);
     let left = database.bytes();
     assert!(left < bytes / 2, "{left} of {bytes} bytes are left");

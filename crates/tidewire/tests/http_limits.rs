@@ -1,4 +1,4 @@
-//! What callers over HTTP can take of each other and of the server's memory: places, bodies, streams, rates, answers.
+//! Shares of callers over HTTP, and the memory that they can use: requests, bodies, streams, rates, answers.
 
 mod client;
 mod process;
@@ -13,17 +13,17 @@ use process::{Server, run, status_of};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidewire_core::message::{Message, Rpc};
 
-/// Two addresses as a proxy tells them.
+/// Two client addresses that the proxy reports.
 const GREEDY: &str = "192.0.2.1";
 const OTHER: &str = "192.0.2.2";
 
-/// A server that believes this machine when it tells a client's address.
+/// A server with this machine as a trusted proxy.
 fn proxied(arguments: &[&str]) -> Server {
     let proxy = ["--network-trusted-proxies", "127.0.0.1"];
     Server::start(&[&proxy, arguments].concat())
 }
 
-/// Hundreds of sockets are open at a time.
+/// Raises the limit of descriptors, because a test opens hundreds of sockets.
 fn allow_many_sockets() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -33,7 +33,7 @@ fn allow_many_sockets() {
     setrlimit(Resource::Nofile, raised).expect("the soft limit may be raised");
 }
 
-/// Sends a request from an address and does not wait for its answer.
+/// Sends a request with this client address, without waiting for the answer.
 fn send(server: &Server, address: &str, head: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).expect("the server accepts");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
@@ -57,7 +57,7 @@ fn ask(server: &Server, address: &str, head: &str, body: &str) -> String {
     answer(send(server, address, head, body))
 }
 
-/// The head of an answer, and no byte more.
+/// Reads the head of an answer, and no byte after it.
 fn read_head(mut stream: &TcpStream) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -82,7 +82,7 @@ fn wait_for(what: &str, mut is_done: impl FnMut() -> bool) {
     }
 }
 
-/// The most memory that the server has had, in bytes.
+/// The peak of the server's resident memory, in bytes.
 fn peak_bytes(server: &Server) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.id())).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -91,7 +91,7 @@ fn peak_bytes(server: &Server) -> u64 {
     kibibytes << 10
 }
 
-/// `limits.memory_bytes_max` of the tests of memory, and what the process may have with it.
+/// `limits.memory_bytes_max` in the tests of memory. The process may use `PEAK_MAX` bytes with it.
 const BUDGET: &str = "128MiB";
 const PEAK_MAX: u64 = (128 << 20) / 4 * 5 + (64 << 20);
 
@@ -103,7 +103,7 @@ fn put_large(server: &Server, name: &str, bytes: usize) {
 
 const EMIT: &str = r#"{"body":[{"topic":"event","action":"emit","eventName":"e","data":1}]}"#;
 
-/// An rpc that is provided and never answered, nor refused.
+/// A provider that neither answers nor rejects its calls.
 fn provide_silence(server: &Server) -> client::Client {
     let mut provider = server.log_in();
     provider.send(&Message::Rpc(Rpc::Provide {
@@ -182,7 +182,7 @@ fn a_thousand_unanswered_calls_of_one_user_leave_places_for_others_at_its_addres
     let calls: Vec<TcpStream> = (0..1_000)
         .map(|_| send(&server, GREEDY, "POST /api", &call))
         .collect();
-    // A call has its place among those of its address until the login, so some of them may be refused there.
+    // Until its login a call counts for its address, so the share of the address may already refuse some calls.
     let is_answered = |call: &&TcpStream| {
         call.set_nonblocking(true).expect("a socket");
         let is_answered = call.peek(&mut [0]).is_ok();
@@ -199,7 +199,7 @@ fn a_thousand_unanswered_calls_of_one_user_leave_places_for_others_at_its_addres
     }
     let emitted = ask(&server, GREEDY, "POST /api", &with(&other, EMIT));
     assert!(emitted.contains("\"result\":\"SUCCESS\""), "{emitted}");
-    // From another address it is the same user, who has half of the places at most.
+    // At another address the caller is the same user, who gets at most half of the requests.
     let more: Vec<TcpStream> = (0..600)
         .map(|_| send(&server, OTHER, "POST /api", &call))
         .collect();
@@ -272,7 +272,7 @@ fn rates_hold_over_requests_of_one_address() {
         }
         start.elapsed()
     };
-    // The burst, then ten a second.
+    // The burst, then ten requests a second.
     let slow = time(GREEDY, 30);
     assert!(slow >= Duration::from_millis(1_900), "{slow:?}");
     let waits = server.metric("tidewire_http_rate_waits_total");
@@ -321,7 +321,7 @@ fn many_batches_of_large_reads_at_a_time_stay_within_the_memory_budget() {
     put_large(&server, "large", 1_000_000);
     let read = r#"{"topic":"record","action":"read","recordName":"large"}"#;
     let body = format!("{{\"body\":[{}]}}", vec![read; 100].join(","));
-    // Nobody reads these answers for now.
+    // The test does not read these answers yet.
     let streams: Vec<TcpStream> = (0..40)
         .map(|_| send(&server, GREEDY, "POST /api", &body))
         .collect();
@@ -347,7 +347,7 @@ fn unread_streams_of_large_records_stay_within_the_memory_budget_and_miss_nothin
     for stream in &streams {
         assert_eq!(status_of(&read_head(stream)), 200);
     }
-    // One of them reads in the end, and gets all of it.
+    // Finally one client reads its stream, and gets all records.
     let mut reader = BufReader::new(&streams[7]);
     let mut line = Vec::new();
     let mut told = 0;
@@ -359,7 +359,7 @@ fn unread_streams_of_large_records_stay_within_the_memory_budget_and_miss_nothin
     }
     let peak = peak_bytes(&server);
     assert!(peak <= PEAK_MAX, "{} MB", peak >> 20);
-    // Others are still served.
+    // The server still serves other clients.
     let read = ask(&server, OTHER, "GET /records/r3", "");
     assert_eq!(status_of(&read), 200);
 }

@@ -1,5 +1,5 @@
-//! The resident memory of a real server while sessions have it keep as much as they can: it stays within `limits.memory_bytes_max`,
-//! and comes back to where it was when they have left.
+//! The resident memory of a real server while sessions make it keep as much as possible: it stays within `limits.memory_bytes_max`,
+//! and falls to its earlier size after the sessions have ended.
 
 #![cfg(target_os = "linux")]
 
@@ -20,13 +20,13 @@ use tidewire_core::message::{Call, Connection, Event, Message, Record, RecordBul
 use tidewire_wire::protocol::deepstream::Deepstream;
 
 const MEMORY_BYTES_MAX: usize = 32 << 20;
-/// What the process may have more than when it was idle: the budget, a quarter of it, and what the budget does not count.
+/// Maximum growth of the idle process: the budget, a quarter of it, and memory that the budget does not count.
 const GROWN_BYTES_MAX: usize = MEMORY_BYTES_MAX / 4 * 5 + (64 << 20);
-/// What the process may have more than when it was idle once the sessions have left.
+/// Maximum growth of the idle process that remains after the sessions have ended.
 const LEFT_BYTES_MAX: usize = 20 << 20;
-/// What unused records may take of it.
+/// Maximum bytes of unused records in the budget.
 const STORE_CACHE: &str = "4MiB";
-/// What each attack tries to have kept: several times of what it may.
+/// Bytes that each attack tries to make the server keep: several times the budget.
 const KEPT_BYTES: usize = 240 << 20;
 
 fn resident_bytes(process: u32) -> usize {
@@ -36,7 +36,7 @@ fn resident_bytes(process: u32) -> usize {
     kilobytes.parse::<usize>().expect("a number") << 10
 }
 
-/// Watches the resident memory of a process for its peak.
+/// Measures the peak of a process's resident memory.
 struct Watch {
     peak: Arc<AtomicUsize>,
     is_over: Arc<AtomicBool>,
@@ -74,12 +74,12 @@ impl Drop for Watch {
     }
 }
 
-/// Writes all messages, until the server closes the connection. Reads meanwhile what comes.
+/// Writes all messages until the server closes the connection. Reads and ignores the answers at the same time.
 fn attack(client: &mut Client, mut next: impl FnMut(usize, &mut Vec<u8>) -> bool) {
     let reader = client.stream.try_clone().expect("a socket");
     let reader = std::thread::spawn(move || {
         let mut sink = std::io::sink();
-        // It ends with the connection.
+        // The copy ends with the connection.
         let _ = std::io::copy(&mut &reader, &mut sink);
     });
     let mut bytes = Vec::new();
@@ -97,7 +97,7 @@ fn frame(message: &Message<'_>, out: &mut Vec<u8>) {
     Deepstream::encode_masked_frame(message, [1, 2, 3, 4], out);
 }
 
-/// Uses the caches of records and of the store as a server at work does, so that what they keep is no growth.
+/// Fills the caches of records and of the store as on a working server, so that their memory does not count as growth.
 fn fill_caches(client: &mut Client) {
     let data = format!("[\"{}\"]", "x".repeat(1_000));
     for portion in 0..20 {
@@ -114,12 +114,12 @@ fn fill_caches(client: &mut Client) {
     client.ping();
 }
 
-/// Runs an attack of `sessions` sessions beside one that goes on working, and looks at the memory of the server.
+/// Runs an attack of `sessions` sessions while another session continues to work, and checks the memory of the server.
 fn check(sessions: usize, run: impl Fn([Client; 2], usize) + Sync) {
     check_with(&[], sessions, run);
 }
 
-/// The same with more options.
+/// As [`check`], with further options of the server.
 fn check_with(options: &[&str], sessions: usize, run: impl Fn([Client; 2], usize) + Sync) {
     let limits = ["--limits-memory-bytes-max", "32MiB"];
     let cache = ["--store-cache", STORE_CACHE];
@@ -150,12 +150,12 @@ fn check_with(options: &[&str], sessions: usize, run: impl Fn([Client; 2], usize
     }
 }
 
-/// A name of 1,000 bytes that is no other's.
+/// A unique name of more than 1,000 bytes.
 fn name(session: usize, number: usize) -> String {
     format!("{session}/{number:0>1000}")
 }
 
-/// Messages of a hundred new names each, as many as are to be kept.
+/// Sends messages with a hundred new names each, up to `KEPT_BYTES` of names for all sessions together.
 fn new_names(
     [mut client, _other]: [Client; 2],
     session: usize,
@@ -209,7 +209,7 @@ fn records_that_are_created_and_subscribed_to_stay_within_the_budget() {
     });
 }
 
-/// Asks for ever new names in both ways, from four connections.
+/// Requests new names in both ways, from four connections.
 fn ask_for_new_names([mut client, _other]: [Client; 2], session: usize) {
     let count = KEPT_BYTES / 1000 / 4;
     attack(&mut client, |number, out| {
@@ -232,7 +232,7 @@ fn missing_names_that_were_only_asked_for_take_nothing() {
 fn names_that_sessions_may_not_read_take_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let rules = folder.path().join("permissions.yml");
-    // The record has to be loaded before the rule can be decided.
+    // The shard must load the record before it can authorize the request.
     let text = r#"
 record:
   "*": { create: true, write: true, read: "oldData !== null && oldData.isOpen === true" }
@@ -263,7 +263,7 @@ fn calls_that_are_never_answered_stay_within_the_budget() {
                     if let Message::Rpc(Rpc::Request { call, .. }) = message {
                         let mut bytes = Vec::new();
                         frame(&Message::Rpc(Rpc::Accept(*call)), &mut bytes);
-                        // The server may have closed meanwhile.
+                        // The server may have closed the connection in the meantime.
                         let _ = answers.write_all(&bytes);
                     }
                 });

@@ -12,7 +12,7 @@ use std::path::Path;
 use client::DEADLINE;
 use process::{Server, status_of};
 
-/// The whole answer to a GET with these headers.
+/// The complete answer to a GET with these headers.
 fn get(server: &Server, path: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(server.address).expect("the server accepts");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
@@ -49,7 +49,7 @@ fn metrics_are_given_in_the_format_that_the_scraper_accepts() {
     assert_eq!(sample_names(body), sample_names(open_body));
 }
 
-/// Names of metrics in a text; one that ends with `_` stands for all that begin so.
+/// Names of metrics in a text. A name that ends with `_` is a prefix of several metrics.
 fn named_metrics(text: &str) -> BTreeSet<String> {
     let is_part = |symbol: char| symbol.is_ascii_alphanumeric() || symbol == '_';
     let places = text.match_indices("tidewire_").map(|(place, _)| place);

@@ -1,4 +1,4 @@
-//! `tidewire import deepstream FOLDER`, through the program: what it takes over, what it names, and what it refuses.
+//! `tidewire import deepstream FOLDER`, run as a program: the settings that it translates, reports and refuses.
 
 mod client;
 mod process;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use process::run;
 
-/// A configuration with nearly every setting that has a counterpart, and some that have none.
+/// A configuration with nearly every setting that Tidewire has too, and some that it does not have.
 const RICH: &str = "\
 serverName: one
 logLevel: WARN
@@ -155,7 +155,7 @@ fn settings_become_options_and_the_others_are_named() {
 
 #[test]
 fn what_comes_of_it_is_a_configuration() {
-    // The port is a variable there, and the sizes of hashes are those of the file's password.
+    // The port is a variable in this configuration, and the hash has the default sizes.
     let text = RICH.replace("${PORT}", "0").replace("password: any", "");
     let place = deepstream(&text);
     fs::write(

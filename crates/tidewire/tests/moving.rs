@@ -1,4 +1,4 @@
-//! `tidewire store backup`, `restore`, `export` and `import`, through the program.
+//! `tidewire store backup`, `restore`, `export` and `import`, run as a program.
 
 mod client;
 mod process;
@@ -20,7 +20,7 @@ use tidewire_store::backup::{MANIFEST, OPENING_STEP};
 use tidewire_store::folder::DataFolder;
 use tidewire_store::sqlite::{self, SqliteOptions, SqliteStore};
 
-/// All that a data folder holds, in order.
+/// All records of a data folder, in order.
 fn contents(data: &Path) -> Vec<(Name, Loaded)> {
     let mut all = Vec::new();
     let mut reader = sqlite::reader(data).expect("a store");
@@ -29,7 +29,7 @@ fn contents(data: &Path) -> Vec<(Name, Loaded)> {
     all
 }
 
-/// Runs a command in a folder; what it printed on both outputs.
+/// Runs a command in a folder, and returns its standard output and standard error.
 fn told(place: &Path, arguments: &[&str], expected: i32) -> String {
     let (code, out, error) = run(place, arguments);
     assert_eq!(code, expected, "{arguments:?}: {out}{error}");
@@ -48,7 +48,7 @@ fn record(incarnation: u64, version: Version, data: &str) -> StoredRecord {
     }
 }
 
-/// Records of every shape, and one of the server's own.
+/// Records of every shape, including one of the server's own records.
 fn shapes() -> Vec<(&'static str, StoredRecord)> {
     vec![
         ("created", record(1 << 40, Version::CREATED, "{}")),
@@ -87,8 +87,8 @@ fn filled(place: &TempDir, data: &str, records: &[(&str, StoredRecord)]) {
     store.close().expect("closed");
 }
 
-/// Writes `a` and then `b` again and again, each acknowledged before the next, so that in every state that there ever was
-/// `b` is as `a` or one behind.
+/// Writes `a` and `b` alternately, each after the acknowledgement of the other. So in every state of the store `b` is equal to `a`, or
+/// one behind.
 fn write_pairs(client: &mut Client, pairs: &AtomicI32, is_over: &AtomicBool) {
     for number in 1.. {
         let data = format!("{{\"n\":{number}}}");
@@ -103,7 +103,7 @@ fn write_pairs(client: &mut Client, pairs: &AtomicI32, is_over: &AtomicBool) {
     }
 }
 
-/// Ends the thread that looks at it, also where a test fails: its scope waits for the thread.
+/// Sets the flag that ends the writing thread, also if a test fails, because the scope of the test waits for that thread.
 struct AtEnd<'a>(&'a AtomicBool);
 
 impl Drop for AtEnd<'_> {
@@ -261,7 +261,7 @@ fn a_scrub_finds_damage_while_the_server_runs() {
     let metric = |name: &str| server.metric(name).unwrap_or_default();
     let next_pass = || {
         let passes = metric("tidewire_store_scrub_passes_total");
-        // The pass that runs may have begun before.
+        // The current pass may have started before this call.
         wait_until(|| metric("tidewire_store_scrub_passes_total") > passes + 1);
     };
     next_pass();
@@ -290,7 +290,7 @@ fn a_scrub_finds_damage_while_the_server_runs() {
         )
         .expect("a number");
     assert_eq!(kept, 1);
-    // It is counted anew in each pass.
+    // Each pass counts the damaged records again.
     change("[]");
     next_pass();
     assert_eq!(metric("tidewire_store_damaged_records"), 0);
@@ -299,7 +299,7 @@ fn a_scrub_finds_damage_while_the_server_runs() {
     assert_eq!(server.expect_end().0, 0);
 }
 
-/// What counts of a record after a move: its value without the space around its parts, and its version.
+/// The parts of each record that a move must keep: its value without surrounding white space, and its version.
 fn moved(data: &Path) -> Vec<(Name, Version, String)> {
     let all = contents(data).into_iter().map(|(name, loaded)| {
         let Loaded::Found(record) = loaded else {
@@ -374,7 +374,7 @@ fn what_is_there_stays_unless_it_is_to_be_replaced() {
     let figures = "0 records added, 1 replaced, 3 there already, 0 kept";
     assert!(text.starts_with(figures), "{text}");
     let after = contents(&path.join("new"));
-    // Only `b` has changed, and is another creation of it.
+    // Only `b` has changed, and has a new incarnation.
     let changed: Vec<_> = std::iter::zip(&before, &after)
         .filter(|(b, a)| a != b)
         .collect();

@@ -1,4 +1,4 @@
-//! Quotas against the real program: what is refused at the limit, what is said of it, and that room can be made.
+//! Quotas against the real program: refusals at the limit, their report, and writes after deletes have freed space.
 
 mod client;
 mod process;
@@ -8,7 +8,7 @@ use process::Server;
 use rustix::process::Signal;
 use tidewire_core::message::{Message, Record, RecordError};
 
-/// Writes a record and says whether it was taken.
+/// Writes a record, and returns whether the server accepted it.
 fn put(client: &mut Client, name: &str, version: i32, bytes: usize) -> bool {
     let data = format!("[\"{}\"]", "x".repeat(bytes - 4));
     client.send(&write(name, version, &data));
@@ -58,7 +58,7 @@ fn a_store_at_its_limit_refuses_what_grows_until_records_are_deleted() {
     let refused = r#"tidewire_refused_messages_total{cause="store_full"}"#;
     wait_until(|| server.metric(refused).is_some_and(|count| count > 0));
 
-    // Smaller records are taken until nothing is left, then only what makes none larger.
+    // The server accepts smaller records until the quota is full. Then it accepts only writes that make no record larger.
     let mut number = 0;
     while put(&mut client, &format!("small{number}"), 1, 4_000) {
         number += 1;
@@ -69,7 +69,7 @@ fn a_store_at_its_limit_refuses_what_grows_until_records_are_deleted() {
     assert!(put(&mut client, "r0", 3, 1_000));
     wait_until(|| !is_warned(&server));
 
-    // The limit holds over a restart.
+    // The limit also applies after a restart.
     server.signal(Signal::TERM);
     server.wait();
     let empty = tempfile::tempdir().expect("a temporary folder");
@@ -99,12 +99,12 @@ fn a_user_at_its_limit_is_refused_and_others_are_not() {
     let mut bob = server.open();
     bob.log_in_with(r#"{"username":"bob"}"#);
     assert!(put(&mut bob, "bob/1", 1, 20_000));
-    // Who logs in without a name has no quota.
+    // Sessions without a user name have no quota.
     let mut nameless = server.log_in();
     for number in 0..10 {
         assert!(put(&mut nameless, &format!("open/{number}"), 1, 20_000));
     }
-    // A write that was on its way when the limit was reached is taken too.
+    // The server may also have accepted a write that was in flight when the user reached the limit.
     for number in 4..count {
         delete(&mut ann, &format!("ann/{number}"));
     }

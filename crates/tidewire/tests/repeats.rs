@@ -1,4 +1,4 @@
-//! Acknowledged writes of clients that lose their connection: repeated with their key they are made once.
+//! Acknowledged writes of clients that lose their connection: if a client repeats a write with its key, the server makes it once.
 
 mod client;
 mod process;
@@ -9,7 +9,7 @@ use tidewire_core::message::{Change, Message, Record, RecordBulk, Write};
 
 const ROUNDS: i32 = 300;
 
-/// Sets one path under whatever version is next.
+/// Sets one path, with any next version.
 fn write<'a>(key: &'a str, data: &'a str) -> Message<'a> {
     let write = Write {
         name: "counter",
@@ -45,7 +45,7 @@ fn a_write_that_was_cut_off_is_made_once_however_often_it_is_repeated() {
     let server = Server::start(&[]);
     for round in 0..ROUNDS {
         let (key, data) = (format!("key-{round}"), round.to_string());
-        // The connection ends before the answer; the write may arrive before the repetition, behind it, or never.
+        // The connection ends before the answer. The write may arrive before the repetition, after it, or never.
         for _ in 0..round % 3 {
             server.log_in().send(&write(&key, &data));
         }
@@ -55,6 +55,6 @@ fn a_write_that_was_cut_off_is_made_once_however_often_it_is_repeated() {
     }
     let mut client = server.log_in();
     assert_eq!(version(&mut client), ROUNDS);
-    // A shard shows its numbers at the end of a turn.
+    // A shard publishes its metrics at the end of a turn.
     client::wait_until(|| server.metric("tidewire_write_keys") == Some(ROUNDS as u64));
 }

@@ -1,4 +1,4 @@
-//! Rules from outside: `tidewire rules`, the start with a file of rules, and what is logged of a denial.
+//! Rules in the real program: `tidewire rules`, the start with a file of rules, and the log of denials.
 
 mod client;
 mod process;

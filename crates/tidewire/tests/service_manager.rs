@@ -1,4 +1,4 @@
-//! What a service manager is told by a real server: when it serves, reloads, lives and stops.
+//! Notifications of a real server to a service manager: ready, reloading, signs of life and stopping.
 
 mod client;
 mod process;
@@ -18,14 +18,14 @@ use tidewire_core::message::{Change, Message, Record, Write};
 
 const START: [&str; 5] = ["start", "--shards", "1", "--config", "own.yml"];
 
-/// What systemd is to the server.
+/// Receives notifications, as systemd does.
 struct Manager {
     folder: TempDir,
     socket: UnixDatagram,
 }
 
 impl Manager {
-    /// Listens in a folder with a configuration.
+    /// Creates a socket in a new folder with a configuration.
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let socket = UnixDatagram::bind(folder.path().join("notify")).expect("a socket");
@@ -54,7 +54,7 @@ impl Manager {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// The next one that begins with `first`, behind signs of life only.
+    /// The next datagram, which must begin with `first`. Skips signs of life.
     #[track_caller]
     fn expect(&self, first: &str) -> Vec<String> {
         loop {
@@ -82,7 +82,7 @@ fn it_is_told_when_the_server_serves_lives_reloads_and_stops() {
     for _ in 0..8 {
         assert_eq!(manager.next(), ["WATCHDOG=1"]);
     }
-    // One at once, and then one each quarter of the time.
+    // The first sign comes at once, the others each quarter of the timeout.
     assert!(start.elapsed().as_millis() >= 100, "{:?}", start.elapsed());
 
     server.signal(Signal::HUP);
@@ -201,7 +201,7 @@ fn longest_silence(limits: &str) -> Duration {
 
 #[test]
 fn a_burst_of_patches_of_a_large_record_does_not_stop_the_signs_of_life() {
-    // A sign is given four times in the time of the watchdog, unless a shard has finished no turn for a second.
+    // The server sends four signs per timeout of the watchdog, unless a shard has not finished a turn for a second.
     let longest = longest_silence("");
     assert!(longest < Duration::from_secs(1), "{longest:?}");
     let longest = longest_silence("connection_work_max: 0");

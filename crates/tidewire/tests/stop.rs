@@ -1,4 +1,4 @@
-//! Stopping the program, and running out of descriptors: what connected clients and new ones notice.
+//! A stop of the program, and a lack of descriptors, as connected and new clients see them.
 
 mod client;
 mod process;
@@ -56,12 +56,12 @@ fn an_idle_server_stops_at_once_with_0() {
 #[test]
 fn a_signal_behind_the_first_answer_stops_the_server_well() {
     for _ in 0..5 {
-        // At an address of its own, so that no server of another test takes the port meanwhile.
+        // A separate address, so that no server of another test takes the port in the meantime.
         let free = TcpListener::bind("127.0.0.2:0").expect("a free port");
         let address = free.local_addr().expect("an address");
         drop(free);
         let mut server = Server::begin_at(address);
-        // It listens before it accepts, so the answer is its first.
+        // The server listens before it accepts, so this is its first answer.
         wait_until(|| server.get("/health").is_some());
         server.signal(Signal::TERM);
         assert_eq!(server.expect_end().0, 0);
@@ -137,7 +137,7 @@ fn a_running_call_is_answered_and_new_work_is_refused() {
     requestor.expect(&Message::Rpc(Rpc::Accept(answered)));
     server.signal(Signal::TERM);
     wait_until(|| TcpStream::connect(server.address).is_err());
-    // The call still runs, so the server still reads; but it takes nothing new on.
+    // The call is still pending, so the server still reads, but it refuses new requests.
     let mut was_refused = false;
     while !was_refused {
         requestor.send(&write("new", 1, "{}"));
@@ -281,14 +281,14 @@ fn without_descriptors_accepting_pauses_and_nobody_else_notices() {
     let mut first = server.log_in();
     first.send(&subscribe("news"));
     first.expect_ack(EventBulk::Subscribe);
-    // What fits is served; the next ones wait in the kernel's queue.
+    // The server accepts connections up to its limit. Further ones wait in the kernel's queue.
     let mut open: Vec<Client> = (1..189).map(|_| server.open()).collect();
     let mut waiting: Vec<TcpStream> = (0..3)
         .map(|_| TcpStream::connect(server.address).expect("the kernel queues it"))
         .collect();
     let line = server.expect_log("accepting is paused");
     assert!(line.contains("ulimit -n"), "{line}");
-    // Those who are connected speak on.
+    // Connected clients can continue.
     let mut second = open.pop().expect("a client");
     second.log_in();
     second.send(&emit("news", "1"));
@@ -299,7 +299,7 @@ fn without_descriptors_accepting_pauses_and_nobody_else_notices() {
         processor_time(&server) - spent < Duration::from_secs(1),
         "a busy loop"
     );
-    // With the first that leave, the waiting ones are served.
+    // As soon as some clients disconnect, the server accepts the waiting connections.
     open.truncate(100);
     waiting.clear();
     server.expect_log("accepting connections again");

@@ -1,7 +1,7 @@
-//! The data folders of `spec/fixtures/store`, each written by a version of Tidewire: every one of them opens, and what is written
-//! now is what the newest one holds.
+//! The data folders of `spec/fixtures/store`, each written by a version of Tidewire. This version opens all of them, and writes the same
+//! content as the newest one.
 //!
-//! `TIDEWIRE_WRITE_FIXTURE=1 cargo test --package tidewire-server --test store_fixtures` writes the folder of the current format.
+//! `TIDEWIRE_WRITE_FIXTURE=1 cargo test --package tidewire --test store_fixtures` writes the folder of the current format.
 
 mod client;
 mod process;
@@ -27,7 +27,7 @@ use tidewire_store::backup::MANIFEST;
 use tidewire_store::folder::DataFolder;
 use tidewire_store::sqlite::{self, FORMAT, SqliteOptions, SqliteStore};
 
-/// What a folder holds, beside it.
+/// File with the content of a folder, next to that folder.
 const EXPECTED: &str = "expected.txt";
 /// The record that does not pass its checksum.
 const CORRUPT: &str = "corrupt";
@@ -38,7 +38,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/fixtures/store")
 }
 
-/// The folders by the number of their format.
+/// The folders, with the number of their format.
 fn all() -> BTreeMap<i64, PathBuf> {
     let entries = fs::read_dir(fixtures()).expect("there are fixtures");
     let folders = entries.map(|entry| entry.expect("an entry").path());
@@ -57,14 +57,14 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).expect("read") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().expect("a name");
-        // The index of the log is scratch space of a process that is gone.
+        // The index of the log is temporary data of a process that has ended.
         if path.extension().is_none_or(|end| end != "sqlite-shm") && name != "lock" {
             fs::copy(&path, to.join(name)).expect("copied");
         }
     }
 }
 
-/// Everything that a folder holds as text: a line for each record, and one for each table.
+/// The content of a folder as text: a line for each record, and one for each table.
 fn text(data: &Path) -> String {
     let mut text = String::new();
     let mut reader = sqlite::reader(data).expect("a store");
@@ -111,8 +111,8 @@ fn record(incarnation: u64, version: Version, data: &str) -> StoreChange {
     })
 }
 
-/// Writes a data folder with every shape of record: what no client can make by the store itself, a user by its command, the rest by
-/// a server that is killed, so that its log is not yet in the database.
+/// Writes a data folder with every shape of record. The store writes records that no client can create, a command creates a user, and a
+/// server writes the others. The server is killed, so that its log is not yet in the database.
 fn write_folder() -> TempDir {
     let place = tempfile::tempdir().expect("a temporary folder");
     let data = place.path().join("data");
@@ -192,7 +192,7 @@ fn write_folder() -> TempDir {
         client.send(&write("written", version, &format!("{{\"n\":{version}}}")));
         client.receive_until(|message| *message == acknowledged("written"));
     }
-    // It is killed.
+    // This kills the server.
     drop(server);
 
     let sql = Connection::open(data.join(sqlite::FILE)).expect("opens");
@@ -203,7 +203,7 @@ fn write_folder() -> TempDir {
     place
 }
 
-/// What a folder holds, without what differs between two runs of the same version: incarnations, times and secrets.
+/// The content of a folder without incarnations, times and secrets, which differ between two runs of the same version.
 fn shape(text: &str) -> String {
     let line = |line: &str| {
         let (name, rest) = line.split_once(' ').expect("a name");
@@ -304,7 +304,7 @@ fn every_fixture_is_opened_and_holds_what_it_held() {
 
         let server = Server::start_in(place, &["--data", "data"]);
         let mut client = server.log_in();
-        // The next version of what a client wrote last, so that is what the server has.
+        // The version after the last one of the fixture. The server accepts it only if it has that one.
         client.send(&write("written", 3, "{\"n\":3}"));
         client.receive_until(|message| *message == acknowledged("written"));
         assert_eq!(

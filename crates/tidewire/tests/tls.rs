@@ -1,4 +1,4 @@
-//! TLS as a peer sees it: upgrades whose first frames come along, limits of the handshake, and what an operator is told.
+//! TLS as a client sees it: upgrades with their first frames in the same segment, limits of the handshake, and errors for operators.
 
 mod client;
 mod process;
@@ -52,7 +52,7 @@ struct Secured {
 }
 
 impl Secured {
-    /// TLS has a port of its own.
+    /// TLS has a separate port.
     fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let certified = certify();
@@ -106,7 +106,7 @@ fn connect(
     StreamOwned::new(connection, socket(address))
 }
 
-/// What the client's TLS wants to send.
+/// The bytes that the client's TLS has to send.
 fn flight(connection: &mut ClientConnection) -> Vec<u8> {
     let mut bytes = Vec::new();
     while connection.wants_write() {
@@ -115,7 +115,7 @@ fn flight(connection: &mut ClientConnection) -> Vec<u8> {
     bytes
 }
 
-/// The upgrade and the login in one.
+/// The upgrade request and the login together.
 fn opening() -> Vec<u8> {
     let mut bytes = REQUEST.as_bytes().to_vec();
     encode_login(&mut bytes);
@@ -152,7 +152,7 @@ fn expect_opened(stream: &mut impl Read) {
     }
 }
 
-/// Sends `bytes` in two parts, and lets the server do something else in between.
+/// Sends `bytes` in two parts, with another request between them.
 fn send_split(server: &Server, mut stream: &TcpStream, bytes: &[u8], split: usize) {
     stream.write_all(&bytes[..split]).expect("sent");
     assert_eq!(server.get("/health").expect("an answer").0, 200);
@@ -174,7 +174,7 @@ fn first_frames_may_share_a_segment_with_the_upgrade_in_the_clear() {
 fn first_frames_may_share_a_segment_with_the_upgrade_over_tls() {
     let secured = Secured::start(&[]);
     let bytes = opening();
-    // The plaintext split into two records, which leave in two segments.
+    // Splits the plaintext into two records, which are sent in two segments.
     for split in 0..=bytes.len() {
         let mut stream = secured.connect();
         stream
@@ -273,7 +273,7 @@ fn a_hangup_reads_the_certificate_again() {
     expect_opened(&mut later);
 }
 
-/// Runs a command that must end with code 2, and gives its line.
+/// Runs a command that must end with code 2, and returns its line.
 #[track_caller]
 fn refusal(folder: &TempDir, arguments: &[&str]) -> String {
     let (code, _, error) = run(folder.path(), arguments);

@@ -1,5 +1,4 @@
-//! The `tidewire` program as a child process: started on a free port, waited for through its first screen, killed at
-//! the end.
+//! The `tidewire` program as a child process. A test starts it on a free port, waits for its first screen, and kills it at the end.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -16,7 +15,7 @@ use crate::client::{Client, DEADLINE};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tidewire");
 
-/// A command without the environment's own options, in a folder without a configuration.
+/// A command without options from the environment, in a folder without a configuration.
 pub fn tidewire(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).env_clear().current_dir(folder);
@@ -38,14 +37,14 @@ pub fn run(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
 pub struct Server {
     pub address: SocketAddr,
     pub folder: TempDir,
-    /// What it printed before it was ready.
+    /// Its first screen.
     pub screen: String,
     child: Child,
     log: Receiver<String>,
 }
 
 impl Server {
-    /// Starts a server of three shards in a folder of its own.
+    /// Starts a server of three shards in a new folder.
     pub fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         Self::start_in(folder, arguments)
@@ -145,7 +144,7 @@ impl Server {
         }
     }
 
-    /// The status and body of a page; none if the server does not accept.
+    /// The status and body of a page; `None` if the server does not accept the connection.
     pub fn get(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
@@ -158,7 +157,7 @@ impl Server {
         Some((status_of(&answer), body))
     }
 
-    /// One of the numbers of `/metrics`.
+    /// The value of a metric in `/metrics`.
     pub fn metric(&self, name: &str) -> Option<u64> {
         let (_, text) = self.get("/metrics")?;
         let line = text
@@ -192,12 +191,12 @@ impl Server {
         }
     }
 
-    /// Waits for the end, however it came.
+    /// Waits for the end of the process, with any exit code or signal.
     pub fn wait(&mut self) {
         self.child.wait().expect("a child");
     }
 
-    /// Waits for the end and gives the code and the rest of the log.
+    /// Waits for the end of the process, and returns its exit code and the rest of the log.
     #[track_caller]
     pub fn expect_end(&mut self) -> (i32, Vec<String>) {
         let deadline = Instant::now() + DEADLINE;
@@ -217,7 +216,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended by itself if it was waited for.
+        // Fails if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
