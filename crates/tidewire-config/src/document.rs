@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{DuplicateKeyPolicy, Location, MergeKeyPolicy, Spanned};
 
-/// A place in a file, both counted from 1, columns in characters.
+/// A place in a file. Lines and columns count from 1, and columns count characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The line.

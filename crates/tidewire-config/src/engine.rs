@@ -1,4 +1,4 @@
-//! The options as the engine takes them.
+//! Converts the options into the settings of the engine and of the outboxes.
 
 use tidewire_core::history::HistoryRules;
 use tidewire_core::limits::Limits;
@@ -11,11 +11,12 @@ use super::plan::Plan;
 use super::section::{self, Config, EventLagKind};
 use super::value::ByteCount;
 
-/// Bytes of one shard's batch of writes at least, however many shards share `limits.batch_bytes_max`: a sync should be worth its time.
+/// Minimum bytes of one shard's batch of writes, for any number of shards that share `limits.batch_bytes_max`. With smaller batches the
+/// sync would dominate the cost.
 const BATCH_BYTES_MIN: usize = 256 << 10;
 
 impl section::Limits {
-    /// The marks of an outbox, with those that follow from others worked out.
+    /// The marks of an outbox. A mark that is `auto` follows from the others.
     #[must_use]
     pub fn outbox_marks(&self) -> OutboxMarks {
         let quarter = |bytes: ByteCount| ByteCount(bytes.0 / 4);
@@ -31,7 +32,7 @@ impl section::Limits {
 }
 
 impl section::OperationRates {
-    /// In the order of the engine's operations.
+    /// The rates in the order of the engine's operations.
     fn of_engine(&self) -> [Option<Rate>; Operation::ALL.len()] {
         let Self {
             messages,
@@ -55,7 +56,7 @@ impl section::Rates {
 }
 
 impl Plan {
-    /// The engine's settings. Every field is named, so the compiler says when one is missing.
+    /// The engine's settings. The code names every field, so that the compiler reports a missing one.
     #[must_use]
     pub fn settings(&self) -> Settings {
         let Config {

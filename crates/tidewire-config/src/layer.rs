@@ -12,15 +12,15 @@ use super::option::{Field, Input, OptionRow, Traits, VARIABLE_PREFIX, Value, Vis
 use super::section::Config;
 use super::stores;
 
-/// The file that is read from the working folder when none is named.
+/// The configuration file in the working folder, if no other file is named.
 pub const DEFAULT_FILE: &str = "tidewire.yml";
-/// The variable that names the file.
+/// The environment variable with the path of the configuration file.
 pub const FILE_VARIABLE: &str = "TIDEWIRE_CONFIG";
 
-/// Where the value of an option comes from.
+/// Origin of the value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Built in.
+    /// The built-in default.
     Default,
     /// The file.
     File(PathBuf, Place),
@@ -75,12 +75,12 @@ pub struct Sources {
     pub flags: Vec<(String, String)>,
 }
 
-/// A configuration and where each of its values comes from.
+/// A configuration and the origins of its values.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
     /// The values.
     pub config: Config,
-    /// By name of the option; a missing option has its default.
+    /// Origins by name of the option. An option without an origin has its default.
     pub origins: BTreeMap<String, Origin>,
     /// Places of the entries of lists in the file, by name of the option.
     pub entries: BTreeMap<String, Vec<Place>>,
@@ -91,13 +91,13 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Where the value of an option comes from.
+    /// The origin of the value of an option.
     #[must_use]
     pub fn origin(&self, name: &str) -> &Origin {
         self.origins.get(name).unwrap_or(&Origin::Default)
     }
 
-    /// Where an entry of a list comes from.
+    /// The origin of an entry of a list.
     #[must_use]
     pub fn entry_origin(&self, name: &str, index: usize) -> Origin {
         let place = self.entries.get(name).and_then(|places| places.get(index));

@@ -14,13 +14,13 @@ use super::section::{AuthKind, ClientCertificates, Config, DocsWhen, Store, Stor
 use super::stores;
 use super::value::{Auto, ByteCount, Limited, Rules};
 
-/// By default the cache may use this part of the memory (one divided by the number), and the data of connections the same in addition.
+/// By default the cache may use one part in `MEMORY_SHARE` of the memory, and the data of connections another one.
 const MEMORY_SHARE: u64 = 8;
 /// The front has one thread for this number of processors.
 const FRONT_SHARE: u16 = 4;
 /// Maximum bytes of the cache for each shard, if no option sets its size.
 const CACHE_BYTES_PER_SHARD: u64 = 64 << 20;
-/// If `limits.memory_bytes_max` is set, the cache has at most this part of it (one divided by the number).
+/// If `limits.memory_bytes_max` is set, the cache has at most one part in `BUDGET_PER_CACHE` of it.
 const BUDGET_PER_CACHE: u64 = 16;
 /// The drain delay if load balancers may be in front of the server.
 const PUBLIC_DRAIN_DELAY: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ const DEMO_PATH: &str = "/deepstream";
 /// Maximum number of shards. Owners of names have numbers of 16 bits, and more shards than this would only use memory.
 const SHARDS_MAX: u16 = 1024;
 
-/// The protocols that the peers of a listener may speak.
+/// The protocols of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
     /// Unencrypted HTTP.

@@ -113,7 +113,7 @@ impl Visitor for Yaml<'_> {
         let shown = if row.traits.secret && is_given {
             MASK.to_owned()
         } else {
-            // A program that reads this text again must not take a value for a variable.
+            // If the server reads this text again, it must not expand a variable in a value.
             value.show().replace("${", "$${")
         };
         let line = format!("{indent}{}: {shown}", row.key());

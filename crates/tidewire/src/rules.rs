@@ -41,7 +41,7 @@ pub fn init(path: &Path) -> Result<Exit, Failure> {
     }
 }
 
-/// The rules that the option names.
+/// Loads the rules that the option names.
 fn rules_of(option: &Rules) -> Result<RuleSet, Failure> {
     let path = match option {
         Rules::File(path) => path.as_path(),

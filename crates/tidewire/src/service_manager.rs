@@ -87,7 +87,7 @@ impl ServiceManager {
         let mut interval = tokio::time::interval(timeout / SIGNS_PER_TIMEOUT);
         loop {
             interval.tick().await;
-            // Shards end before the store is closed; the unit's stop timeout limits the time of that.
+            // During a stop the shards end before the store is closed. The unit's stop timeout limits that time.
             if status.stage() == Stage::Draining || status.stuck_shards().is_empty() {
                 // The front must not wait for the service manager. If this sign is lost, the next one follows soon.
                 self.tell("WATCHDOG=1", SendFlags::DONTWAIT);

@@ -11,8 +11,8 @@ use tidewire_config::option::{OptionRow, Value, Visitor};
 use tidewire_config::{Config, Sources};
 use tidewire_server::exit::{Exit, Failure};
 
-/// The options that `--help` shows, in its order, with a text that fits the line together with the default. `tidewire help options` shows
-/// all.
+/// The options that `--help` shows, in its order, each with a text that fits into one line together with the default. `tidewire help
+/// options` shows all options.
 const COMMON: [(&str, &str); 8] = [
     (
         "dev",
@@ -33,7 +33,7 @@ const COMMON: [(&str, &str); 8] = [
     ("log.level", "error, warn, info, debug or trace"),
 ];
 
-/// The heading of the options that every command takes.
+/// The heading of the options that every command accepts.
 const HEADING: &str = "Configuration";
 const CONFIG: &str = "config";
 const SET: &str = "set";
@@ -47,7 +47,7 @@ pub(super) enum Flags {
     Common,
 }
 
-/// Adds `--config`, `--set` and the flags of all options, which every command below takes as well.
+/// Adds `--config`, `--set` and the flags of the options. Every subcommand accepts them too.
 pub(super) fn add_to(command: Command, flags: Flags) -> Command {
     let config = Arg::new(CONFIG)
         .long(CONFIG)
@@ -106,7 +106,7 @@ fn summary(row: &OptionRow) -> String {
 /// The sources of the configuration of a command.
 ///
 /// # Errors
-/// `--set` has no value or names no option, or the command line gives the option two values.
+/// A `--set` has no value or an unknown name, or the command line sets an option to two values.
 pub(super) fn sources(
     matches: &ArgMatches,
     environment: BTreeMap<String, String>,
@@ -134,7 +134,7 @@ pub(super) fn sources(
     })
 }
 
-/// Reads the text of `--set`.
+/// Parses the text of `--set`.
 fn set<'a>(rows: &[OptionRow], text: &'a str) -> Result<(&'a str, &'a str), Failure> {
     let wrong = |line| Err(Failure::new(Exit::Configuration, line));
     let Some((name, value)) = text.split_once('=') else {
@@ -188,7 +188,7 @@ struct Listed {
 #[derive(Default)]
 struct List {
     options: Vec<Listed>,
-    /// The heading of the section that has begun, until its first option.
+    /// The heading of the current section, until its first option.
     section: String,
 }
 
