@@ -39,17 +39,17 @@ fn bytes(count: usize) -> ByteCount {
 section! {
     /// Options of Tidewire.
     Config {
-        /// Development mode: demo, documentation, admin page, reasons of denials in the log, and browser pages of loopback
-        /// hosts on any port. It does not open logins: `auth.chain` decides about these, and every login succeeds while that
-        /// is empty. `auto` turns it on if `auth.chain` is empty and all addresses are loopback addresses.
+        /// Development mode: demo, documentation, admin page, and reasons of denials in the log. Browser pages of loopback
+        /// hosts may connect on any port. It does not open logins: `auth.chain` decides about these, and every login succeeds
+        /// while that is empty. `auto` turns it on if `auth.chain` is empty and all addresses are loopback addresses.
         dev: Auto<bool> = Auto::Auto;
         /// Number of shards, one thread each. `auto` follows the processors and the CPU quota of the container.
         shards: Auto<u16> = Auto::Auto;
         /// Maximum duration of a stop, from the signal to the last closed connection. If the server is not done by then, it
         /// exits with code 5.
         drain_timeout: Duration = seconds(20), Traits::NONE.reload();
-        /// Time after the stop signal in which the server still accepts connections while `/ready` answers 503, so that load
-        /// balancers choose another node first. `auto` is 0s if all addresses are loopback addresses, else 5s.
+        /// Time after the stop signal in which the server still accepts connections. In this time `/ready` answers 503, so
+        /// that load balancers choose another node first. `auto` is 0s if all addresses are loopback addresses, else 5s.
         drain_delay: Auto<Duration> = Auto::Auto, Traits::NONE.reload();
         /// Addresses and paths of the server, and the web pages, hosts and proxies that it accepts.
         network: Network = Network::default();
@@ -73,9 +73,9 @@ section! {
         stores: NamedStores = NamedStores::default(), Traits::NONE.described();
         /// Authentication of clients.
         auth: Auth = Auth::default();
-        /// File of permission rules, as deepstream's `permissions.yml`, or `allow_all`, which allows every logged-in user
-        /// everything. `none` allows everything as well; the server refuses to start with it if `auth.chain` has a type other
-        /// than `open`.
+        /// File of permission rules, or `allow_all`, which allows every logged-in user everything. The file has the format of
+        /// deepstream's `permissions.yml`. `none` allows everything as well; the server refuses to start with it if
+        /// `auth.chain` has a type other than `open`.
         permissions: Rules = Rules::None;
         /// Records.
         record: Record = Record::default();
@@ -163,8 +163,9 @@ section! {
         /// Header in which trusted proxies send the client's address. The server ignores the other one, because a proxy may
         /// forward it as a client wrote it.
         forwarded_header: ForwardedHeader = ForwardedHeader::XForwardedFor, Traits::NONE.reload();
-        /// Whether each connection begins with a PROXY protocol header, version 1 or 2, as load balancers send it that
-        /// forward bytes. The server then closes connections of other machines that are not in `network.trusted_proxies`.
+        /// Whether each connection begins with a PROXY protocol header, version 1 or 2. Load balancers that forward bytes
+        /// send such a header. The server then closes connections of other machines that are not in
+        /// `network.trusted_proxies`.
         proxy_protocol: bool = false;
         /// Interval of heartbeats. If a client sends nothing for twice this time, the server closes its connection.
         heartbeat_interval: Duration = seconds(30);
@@ -230,8 +231,8 @@ section! {
         http2: bool = true;
         /// How often the server checks whether the files have changed; with `never` it checks at SIGHUP only.
         reload_interval: Limited = Limited::After(seconds(10));
-        /// Time for which browsers that connected with TLS use only TLS for all ports of this host
-        /// (`Strict-Transport-Security`), as `8760h`. With `never` the server does not send the header.
+        /// Time for which browsers use only TLS for this host (`Strict-Transport-Security`), as `8760h`. It applies to all
+        /// ports, and to browsers that have connected with TLS. With `never` the server does not send the header.
         hsts_max_age: Limited = Limited::Never;
     }
 }
@@ -321,9 +322,9 @@ section! {
     Pages {
         /// When the documentation of this version is served at `/docs/`. Every client that reaches the server can read it.
         docs: DocsWhen = DocsWhen::Development;
-        /// Whether the demo is served at `/` in development mode, if `auth.chain` is empty or has `open`, and `network.paths`
-        /// has `/deepstream`. The names of its events and records begin with `tidewire-demo/`; if `permissions` is `none`,
-        /// separate rules apply to these names.
+        /// Whether the demo is served at `/` in development mode. It also requires that `auth.chain` is empty or has `open`,
+        /// and that `network.paths` has `/deepstream`. The names of its events and records begin with `tidewire-demo/`; if
+        /// `permissions` is `none`, separate rules apply to these names.
         demo: bool = true;
     }
 }
@@ -376,7 +377,7 @@ section! {
         durability: Durability = Durability::Synced;
         /// Timeout of one request to a remote store. When it passes, the connection is replaced.
         timeout: Duration = seconds(10);
-        /// How often the server reads all stored records and compares them with their checksums; with `never` only `tidewire
+        /// How often the server reads all stored records and compares them with their checksums. With `never` only `tidewire
         /// store check` does this. The option has no effect on a store in memory.
         scrub_interval: Limited = Limited::After(seconds(86_400));
         /// Maximum bytes of names and values that this check reads per second.
@@ -398,7 +399,7 @@ section! {
 section! {
     /// A remote server that keeps records.
     StoreServer {
-        /// Address of the server, without a password: `mongodb://user@host:27017/database`,
+        /// Address of the server, without a password. Forms are `mongodb://user@host:27017/database`,
         /// `postgresql://user@host:5432/database`, `redis://host:6379/0`, or `rediss://` for TLS. Connections to MongoDB and
         /// PostgreSQL on other machines use TLS, unless the address has `?tls=false` or `?sslmode=disable`.
         url: String = String::new();
@@ -483,9 +484,9 @@ section! {
         /// it the server closes the connection. It is long, because a user may have to look for a password;
         /// `auth.attempts_max` limits the refusals.
         retry_timeout: Limited = Limited::After(seconds(600));
-        /// Maximum bytes of a login: of each message before it is accepted, of the login object in a request, and of the body
-        /// of a POST to `/api/auth`. A larger message closes the connection with 1009; a larger body gets 413. Passwords and
-        /// tokens are smaller, and every client can send messages before a login.
+        /// Maximum bytes of a login. This limits each message before the login is accepted, the login object in a request,
+        /// and the body of a POST to `/api/auth`. A larger message closes the connection with 1009; a larger body gets 413.
+        /// Passwords and tokens are smaller, and every client can send messages before a login.
         login_bytes_max: ByteCount = bytes(CoreLimits::default().login_bytes_max);
         /// Maximum number of waiting logins: for a password hash, for a server that decides, or for their delay after
         /// refusals. The server cannot decide further ones: after `auth.retry_delay` it closes their connections with 1013,
@@ -505,8 +506,8 @@ section! {
         /// connection with 1013, and the client reconnects. Some logins wait up to twice as long, so that the clients do not
         /// all reconnect at once.
         retry_delay: Duration = seconds(5);
-        /// File with the certificates (PEM) of the authorities to trust in connections to webhooks and issuers of tokens,
-        /// instead of those that this machine trusts.
+        /// File with the certificates (PEM) of the authorities to trust, instead of those that this machine trusts. It
+        /// applies to connections to webhooks and issuers of tokens.
         ca: OptionalPath = OptionalPath(None);
         /// Users of a file.
         file: AuthFile = AuthFile::default();
@@ -594,8 +595,8 @@ section! {
         token_bytes_max: ByteCount = ByteCount(16 << 10);
         /// How often the server fetches the issuer's keys again.
         keys_refresh_interval: Duration = seconds(300);
-        /// Minimum time between two fetches of the keys, however many tokens name an unknown key, and however long the issuer
-        /// is down.
+        /// Minimum time between two fetches of the keys. It applies however many tokens name an unknown key, and however long
+        /// the issuer is down.
         keys_refresh_pause: Duration = seconds(10);
         /// How long the server uses fetched keys while the issuer is down.
         keys_age_max: Duration = seconds(24 * 3600);
@@ -835,11 +836,11 @@ section! {
         /// skipped events for each name; `disconnect` sends all of them, and disconnects the client at
         /// `limits.outbox_bytes_max`.
         event_lag_policy: EventLagKind = EventLagKind::Gap;
-        /// Maximum bytes of connections and records of the node: outboxes, partly received and waiting messages, turn logs,
-        /// mailboxes, histories, records in use, the cache of `store.cache`, and the state of sessions (subscriptions,
-        /// registrations, patterns, calls with their payloads, waiting requests). Above it the server first shrinks the
-        /// cache, then closes the sessions that hold most. While there is no room, it refuses calls, and writes of 64 KiB and
-        /// more. `auto` is `store.cache`, plus an eighth of the memory of the container or machine, plus
+        /// Maximum bytes of connections and records of the node. They include outboxes, partly received and waiting messages,
+        /// turn logs, mailboxes, histories, records in use, the cache of `store.cache`, and the state of sessions
+        /// (subscriptions, registrations, patterns, calls with their payloads, waiting requests). Above it the server first
+        /// shrinks the cache, then closes the sessions that hold most. While there is no room, it refuses calls, and writes
+        /// of 64 KiB and more. `auto` is `store.cache`, plus an eighth of the memory of the container or machine, plus
         /// `limits.history_bytes_max` if `event.history` is set.
         memory_bytes_max: Auto<ByteCount> = Auto::Auto;
         /// Maximum number of addresses, and of users, that the server remembers for the reconnect back-off. At the limit it
@@ -892,9 +893,9 @@ section! {
         wait_max: Duration = Duration::from_secs(30);
         /// Time without a disconnect that cancels one earlier disconnect.
         forgive_interval: Duration = Duration::from_secs(60);
-        /// Disconnects for a client's own fault after which the server refuses a user, or an address without a successful
-        /// login, in a way that deepstream's clients do not retry. Faults are frames that break the protocol, too large
-        /// messages, malformed logins and too many refused logins; slow reading is not a fault.
+        /// Disconnects for a client's own fault after which the server refuses the client for good. It refuses the user, or
+        /// an address without a successful login, in a way that deepstream's clients do not retry. Faults are frames that
+        /// break the protocol, too large messages, malformed logins and too many refused logins; slow reading is not a fault.
         faults_max: u32 = 5;
         /// Refused logins per minute of one user from one address that have no effect, if passwords or a webhook decide.
         /// Three times as many per address, and per user, have no effect either. Each further one doubles the delay of the
