@@ -336,7 +336,7 @@ fn store_check_names_damaged_records() {
         out,
         "1 sound, 1 corrupt, 1 quarantined\ncorrupt record \"b\"\n"
     );
-    assert!(line.contains("restore it from a backup"), "{line}");
+    assert!(line.contains("restore the store from a backup"), "{line}");
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn a_restore_keeps_records_and_begins_a_new_epoch() {
     let path = place.path();
     let original = contents(&path.join("data"));
     let text = told(path, &["store", "backup", "backup", "--data", "data"], 0);
-    assert!(!text.contains("beside"), "{text}");
+    assert!(!text.contains("while the server runs"), "{text}");
     let text = told(path, &["store", "restore", "backup", "--data", "new"], 0);
     assert!(
         text.contains(": 6 sound, 0 corrupt, 0 quarantined"),
@@ -341,7 +341,7 @@ fn an_export_beside_a_server_is_imported_and_may_be_repeated() {
         "{text}"
     );
     let memory = ["store", "import", "lines", "--store-kind", "memory"];
-    assert!(told(path, &memory, 2).contains("memory is gone"));
+    assert!(told(path, &memory, 2).contains("the memory store ends with this command"));
 }
 
 #[test]
