@@ -1,28 +1,29 @@
-//! How a shard knows that nothing authorized before a change of rights is still on its way.
+//! Tells when no decision by older rules is still on its way between the shards after a change of rights.
 //!
-//! A shard that learns of a change, from the node or from another shard, takes it over at once, and posts a marker to all
-//! others behind everything that it has posted before. The marker is the change itself, so whatever a shard posts after it
-//! is handled by rules at least as new. With the markers of all others in, and all sessions reauthorized, nothing authorized before is on
-//! its way here. But what it has led to may be on its way elsewhere: a call goes from its requestor's shard to the owner, and
-//! from there to a provider. So a shard that has all markers says so to all others, once more behind everything that it has
-//! posted, and the change is settled here when all have said that. With all shards settled it may be acknowledged.
+//! A shard that receives a change, from the node or from another shard, applies it at once. It then posts a marker to all other shards,
+//! behind everything that it has posted before. The marker contains the change itself, so a receiver handles all later posts of that
+//! shard by rules at least as new. When a shard has the markers of all others and has reauthorized all its sessions, no decision by older
+//! rules is on its way to it. But the consequences of such a decision may still be on their way to a third shard: a call goes from its
+//! requestor's shard to the owner, and from there to a provider. So a shard that has all markers posts a second message to all others,
+//! again behind everything that it has posted, and treats the change as settled when all others have sent theirs. When all shards have
+//! settled the change, the node may acknowledge it.
 
 use crate::address::Address;
 
-/// Where this shard stands with the changes of rights.
+/// The progress of this shard with the changes of rights.
 #[derive(Debug)]
 pub(crate) struct Barrier {
     own: usize,
-    /// The last change of which this shard's own marker and the others' have come, by shard.
+    /// By shard, the newest change whose marker has arrived. For this shard, the newest change that it has applied.
     markers: Vec<u64>,
-    /// The last change of which each shard has all markers, as it has said.
+    /// By shard, the newest change of which that shard has all markers.
     passed: Vec<u64>,
     /// The oldest change after which not all sessions were reauthorized.
     unsettled_rights: Option<u64>,
 }
 
 impl Barrier {
-    /// Nothing has changed yet.
+    /// Creates the barrier of shard `own` before the first change.
     pub(crate) fn new(own: Address, shard_count: u16) -> Self {
         Self {
             own: usize::from(own.shard),
@@ -32,12 +33,12 @@ impl Barrier {
         }
     }
 
-    /// Whether this change is to be taken over; each one is once.
+    /// Whether this shard has not applied the change yet. A change arrives from the node and from each other shard.
     pub(crate) fn is_new(&self, number: u64) -> bool {
         number > self.markers[self.own]
     }
 
-    /// This shard has taken over a change. `reauthorizes` says that all sessions are reauthorized for it.
+    /// Notes that this shard has applied a change. `reauthorizes` means that all sessions have to be reauthorized for it.
     pub(crate) fn take_over(&mut self, number: u64, reauthorizes: bool) {
         self.markers[self.own] = number;
         if reauthorizes {
@@ -45,34 +46,37 @@ impl Barrier {
         }
     }
 
-    /// The marker of another shard has come.
+    /// Notes the marker of another shard.
     pub(crate) fn mark(&mut self, from: Address, number: u64) {
         if let Some(known) = self.markers.get_mut(usize::from(from.shard)) {
             *known = (*known).max(number);
         }
     }
 
-    /// The change of which this shard has all markers now, to be said to all others; each one is once.
+    /// Returns the change of which this shard now has all markers, once each. The caller posts it to all others.
     pub(crate) fn newly_passed(&mut self) -> Option<u64> {
         let marked = self.markers.iter().copied().min().unwrap_or(0);
         let own = &mut self.passed[self.own];
         (marked > std::mem::replace(own, marked)).then_some(marked)
     }
 
-    /// Another shard has all markers of a change.
+    /// Notes that another shard has all markers of a change.
     pub(crate) fn pass(&mut self, from: Address, number: u64) {
         if let Some(known) = self.passed.get_mut(usize::from(from.shard)) {
             *known = (*known).max(number);
         }
     }
 
-    /// All sessions were reauthorized by the newest rules.
+    /// Notes that all sessions were reauthorized by the newest rules.
     pub(crate) fn all_reauthorized(&mut self) {
         self.unsettled_rights = None;
     }
 
-    /// Changes up to this number are settled here.
+    /// The newest change that is settled here. All earlier ones are settled, too.
     pub(crate) fn settled(&self) -> u64 {
+        // Both conditions are needed. The second round (`passed`) proves that no post by older rules is on its way to this shard, also
+        // none that passed through a third shard. The reauthorization ends the subscriptions that older rules allowed. While it is in
+        // progress, neither its own change nor a later one is settled: a later change keeps the number of the oldest one.
         let passed = self.passed.iter().copied().min().unwrap_or(0);
         match self.unsettled_rights {
             Some(number) => passed.min(number - 1),
@@ -99,7 +103,7 @@ mod tests {
         assert!(!barrier.is_new(1));
         barrier.mark(shard(0), 1);
         assert_eq!(barrier.newly_passed(), None);
-        // Another one is further.
+        // Shard 0 already has all markers, before this shard has.
         barrier.pass(shard(0), 1);
         barrier.mark(shard(2), 1);
         assert_eq!(barrier.newly_passed(), Some(1));
@@ -110,21 +114,21 @@ mod tests {
         assert_eq!(barrier.settled(), 1);
     }
 
-    /// What lies in a mailbox of the model below.
+    /// A message in a mailbox of the model below.
     #[derive(Clone, Copy)]
     enum Mail {
         /// From the node.
         Change(u64),
         Marker(Address, u64),
         Passed(Address, u64),
-        /// A decision by the rules of this number, which leads to `leads_to` more posts, one after the other.
+        /// A decision by the rules of this number. It leads to `leads_to` more posts, each caused by the one before.
         Decided {
             by: u64,
             leads_to: usize,
         },
     }
 
-    /// Shards with one FIFO mailbox each, that post what they decide while rights change.
+    /// Shards with one FIFO mailbox each. They post decisions while rights change.
     struct Shards {
         barriers: Vec<Barrier>,
         mailboxes: Vec<VecDeque<Mail>>,
@@ -161,7 +165,7 @@ mod tests {
             self.mailboxes[to].push_back(mail);
         }
 
-        /// A client of the shard asks for something that goes to its owner, and from there to somebody else.
+        /// A client of the shard sends a request that goes to its owner, and from there to another shard.
         fn ask(&mut self, own: usize) {
             let by = self.barriers[own].markers[own];
             self.post_anywhere(own, Mail::Decided { by, leads_to: 1 });
@@ -175,7 +179,7 @@ mod tests {
             }
         }
 
-        /// Shard `own` takes the next mail.
+        /// Shard `own` handles the next message of its mailbox.
         fn turn(&mut self, own: usize) {
             match self.mailboxes[own].pop_front() {
                 Some(Mail::Change(number)) => self.change(own, number),
@@ -197,7 +201,7 @@ mod tests {
             }
         }
 
-        /// The oldest rules behind a decision that is on its way.
+        /// The oldest rules of a decision that is on its way.
         fn oldest(&self) -> Option<u64> {
             let oldest = self
                 .mailboxes
@@ -211,8 +215,8 @@ mod tests {
         }
     }
 
-    /// Runs changes of rights under load until all are settled everywhere as `settled` says. How often something older than a
-    /// settled change was on its way then.
+    /// Runs changes of rights under load until `settled` reports them as settled on all shards. Returns how often a decision older than a
+    /// settled change was on its way at that time.
     fn old_on_the_way(seeds: u64, settled: impl Fn(&Barrier) -> u64) -> usize {
         let mut found = 0;
         for seed in 0..seeds {
@@ -224,7 +228,7 @@ mod tests {
                 }
                 for _ in 0..20_000 {
                     let own = shards.below(count);
-                    // Some are slow, and nobody waits for the load to end.
+                    // Some shards are slow, and the load continues during the change.
                     if shards.below(3) > 0 {
                         shards.turn(own);
                     }
@@ -247,7 +251,7 @@ mod tests {
     #[test]
     fn nothing_authorized_before_is_on_its_way_once_a_change_is_settled() {
         assert_eq!(old_on_the_way(2_000, Barrier::settled), 0);
-        // With one round alone it is: what the markers have pushed out leads to more.
+        // One round is not enough: the posts that the markers have pushed out lead to more posts.
         let after_one_round =
             |barrier: &Barrier| barrier.markers.iter().copied().min().unwrap_or(0);
         assert!(old_on_the_way(2_000, after_one_round) > 100);

@@ -1,7 +1,6 @@
-//! Changes of rights while people are connected, as the node gives them to its shards: new rules, and who is nobody any
-//! more.
+//! Changes of rights at run time, as the node passes them to its shards: new rules, and revoked users and credentials.
 //!
-//! Every change has a number, counted up by one for the whole node, and reaches each shard in that order.
+//! Every change has a number, counted up by one for the whole node. The changes reach each shard in that order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,15 +13,15 @@ use crate::time::WallTime;
 /// A change of rights.
 #[derive(Clone, Debug)]
 pub enum RightsChange {
-    /// Another permission. It reauthorizes every session that holds a subscription.
+    /// Replaces the permission and reauthorizes every session that holds a subscription.
     Rules(Arc<dyn Permission>),
-    /// A user or credential is revoked: its sessions end, and it can't log in again.
+    /// Revokes a user or credential: its sessions end, and it can't log in again.
     Revoke(Revocation),
-    /// The opposite of a revocation, for logins from now on.
+    /// Reverses a revocation. It affects later logins only.
     Restore(Revoked),
 }
 
-/// Who or what is revoked.
+/// The target of a revocation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Revoked {
     /// All logins of a user.
@@ -32,7 +31,7 @@ pub enum Revoked {
 }
 
 impl Revoked {
-    /// Whether the principal has this user id, or has logged in with this.
+    /// Whether the principal has this user id, or has logged in with this credential.
     #[must_use]
     pub fn covers(&self, principal: &Principal) -> bool {
         match self {
@@ -45,9 +44,9 @@ impl Revoked {
 /// A revocation with its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revocation {
-    /// Who or what.
+    /// The revoked user or credential.
     pub what: Revoked,
-    /// When the credential would have ended by itself, so that nobody has to remember it any more.
+    /// The time at which the credential expires by itself. The revocation is forgotten then.
     pub until: WallTime,
 }
 
@@ -58,30 +57,30 @@ pub struct Revocations {
 }
 
 impl Revocations {
-    /// Adds one, and forgets those that have ended.
+    /// Adds a revocation, and removes those that have ended.
     pub fn add(&mut self, revocation: Revocation, now: WallTime) {
         self.ends.retain(|_, until| *until > now);
         self.ends.insert(revocation.what, revocation.until);
     }
 
-    /// Takes one back.
+    /// Removes a revocation.
     pub fn remove(&mut self, what: &Revoked) {
         self.ends.remove(what);
     }
 
-    /// How many there are, with those that have ended and were not forgotten yet.
+    /// The number of revocations, including ended ones that are not removed yet.
     #[must_use]
     pub fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is one of this already, which then takes no more room.
+    /// Whether the target is already revoked, so that adding it again takes no more memory.
     #[must_use]
     pub fn has(&self, what: &Revoked) -> bool {
         self.ends.contains_key(what)
     }
 
-    /// Whether somebody must not be let in.
+    /// Whether the principal's user or credential is revoked, so that its login must be refused.
     #[must_use]
     pub fn covers(&self, principal: &Principal, now: WallTime) -> bool {
         if self.ends.is_empty() {

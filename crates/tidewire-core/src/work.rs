@@ -1,12 +1,12 @@
 //! The work budget: what the messages of a session cost, and which sessions have to wait because of it.
 //!
-//! Work is counted in bytes that the shard touches for a session: parsed, scanned, spliced and encoded. A session may cost
-//! `connection_work_max` in a turn. A session that has cost more owes the rest, and its next message waits until the debt is
-//! paid. Each turn pays `turn_work_max` of all debts together, in turn for each user, so a turn stays short whatever the
-//! number of sessions that owe. A paid session goes on once it has read most of its answers.
+//! Work is counted in the bytes that the shard touches for a session: bytes parsed, scanned, spliced and encoded. A session may cost
+//! `connection_work_max` in a turn. If it has cost more, it owes the rest, and its next message waits until the debt is paid. Each turn
+//! pays `turn_work_max` of all debts together and takes the users in turn, so the length of a turn does not depend on the number of
+//! sessions that owe. When its debt is paid, a session continues as soon as it has read most of its answers.
 //!
-//! Requests that another shard owns cost there. That owner defers the later requests of such a session (`record/deferred.rs`)
-//! and reports it to the session's shard, which is the only one that decides when the session goes on.
+//! Requests for records of another shard cost work at that shard. The owner defers the later requests of such a session
+//! (`record/deferred.rs`) and reports the work to the session's shard. Only the session's shard decides when the session continues.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,27 +15,28 @@ use smallvec::SmallVec;
 use crate::address::{Address, SessionId};
 use crate::text::Name;
 
-/// What a message costs beside the bytes that it touches: decoding, routing and bookkeeping of the shortest one, a quarter of a
+/// Cost of a message in addition to the bytes that it touches: decoding, routing and bookkeeping of the shortest message, a quarter of a
 /// microsecond.
 pub(crate) const MESSAGE_WORK: usize = 256;
-/// What a request for a record costs more than that: its entry at the owner, rules, decision and answer.
+/// Further cost of a request for a record: its entry at the owner, rules, decision and answer.
 pub(crate) const REQUEST_WORK: usize = 768;
-/// What a name of a bulk message costs beside its bytes: its rule and an entry in each of a few tables, two microseconds.
+/// Cost of a name of a bulk message in addition to its bytes: its rule and an entry in each of a few tables, two microseconds.
 pub(crate) const NAME_WORK: usize = 2_048;
-/// What a patch of a list costs beside the bytes of record and patch: a step in the tree of their paths.
+/// Cost of a patch of a list in addition to the bytes of record and patch: a step in the tree of their paths.
 pub(crate) const PATCH_WORK: usize = 64;
-/// What evaluating one rule costs apart from the bytes that it reads.
+/// Cost of evaluating one rule in addition to the bytes that it reads.
 pub(crate) const RULE_WORK: usize = 512;
-/// What a user costs in the answer to who is online: a copy of the name on its shard, and its text.
+/// Cost of a user in the answer to a presence query: a copy of the name on its shard, and its text.
 pub(crate) const USER_WORK: usize = 64;
-/// What is paid to a user in one go at least, so that a turn does not visit every session that owes.
+/// Smallest payment to a user, so that a turn does not visit every session that owes.
 const PAYMENT_MIN: u64 = 64 << 10;
-/// What is paid in one go to a session that shares with others of its address, at least, for the same reason.
+/// Smallest payment to a session that shares payments with other sessions of its address, for the same reason.
 const SESSION_PAYMENT_MIN: u64 = 8 << 10;
-/// Sessions whose costs of the turn are known at the same time. One that replaces another is only cheaper for that one.
+/// Sessions whose costs of the turn are known at the same time. If two sessions use the same entry, the later one replaces the earlier
+/// one, whose costs then count from zero again.
 const COSTS: usize = 256;
 
-/// What a session has cost in a turn.
+/// The cost of a session in one turn.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     session: SessionId,
@@ -43,8 +44,8 @@ struct Cost {
     bytes: u64,
 }
 
-/// What sessions have cost in this turn: a small table in which each session has one entry, so that counting costs no hash and
-/// an idle session no memory.
+/// The costs of sessions in this turn: a small table in which each session has one fixed entry, so that counting needs no hash and an
+/// idle session needs no memory.
 #[derive(Debug)]
 pub(crate) struct TurnCosts {
     turn: u64,
@@ -52,7 +53,7 @@ pub(crate) struct TurnCosts {
 }
 
 impl TurnCosts {
-    /// Nothing has cost anything yet.
+    /// Creates the table without costs.
     pub(crate) fn new() -> Self {
         let session = SessionId {
             address: Address { node: 0, shard: 0 },
@@ -70,12 +71,12 @@ impl TurnCosts {
         }
     }
 
-    /// Costs count from zero again.
+    /// Starts a turn: all costs count from zero again.
     pub(crate) fn begin_turn(&mut self) {
         self.turn += 1;
     }
 
-    /// Adds to what the session has cost in this turn, and gives the sum.
+    /// Adds to the cost of the session in this turn and returns the sum.
     pub(crate) fn add(&mut self, session: SessionId, bytes: u64) -> u64 {
         let entry = (session.index as usize)
             .wrapping_mul(31)
@@ -93,8 +94,8 @@ impl TurnCosts {
     }
 }
 
-/// Whose debts are paid in turn: those of a user, or, where no name tells users apart, those of an address, whose sessions are paid in
-/// turn themselves.
+/// The unit that takes its turn in payments: a user, or an address if user names do not distinguish users. The sessions of an address are
+/// paid in turn within its share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Share {
     User(Name),
@@ -102,14 +103,14 @@ pub(crate) enum Share {
     Session(SessionId),
 }
 
-/// How far a session that owes has come.
+/// The progress of a session that owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It waits for payments.
+    /// The session waits for payments.
     Owing,
-    /// Its debt is paid; its answers have to be read.
+    /// The debt is paid. The session has to read its answers.
     Draining,
-    /// Owners were asked to go on with its deferred requests, and so many have not reported yet.
+    /// The owners may continue with the session's deferred requests. This many owners have not reported yet.
     Proceeding(usize),
 }
 
@@ -118,20 +119,20 @@ struct Debtor {
     share: Share,
     debt: u64,
     stage: Stage,
-    /// Owners that defer its requests.
+    /// Owners that defer requests of the session.
     owners: SmallVec<[Address; 2]>,
-    /// Its next message was given and has to wait.
+    /// Whether the next message of the session was received and has to wait.
     has_waiting: bool,
 }
 
-/// What becomes of a session whose answers were read.
+/// The next step of a session that has read its answers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing: it does not wait for that.
+    /// Nothing: the session was not waiting for this.
     Nothing,
-    /// It owes nothing more; its waiting message may be given again.
+    /// The session has no debt left. Its waiting message may be handled now.
     Resume,
-    /// These owners may go on with its deferred requests.
+    /// These owners may continue with the session's deferred requests.
     Proceed(SmallVec<[Address; 2]>),
 }
 
@@ -139,31 +140,31 @@ pub(crate) enum Next {
 #[derive(Debug, Default)]
 pub(crate) struct Debtors {
     sessions: BTreeMap<SessionId, Debtor>,
-    /// Sessions that wait for payments, by share, in the order in which they began to.
+    /// Sessions that wait for payments, by share, in the order in which they started to wait.
     owing: BTreeMap<Share, VecDeque<SessionId>>,
     /// The shares of `owing`, in the order of their next payments.
     ring: VecDeque<Share>,
-    /// How often a session began to owe.
+    /// The number of times that a session began to owe.
     count: u64,
 }
 
 impl Debtors {
-    /// Sessions that owe now.
+    /// The number of sessions that owe.
     pub(crate) fn len(&self) -> usize {
         self.sessions.len()
     }
 
-    /// How often a session began to owe. Only grows.
+    /// The number of times that a session began to owe. Only grows.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Whether the next turn has something to pay.
+    /// Whether the next turn has a debt to pay.
     pub(crate) fn has_owing(&self) -> bool {
         !self.ring.is_empty()
     }
 
-    /// Whether the session's next message has to wait; if so it is remembered that one does.
+    /// Whether the session's next message has to wait. If so, the session is marked as having a waiting message.
     pub(crate) fn holds_back(&mut self, session: SessionId) -> bool {
         match self.sessions.get_mut(&session) {
             Some(debtor) => {
@@ -174,7 +175,7 @@ impl Debtors {
         }
     }
 
-    /// Adds to what the session owes.
+    /// Adds to the debt of the session.
     pub(crate) fn owe(&mut self, session: SessionId, share: impl FnOnce() -> Share, work: u64) {
         if let Some(debtor) = self.sessions.get_mut(&session) {
             debtor.debt = debtor.debt.saturating_add(work);
@@ -193,12 +194,12 @@ impl Debtors {
         self.line_up(session, share);
     }
 
-    /// Whether the session owes or waits.
+    /// Whether the session owes work or waits.
     pub(crate) fn has(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session)
     }
 
-    /// An owner defers requests of the session.
+    /// Notes that an owner defers requests of the session.
     pub(crate) fn deferred_by(&mut self, session: SessionId, owner: Address) {
         if let Some(debtor) = self.sessions.get_mut(&session)
             && !debtor.owners.contains(&owner)
@@ -207,8 +208,8 @@ impl Debtors {
         }
     }
 
-    /// An owner has gone on with the session's requests for `work`; `is_done` says that none is left. Whether the session's answers
-    /// have to be read now, as after [`Debtors::pay`].
+    /// Notes that an owner has continued with the session's requests at a cost of `work`. `is_done` means that the owner has none of them
+    /// left. Returns whether the session has to read its answers now, as after [`Debtors::pay`].
     pub(crate) fn proceeded(
         &mut self,
         session: SessionId,
@@ -248,12 +249,16 @@ impl Debtors {
         line.push_back(session);
     }
 
-    /// Pays `work` of the debts, in turn for each share, and calls `paid` for sessions that owe nothing more.
+    /// Pays `work` of the debts, in turn for each share, and calls `paid` for each session whose debt is paid.
     pub(crate) fn pay(&mut self, work: u64, mut paid: impl FnMut(SessionId)) {
         let mut left = work;
         while left > 0
             && let Some(share) = self.ring.pop_front()
         {
+            // Each share gets an equal part of the remaining work. A share with less debt than its part leaves the rest to the later
+            // shares, and a share that still owes goes to the end of the ring, so a share with many sessions gets no more than a share
+            // with one. The minimum bounds the number of shares that a turn visits. The loop ends because each round spends work or
+            // removes a session or share.
             let part = (left / (self.ring.len() as u64 + 1))
                 .max(PAYMENT_MIN)
                 .min(left);
@@ -261,7 +266,7 @@ impl Debtors {
             let Some(line) = self.owing.get_mut(&share) else {
                 continue;
             };
-            // One session of a user may wait for another; those of an address may be of different people.
+            // A session of a user may delay the user's other sessions. The sessions of an address may belong to different people.
             let payment_max = match share {
                 Share::Origin(_) => (part / line.len().max(1) as u64).max(SESSION_PAYMENT_MIN),
                 Share::User(_) | Share::Session(_) => part,
@@ -277,7 +282,7 @@ impl Debtors {
                 debtor.debt -= payment;
                 purse -= payment;
                 if debtor.debt > 0 {
-                    // A session of a user has taken the whole purse.
+                    // A session of a user has used all of its share's payment.
                     if matches!(share, Share::Origin(_)) {
                         line.rotate_left(1);
                     }
@@ -296,7 +301,7 @@ impl Debtors {
         }
     }
 
-    /// The session has read most of its answers.
+    /// Handles that the session has read most of its answers.
     pub(crate) fn drained(&mut self, session: SessionId) -> Next {
         let Some(debtor) = self.sessions.get_mut(&session) else {
             return Next::Nothing;
@@ -305,12 +310,14 @@ impl Debtors {
             return Next::Nothing;
         }
         if debtor.debt > 0 {
-            // It has cost more meanwhile: answers of requests that were on their way.
+            // Answers to earlier requests arrived in the meantime and added to the debt.
             debtor.stage = Stage::Owing;
             let share = debtor.share.clone();
             self.line_up(session, share);
             return Next::Nothing;
         }
+        // The order matters: the deferred requests are older than the waiting message, so the owners continue first. The session stays a
+        // debtor until all owners have reported, because their requests may cost more than a turn allows.
         if !debtor.owners.is_empty() {
             debtor.stage = Stage::Proceeding(debtor.owners.len());
             return Next::Proceed(debtor.owners.clone());
@@ -323,8 +330,8 @@ impl Debtors {
         }
     }
 
-    /// The session has ended; gives the owners that defer requests of it. Its place in a line stays until a payment finds it: to
-    /// search for it would cost as much as there are sessions that owe.
+    /// Removes an ended session and returns the owners that defer its requests. Its entry in `owing` stays until a payment finds it,
+    /// because a search would cost as much as there are sessions that owe.
     pub(crate) fn ended(&mut self, session: SessionId) -> SmallVec<[Address; 2]> {
         let debtor = self.sessions.remove(&session);
         debtor.map_or_else(SmallVec::new, |debtor| debtor.owners)
