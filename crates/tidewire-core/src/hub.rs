@@ -1,10 +1,9 @@
-//! Fan-out: who on this shard gets what, as ranges of the turn log.
+//! Fan-out: the sessions of this shard that get a message, as ranges of the turn log.
 //!
-//! A publication is encoded once and its name keeps the range. [`Hub::collect`] lists who is owed something, and
-//! [`Hub::flush_some`] visits them in that order: each gets the ranges of its names from the offset at which it joined,
-//! without those it published itself, plus its own answers, by offset, joined where they touch. The work is recipients
-//! times names, not recipients times messages. What is published while recipients still wait goes to them with the rest,
-//! and to the others once more.
+//! A publication is encoded once, and its name keeps the range. [`Hub::collect`] lists the sessions to send to, and [`Hub::flush_some`]
+//! visits them in that order. Each session gets, sorted by offset and joined where they touch, the ranges of its names from the offset at
+//! which it joined, without its own publications, and its own answers. The work is recipients times names, not recipients times messages.
+//! If more is published while sessions still wait, these get it with the rest, and the others are listed again.
 
 mod channel;
 mod due;
@@ -46,31 +45,31 @@ pub(crate) type ChannelId = u32;
 /// The members of names on this shard, and this turn's ranges.
 #[derive(Debug)]
 pub(crate) struct Hub {
-    /// The channels by topic and name, which are read where they lie.
+    /// The channels by topic and name. The channel itself holds the name.
     keys: Box<[HashTable<ChannelId>]>,
     hasher: FixedState,
     seed: u64,
     channels: Vec<Option<Channel>>,
-    /// Indexes without a channel. The first ones are used first, so that the others can be given back.
+    /// Indexes without a channel. The lowest ones are used first, so that the end of the table can be freed.
     free: BinaryHeap<Reverse<ChannelId>>,
-    /// Channels with ranges in this turn; those behind `touched_count` wait to be used again.
+    /// Channels with ranges in this turn. Those after `touched_count` are kept for reuse.
     touched: Vec<Touched>,
     touched_count: usize,
-    /// Those of them to be listed, in the order of their sends.
+    /// The channels to be listed, in the order of their sends.
     order: Vec<ChannelId>,
-    /// Who joined which channel in this turn, with the end of the format's log at that moment: earlier ranges are not
-    /// for that session. Whoever joined in an earlier turn gets all.
+    /// The sessions that joined a channel in this turn, with the end of the format's log at that moment: earlier ranges are not for that
+    /// session. A session that joined in an earlier turn gets all ranges.
     fresh: Map<(ChannelId, u32), u64>,
-    /// By session: one more than its index in `due`, 0 for nothing.
+    /// By session: one more than its index in `due`, or 0 if it has no entry.
     marks: Vec<u32>,
     due: Vec<Due>,
-    /// How many of them are listed, visited in their order, and sent.
+    /// The number of dues that are listed, visited in order, and sent.
     listed_count: usize,
     visited_count: usize,
     sent_count: usize,
-    /// Members of names that something was published to since the members were listed, at that moment.
+    /// Members of names that were published to since the last listing, counted at the time of the publication.
     unlisted_count: usize,
-    /// Indexes of those that go before the others.
+    /// Indexes of the dues that are sent before the others.
     urgent: VecDeque<u32>,
     heavy: Vec<HeavyDue>,
     heavy_count: usize,
@@ -83,19 +82,19 @@ pub(crate) struct Hub {
     bytes: usize,
 }
 
-/// What a leave or join changed for the rest of the world.
+/// The effect of a join or leave on other shards' view of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edge {
-    /// The name has its first member, or has lost its last.
+    /// The name has its first member, or has lost its last one.
     Crossed,
-    /// It had members before, or has some left.
+    /// The name had members before, or still has some.
     Inside,
-    /// The session was a member already, or was none.
+    /// The session was already a member, or was not a member.
     Unchanged,
 }
 
 impl Hub {
-    /// No names.
+    /// Creates a hub without names.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             keys: (0..table::PARTS).map(|_| HashTable::new()).collect(),

@@ -1,10 +1,10 @@
-//! Sessions that do not read as fast as something is published for them.
+//! Sessions that read more slowly than messages are published for them.
 //!
-//! One that coalesces is skipped in the hub while it lags: it gets no more publications, and of each name only their
-//! number is kept. When it has read what waited, it is told of events how many it missed, and of records the newest
-//! value. The owner's answer comes in the order of the record's changes, so the session goes back into the fan-out with
-//! it: what came before lies in the value, what comes behind follows. Answers to its own requests go out all the time;
-//! so does what a later value could not tell: deletions, providers, presence.
+//! While a session that coalesces lags, the hub skips it: it gets no publications, and the hub keeps only the number of missed ones for
+//! each name. When the session has read its waiting messages, it gets the number of missed events, and the newest value of each record
+//! that it missed changes of. The owner's answer is in the order of the record's changes, so the session returns to the fan-out with that
+//! answer: the value includes all earlier changes, and the later ones follow. Answers to its own requests are always sent. So are changes
+//! that a later value could not show: deletions, providers, presence.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,29 +21,29 @@ use crate::settings::EventLagPolicy;
 use crate::store::Version;
 use crate::text::{Name, Payload};
 
-/// Values that are asked for at once. Each that comes when enough was given is asked for again later, so more would be
-/// asked for in vain; fewer would wait for owners on other shards more often.
+/// Values that are requested at once. A value that arrives when enough was sent has to be requested again later, so a higher number would
+/// cause wasted requests. A lower number would wait for owners on other shards more often.
 const ASKED_MAX: u32 = 64;
 
-/// What the fields and the frame of a value take beside name and data, about.
+/// Approximate bytes of the fields and the frame of a value, without name and data.
 const VALUE_OVERHEAD_BYTES: usize = 32;
 
-/// What is kept of a session from when it lags until it has been told everything that it missed.
+/// The state of a session from when it lags until it has received everything that it missed.
 #[derive(Debug, Default)]
 pub(crate) struct Lag {
-    /// It has not read what waits for it.
+    /// Whether messages wait that the session has not read.
     is_behind: bool,
-    /// Enough was given; the rest follows when it has read that.
+    /// Whether enough was sent. The rest follows when the session has read that.
     is_paused: bool,
-    /// The records of which it missed something, as far as they were not asked for.
+    /// The records of which the session missed changes and that are not requested yet.
     owed: VecDeque<ChannelId>,
-    /// Values on their way from the owners.
+    /// Requested values that have not arrived yet.
     asked: u32,
-    /// Bytes given since it last had read everything.
+    /// Bytes of values sent since the session last had read everything.
     given_bytes: usize,
 }
 
-/// More waits for the session than it reads.
+/// Handles that more messages wait for the session than it reads.
 pub(crate) fn fell_behind<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     let (context, events) = (turn.shard, turn.shard.settings.event_lag_policy);
     let Some(session) = turn.sessions.find_mut(id) else {
@@ -62,14 +62,15 @@ pub(crate) fn fell_behind<E: Effects>(turn: &mut TurnContext<'_, E>, id: Session
     }
     lag.is_behind = true;
     lag.is_paused = false;
-    // What is still missing is found again when it has read what waits.
+    // The list is computed again when the session has read its waiting messages. Clearing it loses nothing: a channel stays skipped until
+    // its value was sent, so the hub still counts it as missed, also if the value is already on its way from the owner.
     lag.owed.clear();
     context.count_lag(|lag| lag.lags += 1);
     turn.hub
         .suspend(id, turn.sessions, |topic| is_skipped(topic, events));
 }
 
-/// The session has joined a name: if it lags, it gets nothing of it for now.
+/// Handles that a session has joined a name. If the session lags, the hub skips it for this name, too.
 pub(crate) fn joined<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     topic: HubTopic,
@@ -86,7 +87,7 @@ pub(crate) fn joined<E: Effects>(
     }
 }
 
-/// The session has read what waited for it.
+/// Handles that the session has read all messages that waited for it.
 pub(crate) fn drained<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     let Some(lag) = turn.sessions.find_mut(id).and_then(lag_of) else {
         return;
@@ -99,7 +100,7 @@ pub(crate) fn drained<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) 
     go_on(turn, id);
 }
 
-/// A value that was asked for has come.
+/// Handles a requested value.
 pub(crate) fn value_came<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -110,6 +111,11 @@ pub(crate) fn value_came<E: Effects>(
     let Some(lag) = turn.sessions.find_mut(id).and_then(lag_of) else {
         return;
     };
+    // The owner posts this answer in the order of the record's changes. All changes before it are in the value, and all after it arrive
+    // later in this shard's mailbox. So the session must rejoin the fan-out in this turn, after the value is sent: earlier, it would get
+    // changes without their base; later, it would miss some. A session that lags again, or was sent enough, stays skipped, and the value
+    // is requested again. A session without a channel has ended its subscription. If the owner has no value to send, the session can't be
+    // caught up, and only a new connection brings it to a known state.
     lag.asked -= 1;
     let (is_behind, is_enough) = (lag.is_behind, lag.given_bytes >= given_max);
     let channel = turn
@@ -134,7 +140,7 @@ pub(crate) fn value_came<E: Effects>(
     go_on(turn, id);
 }
 
-/// Tells the session of the gaps in its events, and notes of which records it is owed a value.
+/// Sends the session the gaps in its events, and notes the records of which it needs a value.
 fn take_stock<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     let mut owed = VecDeque::new();
     for (channel, topic, name, missed) in turn.hub.missed(id, turn.sessions) {
@@ -161,7 +167,7 @@ fn take_stock<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     }
 }
 
-/// Asks for the next values, unless some are on their way or the session has to read first.
+/// Requests the next values, unless some are on their way or the session has to read first.
 fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     let given_max = turn.shard.settings.limits.catch_up_bytes_max;
     let Some(session) = turn.sessions.find_mut(id) else {
@@ -185,7 +191,7 @@ fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
         let Some(channel) = lag.owed.pop_front() else {
             break;
         };
-        // It may have ended its subscription meanwhile.
+        // The session may have ended its subscription in the meantime.
         names.extend(turn.hub.lagging_name(channel, id, turn.sessions).cloned());
     }
     let Some(session) = turn.sessions.find_mut(id) else {
@@ -231,8 +237,8 @@ fn lag_of(session: &mut Session) -> Option<&mut Lag> {
     session.state.as_mut()?.lag.as_deref_mut()
 }
 
-/// Whether a session that lags is left out of what is published to names of the topic. Presence is not: what changed
-/// there can't be told by a later value, and it is small.
+/// Whether the hub skips a lagging session for names of the topic. Presence is not skipped: a later value can't show what changed there,
+/// and it is small.
 fn is_skipped(topic: HubTopic, events: EventLagPolicy) -> bool {
     match topic {
         HubTopic::Record => true,

@@ -1,4 +1,4 @@
-//! The work budget: what the messages of a session cost, and which sessions have to wait because of it.
+//! The work budget: the cost of a session's messages, and the sessions that have to wait because of it.
 //!
 //! Work is counted in the bytes that the shard touches for a session: bytes parsed, scanned, spliced and encoded. A session may cost
 //! `connection_work_max` in a turn. If it has cost more, it owes the rest, and its next message waits until the debt is paid. Each turn

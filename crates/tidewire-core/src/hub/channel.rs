@@ -15,7 +15,7 @@ use crate::session::Sessions;
 use crate::table;
 use crate::text::Name;
 
-/// A name with members. There may be as many as sessions, so what only a turn needs lies elsewhere.
+/// A name with members. There may be as many of these as sessions, so state that only one turn needs is stored elsewhere.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) topic: HubTopic,
@@ -23,7 +23,7 @@ pub(super) struct Channel {
     pub(super) members: SmallVec<[u32; 4]>,
     /// The formats that some member has had since the channel began, one bit each.
     pub(super) formats: u64,
-    /// One more than the index of its ranges of this turn among the touched ones, 0 for none.
+    /// One more than the index of its ranges in `Hub::touched`, or 0 if it has none in this turn.
     pub(super) touched: u32,
     /// Whether a member joined in this turn.
     pub(super) has_fresh: bool,
@@ -31,9 +31,9 @@ pub(super) struct Channel {
     pub(super) has_lagging: bool,
     /// The interest change that made the name visible, see [`crate::effect::Effects::interest`].
     pub(super) interest: u64,
-    /// The member that the name's memory is charged to, or [`UNPAID`].
+    /// The member to which the name's memory is charged, or [`UNPAID`].
     pub(super) payer: u32,
-    /// Bytes of the record's value, as last told to its members.
+    /// Bytes of the record's value, as last sent to its members.
     pub(super) value_bytes: u32,
 }
 
@@ -61,12 +61,12 @@ impl Channel {
 }
 
 impl Hub {
-    /// How many names have members.
+    /// The number of names with members.
     pub(crate) fn name_count(&self) -> usize {
         self.keys.iter().map(|keys| keys.len()).sum()
     }
 
-    /// The formats in which the members of a name want it, empty if it has none. The caller encodes once for each.
+    /// The formats of the members of a name, empty if it has no members. The caller encodes once for each format.
     pub(crate) fn formats(&self, id: ChannelId) -> impl Iterator<Item = Format> + use<> {
         let channel = self.channel(id);
         let mut left = match channel.members.is_empty() {
@@ -92,7 +92,7 @@ impl Hub {
         self.channels.len()
     }
 
-    /// The names with members at these indexes, with how many members each has.
+    /// The names with members at these indexes, each with its number of members.
     pub(crate) fn names_at(
         &self,
         range: Range<usize>,
@@ -114,7 +114,7 @@ impl Hub {
             .map_or(0, |channel| self.channel(channel).interest)
     }
 
-    /// Notes which interest change makes the name visible.
+    /// Notes the interest change that makes the name visible.
     pub(crate) fn set_interest(&mut self, topic: HubTopic, name: &str, number: u64) {
         if let Some(channel) = self.find(topic, name) {
             self.channel_mut(channel).interest = number;
@@ -164,7 +164,7 @@ impl Hub {
         }
     }
 
-    /// Gives memory back that only a burst of names has needed, of a part of the keys, and of the channels with the first part.
+    /// Frees memory that only a burst of names needed: of one part of the keys and, with the first part, of the channels.
     fn shrink(&mut self, part: usize) {
         let keys = &mut self.keys[part];
         if let Some(room) = table::shrunk_part(keys.len(), keys.capacity()) {
@@ -174,7 +174,7 @@ impl Hub {
         if part == 0
             && let Some(room) = table::shrunk(self.name_count(), self.channels.capacity())
         {
-            // Entries in the middle can't go, because memberships know them by number.
+            // Entries in the middle can't be removed, because memberships refer to them by index.
             let used = self.channels.iter().rposition(Option::is_some);
             self.channels.truncate(used.map_or(0, |last| last + 1));
             self.channels.shrink_to(self.channels.len() * 2);
@@ -189,7 +189,7 @@ impl Hub {
         self.bytes
     }
 
-    /// Notes how large the value of a record is that this shard has subscribers of.
+    /// Notes the size of the value of a record that this shard has subscribers of.
     #[inline]
     pub(crate) fn set_value_bytes(&mut self, id: ChannelId, bytes: usize, sessions: &mut Sessions) {
         let channel = self.channel_mut(id);
@@ -203,7 +203,7 @@ impl Hub {
         }
     }
 
-    /// Charges a name that has lost the member which paid for it to another one.
+    /// Charges a name to another member after the paying one has left.
     pub(super) fn charge_another(&mut self, id: ChannelId, sessions: &mut Sessions) {
         let first = self.channel(id).members.first().copied();
         let next = first.or_else(|| self.lagging_in(id).next());
@@ -214,7 +214,7 @@ impl Hub {
         }
     }
 
-    /// The name's index; it has members or had some in this turn.
+    /// The index of a name that has members or had some in this turn.
     pub(crate) fn find(&self, topic: HubTopic, name: &str) -> Option<ChannelId> {
         let hash = hash(&self.hasher, topic, name);
         let is_it = |id: &ChannelId| {

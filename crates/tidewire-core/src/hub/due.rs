@@ -1,4 +1,4 @@
-//! What each session is owed at the end of the turn.
+//! The ranges to send to each session at the end of the turn.
 
 use smallvec::SmallVec;
 
@@ -6,13 +6,13 @@ use super::flush::Joined;
 use super::{ChannelId, Hub};
 use crate::effect::{Format, Span};
 
-/// No channel: the due is answers only.
+/// In place of a channel: the due consists of answers only.
 pub(super) const NO_CHANNEL: ChannelId = u32::MAX;
 
-/// The due has more than fits; `start` is its index among the heavy ones.
+/// In place of a channel: the due does not fit the small form. `start` is its index in `Hub::heavy`.
 pub(super) const HEAVY: ChannelId = u32::MAX - 1;
 
-/// A due that had more answers than this gives their memory back after the turn.
+/// If a due had more answers than this, their memory is freed after the turn.
 const SPANS_KEPT_MAX: usize = 1024;
 
 /// The session of a due that was sent. No session has this index: the descriptor limit is far below.
@@ -23,7 +23,7 @@ const SENT: u32 = u32::MAX;
 pub(super) struct Due {
     pub(super) session: u32,
     pub(super) channel: ChannelId,
-    /// Without channel the start of the answers; with one the offset since which ranges are owed.
+    /// Without a channel, the start of the answers. With a channel, the offset of the first range that is owed.
     pub(super) start: u64,
     pub(super) end: u64,
 }
@@ -32,9 +32,9 @@ pub(super) struct Due {
 #[derive(Debug, Default)]
 pub(super) struct HeavyDue {
     pub(super) channels: SmallVec<[(ChannelId, u64); 4]>,
-    /// Answers, and ranges of channels that it has left since.
+    /// Answers, and ranges of channels that the session has left since.
     pub(super) answers: SmallVec<[Span; 4]>,
-    /// Ranges that it published itself.
+    /// Ranges that the session published itself.
     pub(super) own: SmallVec<[Span; 2]>,
 }
 
@@ -51,12 +51,12 @@ impl HeavyDue {
 }
 
 impl Hub {
-    /// About how many sends are owed.
+    /// The approximate number of outstanding sends.
     pub(crate) fn owed_count(&self) -> usize {
         self.due.len() - self.sent_count + self.unlisted_count
     }
 
-    /// Takes the next due, of which `urgent_left` may be urgent ones while others wait.
+    /// Takes the next due. While other dues wait, at most `urgent_left` of the returned ones are urgent.
     #[inline]
     pub(super) fn next_due(&mut self, urgent_left: &mut usize) -> Option<Due> {
         loop {
@@ -82,7 +82,7 @@ impl Hub {
         }
     }
 
-    /// Whether the due with this mark has ranges of the channel already.
+    /// Whether the due with this mark already covers the channel.
     pub(super) fn waits_for(&self, mark: u32, id: ChannelId) -> bool {
         let due = self.due[mark as usize - 1];
         match due.channel {
@@ -94,7 +94,7 @@ impl Hub {
         }
     }
 
-    /// Takes the ranges of a channel out of what a listed session waits for, and says since which offset it was owed them.
+    /// Removes a channel from the due of a listed session. Returns the offset of the first range that it was owed.
     pub(super) fn take_due(&mut self, id: ChannelId, session: u32) -> Option<u64> {
         let mark = self.mark(session);
         let due = &mut self.due[(mark as usize).checked_sub(1)?];
@@ -136,7 +136,7 @@ impl Hub {
         answers.spans
     }
 
-    /// Drops all outstanding ranges of the session; another session may take its index within the turn.
+    /// Drops all outstanding ranges of the session, because another session may get its index within the turn.
     pub(crate) fn forget(&mut self, session: u32) {
         let mark = self.mark(session);
         if mark == 0 {
@@ -155,7 +155,7 @@ impl Hub {
         }
     }
 
-    /// The heavy due of a session; a small one is taken over.
+    /// The heavy due of a session. A small due is converted.
     pub(super) fn heavy(&mut self, session: u32) -> &mut HeavyDue {
         let mark = self.mark(session);
         let small = match mark {

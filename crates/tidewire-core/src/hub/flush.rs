@@ -1,4 +1,4 @@
-//! The end of a turn: listing who is owed what, and giving it to them.
+//! The end of a turn: listing the sessions to send to, and sending them their ranges.
 
 use super::due::{Due, HEAVY, HeavyDue, NO_CHANNEL};
 use super::span::{clip, join_touching, subtract};
@@ -19,19 +19,24 @@ const FRESH_KEPT_MAX: usize = 4096;
 /// After a turn in which a session had more ranges, the memory in which they are joined shrinks to this many.
 const JOINED_KEPT_MAX: usize = 4096;
 
-/// The ranges of one session while they are joined, in memory that is used again.
+/// The ranges of one session while they are joined. The memory is reused.
 #[derive(Debug, Default)]
 pub(super) struct Joined {
     pub(super) spans: Vec<Span>,
-    /// To work in.
+    /// Scratch memory.
     left: Vec<Span>,
 }
 
 impl Hub {
-    /// Lists the sessions to which the hub must send messages published since the last call. Names with few members go first,
-    /// because they would otherwise wait behind the thousands of members of another name. So they go before sessions that the hub
-    /// listed earlier.
+    /// Lists the sessions to which the hub must send messages published since the last call. Names with few members are listed first,
+    /// because they would otherwise wait behind the thousands of members of another name. They also overtake sessions that the hub listed
+    /// earlier.
     pub(crate) fn collect(&mut self, sessions: &Sessions) {
+        // This may run several times in a turn: a large fan-out is sent in parts, and messages published between the parts are listed by
+        // the next call. Invariant: a session has at most one due at a time (`marks`). A session that was sent already gets a new due,
+        // which starts where its last listing ended, so no range is sent twice. Dues are only appended: `marks` and `urgent` hold indexes
+        // into `due`, and those of earlier calls must stay valid. The sort order includes the id, so that the order of sends does not
+        // depend on a hash table.
         let is_first = self.listed_count == 0;
         let first_new = self.listed_count;
         let mut order = std::mem::take(&mut self.order);
@@ -55,17 +60,21 @@ impl Hub {
         self.unlisted_count = 0;
     }
 
-    /// Gives at most `count` of the listed sessions their ranges, by offset and joined where they touch. Since the listing, no
-    /// message may have been published. The last session ends the turn.
+    /// Sends at most `count` of the listed sessions their ranges, sorted by offset and joined where they touch. No message may have been
+    /// published since the listing. The last send ends the turn.
     pub(crate) fn flush_some(
         &mut self,
         count: usize,
         sessions: &Sessions,
         mut send: impl FnMut(SessionId, Format, &[Span]),
     ) {
+        // A due names a channel, and its ranges are read from the channel here, not at the listing. So a member that waits through
+        // several listings gets everything with one send. It is also why nothing may be published between listing and sends: a member
+        // that is sent in between would get the new range here and once more after the next listing. Ranges, marks and dues are reused
+        // only after the last send, because until then each of them may be read.
         debug_assert_eq!(self.listed_count, self.due.len(), "not all are listed");
         let mut joined = std::mem::take(&mut self.joined);
-        // The others get on however many small turns come between.
+        // At most half of the sends are urgent ones. The other sessions make progress even if small publications keep arriving.
         let mut urgent_left = count / 2;
         for _ in 0..count {
             let Some(due) = self.next_due(&mut urgent_left) else {
@@ -134,7 +143,7 @@ impl Hub {
     }
 
     /// Adds the new ranges of a touched channel to the outstanding ranges of its members. A member that still waits for its earlier
-    /// ranges gets both at once.
+    /// ranges gets both with one send.
     fn collect_channel(&mut self, id: ChannelId, sessions: &Sessions) {
         let Some(channel) = self.channels[id as usize].take() else {
             return;
@@ -144,6 +153,10 @@ impl Hub {
             .published
             .iter()
             .all(|published| published.collected == 0);
+        // `since` is the offset of the first range owed to the member. It is the larger of two offsets: a member that joined in this turn
+        // gets nothing older than its join, and a member that was listed before gets nothing older than that listing. A member that still
+        // waits for this channel needs no entry, because its due already covers the new ranges. A member that waits for something else
+        // gets a heavy due.
         for &session in &channel.members {
             let mut since = 0;
             if channel.has_fresh {
@@ -176,7 +189,7 @@ impl Hub {
         self.channels[id as usize] = Some(channel);
     }
 
-    /// The offset before which a member was listed for the ranges of a touched channel.
+    /// The offset up to which a member was listed for the ranges of a touched channel.
     pub(super) fn collected(&self, touched_index: usize, session: u32, sessions: &Sessions) -> u64 {
         let format = sessions.at(session).map(|session| session.format);
         let mut published = self.touched[touched_index].published.iter();
@@ -185,7 +198,7 @@ impl Hub {
             .map_or(0, |published| published.collected)
     }
 
-    /// All ranges of a heavy due in order, without its own.
+    /// Collects all ranges of a heavy due in order, without the session's own publications.
     pub(super) fn join_heavy(&self, heavy: &HeavyDue, format: Format, joined: &mut Joined) {
         let Joined {
             spans: joined,
@@ -206,6 +219,8 @@ impl Hub {
     }
 
     fn start_turn(&mut self) {
+        // The channel of a name that lost its last member in this turn is removed only here: `touched` refers to it by index, and another
+        // name could get the index. `fresh` is cleared here because its offsets matter only to ranges of this turn.
         self.due.clear();
         self.urgent.clear();
         (self.listed_count, self.visited_count, self.sent_count) = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! The beginning and the end of memberships, and the ranges still to be sent after them.
+//! Start and end of memberships, and the ranges still to be sent after the end.
 
 use smallvec::SmallVec;
 
@@ -87,7 +87,7 @@ impl Hub {
             .collect()
     }
 
-    /// Ends all memberships of a name and says whose they were.
+    /// Ends all memberships of a name and returns the sessions that were members.
     pub(crate) fn dissolve(
         &mut self,
         topic: HubTopic,
@@ -117,7 +117,7 @@ impl Hub {
     ) -> Vec<(HubTopic, Name)> {
         let mut emptied = Vec::new();
         for id in channels {
-            // The name may have been dissolved since the list was made, and its index given back.
+            // The name may have been dissolved since the caller made the list, and its index may be free.
             let Some(Some(channel)) = self.channels.get(id as usize) else {
                 continue;
             };
@@ -133,7 +133,7 @@ impl Hub {
         self.end_membership(id, index, sessions, true)
     }
 
-    /// Ends a membership; messages published before are still sent if it `keeps` them.
+    /// Ends a membership. If `keeps`, messages published before are still sent.
     fn end_membership(
         &mut self,
         id: ChannelId,
@@ -199,7 +199,7 @@ impl Hub {
         clip(self.spans(id, format), since).collect()
     }
 
-    /// Owes ranges to a session that is no longer a member of their name.
+    /// Adds ranges to the answers of a session that is no longer a member of their name.
     pub(super) fn still_owe(&mut self, index: u32, owed: &[Span]) {
         if !owed.is_empty() {
             let heavy = self.heavy(index);

@@ -1,4 +1,4 @@
-//! Memberships of sessions that do not read fast enough: out of the fan-out, with the number of what they miss.
+//! Memberships of sessions that do not read fast enough: outside the fan-out, with the number of messages that they miss.
 //!
 //! A channel counts the messages published while a member lags. Each lagging session has the count at which it began to lag. So a
 //! publication costs one addition, regardless of the number of lagging sessions, and the state of a session does not grow.
@@ -21,7 +21,7 @@ pub(super) struct LaggingMembers {
 }
 
 impl LaggingMembers {
-    /// How many members lag.
+    /// The number of lagging members.
     pub(super) fn count(&self) -> usize {
         self.since.len()
     }
@@ -33,7 +33,7 @@ impl Hub {
         !self.lagging.is_empty()
     }
 
-    /// How many names have lagging members.
+    /// The number of names with lagging members.
     pub(crate) fn lagging_count(&self) -> usize {
         self.lagging.len()
     }
@@ -77,6 +77,9 @@ impl Hub {
             Some(known) if *known != LAGGING => std::mem::replace(known, LAGGING),
             _ => return,
         };
+        // Ranges published before this point are still owed: the session missed none of them, and the count starts after them. The
+        // channel keeps the session in `lagging` instead of `members`, so it stays alive and visible to the owner while all its members
+        // lag.
         let owed = self.take_member(channel, id.index, position, format, sessions);
         self.still_owe(id.index, &owed);
         self.channel_mut(channel).has_lagging = true;
@@ -84,7 +87,7 @@ impl Hub {
         lagging.since.insert(id.index, lagging.skipped);
     }
 
-    /// Takes a session back into the fan-out of a name, from here on.
+    /// Returns a session to the fan-out of a name. It gets the messages published after this call.
     pub(crate) fn resume(&mut self, channel: ChannelId, id: SessionId, sessions: &mut Sessions) {
         let Some(session) = sessions.find_mut(id) else {
             return;

@@ -1,26 +1,26 @@
-//! The names that one session is a member of. Most sessions have few, and every idle one is paid for by its bytes.
+//! The names that one session is a member of. Most sessions have few, and the bytes matter because every idle session has them.
 
 use super::ChannelId;
 use super::due::NO_CHANNEL;
 use crate::table::{self, Map};
 
-/// In place of a position: the session is not among the members now, and counted what it missed.
+/// In place of a position: the session lags and is not in the member list.
 pub(super) const LAGGING: u32 = u32::MAX;
 
-/// The session itself holds this many memberships.
+/// Memberships that are stored in the session itself.
 const INLINE: usize = 2;
 
 /// The channels of one session, with its position among the members of each.
 #[derive(Debug)]
 pub(crate) struct Memberships {
-    /// The first memberships, with [`NO_CHANNEL`] in free places.
+    /// The first memberships. Free entries have [`NO_CHANNEL`].
     inline: [(ChannelId, u32); INLINE],
     /// The others.
     table: Option<Box<Map<ChannelId, u32>>>,
 }
 
 impl Memberships {
-    /// None.
+    /// Creates an empty set.
     pub(crate) fn new() -> Self {
         Self {
             inline: [(NO_CHANNEL, 0); INLINE],
@@ -28,7 +28,7 @@ impl Memberships {
         }
     }
 
-    /// How many.
+    /// The number of memberships.
     pub(crate) fn len(&self) -> usize {
         let inline = self.inline.iter().filter(|(id, _)| *id != NO_CHANNEL);
         inline.count() + self.table.as_ref().map_or(0, |table| table.len())
@@ -39,7 +39,7 @@ impl Memberships {
         self.position(channel).is_some()
     }
 
-    /// Begins a membership, at a position among the members.
+    /// Adds a membership with its position among the members.
     pub(super) fn add(&mut self, channel: ChannelId, position: u32, seed: u64) {
         match self.inline.iter_mut().find(|(id, _)| *id == NO_CHANNEL) {
             Some(free) => *free = (channel, position),
@@ -66,7 +66,7 @@ impl Memberships {
         }
     }
 
-    /// Ends a membership and gives its position.
+    /// Ends a membership and returns its position.
     pub(super) fn remove(&mut self, channel: ChannelId) -> Option<u32> {
         if let Some(inline) = self.inline.iter_mut().find(|(id, _)| *id == channel) {
             return Some(std::mem::replace(inline, (NO_CHANNEL, 0)).1);

@@ -12,7 +12,7 @@ use crate::effect::{Format, Span};
 pub(super) struct Published {
     pub(super) format: Format,
     pub(super) spans: SmallVec<[Span; 2]>,
-    /// For messages before this offset the hub has listed the members that the name had then.
+    /// The members that the name had then are listed for the messages before this offset.
     pub(super) collected: u64,
 }
 
@@ -21,12 +21,12 @@ pub(super) struct Published {
 pub(super) struct Touched {
     pub(super) channel: ChannelId,
     pub(super) published: SmallVec<[Published; 1]>,
-    /// Whether something was published since the members were listed last.
+    /// Whether a message was published since the members were listed last.
     pub(super) is_new: bool,
 }
 
 impl Hub {
-    /// Takes note of a range that was published to a name; `except`, a session of the same format, does not get it.
+    /// Adds a range that was published to a name. `except`, a session of the same format, does not get it.
     pub(crate) fn publish(
         &mut self,
         id: ChannelId,
@@ -42,12 +42,12 @@ impl Hub {
         }
     }
 
-    /// Keeps a range that was just published from a session of the same format.
+    /// Excludes a session of the same format from a range that was just published.
     pub(crate) fn withhold(&mut self, session: u32, span: Span) {
         append(&mut self.heavy(session).own, span);
     }
 
-    /// Takes note of a range that is for one session alone.
+    /// Adds a range that is for one session alone.
     pub(crate) fn answer(&mut self, session: u32, format: Format, span: Span) {
         self.grow_log(format, span);
         let mark = self.mark(session);
@@ -69,7 +69,7 @@ impl Hub {
         }
     }
 
-    /// The ranges of a channel's format in this turn, to be added to.
+    /// The ranges of a channel and format in this turn, for appending.
     fn touch(&mut self, id: ChannelId, format: Format) -> &mut SmallVec<[Span; 2]> {
         let count = self.touched_count;
         let channel = self.channel_mut(id);
@@ -108,7 +108,7 @@ impl Hub {
         &mut published[index].spans
     }
 
-    /// The ranges of a channel's format in this turn.
+    /// The ranges of a channel and format in this turn.
     #[inline]
     pub(super) fn spans(&self, id: ChannelId, format: Format) -> &[Span] {
         let touched_index = self.channel(id).touched as usize;
