@@ -1,7 +1,8 @@
-//! Messages of more names than take effect in one turn.
+//! Messages with more names than can take effect in one turn.
 //!
-//! Such a message is copied, and its names take effect piece by piece, each in a turn that its session has paid for. What the session
-//! sends later waits. A piece is handled as a message of its own, with the rules of its moment; only the acknowledgement is for all.
+//! Such a message is copied, and its names take effect in pieces, each in a turn that its session has paid for. Later messages of the
+//! session wait. A piece is handled like a separate message, with the rules of that moment. Only the acknowledgement is for the whole
+//! message.
 
 use std::ops::Range;
 
@@ -15,7 +16,7 @@ const PIECE_NAMES: usize = 1_024;
 /// The same for names of records, each of which is found or created at its owner, read and answered.
 const PIECE_RECORDS: usize = 512;
 
-/// What a message does with its names.
+/// The effect of a message on its names.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     SubscribeEvents,
@@ -38,23 +39,23 @@ impl Kind {
     }
 }
 
-/// A message of many names, a part of which has taken effect.
+/// A message of many names of which a part has taken effect.
 #[derive(Debug)]
 pub(crate) struct LongBulk {
     copy: Copied,
     /// The names before this index have taken effect.
     next: usize,
     progress: Progress,
-    /// Whether the session's next message was given meanwhile.
+    /// Whether the session's next message has arrived and waits.
     pub(crate) has_waiting: bool,
 }
 
-/// What the handler of a piece knows of the whole message.
+/// The handler of a piece sees this of the whole message.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// No names follow.
     pub(crate) is_last: bool,
-    /// What acknowledges the message once all pieces are done.
+    /// The pending reply that acknowledges the message when all pieces are done.
     pub(crate) reply: Option<PendingReplyId>,
 }
 
@@ -63,16 +64,16 @@ pub(crate) struct Progress {
 struct Copied {
     kind: Kind,
     correlation: Option<Box<str>>,
-    /// All names, one behind the other.
+    /// All names, concatenated.
     text: Box<str>,
     /// Where each name ends in the text.
     ends: Box<[u32]>,
-    /// Where events are resumed, by the indexes of their names.
+    /// The positions from which events are resumed, by the indexes of their names.
     positions: Box<[(usize, Option<Position>)]>,
 }
 
 impl LongBulk {
-    /// A copy of the message, if it has more names than a piece, and at most `names_max`.
+    /// A copy of the message, if it has more names than a piece and at most `names_max`.
     pub(crate) fn of(message: &Message<'_>, names_max: usize, seed: u64) -> Option<Box<Self>> {
         let (kind, names, correlation) = parts(message)?;
         if names.len() <= kind.piece_names() || names.len() > names_max {
@@ -112,7 +113,7 @@ impl LongBulk {
         }
     }
 
-    /// Bytes that it keeps.
+    /// Bytes that it keeps in memory.
     pub(crate) fn kept_bytes(&self) -> usize {
         let Copied {
             text,
@@ -130,13 +131,13 @@ impl LongBulk {
         (self.copy.message(range), &mut self.progress)
     }
 
-    /// The piece has taken effect. Whether it was the last one.
+    /// Notes that the piece has taken effect. Returns whether it was the last one.
     pub(crate) fn advance(&mut self) -> bool {
         self.next = self.range().end;
         self.next == self.copy.ends.len()
     }
 
-    /// What acknowledges the message.
+    /// The pending reply that acknowledges the message.
     pub(crate) fn reply(&self) -> Option<PendingReplyId> {
         self.progress.reply
     }

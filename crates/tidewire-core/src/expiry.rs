@@ -1,7 +1,7 @@
-//! Logins that end by themselves: which session is due next.
+//! The expiry of logins: which session expires next.
 //!
-//! Expiries are wall-clock times, because tokens say so, while the engine's deadlines are monotonic. The clock on the wall
-//! may be set, so it is looked at again at least once a minute while anybody has an expiry.
+//! Expiries are wall-clock times, because tokens contain them, but the engine's deadlines are monotonic. The wall clock may be set, so it
+//! is read again at least once a minute while a session has an expiry.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,35 +9,35 @@ use std::time::Duration;
 use crate::session::LocalSessionId;
 use crate::time::{Instant, Now, WallTime};
 
-/// An expiry is late by no more than this where the wall clock is set forward.
+/// If the wall clock is set forward, an expiry is late by at most this time.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The sessions whose logins expire, by the time of that.
+/// The sessions whose logins expire, by time.
 #[derive(Debug, Default)]
 pub(crate) struct Expiries {
     by_time: BTreeSet<(WallTime, LocalSessionId)>,
-    /// When the first of them is looked at.
+    /// When the first of them is checked.
     due: Option<Instant>,
 }
 
 impl Expiries {
-    /// How many sessions have an expiry.
+    /// The number of sessions with an expiry.
     pub(crate) fn count(&self) -> usize {
         self.by_time.len()
     }
 
-    /// When [`Expiries::pop_due`] is to be called.
+    /// When [`Expiries::pop_due`] must be called.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.due
     }
 
-    /// The login of a session expires.
+    /// Adds the expiry of a session's login.
     pub(crate) fn add(&mut self, now: Now, expires_at: WallTime, local_id: LocalSessionId) {
         self.by_time.insert((expires_at, local_id));
         self.plan(now);
     }
 
-    /// It does not any more: the session has ended, or its login was renewed.
+    /// Removes an expiry, because the session has ended or its login was renewed.
     pub(crate) fn remove(&mut self, expires_at: WallTime, local_id: LocalSessionId) {
         self.by_time.remove(&(expires_at, local_id));
         if self.by_time.is_empty() {
@@ -45,7 +45,7 @@ impl Expiries {
         }
     }
 
-    /// The next session whose login has expired.
+    /// Returns the next session whose login has expired, and plans the next check if no login has.
     pub(crate) fn pop_due(&mut self, now: Now) -> Option<LocalSessionId> {
         let first = self.by_time.first()?;
         if first.0 > now.wall {

@@ -1,8 +1,8 @@
-//! Every limit of the engine in one table: name, unit, default and what happens there.
+//! Every limit of the engine in one table: name, unit, default, and the effect of reaching it.
 
-/// The limits of a shard. All of them are options of the same name under `limits` in `tidewire.yml`, but for the cache,
-/// which is `store.cache` for all shards together, `login_bytes_max`, which is `auth.login_bytes_max`, `catch_up_bytes_max`, which is `outbox_lagging_bytes`, and
-/// `write_keys_max` and those of history, which are of all shards together there.
+/// The limits of a shard. Each of them is an option of the same name under `limits` in `tidewire.yml`, with these exceptions: the cache
+/// is `store.cache` for all shards together, `login_bytes_max` is `auth.login_bytes_max`, and `catch_up_bytes_max` is
+/// `outbox_lagging_bytes`. The options for `write_keys_max` and the limits of history apply to all shards together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one message of a client. A larger frame closes the connection with 1009. Default 1 MiB.
@@ -12,12 +12,12 @@ pub struct Limits {
     pub login_bytes_max: usize,
     /// Bytes of a name, pattern or user id. Longer ones are refused with INVALID_MESSAGE_DATA. Default 1,024.
     pub name_bytes_max: usize,
-    /// Containers that a JSON payload or a path may nest. Deeper ones are refused. Default 64.
+    /// Nesting depth of containers in a JSON payload or a path. Deeper ones are refused. Default 64.
     pub nesting_max: usize,
     /// Bytes of one record's JSON, also after a patch. A larger result is refused. Default 1 MiB.
     pub record_bytes_max: usize,
-    /// Elements of arrays that one write may fill with null, because it names an index behind the end. A wider gap is refused with
-    /// INVALID_MESSAGE_DATA: a short path would make a large record. Default 100.
+    /// Array elements that one write may fill with null because its path has an index after the end. A wider gap is refused with
+    /// INVALID_MESSAGE_DATA: otherwise a short path could make a large record. Default 100.
     pub array_gap_max: usize,
     /// Names in one bulk message. More are refused. Default 100,000.
     pub bulk_names_max: usize,
@@ -25,71 +25,70 @@ pub struct Limits {
     pub subscriptions_max: usize,
     /// Patterns that one session may listen with. More are denied. Default 1,000.
     pub patterns_max: usize,
-    /// Names that one listening session may be asked for at a time. Beyond it other sessions are asked, or the name waits until the session
-    /// has answered. Default 1,000.
+    /// Names offered to one listening session that it has not answered yet. At the limit the owner offers the name to other sessions, or
+    /// the name waits until the session has answered. Default 1,000.
     pub listen_questions_max: usize,
-    /// Running calls of one session. More are answered with NO_RPC_PROVIDER. Default 10,000.
+    /// Calls of one session without an answer. More are answered with NO_RPC_PROVIDER. Default 10,000.
     pub calls_max: usize,
-    /// Operations that wait for one record (load, rule). More are refused with RECORD_LOAD_ERROR or
-    /// RECORD_UPDATE_ERROR. Default 10,000.
+    /// Operations that wait for one record, for its load or for a rule. More are refused with RECORD_LOAD_ERROR or RECORD_UPDATE_ERROR.
+    /// Default 10,000.
     pub record_waiting_max: usize,
-    /// Bytes of records that a shard keeps in memory beyond those in use. Default 64 MiB.
+    /// Bytes of records that a shard keeps in memory in addition to those in use. Default 64 MiB.
     pub cache_bytes_max: usize,
-    /// Records of a shard that are written but not yet committed. At the limit writes are refused with
-    /// RECORD_UPDATE_ERROR. Default 100,000.
+    /// Records of a shard that are written but not yet committed. At the limit writes are refused with RECORD_UPDATE_ERROR. Default
+    /// 100,000.
     pub dirty_records_max: usize,
     /// Bytes of those records. Default 256 MiB.
     pub dirty_bytes_max: usize,
-    /// Bytes of written records that a shard gives a store at a time. What is more waits for the next commit, and users take turns, so
-    /// this is about what a small write may wait for. Default 4 MiB.
+    /// Bytes of written records that a shard passes to a store in one batch. The rest waits for the next commit. Users take turns, so a
+    /// small write waits for about this many bytes. Default 4 MiB.
     pub batch_bytes_max: usize,
-    /// Records that one rule decision may read. More fail the rule. Default 10.
+    /// Records that one rule decision may read. If a rule needs more, it fails. Default 10.
     pub rule_reads_max: usize,
-    /// Bytes that a shard may touch for one connection in a turn. A connection that has cost more has to wait until later turns
-    /// have made up for it. Zero for no bound. Default 512 KiB.
+    /// Bytes that a shard may touch for one connection in a turn. A connection that has cost more waits until later turns have paid its
+    /// debt. Zero for no limit. Default 512 KiB.
     pub connection_work_max: usize,
-    /// Bytes that a shard touches in a turn before it looks at its sockets and its mailbox again, and what a turn makes up for of all
-    /// connections that wait. Default 2 MiB.
+    /// Bytes that a shard touches in a turn before it polls its sockets and its mailbox again. Also the debt of all waiting connections
+    /// that a turn pays. Default 2 MiB.
     pub turn_work_max: usize,
-    /// Bytes of requests that an owner defers because their connections have cost too much. More are refused with
-    /// RECORD_LOAD_ERROR or RECORD_UPDATE_ERROR. Default 64 MiB.
+    /// Bytes of requests that an owner defers because their connections have cost too much. More are refused with RECORD_LOAD_ERROR or
+    /// RECORD_UPDATE_ERROR. Default 64 MiB.
     pub deferred_bytes_max: usize,
-    /// Bytes of records that a session which lagged is given before it must have read them; one record may have more.
-    /// Default 256 KiB.
+    /// Bytes of records that are sent to a session that lagged before it has to read them. One record may be larger. Default 256 KiB.
     pub catch_up_bytes_max: usize,
     /// Bytes of the key of a write that may be repeated. A longer one is refused with INVALID_MESSAGE_DATA. Default 128.
     pub write_key_bytes_max: usize,
-    /// Keys of writes that a shard remembers. At the limit the user with most keys loses its oldest one. Default 100,000.
+    /// Write keys that a shard remembers. At the limit the user with the most keys loses its oldest one. Default 100,000.
     pub write_keys_max: usize,
-    /// Names with history that a shard keeps while nobody is subscribed to them. At the limit those used least lately are
-    /// forgotten with their events. Default 10,000.
+    /// Names with history that a shard keeps without subscribers. At the limit the least recently used names are forgotten with their
+    /// events. Default 10,000.
     pub history_names_max: usize,
-    /// Bytes of all histories of a shard. At the limit names that nobody is subscribed to are forgotten first, then the
-    /// events that would be too old soonest. Default 64 MiB.
+    /// Bytes of all histories of a shard. At the limit the names without subscribers are forgotten first, then the events that would
+    /// expire soonest. Default 64 MiB.
     pub history_bytes_max: usize,
 }
 
-/// Sessions that do not read as fast as something is published for them, and coalesce.
+/// Counts of sessions that coalesce and read more slowly than messages are published for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LagCounts {
-    /// Those that lag now, or are being told what they have missed.
+    /// Sessions that lag now, or are still receiving what they missed.
     pub sessions: usize,
-    /// How often one began to lag. This and what follows only grows.
+    /// How often a session began to lag. This and the following counters only grow.
     pub lags: u64,
-    /// Changes of records that were left out for one session, to be made up for by a whole value.
+    /// Changes of records that one session missed. A whole value replaces them.
     pub skipped_updates: u64,
-    /// Whole values that were given for them.
+    /// Whole values that were sent to replace missed changes.
     pub caught_up: u64,
-    /// Events that were left out for one session.
+    /// Events that one session missed.
     pub skipped_events: u64,
-    /// Gaps that sessions were told of.
+    /// Gap messages sent to sessions.
     pub event_gaps: u64,
 }
 
-/// How often each limit, or a rule, was in somebody's way. Counters that only grow.
+/// How often each limit, or a rule, refused or delayed a message. Counters that only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Refused by a rule.
+    /// Denied by a rule.
     pub denied: u64,
     /// Refused because a rule failed.
     pub rule_failed: u64,
@@ -101,7 +100,7 @@ pub struct Refused {
     pub too_large: u64,
     /// Beyond `array_gap_max`.
     pub array_gaps: u64,
-    /// Empty, beyond `name_bytes_max`, or of the server's own records.
+    /// Empty, beyond `name_bytes_max`, or reserved for the server's own records.
     pub names: u64,
     /// Beyond `bulk_names_max`.
     pub bulk_names: u64,
@@ -109,7 +108,7 @@ pub struct Refused {
     pub subscriptions: u64,
     /// Beyond `patterns_max`.
     pub patterns: u64,
-    /// Patterns that can't be compiled, or into too many bytes.
+    /// Patterns that can't be compiled, or whose compiled form is too large.
     pub uncompilable: u64,
     /// Beyond `calls_max`.
     pub calls: u64,
@@ -119,15 +118,15 @@ pub struct Refused {
     pub dirty: u64,
     /// Beyond `deferred_bytes_max`.
     pub deferred: u64,
-    /// A store has no room left (`store_bytes_max`).
+    /// A store has reached `store_bytes_max`.
     pub store_full: u64,
-    /// A user has no room left in a store (`user_store_bytes_max`).
+    /// A user has reached `user_store_bytes_max` in a store.
     pub user_store_full: u64,
     /// Calls and large writes for which the node's memory budget has no room.
     pub memory: u64,
-    /// Had to wait because of a rate of their connection.
+    /// Messages that waited because of a rate of their connection.
     pub connection_rate: u64,
-    /// Had to wait because of a rate of their user.
+    /// Messages that waited because of a rate of their user.
     pub user_rate: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Getting connected and identified: everything before a session is open.
+//! Connecting and logging in: everything before a session is open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::session::{AnswerDelay, DelayStage, Mark, Phase};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
-/// What a session is told that wants to go on as somebody else.
+/// The answer to a renewal whose credentials belong to another user.
 const OTHER_USER: &str = r#"{"code":"OTHER_USER","error":"a renewal can't change the user"}"#;
-/// What a session is told whose renewal nobody can decide now. It stays as it is.
+/// The answer to a renewal while the auth chain is unavailable. The session keeps its login.
 const AUTH_UNAVAILABLE: &str =
     r#"{"code":"AUTH_UNAVAILABLE","error":"logins can't be decided now, try again"}"#;
 
@@ -83,8 +83,8 @@ pub(crate) fn message<E: Effects>(
     Flow::Taken
 }
 
-/// Lets a peer go on to authenticate. Clients of deepstream hear what they know; those that coalesce hear what they may
-/// send, too.
+/// Accepts a connection, which may now authenticate. Clients of deepstream get the answer that they know. Clients that coalesce also get
+/// the size limit of their messages.
 fn accept<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, coalesces: bool) {
     if !coalesces {
         return turn.send(id, &Message::Connection(Connection::Accept));
@@ -98,7 +98,7 @@ fn accept<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, coalesces: b
     );
 }
 
-/// Handles a frame that is no message, of a session in any phase.
+/// Handles a frame that is not a valid message, in any phase of its session.
 pub(crate) fn undecodable<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     let answer = match turn.sessions.find(id).map(|session| &session.phase) {
         Some(Phase::Challenge) => Message::Connection(Connection::InvalidMessage),
@@ -115,22 +115,22 @@ pub(crate) fn undecodable<E: Effects>(turn: &mut TurnContext<'_, E>, id: Session
     turn.send(id, &answer);
 }
 
-/// What is left to do after the auth chain has decided.
+/// The remaining work after the auth chain has decided.
 #[derive(Debug)]
 pub(crate) enum Decided {
-    /// Nothing; the session may be open now.
+    /// None; the session may be open now.
     Done,
-    /// The session is held back until then.
+    /// The answer to the session is delayed until this time.
     Delayed(Instant),
-    /// The login was refused, and this many were on this session; another one may follow.
+    /// The login was refused. This is the number of refusals on this session; another login may follow.
     Refused(u32),
-    /// The session has another principal than this.
+    /// The session has a new principal. This is the old one.
     Renewed(Arc<Principal>),
     /// The session must end at once.
     Revoked,
 }
 
-/// The auth chain has decided.
+/// Handles the decision of the auth chain about a login or a renewal.
 pub(crate) fn decided<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -216,7 +216,7 @@ pub(crate) fn decided<E: Effects>(
     Decided::Done
 }
 
-/// Handles the login of an open session: it wants to go on as the same user with other credentials.
+/// Handles the login of an open session, which renews it: the same user with other credentials.
 pub(crate) fn renew<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -236,7 +236,7 @@ pub(crate) fn renew<E: Effects>(
     Flow::Taken
 }
 
-/// The auth chain has decided about a renewal.
+/// Handles the decision of the auth chain about a renewal.
 fn renewed<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -286,13 +286,13 @@ fn renewed<E: Effects>(
     Decided::Done
 }
 
-/// How long a session waits for an auth server that is down. Those that came together go in sixteen groups over as much
-/// time again, so that they don't come back together.
+/// The waiting time of a session while the auth chain is unavailable. Sessions that logged in together are spread in sixteen groups over
+/// twice the delay, so that they do not try again together.
 fn retry_delay(delay: Duration, id: SessionId) -> Duration {
     delay + delay * (id.index % 16) / 16
 }
 
-/// Holds the next answer back; false if the session has come too far for it.
+/// Delays the next answer to a session that misbehaved. Returns false if the session is past that answer.
 pub(crate) fn delay<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -316,7 +316,7 @@ pub(crate) fn delay<E: Effects>(
     true
 }
 
-/// The delay of an answer is over: it is given, if it was asked for.
+/// Ends the delay of an answer. If the answer was requested in the meantime, it is sent now.
 pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) -> Decided {
     let Some(session) = turn.sessions.find_mut(id) else {
         return Decided::Done;
@@ -328,6 +328,11 @@ pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) 
         return Decided::Done;
     }
     let refuse = delay.refuse;
+    // The session first returns to the phase that it had before the delay, because the held-back step runs exactly as it would have run
+    // then: `decided` expects a session that is being checked. Three orders are possible. If the client has asked, or the auth chain has
+    // decided, during the delay, the answer is sent now. If neither has happened, the session is again in its old phase and the answer
+    // follows when its cause arrives. If the connection is to be refused, the reason is sent only now, so that a peer that guesses logins
+    // gets one answer per delay.
     let next = match delay.stage {
         DelayStage::Login { .. } | DelayStage::Unavailable => Phase::Checking,
         DelayStage::Challenge { .. } => Phase::Challenge,
@@ -358,8 +363,9 @@ pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) 
     Decided::Done
 }
 
-/// The time to log in, after `refused` refusals, is over; true if it begins again, because the session was kept waiting. After another
-/// refusal that one's time counts instead, as in deepstream, whose first decided login ends the time that the connection began.
+/// Handles the end of the time to log in after `refused` refusals. Returns true if the time starts again, because the server delayed the
+/// session. After another refusal, the timeout of that refusal counts instead. This is the behaviour of deepstream, where the first
+/// decided login ends the timeout that started with the connection.
 pub(crate) fn timed_out<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -382,7 +388,7 @@ pub(crate) fn timed_out<E: Effects>(
     false
 }
 
-/// Tells the user's owner that one of its sessions has opened or ended.
+/// Reports to the user's owner that one of the user's sessions has opened or ended.
 pub(crate) fn count_online<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     user: &Name,
@@ -413,7 +419,7 @@ fn request<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, data: Optio
     turn.out.authenticate(request);
 }
 
-/// The request to the auth chain, unless the data given to `login()` is too large or can't be read.
+/// The request to the auth chain, unless the data passed to `login()` is too large or can't be parsed.
 fn readable<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,

@@ -1,7 +1,7 @@
-//! The permission seam: the only authorizer of what a principal may do.
+//! The permission seam: the only authorizer of principals.
 //!
-//! A permission is pure and shared by all shards. It may answer that it first needs another record; the engine reads
-//! that record's current value from its owner and asks again.
+//! A permission is pure and shared by all shards. If it answers that it first needs another record, the engine reads the current value
+//! from that record's owner and calls the permission again.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::message::{PresenceAction, RecordAction};
 use crate::text::{Name, Payload};
 use crate::time::WallTime;
 
-/// What somebody wants to do. The names follow deepstream's rule types.
+/// Kind of access that a principal requests. The names follow deepstream's rule types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Publish an event.
@@ -29,20 +29,20 @@ pub enum Access {
     RecordDelete,
     /// Register a pattern for records.
     RecordListen,
-    /// Have records loaded again.
+    /// Load records again.
     RecordNotify,
     /// Register as provider.
     RpcProvide,
-    /// Call.
+    /// Call an rpc.
     RpcRequest,
-    /// Ask for or subscribe to presence.
+    /// Query or subscribe to presence.
     Presence,
 }
 
-/// The message that asks, where its kind of access does not say it. Rules can tell them apart.
+/// The requesting message, if the kind of access does not identify it. Rules can distinguish these messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Asked {
-    /// The access says it.
+    /// The access identifies the message.
     #[default]
     Plainly,
     /// By this action of records.
@@ -54,19 +54,19 @@ pub enum Asked {
 /// A request for a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// Who asks.
+    /// The principal that requests access.
     pub principal: &'a Principal,
-    /// For what.
+    /// The kind of access.
     pub access: Access,
-    /// By which message.
+    /// The requesting message.
     pub by: Asked,
-    /// On which name; absent for requests about all users.
+    /// The requested name. Absent for requests about all users.
     pub name: Option<&'a str>,
     /// The new data: an event's or call's payload, or the record as it would be after the write.
     pub data: Option<&'a str>,
     /// The record as it is; absent if it does not exist.
     pub old_data: Option<&'a str>,
-    /// The time of the turn.
+    /// The time of the turn, for rules that compare times.
     pub now: WallTime,
     /// The other records read so far: `None` inside means that the record does not exist.
     pub values: &'a [(Name, Option<Payload>)],
@@ -88,17 +88,17 @@ impl Question<'_> {
 /// The answer of a permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Go on.
+    /// The access is allowed.
     Allow,
-    /// No.
+    /// The access is denied.
     Deny,
-    /// The rule could not be evaluated, which counts as no but is told apart.
+    /// The rule could not be evaluated. The access is denied, but with another error.
     Failed,
-    /// The value of this record is needed first.
+    /// The rule first needs the value of this record.
     Need(Name),
 }
 
-/// The documents of a question that are not known yet. The question has `None` for them.
+/// The documents of a question that are not known yet. They are `None` in the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unknown {
     /// The record as it would be after a write: the change was not applied yet.
@@ -115,45 +115,46 @@ impl Unknown {
     };
 }
 
-/// What the right to read a record depends on, beside the rules and the principal.
+/// The inputs that decide whether a principal may read a record, in addition to the rules and the principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadRight {
-    /// On nothing: a session that may read the record may read each later value.
+    /// No further input: a session that may read the record may read each later value.
     Fixed,
-    /// On other records or on the time.
+    /// Other records or the time.
     ByOthers,
-    /// On the record itself, and maybe on others.
+    /// The record itself, and maybe other records.
     ByRecord,
 }
 
 /// Decides what principals may do. Implementations are pure: the same question has the same answer.
 pub trait Permission: Send + Sync + fmt::Debug {
-    /// Decides. `Need` may only name a record that is not among the question's values.
+    /// Decides about a question. `Need` may only name a record that is not among the question's values.
     fn decide(&self, question: &Question<'_>) -> Decision;
 
-    /// Decides before some documents are known, as [`Permission::decide`] would decide whatever they are. `None` if that depends on
-    /// them. What is denied here costs neither a load of the record nor a change of its value, and tells nothing about it; a permission
-    /// that always gives `None` is right, too.
+    /// Decides before some documents are known. The result is the one that [`Permission::decide`] would have for all possible documents,
+    /// or `None` if it depends on them. An early denial costs neither a load of the record nor a change of its value, and tells nothing
+    /// about it. A permission that always returns `None` is correct, too.
     fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
         let _ = (question, unknown);
         None
     }
 
-    /// Whether a principal that may ask for everyone's presence may be denied that of single users, who are authorized one by one then.
+    /// Whether a principal that may query all users may be denied single users. If so, each user is authorized separately.
     fn tells_users_apart(&self, principal: &Principal) -> bool {
         let _ = principal;
         true
     }
 
-    /// What the right of a principal to read this record depends on. Unless it is fixed, the right of a subscriber is checked again
-    /// before it gets a change.
+    /// The inputs of a principal's right to read this record. Unless the right is fixed, a subscriber is authorized again before it gets
+    /// a change.
     fn read_right(&self, principal: &Principal, name: &str) -> ReadRight {
         let _ = (principal, name);
         ReadRight::ByRecord
     }
 
-    /// Decides about a pattern to listen with, which is the question's name: whether any name that begins with `prefix` may be
-    /// allowed. Each name is decided once more when it is offered, so this only refuses early what can't lead to anything.
+    /// Decides about a pattern to listen with, which is the question's name. Returns whether any name that begins with `prefix` may be
+    /// allowed. Each name is authorized once more when it is offered, so this only denies early a pattern that can't match an allowed
+    /// name.
     fn decide_pattern(&self, question: &Question<'_>, prefix: &str) -> Decision {
         let _ = prefix;
         self.decide(question)

@@ -1,8 +1,8 @@
-//! Reauthorizing: after a change of rules all sessions that hold something, after a renewal one session.
+//! Reauthorizing subscriptions: of all sessions after a change of rules, of one session after a renewed login.
 //!
-//! It goes on in slices, one a turn, so that nobody waits long for it. A session's rights are listed when its turn comes; each
-//! is checked where its value is, so that of a record at its owner, and a session that has lost one hears the same as if it were refused
-//! now. What was asked for and not granted yet is checked again when the grant comes.
+//! The work is done in slices, one a turn, so that it delays other sessions little. A session's rights are listed when its turn comes.
+//! Each right is checked where its data is; the right to a record is checked at its owner. A session that has lost a right gets the same
+//! message as for a denied request. A subscription that is requested but not granted yet is checked again when it is granted.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use crate::table::{self, Map};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
-/// Rights that are checked, and sessions that are visited, in one slice. About a millisecond.
+/// Rights that are checked, and sessions that are visited, in one slice. They take about a millisecond.
 const SLICE: usize = 500;
 
-/// Checks that may wait for other shards at a time.
+/// Checks that may wait for other shards at the same time.
 const WAITING_MAX: usize = 1_000;
 
-/// Something that a session holds by right.
+/// A subscription or registration that the permission has allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Right {
     /// Publications of an event, of one user or of all users.
@@ -41,7 +41,7 @@ pub(crate) enum Right {
     Record(Name, u32),
     /// Calls of an rpc.
     Provide(Name),
-    /// Questions about names that a pattern matches.
+    /// Offers of names that match a pattern.
     Listen(Topic, Name),
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Right {
 #[derive(Debug)]
 struct Waiting {
     session: SessionId,
-    /// As whom an owner was asked.
+    /// The principal for which the owner was asked.
     principal: Arc<Principal>,
     right: Right,
     /// The records that its rule has read.
@@ -59,25 +59,25 @@ struct Waiting {
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Reauthorizer {
-    /// All sessions are reauthorized; sessions with a new principal have their turn afterwards.
+    /// Whether all sessions are being reauthorized. Sessions with a new principal have their turn afterwards.
     is_sweeping: bool,
-    /// The next index to visit, while all sessions are.
+    /// The next index to visit while all sessions are being reauthorized.
     index: Option<u32>,
     /// Sessions whose principal has changed, each once.
     renewed: VecDeque<SessionId>,
-    /// The session being looked at, with what is left of its rights.
+    /// The current session, with its rights that are not checked yet.
     current: Option<SessionId>,
     rights: Vec<Right>,
-    /// By ticket. What comes for another one belongs to an earlier round.
+    /// Waiting checks by ticket. An answer with an unknown ticket belongs to an earlier round and is ignored.
     waiting: Map<u64, Waiting>,
     tickets: u64,
-    /// Sessions that have lost something to new rules, until somebody asks.
+    /// Sessions that have lost a right to new rules since the last call of [`Reauthorizer::take_losers`].
     losers: BTreeSet<SessionId>,
     lost: u64,
 }
 
 impl Reauthorizer {
-    /// Nothing to do.
+    /// Creates it without pending work.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             is_sweeping: false,
@@ -92,7 +92,7 @@ impl Reauthorizer {
         }
     }
 
-    /// All sessions are to be reauthorized. What is under way by older rules counts for nothing.
+    /// Starts to reauthorize all sessions. Pending checks by older rules are dropped.
     pub(crate) fn begin(&mut self) {
         self.is_sweeping = true;
         self.index = Some(0);
@@ -102,29 +102,29 @@ impl Reauthorizer {
         self.waiting.clear();
     }
 
-    /// One session is to be reauthorized.
+    /// Schedules one session.
     pub(crate) fn renew(&mut self, id: SessionId) {
         if !self.renewed.contains(&id) {
             self.renewed.push_back(id);
         }
     }
 
-    /// Whether a session is still to be reauthorized by the newest rules.
+    /// Whether some session is not reauthorized by the newest rules yet.
     pub(crate) fn is_sweeping(&self) -> bool {
         self.is_sweeping
     }
 
-    /// When the next slice is due: at once, unless it has to wait for others.
+    /// When the next slice is due: at once, unless it waits for other shards.
     pub(crate) fn next(&self) -> Option<Instant> {
         (self.has_next() && self.waiting.len() < WAITING_MAX).then_some(Instant(0))
     }
 
-    /// How many subscriptions, registrations and patterns have ended because their right was lost.
+    /// The number of subscriptions, registrations and patterns that have ended because their right was lost.
     pub(crate) fn lost_count(&self) -> u64 {
         self.lost
     }
 
-    /// The sessions that have lost something since the last call.
+    /// The sessions that have lost a right since the last call.
     pub(crate) fn take_losers(&mut self) -> BTreeSet<SessionId> {
         std::mem::take(&mut self.losers)
     }
@@ -170,7 +170,7 @@ impl Reauthorizer {
         }
     }
 
-    /// A value has come that a rule asked for.
+    /// Handles a value that a rule needs.
     pub(crate) fn value<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -190,7 +190,7 @@ impl Reauthorizer {
         self.end_sweep();
     }
 
-    /// The owner of a record has decided.
+    /// Handles the decision of a record's owner.
     pub(crate) fn record_reauthorized<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -203,7 +203,7 @@ impl Reauthorizer {
         let id = waiting.session;
         let principal = turn.principal(id);
         if let Some(renewed) = principal.filter(|known| !Arc::ptr_eq(known, &waiting.principal)) {
-            // It was asked as somebody that the session is no more.
+            // The principal has changed since the owner was asked, so the answer may be wrong. The owner is asked again.
             waiting.principal = renewed;
             self.ask_owner(turn, waiting);
         } else if let (Some(why), Right::Record(name, serial)) = (lost, waiting.right)
@@ -214,7 +214,7 @@ impl Reauthorizer {
         self.end_sweep();
     }
 
-    /// The owner of a record has found that a subscriber may not read what the record has become.
+    /// Handles that the owner of a record denies a subscriber the record's new value.
     pub(crate) fn lost<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -228,7 +228,7 @@ impl Reauthorizer {
         }
     }
 
-    /// Lists the rights of the next session; false if there is none.
+    /// Lists the rights of the next session. Returns false if no session is left.
     fn next_session<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) -> bool {
         self.current = None;
         let Some(index) = self.index else {
@@ -412,8 +412,8 @@ impl Reauthorizer {
 }
 
 impl Session {
-    /// What it holds beside memberships, in an order that does not depend on hash tables. Record subscriptions that are not
-    /// granted yet are checked again when the grant comes.
+    /// The rights of the session except memberships, in an order that does not depend on hash tables. Record subscriptions that are not
+    /// granted yet are marked, and are checked again when they are granted.
     fn rights_to_check(&mut self) -> SessionRights {
         let mut held = SessionRights::default();
         let Some(with) = &mut self.state else {
