@@ -1,4 +1,4 @@
-//! Who and where: sessions, shards and nodes.
+//! Addresses of sessions, shards and nodes.
 
 /// A shard of a node. A node numbers its shards from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -9,8 +9,8 @@ pub struct Address {
     pub shard: u16,
 }
 
-/// A session: the shard that carries it, its index there, and the generation of that index. A late answer to a
-/// session that has ended meets another generation and is dropped.
+/// A session: its shard, its index there, and the generation of that index. A late answer to a session that has ended has an old
+/// generation and is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId {
     /// The shard that owns the session for its life.

@@ -1,6 +1,6 @@
-//! What every primitive needs to act: the turn's time, the sessions, the hub and the way out.
+//! The means that every primitive needs to act: the turn's time, the sessions, the hub and the output.
 //!
-//! [`TurnContext`] lives for one call of the engine, [`ShardContext`] as long as the shard. Neither decides anything.
+//! [`TurnContext`] lasts for one call of the engine, [`ShardContext`] as long as the shard. Neither decides anything.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -29,37 +29,38 @@ use crate::text::{Name, RESERVED};
 use crate::time::{Instant, Now};
 use crate::work::NAME_WORK;
 
-/// Names of one bulk message whose rules wait for other records at once. It bounds what a message asks for in a turn, and with how many
-/// names each value that comes is compared. It is no option, because it refuses nothing: all names are authorized, this many at a time.
+/// Names of one bulk message whose rules wait for other records at the same time. It limits the requests of one message in a turn, and
+/// the number of names that are compared with each value that arrives. It is not an option, because it refuses nothing: all names are
+/// authorized, this many at a time.
 const READS_AT_ONCE_MAX: usize = 256;
 
-/// What a session may have kept however full the node's memory budget is: a thousand sessions take no more than 64 MB.
+/// Memory that a session may use however full the node's memory budget is: a thousand sessions use at most 64 MB this way.
 const SMALL_HOLDING_BYTES: usize = 64 << 10;
 
-/// What lasts for a shard and every primitive may read: its address, settings and permission, and the counters of what it refused.
+/// State that lasts for a shard and that every primitive may read: its address, settings and permission, and the counters of refusals.
 #[derive(Debug)]
 pub(crate) struct ShardContext {
     pub(crate) address: Address,
     pub(crate) shard_count: u16,
-    /// Whether there are any rates.
+    /// Whether any rates are configured.
     pub(crate) is_rated: bool,
     pub(crate) owner_hash: FixedState,
     pub(crate) settings: Settings,
     pub(crate) permission: Arc<dyn Permission>,
-    /// Counts the changes of rules.
+    /// The number of changes of rules.
     pub(crate) rules_round: u64,
-    /// Seeds the tables.
+    /// The seed of the tables.
     pub(crate) seed: u64,
-    /// New work is refused.
+    /// Whether the shard is draining and refuses new work.
     pub(crate) draining: bool,
     pub(crate) quotas: Quotas,
-    /// Bytes that may still be kept before the node holds more than its memory budget. Given anew at the start of each turn.
+    /// Bytes that may still be used before the node exceeds its memory budget. Set at the start of each turn.
     pub(crate) room: Cell<usize>,
-    /// Bytes for which there was no room since the driver asked last.
+    /// Bytes for which there was no room since the driver last asked.
     pub(crate) lacking: Cell<usize>,
-    /// Counted where a limit is looked at, which is where nothing else changes.
+    /// Counters of refusals. A cell, because limits are checked in places that change nothing else.
     pub(crate) refused: Cell<Refused>,
-    /// The same of sessions that do not read fast enough.
+    /// The same for sessions that lag.
     pub(crate) lag: Cell<LagCounts>,
     /// Bytes that this shard has touched since it began, see [`crate::work`].
     pub(crate) work: Cell<u64>,
@@ -86,13 +87,13 @@ impl ShardContext {
         (0..self.shard_count).map(move |shard| Address { node, shard })
     }
 
-    /// Counts bytes that are touched.
+    /// Adds to the bytes that the shard has touched.
     pub(crate) fn count_work(&self, bytes: usize) {
         self.work.set(self.work.get().wrapping_add(bytes as u64));
     }
 
-    /// Whether `bytes` more may be kept within the node's memory budget for a session that has `kept` already; takes them if so.
-    /// One that has little gets them in any case, so that sessions which fill the budget don't keep the others from working.
+    /// Whether `bytes` more may be used within the node's memory budget for a session that uses `kept` already. If so, reserves them. A
+    /// session that uses little always gets them, so that sessions that fill the budget do not stop the others.
     pub(crate) fn has_memory(&self, kept: u32, bytes: usize) -> bool {
         let room = self.room.get();
         let is_small = kept as usize + bytes <= SMALL_HOLDING_BYTES;
@@ -106,21 +107,21 @@ impl ShardContext {
         has_memory
     }
 
-    /// Counts something that was refused.
+    /// Counts a refusal.
     pub(crate) fn count(&self, count: impl FnOnce(&mut Refused)) {
         let mut refused = self.refused.get();
         count(&mut refused);
         self.refused.set(refused);
     }
 
-    /// Counts something about sessions that lag.
+    /// Counts something about lagging sessions.
     pub(crate) fn count_lag(&self, count: impl FnOnce(&mut LagCounts)) {
         let mut lag = self.lag.get();
         count(&mut lag);
         self.lag.set(lag);
     }
 
-    /// Counts what the permission refused.
+    /// Counts a refusal by the permission.
     pub(crate) fn count_denial(&self, authorization: Authorization) {
         self.count(|refused| match authorization {
             Authorization::Deny => refused.denied += 1,
@@ -147,7 +148,7 @@ impl ShardContext {
         self.is_name(text)
     }
 
-    /// Whether a bulk message may have so many names.
+    /// Whether the bulk message is within the limit of names.
     pub(crate) fn is_bulk(&self, names: &[&str]) -> bool {
         let is_bulk = names.len() <= self.settings.limits.bulk_names_max;
         if !is_bulk {
@@ -168,7 +169,7 @@ impl ShardContext {
         })
     }
 
-    /// Whether the text, if there is one, is JSON within the limits.
+    /// Whether the text, if present, is JSON within the limits.
     pub(crate) fn is_json(&self, text: Option<&str>) -> bool {
         text.is_none_or(|text| self.json_kind(text).is_ok())
     }
@@ -187,11 +188,11 @@ impl ShardContext {
 /// This shard's interest changes and the acknowledgements that wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
-    /// The last number given out.
+    /// The last number assigned.
     given: u64,
     visible: u64,
     delayed_acks: VecDeque<(u64, SessionId, DelayedAck)>,
-    /// The owners that want to know which events have subscribers here, with the number of their census.
+    /// The owners that need to know the events with subscribers on this shard, with the number of their census.
     censuses: BTreeMap<Address, u64>,
     /// The answers to censuses that are not complete, each with the next index of the hub's table to visit.
     census_walks: VecDeque<(Address, u64, usize)>,
@@ -242,7 +243,7 @@ pub(crate) struct PendingReply {
     pub(crate) what: ReplyAction,
 }
 
-/// What a message asks the permission for, at its session's shard.
+/// The access that a message requests, at its session's shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessRequest {
     access: Access,
@@ -273,14 +274,14 @@ pub(crate) enum Authorization {
     Allow,
     Deny,
     Failed,
-    /// A value was asked for; the message has to wait.
+    /// A rule needs a value that is not here yet. The message has to wait.
     Wait,
 }
 
 /// Why a session has lost a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// A rule said no.
+    /// A rule denies it.
     Denied,
     /// Its rule failed.
     RuleFailed,
@@ -308,14 +309,14 @@ impl Lost {
     }
 }
 
-/// Why a name of a bulk message is denied.
+/// The reason why a name of a bulk message is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeniedName<'n> {
-    /// By a rule, or for want of room.
+    /// Denied by a rule or by a limit.
     Denied(&'n str),
     /// Its rule failed.
     RuleFailed(&'n str),
-    /// It can't be a name, and is not repeated because it may be too long.
+    /// Not a valid name. The answer does not repeat it, because it may be too long.
     NoName,
 }
 
@@ -327,13 +328,13 @@ pub(crate) struct AuthorizedNames<'n> {
 }
 
 impl AuthorizedNames<'_> {
-    /// Whether the message is acknowledged: if something is left of it, or nothing was in it.
+    /// Whether the message is acknowledged: if some name is allowed, or the message had no names.
     pub(crate) fn is_acknowledged(&self) -> bool {
         !self.allowed.is_empty() || self.denied.is_empty()
     }
 }
 
-/// What one call of the engine works with: the time, the sessions, the hub, and the way out.
+/// The context of one call of the engine: the time, the sessions, the hub and the output.
 pub(crate) struct TurnContext<'a, E> {
     pub(crate) now: Now,
     pub(crate) shard: &'a ShardContext,
@@ -360,7 +361,7 @@ impl<E: Effects> TurnContext<'_, E> {
         }
     }
 
-    /// Sends a message to all members of a name on this shard but one. Whoever lags misses it.
+    /// Sends a message to all members of a name on this shard except one. Lagging members miss it.
     pub(crate) fn fan_out(
         &mut self,
         topic: HubTopic,
@@ -371,7 +372,7 @@ impl<E: Effects> TurnContext<'_, E> {
         self.fan_out_to_readers(topic, name, except, message, None);
     }
 
-    /// The same for a record's new value of that size.
+    /// The same for a record's new value of this size.
     pub(crate) fn fan_out_value(
         &mut self,
         name: &str,
@@ -382,7 +383,7 @@ impl<E: Effects> TurnContext<'_, E> {
         self.fan_out_to_readers(HubTopic::Record, name, except, message, Some(value_bytes));
     }
 
-    /// To all members that read fast enough; the others count what they miss.
+    /// Sends to all members that do not lag, and counts the message as missed for the others.
     fn fan_out_to_readers(
         &mut self,
         topic: HubTopic,
@@ -397,7 +398,7 @@ impl<E: Effects> TurnContext<'_, E> {
         self.publish(topic, name, except, message, value_bytes);
     }
 
-    /// The same without some sessions, by their index.
+    /// The same without some sessions, given by their index.
     pub(crate) fn fan_out_without(
         &mut self,
         topic: HubTopic,
@@ -430,7 +431,7 @@ impl<E: Effects> TurnContext<'_, E> {
         }
     }
 
-    /// The same for what is not to be had later: whoever lags gets it too.
+    /// The same for a message that a later one can't replace: lagging members get it, too.
     pub(crate) fn fan_out_to_all(
         &mut self,
         topic: HubTopic,
@@ -448,7 +449,7 @@ impl<E: Effects> TurnContext<'_, E> {
         self.publish(topic, name, except, message, None);
     }
 
-    /// Counts what the lagging sessions miss.
+    /// Counts the message as missed for the lagging sessions.
     fn skip(&mut self, topic: HubTopic, name: &str, except: Option<SessionId>) {
         let except = except.and_then(|id| self.sessions.find(id));
         let except = except.map(|session| session.id.index);
@@ -459,7 +460,7 @@ impl<E: Effects> TurnContext<'_, E> {
         });
     }
 
-    /// Encodes a message once for each format of a name's members and gives it to them.
+    /// Encodes a message once for each format of a name's members and adds it to their ranges.
     fn publish(
         &mut self,
         topic: HubTopic,
@@ -488,7 +489,7 @@ impl<E: Effects> TurnContext<'_, E> {
         }
     }
 
-    /// Gives an entry to a shard, which may be this one.
+    /// Posts an entry to a shard, which may be this one.
     pub(crate) fn post(&mut self, to: Address, entry: Entry) {
         if to == self.shard.address {
             self.local.push_back(entry);
@@ -497,7 +498,7 @@ impl<E: Effects> TurnContext<'_, E> {
         }
     }
 
-    /// Gives an entry to every shard.
+    /// Posts an entry to every shard.
     pub(crate) fn post_all(&mut self, entry: &Entry) {
         for shard in self.shard.shards() {
             self.post(shard, entry.clone());
@@ -509,7 +510,7 @@ impl<E: Effects> TurnContext<'_, E> {
         self.sessions.find(id)?.principal().cloned()
     }
 
-    /// Whether the session may hold `more` names beyond those it has.
+    /// Whether the session may hold `more` names in addition to those it has.
     pub(crate) fn has_room(&self, id: SessionId, more: usize) -> bool {
         let held = self
             .sessions
@@ -522,7 +523,7 @@ impl<E: Effects> TurnContext<'_, E> {
         has_room
     }
 
-    /// Announces that this shard has its first, or has lost its last, member of a name.
+    /// Announces that this shard has its first member of a name, or has lost its last one.
     pub(crate) fn change_interest(&mut self, topic: InterestTopic, name: Name, wanted: bool) {
         self.interest.given += 1;
         let number = self.interest.given;
@@ -538,7 +539,7 @@ impl<E: Effects> TurnContext<'_, E> {
         );
     }
 
-    /// Tells the owner of an event, if it wants to know, that this shard has its first subscriber or has lost its last.
+    /// Reports to the owner of an event that this shard has its first subscriber or has lost its last one, if the owner takes a census.
     pub(crate) fn report_interest(&mut self, name: Name, wanted: bool) {
         let owner = self.shard.owner(&name);
         if let Some(&round) = self.interest.censuses.get(&owner) {
@@ -552,7 +553,7 @@ impl<E: Effects> TurnContext<'_, E> {
         }
     }
 
-    /// Answers an owner's census, in parts if there are many names, and reports to it from now on.
+    /// Answers an owner's census, in parts if there are many names, and reports later changes to the owner.
     pub(crate) fn take_part_in_census(&mut self, owner: Address, round: u64) {
         self.leave_census(owner);
         self.interest.censuses.insert(owner, round);
@@ -593,20 +594,21 @@ impl<E: Effects> TurnContext<'_, E> {
         }
     }
 
-    /// Does not report to an owner from here on.
+    /// Stops reporting to an owner.
     pub(crate) fn leave_census(&mut self, owner: Address) {
         self.interest.censuses.remove(&owner);
         let walks = &mut self.interest.census_walks;
         walks.retain(|(of, _, _)| *of != owner);
     }
 
-    /// Sends an acknowledgement as soon as the interest change `number` is visible, and not before an earlier one.
+    /// Sends an acknowledgement as soon as the interest change `number` is visible. Acknowledgements are sent in the order of these
+    /// numbers.
     pub(crate) fn ack_when_visible(&mut self, number: u64, id: SessionId, ack: DelayedAck) {
         if number <= self.interest.visible {
             self.send_ack(id, &ack);
             return;
         }
-        // In the order of their numbers, so one queue is enough.
+        // The queue is sorted by number, so the ones that become visible are at its front.
         let index = self
             .interest
             .delayed_acks
@@ -614,7 +616,7 @@ impl<E: Effects> TurnContext<'_, E> {
         self.interest.delayed_acks.insert(index, (number, id, ack));
     }
 
-    /// Interest changes up to this number are visible.
+    /// Handles that interest changes up to this number are visible.
     pub(crate) fn interest_visible(&mut self, up_to: u64) {
         self.interest.visible = self.interest.visible.max(up_to);
         while self
@@ -658,17 +660,17 @@ impl<E: Effects> TurnContext<'_, E> {
         }
     }
 
-    /// Whether the names that a handler was given are a part of a longer message.
+    /// Whether the names that a handler received are a part of a longer message.
     pub(crate) fn is_piece(&self) -> bool {
         self.bulk.is_some()
     }
 
-    /// Whether no other names of the message follow.
+    /// Whether these are the last names of the message.
     pub(crate) fn is_last_piece(&self) -> bool {
         self.bulk.as_ref().is_none_or(|bulk| bulk.is_last)
     }
 
-    /// Begins a reply to a bulk message that waits for `missing` parts, or adds them to the reply that its earlier pieces began.
+    /// Starts a reply to a bulk message that waits for `missing` parts, or adds them to the reply that its earlier pieces started.
     pub(crate) fn begin_bulk_reply(
         &mut self,
         id: SessionId,
@@ -685,7 +687,7 @@ impl<E: Effects> TurnContext<'_, E> {
             running.what.add_names(what);
             return reply;
         }
-        // The part beyond the missing ones is the message itself: it is done with the last piece.
+        // The extra part represents the message itself. It is done with the last piece, so the reply can't complete between two pieces.
         let reply = self.begin_reply(id, missing + 1, what);
         if let Some(bulk) = &mut self.bulk {
             bulk.reply = Some(reply);
@@ -693,7 +695,7 @@ impl<E: Effects> TurnContext<'_, E> {
         reply
     }
 
-    /// Acknowledges a bulk message as soon as all its pieces are done and the interest changes up to `number` are visible.
+    /// Acknowledges a bulk message as soon as all its pieces have taken effect and the interest changes up to `number` are visible.
     pub(crate) fn ack_bulk(&mut self, id: SessionId, number: u64, ack: DelayedAck) {
         let ack = if self.is_piece() {
             DelayedAck::Part(self.begin_bulk_reply(id, 1, ReplyAction::Ack(ack)))
@@ -703,7 +705,7 @@ impl<E: Effects> TurnContext<'_, E> {
         self.ack_when_visible(number, id, ack);
     }
 
-    /// Begins a reply that waits for `missing` parts.
+    /// Starts a reply that waits for `missing` parts.
     pub(crate) fn begin_reply(
         &mut self,
         session: SessionId,
@@ -727,12 +729,12 @@ impl<E: Effects> TurnContext<'_, E> {
         }
     }
 
-    /// Tells the shard with the pending reply that one part is done.
+    /// Reports to the shard with the pending reply that one part is done.
     pub(crate) fn part_done(&mut self, reply: PendingReplyId, part: ReplyPart) {
         self.post(reply.address, Entry::ReplyPart { reply, part });
     }
 
-    /// Authorizes a message about one name, or about none, at its session's shard. At most one read is under way for it.
+    /// Authorizes a message about one name, or without a name, at its session's shard. At most one read for it is in flight.
     pub(crate) fn authorize(
         &mut self,
         id: SessionId,
@@ -800,8 +802,8 @@ impl<E: Effects> TurnContext<'_, E> {
         authorization
     }
 
-    /// Authorizes every name of a bulk message and separates those that can't be used; `None` if the message has to
-    /// wait. No name takes effect before all are authorized. A message that is given again goes on where it stopped.
+    /// Authorizes every name of a bulk message and separates the ones that can't be used. Returns `None` if the message has to wait. No
+    /// name takes effect before all are authorized. When the message is handled again, it continues with the remaining names.
     pub(crate) fn authorize_names<'n>(
         &mut self,
         id: SessionId,
@@ -814,7 +816,7 @@ impl<E: Effects> TurnContext<'_, E> {
         let session = self.sessions.find_mut(id)?;
         let state = session.state.as_mut();
         let begun = state.and_then(|with| with.rule_reads.bulk_authorization.take());
-        // What other rules, or another principal, have decided counts no more.
+        // Decisions by other rules or for another principal no longer count.
         let begun = begun.filter(|begun| begun.is_of(round, &principal));
         let mut bulk_authorization = begun
             .unwrap_or_else(|| Box::new(BulkAuthorization::new(round, &principal, names.len())));
@@ -833,7 +835,7 @@ impl<E: Effects> TurnContext<'_, E> {
             session.state(self.shard.seed).rule_reads.bulk_authorization = Some(bulk_authorization);
             return None;
         }
-        // Each name that is left costs as much again where it takes effect.
+        // Each allowed name costs as much again where it takes effect.
         self.shard.count_work(names.len() * NAME_WORK);
         let mut authorized = AuthorizedNames {
             allowed: Vec::with_capacity(names.len()),
@@ -855,7 +857,7 @@ impl<E: Effects> TurnContext<'_, E> {
         Some(authorized)
     }
 
-    /// Authorizes one name of a bulk message; if its rule needs another record, that is asked for, once for all names that need it.
+    /// Authorizes one name of a bulk message. If its rule needs another record, that value is requested once for all names that need it.
     fn authorize_name(
         &mut self,
         id: SessionId,
@@ -896,7 +898,7 @@ impl<E: Effects> TurnContext<'_, E> {
         bulk_authorization.results[reads.index] = authorization;
     }
 
-    /// Denies the names for which the session has no room.
+    /// Denies the names that exceed the session's limit.
     pub(crate) fn fit(&mut self, id: SessionId, authorized: &mut AuthorizedNames<'_>) {
         let limit = self.shard.settings.limits.subscriptions_max;
         let held = self

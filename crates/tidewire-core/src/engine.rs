@@ -1,7 +1,7 @@
 //! The engine of one shard: one call in, effects out.
 //!
-//! It routes; the primitives decide. What a shard has to tell itself goes through the same entries as what it tells
-//! others, in order, before the call returns.
+//! It routes; the primitives decide. A shard posts to itself with the same entries as to other shards, and handles them in order before
+//! the call returns.
 
 mod bulk;
 mod counts;
@@ -55,22 +55,22 @@ use crate::work::{Debtors, MESSAGE_WORK, Next, Share, TurnCosts, USER_WORK};
 
 pub use counts::Counts;
 
-/// What a shard is made of.
+/// The parameters of a shard.
 #[derive(Debug)]
 pub struct ShardConfig {
-    /// Which shard it is.
+    /// The address of the shard.
     pub address: Address,
-    /// How many the node has.
+    /// The number of shards of the node.
     pub shard_count: u16,
     /// Durations, switches and limits.
     pub settings: Settings,
     /// Decides what principals may do.
     pub permission: Arc<dyn Permission>,
-    /// For tables and dice; clients must not be able to guess it.
+    /// Seed of tables and random choices. Clients must not be able to guess it.
     pub seed: u64,
-    /// For the owner hash; the same on all shards, and clients must not be able to guess it.
+    /// Key of the owner hash. It is the same on all shards, and clients must not be able to guess it.
     pub owner_key: u64,
-    /// What each store said when it was opened, by number. Never empty.
+    /// The results of opening the stores, by number. Never empty.
     pub opened: Vec<Opened>,
 }
 
@@ -94,19 +94,19 @@ pub struct Shard {
     logins: DeadlineQueue<LocalSessionId>,
     /// Sessions whose login was refused, with the number of refusals, by the end of their time to log in again.
     retries: DeadlineQueue<(LocalSessionId, u32)>,
-    /// Sessions whose next answer is held back, by the end of that. Their waits differ, so no queue will do.
+    /// Sessions whose next answer is delayed, by the end of the delay. The delays differ, so a queue does not suffice.
     delays: BTreeSet<(Instant, SessionId)>,
     expiries: Expiries,
     barrier: Barrier,
     reauthorizer: Reauthorizer,
-    /// What sessions of this shard have cost in this turn.
+    /// The costs of sessions of this shard in this turn.
     costs: TurnCosts,
     debtors: Debtors,
-    /// Sessions that have ended and held more than one turn gives back.
+    /// Sessions that have ended and held more names than one turn can release.
     leaving: VecDeque<Leaving>,
 }
 
-/// What a shard has outside the turn context: the owners of names, and the clocks of its sessions.
+/// The state of a shard outside the turn context: the owners of names, and the timers of its sessions.
 struct Parts<'a> {
     records: &'a mut RecordOwner,
     listens: &'a mut ListenOwner,
@@ -125,7 +125,7 @@ struct Parts<'a> {
 }
 
 impl Shard {
-    /// A shard without sessions.
+    /// Creates a shard without sessions.
     #[must_use]
     pub fn new(config: ShardConfig) -> Self {
         let ShardConfig {
@@ -186,7 +186,7 @@ impl Shard {
         }
     }
 
-    /// Handles everything that is not a session's message.
+    /// Handles every input except messages of sessions.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut impl Effects) {
         match input {
             Input::Opened { session, format } => self.opened(now, session, format),
@@ -266,14 +266,16 @@ impl Shard {
             Input::DeadlineReached => self.deadline_reached(now, out),
             Input::Drain => self.context.draining = true,
         }
+        // Entries for this shard itself run first: they may lose rights or start further checks. Only if no session waits for its
+        // reauthorization after that may the barrier treat the newest rules as applied.
         self.tell_self(now, out);
         if !self.reauthorizer.is_sweeping() && !self.listens.is_authorizing_again() {
             self.barrier.all_reauthorized();
         }
     }
 
-    /// Handles a message of a session. After [`Flow::Wait`] the same message is given again once
-    /// [`Effects::resume`] was called, and no later one before.
+    /// Handles a message of a session. After [`Flow::Wait`] the caller must pass the same message again once [`Effects::resume`] was
+    /// called, and no later message of the session before.
     pub fn message(
         &mut self,
         now: Now,
@@ -281,6 +283,10 @@ impl Shard {
         message: &Message<'_>,
         out: &mut impl Effects,
     ) -> Flow {
+        // The order of the checks keeps a session's messages in order: while one of them waits, for a login, a rule, a rate or its debt,
+        // no later one is handled. The debt comes first, because a session that owes must not cost more, and the rate comes before the
+        // primitive, because a refused message must have no effect. The work is measured around the call and charged at the end, also for
+        // a message that has to wait, so repeated attempts are not free.
         let mut is_open = false;
         if let Some(session) = self.sessions.find_mut(id) {
             session.heard = now.monotonic;
@@ -308,7 +314,7 @@ impl Shard {
             Flow::Wait
         } else if let Some(bulk) = LongBulk::of(message, bulk_names_max, turn.shard.seed) {
             self.begin_bulk(now, id, bulk, out);
-            // It has charged the session.
+            // `begin_bulk` has charged the session already.
             work_before = self.context.work.get();
             Flow::Taken
         } else {
@@ -318,7 +324,7 @@ impl Shard {
             && let Some(session) = self.sessions.find_mut(id)
             && let Some(state) = &mut session.state
         {
-            // Else they are those of its first piece.
+            // If a bulk message is in progress, these reads belong to its first piece.
             if state.bulk.is_none() {
                 state.rule_reads = RuleReads::default();
             }
@@ -329,8 +335,9 @@ impl Shard {
         if let Message::Presence(Presence::QueryAll) = message
             && self.pending_replies.next != next_reply
         {
-            // Its answer is charged when all shards have given their part. A burst of such questions must not be asked before.
-            // A question that was denied asks no shard, and its cost must not tell how many users are online.
+            // The answer is charged when all shards have sent their part. The expected cost is charged now, so that a client can't send a
+            // burst of such queries before. A denied query requests nothing from the shards, and its cost must not reveal how many users
+            // are online.
             let users = self.presences.count_online() * usize::from(self.context.shard_count);
             self.context.count_work(users * USER_WORK);
         }
@@ -340,8 +347,8 @@ impl Shard {
         flow
     }
 
-    /// Changes how to encode for a session, before it has subscribed to anything. What was decided for it before is not owed any
-    /// more: its ranges of the log of the format that it had are given back, to be sent at once.
+    /// Changes the encoding of a session before it has subscribed to anything. Returns the ranges that the session is still owed in the
+    /// log of its earlier format. The caller must send them at once; the flush no longer does.
     #[must_use]
     pub fn set_format(
         &mut self,
@@ -357,16 +364,16 @@ impl Shard {
         (!answers.is_empty()).then_some((before, answers))
     }
 
-    /// Has presence not count a session, before it has logged in: it lives for one request, and a user who is online for a
-    /// millisecond is no news.
+    /// Excludes a session from presence, before it has logged in. Such a session lasts for one request, and its user is not reported as
+    /// online.
     pub fn set_passing(&mut self, session: SessionId) {
         if let Some(session) = self.sessions.find_mut(session) {
             session.mark(Mark::Passing, true);
         }
     }
 
-    /// Says which peers a session shares its work with while its user has no name: those of the same `origin`, such as a hash of their
-    /// address. Without it, or with 0, each session has a share of its own.
+    /// Sets the peers with which a session shares its work while its user has no name: all peers with the same `origin`, such as a hash
+    /// of their address. Without it, or with 0, the session has a separate share.
     pub fn set_origin(&mut self, session: SessionId, origin: u16) {
         if let Some(session) = self.sessions.find_mut(session) {
             session.origin = origin;
@@ -380,7 +387,7 @@ impl Shard {
         session.principal().map(|principal| &principal.user_id)
     }
 
-    /// Begins a turn: what sessions cost counts from zero, and a part of what they owe is paid.
+    /// Starts a turn: the costs of sessions count from zero, and a part of their debts is paid.
     pub fn begin_turn(&mut self, now: Now, out: &mut impl Effects) {
         self.costs.begin_turn();
         let turn_work_max = self.context.settings.limits.turn_work_max as u64;
@@ -398,19 +405,19 @@ impl Shard {
         self.debtors.has_owing() || self.records.has_work() || !self.leaving.is_empty()
     }
 
-    /// Bytes that this shard has touched since it began. The number wraps around.
+    /// Bytes that this shard has touched since it started. The number wraps around.
     #[must_use]
     pub fn work(&self) -> u64 {
         self.context.work.get()
     }
 
-    /// Counts bytes that were touched for a session before its message was given: read, inflated, decoded.
+    /// Counts bytes that were touched for a session before its message was handled: read, inflated, decoded.
     pub fn add_work(&mut self, session: SessionId, bytes: usize) {
         self.context.count_work(bytes);
         self.charge(session, bytes as u64);
     }
 
-    /// Ends a turn: asks the store for what the turn needs and gives it what the turn wrote.
+    /// Ends a turn: sends the store the turn's loads and writes.
     pub fn end_turn(&mut self, now: Now, out: &mut impl Effects) {
         self.listens.end_turn();
         self.rpcs.end_turn();
@@ -419,33 +426,32 @@ impl Shard {
         self.histories.end_turn(settings, now, out);
     }
 
-    /// Calls `send` for each session that something was decided for since the last flush, with its ranges of the format's
-    /// log in order.
+    /// Calls `send` for each session that has unsent messages, with its ranges of the format's log in order.
     pub fn flush(&mut self, send: impl FnMut(SessionId, Format, &[Span])) {
         self.flush_some(usize::MAX, send);
     }
 
-    /// The same for `count` of these sessions at most. What is decided before the next call goes to all others together
-    /// with the rest, and again to those that were called with; small answers go first.
+    /// The same for at most `count` of these sessions. Messages decided before the next call are sent to the remaining sessions together
+    /// with the rest, and to the earlier ones by a later call. Small answers are sent first.
     pub fn flush_some(&mut self, count: usize, send: impl FnMut(SessionId, Format, &[Span])) {
         self.hub.collect(&self.sessions);
         self.hub.flush_some(count, &self.sessions, send);
     }
 
-    /// About how many sessions [`Shard::flush`] would name.
+    /// The approximate number of sessions for which [`Shard::flush`] would call `send`.
     #[must_use]
     pub fn owed_count(&self) -> usize {
         self.hub.owed_count()
     }
 
-    /// Gives up at least `bytes` of the records that nobody uses and that the store has, those not used for longest first, or
-    /// all of them. How many bytes it were; fewer than asked for means that the others are in use.
+    /// Evicts at least `bytes` of records that no session uses and that the store has, least recently used first, or all of them. Returns
+    /// the number of bytes evicted. If it is smaller than `bytes`, all other records are in use.
     pub fn shrink_cache(&mut self, bytes: usize) -> usize {
         self.records.shrink(&self.context.settings, bytes)
     }
 
-    /// The names with subscribers on this shard in `count` entries of the table from `first` on: an inspection of all of them is made of
-    /// many short ones, between which the shard does its work.
+    /// The names with subscribers on this shard in `count` entries of the table starting at `first`. An inspection of all names uses many
+    /// short calls, between which the shard does its work.
     #[must_use]
     pub fn inspect_names(&self, first: usize, count: usize) -> Inspected<SubscribedName> {
         let table_len = self.hub.table_len();
@@ -457,7 +463,7 @@ impl Shard {
         }
     }
 
-    /// What there is to see of a session.
+    /// The inspected state of a session.
     #[must_use]
     pub fn inspect_session(&self, session: SessionId) -> Option<SessionView> {
         self.sessions.find(session).map(SessionView::new)
@@ -467,7 +473,7 @@ impl Shard {
         self.split(now, out).0
     }
 
-    /// The turn context of this call, and the parts that act on it.
+    /// The turn context of this call, and the parts that it does not contain.
     fn split<'a, E: Effects>(
         &'a mut self,
         now: Now,
@@ -518,7 +524,7 @@ impl Shard {
         }
     }
 
-    /// Charges a session with work; beyond what it may cost in a turn it owes the rest.
+    /// Charges a session with work. If it has used up its share of this turn, it owes the rest.
     fn charge(&mut self, id: SessionId, work: u64) {
         let work_max = self.context.settings.limits.connection_work_max as u64;
         let sum = self.costs.add(id, work);
@@ -533,7 +539,7 @@ impl Shard {
         self.owe(id, owed);
     }
 
-    /// Adds to what a session owes.
+    /// Adds to the debt of a session.
     fn owe(&mut self, id: SessionId, work: u64) {
         let Some(session) = self.sessions.find(id) else {
             return;
@@ -552,7 +558,7 @@ impl Shard {
         self.debtors.owe(id, share, work);
     }
 
-    /// A session has read most of its answers: if it has waited for that it goes on.
+    /// Handles that a session has read most of its answers. If its debt is paid, it continues.
     fn drained<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
         match self.debtors.drained(id) {
             Next::Nothing => {}
@@ -573,6 +579,9 @@ impl Shard {
     }
 
     fn tell_self<E: Effects>(&mut self, now: Now, out: &mut E) {
+        // Entries for this shard are handled in order, and an entry may post more of them. Changes of providers are handled in a second
+        // step, because `listens` and `records` can't call each other while one of them is handling an entry. They may post entries
+        // again, so the loop ends only if both are empty.
         loop {
             while let Some(entry) = self.local.pop_front() {
                 self.entry(now, entry, out);
@@ -590,7 +599,7 @@ impl Shard {
         }
     }
 
-    /// Ends a session whose login was revoked or has expired: it gets nothing from here on, not even what it is owed.
+    /// Ends a session whose login was revoked or has expired. It receives nothing more, not even messages that are already encoded.
     fn end_session<E: Effects>(
         &mut self,
         now: Now,
@@ -604,7 +613,7 @@ impl Shard {
 }
 
 impl Parts<'_> {
-    /// The time to log in again begins.
+    /// Starts the time to log in again.
     fn begin_retry<E: Effects>(&mut self, turn: &TurnContext<'_, E>, id: SessionId, refused: u32) {
         let Some(timeout) = turn.shard.settings.auth_retry_timeout else {
             return;
@@ -621,7 +630,7 @@ impl Parts<'_> {
             .push(deadline, (LocalSessionId::of(id), refused));
     }
 
-    /// The auth chain has decided about a session: it is held back, or it may be open now, or it has another principal.
+    /// Handles the decision of the auth chain: the session's answer is delayed, or it may be open now, or it has another principal.
     fn logged_in<E: Effects>(
         &mut self,
         turn: &TurnContext<'_, E>,
@@ -653,7 +662,7 @@ impl Parts<'_> {
     }
 }
 
-/// One match on the primitive.
+/// Routes a message to its primitive.
 fn route<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, message: &Message<'_>) -> Flow {
     match message {
         Message::Connection(Connection::Ping) => {

@@ -1,7 +1,7 @@
-//! User ids that many peers share because none of them has given a name.
+//! User ids that many peers share because they have no name.
 //!
-//! deepstream has two of them, and both are visible to rules and to clients, so both stay. What is kept for each user, such as a rate
-//! or a reconnect delay, is kept for neither: it would fall on all the others of that id.
+//! deepstream has two of them, and both are visible to rules and to clients, so both stay. State of a user, such as a rate or a reconnect
+//! delay, is not kept for these ids: it would affect all other peers with the same id.
 
 /// The user id that open authentication gives to a login without a name. Presence shows it, as deepstream does.
 pub const OPEN: &str = "open";
@@ -9,7 +9,7 @@ pub const OPEN: &str = "open";
 /// The user id of a login whose authentication names no user. Presence never shows it.
 pub const NAMELESS: &str = "OPEN";
 
-/// Whether a user id stands for every peer that gave no name.
+/// Whether a user id is shared by all peers without a name.
 #[must_use]
 pub fn is_shared(user_id: &str) -> bool {
     matches!(user_id, OPEN | NAMELESS)

@@ -1,16 +1,16 @@
-//! What operators are shown of a shard. Inspecting changes nothing, and each inspection is short.
+//! The view of a shard for operators. Inspecting changes nothing, and each inspection is short.
 
 use crate::effect::InterestTopic;
 use crate::hub::HubTopic;
 use crate::session::Session;
 use crate::text::Name;
 
-/// A part of what there is.
+/// A part of the inspected items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspected<T> {
-    /// What was found in this part.
+    /// The items of this part.
     pub found: Vec<T>,
-    /// Where the next part begins; absent behind the last one.
+    /// The start of the next part. Absent after the last one.
     pub next: Option<usize>,
 }
 
@@ -37,7 +37,7 @@ pub struct SubscribedName {
 }
 
 impl SubscribedName {
-    /// Nothing for the name of those who watch all users: it is empty.
+    /// Returns `None` for the empty name that presence of all users has.
     pub(crate) fn new((topic, name, count): (HubTopic, &Name, usize)) -> Option<Self> {
         let kind = match topic {
             HubTopic::Interest(InterestTopic::Event) => SubscribedKind::Event,
@@ -53,16 +53,16 @@ impl SubscribedName {
     }
 }
 
-/// What there is to see of a session.
+/// The inspected state of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionView {
     /// The user id, once it is logged in.
     pub user: Option<Name>,
-    /// Whether it is of whoever runs the server.
+    /// Whether the session belongs to an operator.
     pub is_operator: bool,
     /// Names, patterns and registrations that it holds.
     pub subscription_count: usize,
-    /// Whether it does not read fast enough and is left out of what is published.
+    /// Whether the session lags and misses publications.
     pub is_lagging: bool,
 }
 

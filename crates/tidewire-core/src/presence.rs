@@ -14,7 +14,7 @@ use crate::session::Session;
 use crate::text::Name;
 use crate::work::NAME_WORK;
 
-/// What an answer about all users has for a name.
+/// The name in answers about all users.
 const EVERYONE: &str = "%_EVERYONE_%";
 
 const USER: HubTopic = HubTopic::Interest(InterestTopic::User);
@@ -32,7 +32,7 @@ impl PresenceOwner {
         self.online.len()
     }
 
-    /// This session of the user has opened, or one has ended. The first and the last are published to all but themselves.
+    /// Counts a user's opened session, or an ended one. The first and the last are published to all watchers except the session itself.
     pub(crate) fn count<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -80,7 +80,7 @@ impl PresenceOwner {
     }
 }
 
-/// Tells this shard's watchers.
+/// Sends a change to this shard's watchers.
 pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, publication: &PublicationRef<'_>) {
     if let PublicationRef::User {
         everyone,
@@ -102,7 +102,7 @@ pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, publication: &P
     }
 }
 
-/// The watchers of everyone on this shard that may not know of a user, by their index among the sessions.
+/// The sessions of this shard that watch all users and are not allowed to see this user, by index.
 fn withheld<E: Effects>(turn: &TurnContext<'_, E>, user: &str) -> Vec<u32> {
     let Some(channel) = turn.hub.find(ALL, "") else {
         return Vec::new();
@@ -117,8 +117,8 @@ fn withheld<E: Effects>(turn: &TurnContext<'_, E>, user: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Whether a principal that may ask for everyone may ask for this user as well. A rule that needs another record first does not
-/// allow it: nothing waits for records at each change of each user.
+/// Whether a principal that may query all users may also query this user. If a rule needs another record first, the answer is no: a
+/// change of presence can't wait for records.
 fn may_know<E: Effects>(
     turn: &TurnContext<'_, E>,
     principal: &Principal,
@@ -184,7 +184,7 @@ pub(crate) fn message<E: Effects>(
         Presence::UnsubscribeAll => {
             unsubscribe(turn, id, PresenceAction::UnsubscribeAll, &[""], None)
         }
-        // Answers of a server have no meaning here.
+        // Clients must not send a server's answers. They have no effect.
         Presence::QueryAllResponse { .. }
         | Presence::QueryResponse { .. }
         | Presence::Ack { .. }
@@ -193,7 +193,7 @@ pub(crate) fn message<E: Effects>(
     }
 }
 
-/// A session that has ended was the last watcher of the name.
+/// Handles that an ended session was the last watcher of the name.
 pub(crate) fn lost_last<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     topic: InterestTopic,
@@ -202,7 +202,7 @@ pub(crate) fn lost_last<E: Effects>(
     turn.change_interest(topic, name, false);
 }
 
-/// Ends a watch whose right was lost; false if there is none.
+/// Ends a watch whose right was lost. Returns false if the session has no such watch.
 pub(crate) fn lose<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -225,7 +225,7 @@ pub(crate) fn lose<E: Effects>(
     true
 }
 
-/// Answers a query whose parts are all in.
+/// Answers a query after all its parts have arrived.
 pub(crate) fn answer<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,

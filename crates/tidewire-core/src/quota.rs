@@ -1,18 +1,18 @@
-//! What stores may still take: the room that is left in each of them, and the users that have used up theirs.
+//! Quotas of stores: the room that is left in each store, and the users that have reached their quota.
 //!
-//! A store says both after its commits, so what is written and not committed yet comes on top of a user's quota. Deletes and writes
-//! that make a record no larger are always taken, so room can be made at the limit.
+//! A store reports both after its commits, so writes that are not committed yet may exceed a user's quota. Deletes and writes that do not
+//! enlarge a record are always accepted, so a client can make room at the limit.
 
 use crate::route::StoreId;
 use crate::table::{self, Set};
 use crate::text::Name;
 
-/// What a store says of its quotas.
+/// A change of a store's quotas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuotaChange {
-    /// Bytes that it may still grow by.
+    /// Bytes by which the store may still grow.
     Room(u64),
-    /// A user has used up its quota, or has room again.
+    /// A user has reached its quota, or has room again.
     User {
         /// The user.
         user: Name,
@@ -21,7 +21,7 @@ pub enum QuotaChange {
     },
 }
 
-/// Which quota is in the way of a write.
+/// The quota that refuses a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuotaLimit {
     Store,
@@ -31,13 +31,13 @@ pub(crate) enum QuotaLimit {
 /// See the head of this file. Without quotas both parts are empty.
 #[derive(Debug)]
 pub(crate) struct Quotas {
-    /// By the number of the store; those behind the end have no limit.
+    /// By the number of the store. Stores beyond the end have no limit.
     rooms: Vec<u64>,
     full_users: Set<(StoreId, Name)>,
 }
 
 impl Quotas {
-    /// No limits.
+    /// Creates it without limits.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             rooms: Vec::new(),
@@ -45,7 +45,7 @@ impl Quotas {
         }
     }
 
-    /// A store has told something.
+    /// Applies a store's report.
     pub(crate) fn change(&mut self, store: StoreId, change: QuotaChange) {
         match change {
             QuotaChange::Room(bytes) => {
@@ -69,12 +69,12 @@ impl Quotas {
         room.is_none_or(|room| *room >= bytes as u64)
     }
 
-    /// What is in the way of a user's write that makes a record larger, with `bytes` of its store that are not committed yet.
+    /// The quota that refuses a user's write that enlarges a record, given the `bytes` of its store that are not committed yet.
     pub(crate) fn limit(&self, store: StoreId, bytes: usize, user: &Name) -> Option<QuotaLimit> {
         if !self.has_room(store, bytes) {
             return Some(QuotaLimit::Store);
         }
-        // So it is nearly always, and nothing has to be looked up then.
+        // Nearly always true, and avoids a lookup.
         if self.full_users.is_empty() {
             return None;
         }

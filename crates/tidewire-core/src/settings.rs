@@ -7,21 +7,21 @@ use crate::limits::Limits;
 use crate::rate::Rates;
 use crate::route::StoreRoutes;
 
-/// What becomes of events for a session that lags and coalesces.
+/// Handling of events for a session that lags and coalesces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventLagPolicy {
-    /// They are left out, and it is told how many were.
+    /// The session misses the events and gets the number of missed ones.
     Gap,
-    /// It gets all of them, until too much waits for it and its connection is cut.
+    /// The session gets all events. If too much waits for it, its connection is closed.
     Disconnect,
 }
 
 /// Settings of a shard, the same for all shards of a node.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Bounds.
+    /// Limits of sizes and counts.
     pub limits: Limits,
-    /// How much may be done in a time.
+    /// Rates of operations.
     pub rates: Rates,
     /// A peer pings this often; silence of twice as long ends its connection. Default 30 s.
     pub heartbeat_interval: Duration,
@@ -31,38 +31,38 @@ pub struct Settings {
     pub auth_retry_timeout: Option<Duration>,
     /// Refused logins after which the connection is closed. Default 3.
     pub auth_attempts_max: u32,
-    /// How long a login waits that nobody could decide, before its connection is closed so that the peer comes back.
+    /// How long a login waits while the auth chain is unavailable, before its connection is closed so that the client connects again.
     /// Some wait up to twice as long. Default 5 s.
     pub auth_retry_delay: Duration,
     /// Time for an rpc provider to accept. Default 1 s.
     pub rpc_accept_timeout: Duration,
-    /// Time for an rpc provider to respond, from the hand-over on. Default 10 s.
+    /// Time for an rpc provider to respond, from when it gets the call. Default 10 s.
     pub rpc_response_timeout: Duration,
-    /// Whether a provider learns the requestor's user id. Default no.
+    /// Whether a provider receives the requestor's user id. Default no.
     pub rpc_requestor_name: bool,
-    /// Whether a provider learns the requestor's client data. Default no.
+    /// Whether a provider receives the requestor's client data. Default no.
     pub rpc_requestor_data: bool,
     /// Time for a listening provider to accept or reject. Default 500 ms.
     pub listen_response_timeout: Duration,
     /// How often names without a provider are offered again. Default 30 s, `None` never.
     pub listen_rematch_interval: Option<Duration>,
-    /// What becomes of events for a session that lags and coalesces. Default a gap.
+    /// Handling of events for a session that lags and coalesces. Default a gap.
     pub event_lag_policy: EventLagPolicy,
-    /// Which events have history, and how much. Default none.
+    /// The events with history, and its size. Default none.
     pub history: HistoryRules,
-    /// Whether listening providers are asked in random order, else in that of their registration. Default yes.
+    /// Whether names are offered to listening providers in random order, or else in the order of registration. Default yes.
     pub listen_shuffle: bool,
     /// Time for the store to load a record. Default 30 s.
     pub load_timeout: Duration,
-    /// Time for an acknowledged write to become durable; afterwards its outcome is unknown. Default 30 s.
+    /// Time for an acknowledged write to become durable. Afterwards the server reports its outcome as unknown. Default 30 s.
     pub write_timeout: Duration,
-    /// How long the key of an acknowledged write is remembered, so that a repetition is not made. Default 10 min.
+    /// How long the key of an acknowledged write is remembered, so that the server does not repeat the write. Default 10 min.
     pub write_key_age: Duration,
     /// Records under these prefixes are whole values with version 0 when written by `setData`. Default none.
     pub hot_path_prefixes: Vec<String>,
     /// Records under these prefixes are kept in memory only. Default none.
     pub memory_only_prefixes: Vec<String>,
-    /// Which store keeps a record. Default the only one.
+    /// The store of each record. Default the only store.
     pub routes: StoreRoutes,
 }
 

@@ -1,29 +1,29 @@
-//! The round over all sessions that finds the silent ones. Each is looked at once an interval, some at each step, so
-//! that a session costs nothing for it and a shard of many never stops for all of them.
+//! The sweep over all sessions that finds silent ones. It visits each session once an interval, a part of them at each step, so an idle
+//! session needs no timer and a shard with many sessions never stops to visit them all.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// Steps of an interval.
+/// Steps in an interval.
 const STEPS: u32 = 32;
 
-/// Where the round stands.
+/// The progress of the sweep.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
-    /// When the next step is due; never while there are no sessions.
+    /// When the next step is due. `None` while there are no sessions.
     next: Option<Instant>,
     /// The first index of the next step.
     next_index: usize,
 }
 
 impl Sweep {
-    /// There is a session; a round begins if none is going on.
+    /// Starts the sweep when a session opens, if it is not running.
     pub(crate) fn begin(&mut self, now: Instant, interval: Duration) {
         self.next.get_or_insert(now + interval / STEPS);
     }
 
-    /// There are no sessions.
+    /// Stops the sweep, because there are no sessions.
     pub(crate) fn end(&mut self) {
         self.next = None;
     }
@@ -33,7 +33,7 @@ impl Sweep {
         self.next
     }
 
-    /// Calls `visit` with each index, of `table_len`, whose turn it is. A call that comes an interval late visits all once.
+    /// Calls `visit` with each due index below `table_len`. A call that is late by an interval or more visits each index once.
     pub(crate) fn advance(
         &mut self,
         now: Instant,
@@ -54,7 +54,7 @@ impl Sweep {
             (self.next_index..end).for_each(&mut visit);
             self.next_index = end;
         }
-        // All were visited; what was missed is not made up for.
+        // All indexes were visited. Missed steps are not repeated.
         let next = self.next.map_or(now, |next| next.max(now));
         self.next = Some(next + interval / STEPS);
     }

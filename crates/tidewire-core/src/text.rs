@@ -7,8 +7,8 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
-/// What the names of the server's own records begin with, as those of its users (`spec/users.md`). No client and no rule can
-/// name one.
+/// The first character of the names of the server's own records, such as the records of its users (`spec/users.md`). No client and no
+/// rule can use such a name.
 pub const RESERVED: char = '\u{1}';
 
 /// The address of a record, event, rpc or user. Any non-empty UTF-8 text within the limit `name_bytes_max`.

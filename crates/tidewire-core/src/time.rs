@@ -1,6 +1,6 @@
-//! Core's own clocks: two numbers, read once per turn by whoever drives the engine.
+//! Core's own clocks: two numbers that the driver of the engine reads once per turn.
 //!
-//! The types of `std::time` can't be simulated, so they stop at the border of this crate.
+//! The types of `std::time` can't be simulated, so this crate does not use them except for `Duration`.
 
 use std::ops::Add;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How messages of many names take effect piece by piece.
+//! Messages of many names, which take effect in pieces.
 
 use super::entry::add_reply_part;
 use super::{Shard, route};
@@ -11,7 +11,7 @@ use crate::session::RuleReads;
 use crate::time::Now;
 
 impl Shard {
-    /// The awaited event of a session has arrived. The session continues with its partly applied message, or gives its next one.
+    /// Continues a session after the event that it waited for: with its partly applied message, or else with its next one.
     pub(super) fn resume<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
         let session = self.sessions.find(id);
         let has_bulk = session.is_some_and(|session| session.has_bulk());
@@ -22,7 +22,7 @@ impl Shard {
         }
     }
 
-    /// Begins with a message of more names than take effect in one turn.
+    /// Starts a message with more names than can take effect in one turn.
     pub(super) fn begin_bulk<E: Effects>(
         &mut self,
         now: Now,
@@ -51,7 +51,7 @@ impl Shard {
         self.go_on_with_bulk(now, id, out);
     }
 
-    /// Has the next names of a long message take effect.
+    /// Applies the next names of a long message.
     fn go_on_with_bulk<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
         let seed = self.context.seed;
         let session = self.sessions.find_mut(id);
@@ -68,7 +68,7 @@ impl Shard {
         let Some(session) = self.sessions.find_mut(id) else {
             return;
         };
-        // It sends nothing while it waits for its names, and is not silent for that.
+        // The session sends nothing while it waits for its names. It is not silent because of that.
         session.heard = now.monotonic;
         let state = session.state(seed);
         if flow == Flow::Wait {
@@ -77,6 +77,8 @@ impl Shard {
             return;
         }
         state.rule_reads = RuleReads::default();
+        // The session owes at least 1 until the next turn, so the next piece runs in a later turn and other sessions get their turns in
+        // between. The message counts as waiting, so `resume` continues with it and not with a later message.
         if !bulk.advance() {
             state.bulk = Some(bulk);
             if !self.debtors.has(id) {

@@ -1,4 +1,4 @@
-//! What shards tell each other: each entry to the primitive that it is for.
+//! Entries between shards: each is passed to its primitive.
 
 use super::{Parts, Shard};
 use crate::address::SessionId;
@@ -53,7 +53,7 @@ impl Shard {
             }
             return;
         }
-        // The session pays the cost of its answer.
+        // The session is charged with the cost of its answer.
         let answered = match &entry {
             Entry::RecordAnswer(answer) => Some(answer.session),
             Entry::ReplyPart { reply, .. } => self.pending_replies.session(*reply),
@@ -67,7 +67,7 @@ impl Shard {
         }
     }
 
-    /// Gives an entry to the primitive that it is for.
+    /// Passes an entry to its primitive.
     fn primitive_entry<E: Effects>(&mut self, now: Now, entry: Entry, out: &mut E) {
         let (mut turn, parts) = self.split(now, out);
         let turn = &mut turn;
@@ -205,7 +205,7 @@ impl Shard {
                 listens.session_ended(turn, session);
                 rpcs.session_ended(turn, session);
             }
-            // Taken above.
+            // Handled above.
             Entry::Rights { .. } | Entry::RightsPassed { .. } | Entry::Work(_) => {}
             Entry::Value {
                 asker: Asker::Session(_),
@@ -214,7 +214,7 @@ impl Shard {
         }
     }
 
-    /// Requests that an owner defers: at the owner, and at the shard of their session.
+    /// Handles deferred requests: at the owner, and at the shard of their session.
     fn work_entry<E: Effects>(&mut self, now: Now, entry: WorkEntry, out: &mut E) {
         match entry {
             WorkEntry::Deferred {
@@ -226,7 +226,7 @@ impl Shard {
                 if self.debtors.has(session) {
                     self.debtors.deferred_by(session, owner);
                 } else {
-                    // It has ended before its shard knew of this owner.
+                    // The session has ended before its shard knew of this owner.
                     let ended = WorkEntry::SessionEnded { session };
                     self.turn_context(now, out).post(owner, Entry::Work(ended));
                 }
@@ -250,15 +250,14 @@ impl Shard {
     }
 }
 
-/// Rules do not look at versions.
+/// Rules do not use versions.
 fn data_of(
     value: Result<Option<(Version, Payload)>, ReadFailed>,
 ) -> Result<Option<Payload>, ReadFailed> {
     value.map(|value| value.map(|(_, data)| data))
 }
 
-/// The owner has returned the value that a session's rule requested. Returns whether its message continues: no other value is on
-/// its way for it.
+/// Handles the value that a session's rule requested. Returns whether its message continues, because no other value is on its way for it.
 fn value_read<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -279,7 +278,7 @@ fn value_read<E: Effects>(
     true
 }
 
-/// Takes one part of a pending reply, and sends the reply when it was the last.
+/// Counts one part of a pending reply, and sends the reply after the last part.
 pub(super) fn add_reply_part<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     reply: PendingReplyId,

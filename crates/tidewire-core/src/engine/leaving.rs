@@ -15,7 +15,7 @@ use crate::text::Name;
 use crate::time::Now;
 use crate::{event, login, presence};
 
-/// Names that the ends of sessions give back in a turn: about a millisecond.
+/// Names that ended sessions release in a turn. They take about a millisecond.
 const SLICE: usize = 512;
 
 /// Remaining state of a session that has ended.
@@ -58,7 +58,7 @@ impl Leaving {
         }
     }
 
-    /// Gives back at most `count` names; returns how many are left of that number.
+    /// Releases at most `count` names. Returns how many of that number are left.
     fn give_back<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, count: usize) -> usize {
         let index = self.session.index;
         let mut left = count;
@@ -84,6 +84,8 @@ impl Leaving {
         for (name, epoch, serial) in self.records.by_ref().take(records) {
             subscriber::release(turn, name, epoch, (self.session, serial));
         }
+        // The index may be used by a new session only after the last name is released: members of names and ranges of this turn are known
+        // by index, so the new session would get messages of the old one. For the same reason its outstanding ranges are dropped first.
         if self.is_done() {
             turn.hub.forget(index);
             turn.sessions.vacate(index);
@@ -97,8 +99,12 @@ impl Leaving {
 }
 
 impl Shard {
-    /// Ends a session and gives back what it held. Everything is posted behind the session's own messages.
+    /// Ends a session and releases its resources. All posts follow the session's own messages.
     pub(super) fn closed<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
+        // The order matters. The channels are read before the session leaves the table, because the table knows them only while it is
+        // open. From then on late answers find another generation and are dropped. All notices are posted to the owners in the same turn,
+        // behind the session's requests, so an owner sees each subscription before its end. If the session held many names, only the rest
+        // of its releases is spread over later turns.
         let (mut turn, parts) = self.split(now, out);
         let channels = turn
             .sessions
@@ -149,7 +155,7 @@ impl Shard {
         }
     }
 
-    /// Gives back a part of what sessions held that have ended.
+    /// Releases a part of the names of ended sessions.
     pub(super) fn go_on_leaving<E: Effects>(&mut self, now: Now, out: &mut E) {
         let mut left = SLICE;
         while left > 0
@@ -162,7 +168,7 @@ impl Shard {
         }
     }
 
-    /// Whether a session has ended and still holds something, so that its index can't be used by another one.
+    /// Whether a session has ended but still holds names, so that another session can't use its index.
     #[must_use]
     pub fn is_leaving(&self, session: SessionId) -> bool {
         self.sessions.is_leaving(session)

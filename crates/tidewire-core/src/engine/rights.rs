@@ -1,4 +1,4 @@
-//! Changes of rights: taken over in one order, passed on to the other shards, and settled when nothing authorized before is on its way.
+//! Changes of rights: applied in one order, passed to the other shards, and settled when no decision by older rules is on its way.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use crate::rights::{Revoked, RightsChange};
 use crate::time::Now;
 
 impl Shard {
-    /// Changes of rights up to this number are settled here: the sessions of this shard hold what they may, and nothing
-    /// that was authorized before is on its way to it.
+    /// The newest change of rights that is settled here: no session of this shard holds a subscription that it forbids, and no decision
+    /// by older rules is on its way to the shard.
     #[must_use]
     pub fn settled(&self) -> u64 {
         self.barrier.settled()
     }
 
-    /// The sessions that have lost something to a change of rights since the last call.
+    /// The sessions that have lost a right to a change since the last call.
     pub fn take_losers(&mut self) -> BTreeSet<SessionId> {
         self.reauthorizer.take_losers()
     }
@@ -33,6 +33,9 @@ impl Shard {
         if !self.barrier.is_new(number) {
             return;
         }
+        // The change is applied before the markers are posted. So everything that this shard posts behind a marker was decided by the new
+        // rules, and everything decided by older rules is in front of it. The mailboxes keep this order, which is the whole proof of the
+        // barrier. A revocation ends its sessions at once and leaves nothing to reauthorize.
         match &change {
             RightsChange::Rules(permission) => {
                 self.context.permission = permission.clone();
@@ -66,7 +69,7 @@ impl Shard {
         self.pass_on(out);
     }
 
-    /// Says to all others when all markers of a change are in, behind everything that was posted before.
+    /// If all markers of a change have arrived, reports that to all other shards, behind everything posted before.
     pub(super) fn pass_on<E: Effects>(&mut self, out: &mut E) {
         let Some(number) = self.barrier.newly_passed() else {
             return;
@@ -77,7 +80,7 @@ impl Shard {
         }
     }
 
-    /// Ends the sessions of the revoked logins.
+    /// Ends the sessions of a revoked user or credential.
     fn revoke<E: Effects>(&mut self, now: Now, what: &Revoked, out: &mut E) {
         for index in 0..self.sessions.table_len() as u32 {
             let session = self.sessions.at(index);

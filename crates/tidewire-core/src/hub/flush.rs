@@ -34,9 +34,9 @@ impl Hub {
     pub(crate) fn collect(&mut self, sessions: &Sessions) {
         // This may run several times in a turn: a large fan-out is sent in parts, and messages published between the parts are listed by
         // the next call. Invariant: a session has at most one due at a time (`marks`). A session that was sent already gets a new due,
-        // which starts where its last listing ended, so no range is sent twice. Dues are only appended: `marks` and `urgent` hold indexes
-        // into `due`, and those of earlier calls must stay valid. The sort order includes the id, so that the order of sends does not
-        // depend on a hash table.
+        // which starts where its last listing ended, so no range is sent twice. Dues are only appended, because `marks` and `urgent` hold
+        // indexes into `due` that must stay valid until the last send. The sort order includes the id, so that the order of sends does
+        // not depend on a hash table.
         let is_first = self.listed_count == 0;
         let first_new = self.listed_count;
         let mut order = std::mem::take(&mut self.order);
