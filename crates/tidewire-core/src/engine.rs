@@ -283,10 +283,10 @@ impl Shard {
         message: &Message<'_>,
         out: &mut impl Effects,
     ) -> Flow {
-        // The order of the checks keeps a session's messages in order: while one of them waits, for a login, a rule, a rate or its debt,
-        // no later one is handled. The debt comes first, because a session that owes must not cost more, and the rate comes before the
-        // primitive, because a refused message must have no effect. The work is measured around the call and charged at the end, also for
-        // a message that has to wait, so repeated attempts are not free.
+        // The order of the checks keeps a session's messages in order: while one of them is applied in pieces or waits for a payment, a
+        // rate or a rule, no later one is handled. The debt is checked first, because a session that owes must not cost more. The rate is
+        // checked before the primitive, because a message that has to wait must have no effect. The work is measured around the call and
+        // charged at the end, also if the message has to wait, so repeated attempts are not free.
         let mut is_open = false;
         if let Some(session) = self.sessions.find_mut(id) {
             session.heard = now.monotonic;

@@ -1,7 +1,7 @@
-//! What the server decides: primitives, permission, sessions and fan-out.
+//! The decisions of the server: primitives, permission, sessions and fan-out.
 //!
-//! Nothing here opens a socket, reads a clock, starts a thread or draws a random number. Time and seeds are
-//! arguments, and what the engine wants from the world leaves through [`effect::Effects`].
+//! Nothing here opens a socket, reads a clock, starts a thread or draws a random number. Time and seeds are arguments. Everything that
+//! the engine needs from outside is requested through [`effect::Effects`].
 
 pub mod address;
 pub mod effect;

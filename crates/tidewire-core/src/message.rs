@@ -1,8 +1,8 @@
-//! The one `Message` inside: what every protocol decodes to and encodes from, in both directions.
+//! The one internal `Message`: every protocol decodes to it and encodes from it, in both directions.
 //!
-//! Texts are borrowed from the read buffer or from the owner of the value, so a message never outlives the turn.
-//! `data` is JSON text; in a message that a peer sent it is not checked yet, the engine does that once where it
-//! enters. An absent `data` means *undefined*, which is not the same as `null` or as an empty text.
+//! Texts are borrowed from the read buffer or from the owner of the value, so a message never outlives the turn. `data` is JSON text. The
+//! engine checks the `data` of a peer's message once, where it enters. An absent `data` means *undefined*, which differs from `null` and
+//! from an empty text.
 
 mod connection;
 mod event;
@@ -23,9 +23,9 @@ pub use rpc::{Call, Rpc, RpcAction, RpcError};
 /// A decoded unit of meaning.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message<'a> {
-    /// Getting connected, heartbeats.
+    /// Connecting and heartbeats.
     Connection(Connection<'a>),
-    /// Getting identified.
+    /// Logging in.
     Auth(Auth<'a>),
     /// Publish and subscribe.
     Event(Event<'a>),
@@ -33,11 +33,11 @@ pub enum Message<'a> {
     Record(Record<'a>),
     /// Requests and responses.
     Rpc(Rpc<'a>),
-    /// Who is online.
+    /// The online users.
     Presence(Presence<'a>),
-    /// The peer sent what this server does not understand; the session goes on.
+    /// A message that this server does not understand. The session continues.
     UnknownTopic,
-    /// A known topic with an action that nobody sends to a server. It is counted and gets no answer.
+    /// A known topic with an action that no client sends. It is counted and gets no answer.
     UnknownAction {
         /// The topic.
         topic: Topic,
@@ -49,9 +49,9 @@ pub enum Message<'a> {
 /// The primitives that have actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Topic {
-    /// Getting connected.
+    /// Connecting.
     Connection,
-    /// Getting identified.
+    /// Logging in.
     Auth,
     /// Publish and subscribe.
     Event,
@@ -59,7 +59,7 @@ pub enum Topic {
     Record,
     /// Requests and responses.
     Rpc,
-    /// Who is online.
+    /// The online users.
     Presence,
 }
 
@@ -69,14 +69,14 @@ pub type Names<'a> = Vec<&'a str>;
 /// A correlation id: chosen by the peer, unique only in that peer's use of it.
 pub type Correlation<'a> = Option<&'a str>;
 
-/// What a denial or a failed rule tells the peer.
+/// The content of a denial or of the report of a failed rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal<'a, A> {
     /// The action of the refused message.
     pub action: A,
     /// The name that was checked; absent for requests without a name.
     pub name: Option<&'a str>,
-    /// As in the request.
+    /// The correlation id of the request.
     pub correlation: Correlation<'a>,
     /// Whether the request asked for a write acknowledgement.
     pub write_ack: bool,

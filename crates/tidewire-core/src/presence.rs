@@ -269,7 +269,7 @@ pub(crate) fn answer<E: Effects>(
     );
 }
 
-/// Authorizes a request about all users and goes on with it if it is allowed.
+/// Authorizes a request about all users. If it is allowed, calls `act`.
 fn authorize_all_users<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -291,7 +291,7 @@ fn authorize_all_users<E: Effects>(
     Flow::Taken
 }
 
-/// Authorizes all names and goes on with those that are allowed.
+/// Authorizes all names, and calls `act` with the allowed ones.
 fn authorize_users<'n, E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,

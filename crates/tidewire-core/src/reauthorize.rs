@@ -49,7 +49,7 @@ pub(crate) enum Right {
 #[derive(Debug)]
 struct Waiting {
     session: SessionId,
-    /// The principal for which the owner was asked.
+    /// The principal that the request to the owner names.
     principal: Arc<Principal>,
     right: Right,
     /// The records that its rule has read.
@@ -203,7 +203,7 @@ impl Reauthorizer {
         let id = waiting.session;
         let principal = turn.principal(id);
         if let Some(renewed) = principal.filter(|known| !Arc::ptr_eq(known, &waiting.principal)) {
-            // The principal has changed since the owner was asked, so the answer may be wrong. The owner is asked again.
+            // The principal has changed since the request to the owner, so the decision may be wrong. The owner has to decide again.
             waiting.principal = renewed;
             self.ask_owner(turn, waiting);
         } else if let (Some(why), Right::Record(name, serial)) = (lost, waiting.right)

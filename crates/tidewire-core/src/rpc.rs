@@ -1,7 +1,7 @@
 //! Rpc: calls, their providers and their timers.
 //!
-//! The owner of an rpc name runs its calls. A call is known by (requestor, correlation id), and an answer counts
-//! only from the provider that was asked.
+//! The owner of an rpc name runs its calls. A call is identified by (requestor, correlation id). An answer counts only if it comes from
+//! the provider that has the call.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,8 +24,8 @@ use crate::time::Instant;
 use crate::timer::DeadlineQueue;
 use crate::work::NAME_WORK;
 
-/// Registrations and calls that one turn ends. The rest follows in the next turns, so that the end of a session with very many of
-/// them delays no other session. About a tenth of a millisecond.
+/// Registrations and calls that one turn ends. The rest follows in the next turns, so the end of a session with many of them does not
+/// delay other sessions. They take about a tenth of a millisecond.
 const SLICE: usize = 200;
 
 /// Handles a message of an open session.
@@ -42,12 +42,12 @@ pub(crate) fn message<E: Effects>(
         Rpc::Reject(call) => answer(turn, id, *call, CallAnswer::Reject, None),
         Rpc::Response { call, data } => answer(turn, id, *call, CallAnswer::Response, *data),
         Rpc::RequestError { call, data } => answer(turn, id, *call, CallAnswer::Error, *data),
-        // Answers of a server have no meaning here.
+        // Clients must not send a server's answers. They have no effect.
         Rpc::Ack { .. } | Rpc::Error(_) => Flow::Taken,
     }
 }
 
-/// Brings a message of a call to a session of this shard.
+/// Sends a message of a call to a session of this shard.
 pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, delivery: &RpcDelivery) {
     let call = Call {
         name: &delivery.name,
@@ -107,8 +107,8 @@ pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, delivery: &RpcD
     turn.send(delivery.session, &Message::Rpc(message));
 }
 
-/// Whether a provider that is to be asked has taken the name back or lost its right to it, of which the owner had not heard
-/// when it chose it.
+/// Whether the chosen provider has withdrawn the name or lost its right to it. The owner did not know this yet when it chose the
+/// provider.
 fn has_withdrawn<E: Effects>(turn: &TurnContext<'_, E>, delivery: &RpcDelivery) -> bool {
     turn.sessions.find(delivery.session).is_some_and(|session| {
         let with = session.state.as_ref();
@@ -116,7 +116,7 @@ fn has_withdrawn<E: Effects>(turn: &TurnContext<'_, E>, delivery: &RpcDelivery) 
     })
 }
 
-/// Answers in the place of a provider that is not asked any more: the next one is.
+/// Answers for a provider that no longer provides the name, so that the owner chooses the next provider.
 fn withdraw<E: Effects>(turn: &mut TurnContext<'_, E>, delivery: &RpcDelivery) {
     let answer = RpcEntry::Answer {
         name: delivery.name.clone(),
@@ -197,7 +197,7 @@ fn unprovide<E: Effects>(
     Flow::Taken
 }
 
-/// Ends a registration whose right was lost; false if there is none.
+/// Ends a registration whose right was lost. Returns false if the session has no such registration.
 pub(crate) fn lose<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -221,7 +221,7 @@ pub(crate) fn lose<E: Effects>(
     true
 }
 
-/// Notes that the session provides the name; false if it does already.
+/// Notes that the session provides the name. Returns false if it already does.
 fn take_up<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &Name) -> bool {
     let seed = turn.shard.seed;
     let is_new = turn
@@ -234,12 +234,12 @@ fn take_up<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &Name
     is_new
 }
 
-/// What a registration takes at the provider's shard, with the text that the owner shares.
+/// Bytes of a registration at the provider's shard, with the text that it shares with the owner.
 fn provided_bytes(name: &Name) -> usize {
     PROVIDED_BYTES + text_bytes(name)
 }
 
-/// Tells the owners of the names and acknowledges when all know it.
+/// Posts the names to their owners, and acknowledges when all owners have handled them.
 fn register<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -333,7 +333,7 @@ fn request<E: Effects>(
         turn.shard.count(|refused| refused.calls += 1);
     }
     let bytes = kept_bytes(call.name, call.correlation, data);
-    // What is kept until the answer comes is taken before it is copied.
+    // The memory budget is checked before the call is copied, because the copy is kept until the answer arrives.
     if draining || is_over || !turn.shard.has_memory(session.kept_bytes, bytes) {
         return refuse(turn, id, RpcError::NoProvider(call));
     }
@@ -401,18 +401,18 @@ fn refuse<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, error: RpcEr
     Flow::Taken
 }
 
-/// What is kept of a call until it ends.
+/// Bytes that are kept for a call until it ends.
 fn kept_bytes(name: &str, correlation: &str, data: Option<&str>) -> usize {
     CALL_BYTES + text_bytes(name) + 3 * text_bytes(correlation) + data.map_or(0, text_bytes)
 }
 
-/// The same of one that is kept.
+/// The same for a call that is kept already.
 fn call_bytes(call: &OwnedCall) -> usize {
     let data = call.data.as_ref().map(Payload::as_str);
     kept_bytes(&call.name, &call.correlation, data)
 }
 
-/// A call and how far it has come.
+/// A call that has no response yet, with its provider.
 #[derive(Debug)]
 struct Running {
     call: Box<OwnedCall>,
@@ -420,11 +420,11 @@ struct Running {
     /// As the provider knows the call: the requestor's, unless the provider has a call of that id already.
     provider_correlation: Box<str>,
     accepted: bool,
-    /// Providers that have declined or gone.
+    /// Providers that have rejected the call or have gone.
     tried: SmallVec<[SessionId; 2]>,
-    /// Counts the hand-overs of all calls, so that a late timer meets another number.
+    /// The number of this hand-over among all. A late timer of an earlier hand-over has another number.
     hand_over: u64,
-    /// Its index among the calls of its requestor, and among those that its provider was asked to answer.
+    /// Its index among the calls of its requestor, and among the calls of its provider.
     made_index: usize,
     asked_index: usize,
 }
@@ -439,7 +439,7 @@ impl Equivalent<(SessionId, Box<str>)> for CallKey<'_> {
     }
 }
 
-/// The registrations and calls of one session at this owner. Its end touches these and no others.
+/// The registrations and calls of one session at this owner. When the session ends, only these are visited.
 #[derive(Debug, Default)]
 struct Involved {
     served: BTreeMap<Name, Served>,
@@ -452,7 +452,7 @@ impl Involved {
         self.served.is_empty() && self.made.is_empty()
     }
 
-    /// Removes what the session serves of a name, if nothing is left of it.
+    /// Removes the entry of a name that the session neither provides nor has calls of.
     fn forget_unserved(&mut self, name: &Name) {
         if self.served.get(name).is_some_and(Served::is_empty) {
             self.served.remove(name);
@@ -460,12 +460,12 @@ impl Involved {
     }
 }
 
-/// An rpc that a session provides, or of which it still has calls to answer.
+/// An rpc that a session provides, or of which it has calls to answer.
 #[derive(Debug, Default)]
 struct Served {
-    /// Its index among the providers; none after it has withdrawn.
+    /// Its index among the providers. `None` after it has withdrawn.
     index: Option<usize>,
-    /// The calls that it was asked to answer, each at its `asked_index`.
+    /// The calls that the session has to answer, each at its `asked_index`.
     asked: SmallVec<[u64; 2]>,
 }
 
@@ -476,12 +476,12 @@ impl Served {
     }
 }
 
-/// An end that may take several turns.
+/// The end of a session or registration, which may take several turns.
 #[derive(Debug)]
 enum Ending {
     /// A session has ended, with its registrations and calls.
     Session(SessionId),
-    /// A provider has lost its right to a name: the calls that it was asked to answer go to other providers.
+    /// A provider has lost its right to a name. Other providers get its calls.
     Provider(Name, SessionId),
 }
 
@@ -494,14 +494,14 @@ pub(crate) struct RpcOwner {
     by_requestor: Map<(SessionId, Box<str>), u64>,
     by_provider: Map<(SessionId, Box<str>), u64>,
     involved: Map<SessionId, Involved>,
-    /// What has ended and is not taken apart yet, in order.
+    /// Ended sessions and registrations that still have calls or names here, in order.
     ending: VecDeque<Ending>,
-    /// The sessions among those: none of them is asked to answer a call.
+    /// The sessions in `ending`. They get no calls.
     ended: Set<SessionId>,
     hand_overs: u64,
-    /// Steps that are left in this turn.
+    /// Steps left in this turn.
     turn_steps: usize,
-    /// Counts the registrations and calls that ends and time-outs have looked at.
+    /// The number of registrations and calls that endings and timeouts have visited.
     steps: u64,
     accept_timeouts: DeadlineQueue<(u64, u64)>,
     response_timeouts: DeadlineQueue<(u64, u64)>,
@@ -513,7 +513,7 @@ pub(crate) struct RpcOwner {
 }
 
 impl RpcOwner {
-    /// No providers, no calls.
+    /// Creates it without providers and calls.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             providers: NameMap::new(seed),
@@ -550,12 +550,12 @@ impl RpcOwner {
         self.calls.len()
     }
 
-    /// How many registrations and calls ends and time-outs have looked at.
+    /// The number of registrations and calls that endings and timeouts have visited.
     pub(crate) fn step_count(&self) -> u64 {
         self.steps
     }
 
-    /// The earliest deadline: at once, if something has ended and is not taken apart yet.
+    /// The earliest deadline. It is due at once while an ending is not complete.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         if !self.ending.is_empty() {
             return Some(Instant(0));
@@ -566,12 +566,12 @@ impl RpcOwner {
             .min()
     }
 
-    /// A turn is over: the next one has its own steps.
+    /// Ends a turn. The next turn has its own steps.
     pub(crate) fn end_turn(&mut self) {
         self.turn_steps = SLICE;
     }
 
-    /// Handles what a session's shard has to say.
+    /// Handles an entry from a session's shard.
     pub(crate) fn handle<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, entry: RpcEntry) {
         match entry {
             RpcEntry::Provide {
@@ -608,7 +608,7 @@ impl RpcOwner {
         }
     }
 
-    /// A session has ended: its calls are forgotten, the calls that it was asked for go to the next provider.
+    /// Handles the end of a session: its own calls are forgotten, and the calls that it had to answer go to the next provider.
     pub(crate) fn session_ended<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -620,7 +620,7 @@ impl RpcOwner {
         }
     }
 
-    /// Ends the calls whose provider was too slow, and goes on with what has ended.
+    /// Fails the calls whose provider was too slow, and continues with endings.
     pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         self.end_turn();
         self.advance(turn);
@@ -653,8 +653,11 @@ impl RpcOwner {
         }
     }
 
-    /// Takes the next part of what has ended apart, with the steps that are left in this turn.
+    /// Handles the next part of the endings, with the steps left in this turn.
     fn advance<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        // The sessions and registrations are ended strictly in order, one step each, so that a later one can't delay an earlier one. An
+        // ended session stays in `ended` until its last step: until then it must not be chosen as provider, or a call that was just taken
+        // from it would come back. Then it gets removed from `involved`, and no entry of it is left at this owner.
         while self.turn_steps > 0 {
             self.turn_steps -= 1;
             let more = match self.ending.front() {
@@ -673,7 +676,7 @@ impl RpcOwner {
         }
     }
 
-    /// Ends one registration or one call of a session that has ended; false if it has none left.
+    /// Ends one registration or one call of an ended session. Returns false if none is left.
     fn end_step<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, session: SessionId) -> bool {
         let Some(involved) = self.involved.get_mut(&session) else {
             return false;
@@ -696,7 +699,7 @@ impl RpcOwner {
         true
     }
 
-    /// Takes one call away from a provider that has lost its right to the name; false if it has none left.
+    /// Takes one call from a provider that has lost its right to the name. Returns false if none is left.
     fn revoke_step<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -745,7 +748,7 @@ impl RpcOwner {
         }
     }
 
-    /// Takes a provider out of the providers of a name. The last one gets its index.
+    /// Removes a provider of a name. The last provider gets its index.
     fn remove_provider(&mut self, name: &Name, index: usize) {
         let Some(providers) = self.providers.get_mut(name) else {
             return;
@@ -764,7 +767,7 @@ impl RpcOwner {
         }
     }
 
-    /// Forgets a session that has nothing left here.
+    /// Removes the entry of a session without registrations and calls.
     fn forget_idle(&mut self, session: SessionId) {
         let involved = self.involved.get(&session);
         if involved.is_some_and(Involved::is_empty) && !self.ended.contains(&session) {
@@ -772,7 +775,7 @@ impl RpcOwner {
         }
     }
 
-    /// A provider has lost its right: what it was asked is asked of the next one.
+    /// Handles that a provider has lost its right: its calls go to the next provider.
     fn revoke<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -805,7 +808,7 @@ impl RpcOwner {
         self.hand_over(turn, running.call, tried);
     }
 
-    /// Asks a provider that was not tried yet, by chance.
+    /// Passes a call to a random provider that was not tried yet.
     fn hand_over<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -816,6 +819,9 @@ impl RpcOwner {
             notify_requestor(turn, &call, CallNotice::Failed(CallFailure::NoProvider));
             return;
         };
+        // Each hand-over gets a new call number and a new timer number. So an answer or timer of an earlier provider finds no call and
+        // can't end this one. The call is entered in every table before the notice can be answered, because answers arrive as later
+        // entries. The provider may have withdrawn in the meantime; its shard knows that first, and answers with a withdrawal.
         let number = self.next_call;
         self.next_call += 1;
         self.hand_overs += 1;
@@ -872,8 +878,8 @@ impl RpcOwner {
         );
     }
 
-    /// A provider that was not tried yet: the first one from a random position on, so that a call looks at no more providers than
-    /// it has tried.
+    /// A provider that was not tried yet: the first one at or after a random position. So the search visits at most one more provider
+    /// than were tried or have ended.
     fn choose(&mut self, name: &Name, tried: &[SessionId]) -> Option<SessionId> {
         let providers = self.providers.get(name)?;
         let first = self.dice.below(providers.len());
@@ -884,7 +890,7 @@ impl RpcOwner {
             .copied()
     }
 
-    /// Correlation ids are unique only in their requestor's use; to one provider two calls must not look alike.
+    /// A correlation id is unique only for its requestor. A provider needs a different id for each of its calls.
     fn provider_correlation(
         &self,
         provider: SessionId,
@@ -916,7 +922,7 @@ impl RpcOwner {
             .copied()
             .filter(|number| self.calls[number].call.name == name);
         let Some(number) = number else {
-            // The provider did not send a withdrawal itself, so it gets no answer to one that came too late.
+            // The provider did not send a withdrawal itself, so it gets no answer to a late one.
             if what != CallAnswer::Withdrawn {
                 notify(turn, provider, name, correlation, CallNotice::Unknown(what));
             }
@@ -990,7 +996,7 @@ impl RpcOwner {
         Some(running)
     }
 
-    /// Takes an ended call out of those of its requestor. The last one gets its index.
+    /// Removes an ended call from the calls of its requestor. The last call gets its index.
     fn forget_made(&mut self, ended: &Running) {
         let requestor = ended.call.requestor;
         let Some(involved) = self.involved.get_mut(&requestor) else {
@@ -1006,7 +1012,7 @@ impl RpcOwner {
         }
     }
 
-    /// Takes an ended call out of those that its provider was asked to answer. The last one gets its index.
+    /// Removes an ended call from the calls of its provider. The last call gets its index.
     fn forget_asked(&mut self, ended: &Running) {
         let name = &ended.call.name;
         let Some(involved) = self.involved.get_mut(&ended.provider) else {

@@ -25,13 +25,13 @@ pub(crate) enum Phase {
     Login,
     /// The auth chain decides on the login.
     Checking,
-    /// The next answer is held back.
+    /// The next answer is delayed.
     Delayed(Box<AnswerDelay>),
     /// The peer has logged in.
     Open(Arc<Principal>),
 }
 
-/// An answer that is held back.
+/// A delayed answer.
 #[derive(Debug)]
 pub(crate) struct AnswerDelay {
     /// When the session gets it.
@@ -41,7 +41,7 @@ pub(crate) struct AnswerDelay {
     pub(crate) stage: DelayStage,
 }
 
-/// The answer that is held back.
+/// The kind of the delayed answer.
 #[derive(Debug)]
 pub(crate) enum DelayStage {
     /// The answer to the challenge.
@@ -152,7 +152,7 @@ impl BulkAuthorization {
         waiting.any(|reads| reads.needs.as_ref() == Some(record))
     }
 
-    /// Gives a record to the names that wait for it. Returns whether no name waits for a record now.
+    /// Passes a record's value to the names that wait for it. Returns whether no name waits for a record now.
     pub(crate) fn take(
         &mut self,
         record: &Name,
@@ -189,7 +189,7 @@ pub(crate) struct SessionState {
     pub(crate) rule_reads: RuleReads,
     /// The bulk message with names that have not taken effect yet.
     pub(crate) bulk: Option<Box<LongBulk>>,
-    /// The messages that it has missed because it does not read fast enough.
+    /// The messages that it has missed because it lags.
     pub(crate) lag: Option<Box<Lag>>,
     /// Its subscriptions to events with history.
     pub(crate) follows: Option<Box<Follows>>,
@@ -201,7 +201,7 @@ pub(crate) struct SessionState {
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(crate) enum Mark {
-    /// An answer was held back, so its time to log in starts again once.
+    /// An answer was delayed, so the time to log in starts again once.
     Delayed = 1,
     /// It gets a record's newest value in place of the single changes, and the number of events that it missed.
     Coalesces = 2,
@@ -209,7 +209,7 @@ pub(crate) enum Mark {
     Passing = 4,
     /// The auth chain decides on a renewal of the login.
     Renewing = 8,
-    /// It has ended, and only has memberships that later turns end.
+    /// The session has ended and only has memberships, which later turns end.
     Ended = 16,
 }
 
@@ -250,7 +250,7 @@ impl Phase {
 }
 
 impl Session {
-    /// A session in its first phase.
+    /// Creates a session in its first phase.
     fn new(id: SessionId, format: Format, now: Instant) -> Self {
         Self {
             id,

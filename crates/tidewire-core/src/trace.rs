@@ -1,28 +1,27 @@
-//! The context of a trace, as W3C's "Trace Context" has it in `traceparent`: which trace a message belongs to, and which of its spans
-//! the next one follows.
+//! The context of a trace, in the form of `traceparent` (W3C Trace Context): the trace of a message, and the span that caused it.
 //!
-//! The engine carries it from a publication to its deliveries and looks at nothing of it.
+//! The engine carries it from a publication to its deliveries and does not use it.
 
 use crate::time::Instant;
 
 /// Characters of a `traceparent` of version 00.
 pub const TRACEPARENT_BYTES: usize = 55;
 
-/// Where in a trace something stands.
+/// A position in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// The trace; not all zero.
     pub id: [u8; 16],
     /// The span that caused this; not all zero.
     pub span: [u8; 8],
-    /// Whether whoever began the trace records it.
+    /// Whether the creator of the trace records it.
     pub is_sampled: bool,
     /// When the span began, if this node knows it. It does not leave the node.
     pub since: Instant,
 }
 
 impl Trace {
-    /// Reads a `traceparent`. Of a later version the part that this one has is read, as the standard wants it.
+    /// Parses a `traceparent`. Of a later version, only the part that version 00 has is read, as the standard requires.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (head, rest) = text.as_bytes().split_at_checked(TRACEPARENT_BYTES)?;
@@ -49,7 +48,7 @@ impl Trace {
         })
     }
 
-    /// As `traceparent`.
+    /// Formats it as `traceparent`.
     #[must_use]
     pub fn text(&self) -> TraceText {
         let mut text = *b"00-________________________________-________________-00";

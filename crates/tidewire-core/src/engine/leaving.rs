@@ -101,10 +101,10 @@ impl Leaving {
 impl Shard {
     /// Ends a session and releases its resources. All posts follow the session's own messages.
     pub(super) fn closed<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
-        // The order matters. The channels are read before the session leaves the table, because the table knows them only while it is
-        // open. From then on late answers find another generation and are dropped. All notices are posted to the owners in the same turn,
-        // behind the session's requests, so an owner sees each subscription before its end. If the session held many names, only the rest
-        // of its releases is spread over later turns.
+        // The order matters. The channels are read first, because `find` no longer returns an ended session. Late answers then find no
+        // session and are dropped. All notices are posted to the owners in the same turn, behind the session's requests, so an owner
+        // sees each subscription before its end. The index stays in use until the last name is released; if there are many names, that
+        // takes several turns.
         let (mut turn, parts) = self.split(now, out);
         let channels = turn
             .sessions
