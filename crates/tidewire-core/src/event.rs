@@ -1,4 +1,4 @@
-//! Events: publish and subscribe, at most once, not stored. Those with history go another way, see [`crate::history`].
+//! Events: publish and subscribe, at most once, not stored. Events with history are handled in [`crate::history`].
 
 use crate::address::SessionId;
 use crate::context::{Authorization, DeniedName, Lost, TurnContext};
@@ -27,7 +27,7 @@ pub(crate) fn message<E: Effects>(
     message: &Event<'_>,
 ) -> Flow {
     match message {
-        // Offsets are the server's to give.
+        // Only the server assigns offsets, so an offset from a client is ignored.
         Event::Emit { name, data } | Event::Numbered { name, data, .. } => {
             emit(turn, id, name, *data, None)
         }
@@ -55,7 +55,7 @@ pub(crate) fn message<E: Effects>(
             Flow::Taken
         }
         Event::Listen(message) => listen::message(turn, id, Topic::Event, message),
-        // Answers of a server have no meaning here.
+        // Clients must not send a server's answers. They have no effect.
         Event::Ack { .. }
         | Event::Gap { .. }
         | Event::Position { .. }
@@ -64,7 +64,7 @@ pub(crate) fn message<E: Effects>(
     }
 }
 
-/// There is no room for what the session has published.
+/// Refuses an event of the session because there is no room for it.
 pub(crate) fn refuse_emit<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) {
     let refusal = Refusal {
         action: EventAction::Emit,
@@ -88,16 +88,16 @@ pub(crate) fn deliver<E: Effects>(
     turn.fan_out(TOPIC, name, except, &Message::Event(event));
 }
 
-/// A session that has ended was the last subscriber of the event.
+/// Handles that an ended session was the last subscriber of the event.
 pub(crate) fn lost_last<E: Effects>(turn: &mut TurnContext<'_, E>, name: Name) {
-    // The owner of a history is told of each subscriber.
+    // The owner of a history knows each subscriber, so it needs no interest.
     if turn.shard.settings.history.find(&name).is_none() {
         turn.change_interest(InterestTopic::Event, name.clone(), false);
     }
     turn.report_interest(name, false);
 }
 
-/// Ends a subscription whose right was lost, with what was published for it and not sent; false if there is none.
+/// Ends a subscription whose right was lost, and drops its unsent messages. Returns false if the session has no such subscription.
 pub(crate) fn lose<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -223,7 +223,7 @@ fn subscribe<E: Effects>(
     Flow::Taken
 }
 
-/// Who comes back with a position in an event that has no history any more can't know what it missed.
+/// Sends a gap to a session that resumes an event without history: the server can't know what it missed.
 fn tell_without_history<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -247,7 +247,7 @@ fn tell_without_history<E: Effects>(
     }
 }
 
-/// Makes the session a subscriber; returns the interest change that its ack has to wait for.
+/// Makes the session a subscriber. Returns the interest change that its acknowledgement has to wait for.
 fn join<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) -> u64 {
     let owned = Name::from(name);
     match turn.hub.join(TOPIC, &owned, id, turn.sessions) {
@@ -280,7 +280,7 @@ fn refuse<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, error: Event
     Flow::Taken
 }
 
-/// The refusal without a name that is too long to be repeated.
+/// Removes the name from a refusal if it is too long to be repeated.
 fn shown<'a, E, A>(turn: &TurnContext<'_, E>, refusal: Refusal<'a, A>) -> Refusal<'a, A> {
     let name = refusal
         .name

@@ -1,8 +1,8 @@
-//! A shard's thread: one turn after the other.
+//! A shard's thread, which runs turns in a loop.
 //!
-//! Poll, read, decode, let the engine decide, post to other shards, send. There are no rules here: the engine decides the
-//! meaning of a message, and the loop decides how bytes move. Control frames (pong, close) do not go through the turn log:
-//! they are bytes of their connection, put behind its ranges of the turn, because no other connection shares them.
+//! A turn polls, reads, decodes, lets the engine decide, posts to other shards, and sends. There are no rules here: the engine decides
+//! the meaning of a message, and the event loop decides how bytes move. Control frames (pong, close) do not go through the turn log,
+//! because no other connection shares them. They follow the connection's ranges of the turn.
 
 mod carried;
 mod closing;
@@ -96,17 +96,17 @@ pub(crate) struct Conductor {
     message_bytes_max: usize,
     /// The same before the login.
     login_bytes_max: usize,
-    /// Logins whose answer is awaited. An entry goes with its session.
+    /// Logins that wait for an answer. An entry is removed with its session.
     logins: HashMap<Key, PendingLogin>,
     now: Now,
     /// Bytes read in this turn.
     turn_bytes: usize,
-    /// Bytes that the engine had touched when this turn last began to take in what has come, and when its log began.
+    /// The engine's work count when this turn last began to take input, and when its log began.
     turn_work_start: u64,
     log_work_start: u64,
     /// Whether the engine was called since the last flush.
     has_unflushed: bool,
-    /// Answers to pings: they leave behind the messages of the turn.
+    /// Answers to pings. They are sent after the messages of the turn.
     pongs: Vec<(Key, Vec<u8>)>,
     /// Connections that end with this turn.
     closing: Vec<(Key, CloseCause)>,
@@ -114,11 +114,11 @@ pub(crate) struct Conductor {
     unsent_goodbyes: Vec<Key>,
     /// Closed connections, with the time at which they are cut off, in that order.
     lingering: VecDeque<(Instant, Key)>,
-    /// Places whose connections are gone and whose sessions still give back what they held.
+    /// Keys of removed connections whose sessions still release names.
     leaving: Vec<Key>,
-    /// Connections that are not read because of their bytes in flight.
+    /// Connections that are not read because they have too many bytes in flight.
     without_credit: Vec<Key>,
-    /// The last batch of each shard that was taken in this turn.
+    /// The last batch of each shard that was handled in this turn.
     taken_batches: Vec<(u16, u64)>,
     confirmed: Vec<Confirmed>,
     broken: Vec<Key>,
@@ -128,7 +128,7 @@ pub(crate) struct Conductor {
     participant: Participant,
     shedding: Shedding,
     mail_count: u64,
-    /// The shard refuses new work; a caller that waits for the end of running calls looks at the gauges.
+    /// Whether the shard refuses new work. A caller that waits for the end of running calls reads the gauges.
     is_refusing: bool,
     is_draining: bool,
     quiet: Vec<oneshot::Sender<Quiet>>,
@@ -234,6 +234,10 @@ impl Conductor {
     }
 
     fn turn(&mut self) -> io::Result<()> {
+        // A turn is in two parts. First its input is decided and every send is listed; then the sends are submitted in slices. A message
+        // is in the log before any of its recipients is sent to, and the log lives until the last send. Between the slices the shard
+        // takes input of the next turn, so a large fan-out does not stop the poll; those messages must go to a new log, because the
+        // ranges of the listed sends are fixed. Statistics and `settle_rights` come last: they report the sends of this turn as made.
         self.take_in();
         let started = self.now.monotonic;
         flush_policy::flush(self)?;
@@ -244,7 +248,7 @@ impl Conductor {
             if !self.event_loop.has_sends() {
                 break;
             }
-            // Input that arrives during the flush belongs to the next turn, whose log has begun already.
+            // Input that arrives during the flush belongs to the next turn, whose log has already begun.
             self.event_loop.poll_again()?;
             self.take_in();
             self.hurry();
@@ -257,10 +261,10 @@ impl Conductor {
         Ok(())
     }
 
-    /// If little came in during a large flush, sends it first: sessions that talk to few others would else wait until
-    /// thousands have got theirs. A large turn keeps taking in input until the flush is over, so that a
-    /// flood still coalesces, but a part of it goes first, at its head those who have few beside them. The logs of all
-    /// these turns live until the flush ends.
+    /// Sends the new messages first if few arrived during a large flush. Otherwise sessions that talk to few others would wait until
+    /// thousands of recipients have their messages. If many messages arrived, the shard continues to take input until the flush has
+    /// ended, so that a flood still coalesces. But it sends a part of them first, starting with the names that have few members. The logs
+    /// of all these turns live until the flush ends.
     fn hurry(&mut self) {
         if !self.has_unflushed {
             return;
@@ -276,8 +280,11 @@ impl Conductor {
         self.event_loop.send_first(added);
     }
 
-    /// Until when the poll may wait; `None` if there is something to do at once.
+    /// The time until which the poll may wait; `None` if there is work to do at once.
     fn next_wake(&mut self) -> Option<Instant> {
+        // `set_waiting` comes last, directly before the sleep: it announces that this shard sleeps and then checks the confirmations once
+        // more. A confirmation between the two would otherwise find no sleeper to wake, and the shard would wait for its next deadline
+        // with connections that may be read.
         self.engine_deadline = self.engine.next_deadline();
         let has_work = self.has_unflushed
             || !self.closing.is_empty()
@@ -318,8 +325,12 @@ impl Conductor {
         }
     }
 
-    /// Takes in the available input: confirmations, mail, deadlines, sockets.
+    /// Takes the available input: confirmations, mail, deadlines, sockets.
     fn take_in(&mut self) {
+        // The order matters. Confirmations come first, because they release connections that this turn can then read. Mail comes before
+        // the sockets: it is work that the node has already accepted, and a shard that read more before it handled that could fill the
+        // other shards' mailboxes without end. The deadline comes after the mail, so an answer that has already arrived counts before its
+        // timeout.
         let wall = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -348,8 +359,10 @@ impl Conductor {
         self.read_sockets();
     }
 
-    /// Ends the input of a turn: the commit batch, the posts, then the list of sends.
+    /// Ends the input of a turn: the commit batch, the posts, and then the list of sends.
     fn end_input(&mut self) {
+        // Decisions and posts come before the list of sends, see `decide`. The list comes before `begin_turn` of the logs, because it
+        // refers to ranges of this turn. Pongs are pushed after the list, so they follow the messages that were decided before them.
         self.decide();
         self.list_sends(usize::MAX);
         if let Some(traces) = &mut self.sink.traces {
@@ -365,12 +378,12 @@ impl Conductor {
         self.sink.ends.begin_turn();
         self.sink.deflation.begin_turn();
         self.batches.begin_turn();
-        // Other shards may have to hear of an end. That message leaves with the next turn, so it must be in the logs of that turn.
+        // Closing a session may publish to others. These messages are sent with the next turn, so they must be in that turn's log.
         self.say_goodbyes();
     }
 
-    /// Has the engine ask the store for what was decided, and posts what other shards have to know. Posts leave before any
-    /// answer, so whoever has an answer finds its effects posted.
+    /// Passes the store requests to the store and posts the entries for other shards. Posts precede every answer of the turn, so a client
+    /// that has an answer can rely on its effects being posted.
     fn decide(&mut self) {
         self.engine.end_turn(self.now, &mut self.sink);
         self.charge(NOBODY, 0);
@@ -378,7 +391,7 @@ impl Conductor {
         self.post();
     }
 
-    /// Puts what the engine owes to `count` sessions at most on the list of sends.
+    /// Lists the sends of at most `count` sessions.
     fn list_sends(&mut self, count: usize) {
         let (engine, event_loop) = (&mut self.engine, &mut self.event_loop);
         let (sink, batches, stats) = (&mut self.sink, &mut self.batches, self.own.stats());
@@ -401,7 +414,11 @@ impl Conductor {
         add(&self.own.stats().deliveries, deliveries);
     }
 
-    /// Ends the sending of a turn: who is gone, who is too slow, who may be shut down, who wanted to know.
+    /// Ends the sending of a turn: removes broken connections, closes slow ones, and reports lagging and drained sessions.
+    // The order matters. Broken sockets are removed first, so that their bytes count neither as memory nor as lag. `settle_memory` runs
+    // before the logs are released, when they are longest. `settle` then copies the unsent rest of the previous turn into the outboxes
+    // and releases that turn's log. The engine learns of lagging sessions after that, so its reaction is part of the next turn. Last, a
+    // close frame that was sent completely lets the shard shut down its side of the socket.
     fn end_sending(&mut self) {
         if let Some(traces) = &mut self.sink.traces {
             traces.sent();
@@ -465,7 +482,8 @@ impl Conductor {
         !self.credit.is_over() && !self.confirmations.is_congested()
     }
 
-    /// Tells the node whether this shard has too much in flight, and wakes those who stopped reading because of it.
+    /// Reports to the node whether this shard has too much in flight. If the node is no longer congested, wakes the shards that stopped
+    /// reading.
     fn report_congestion(&mut self) {
         if self.credit.report(&self.confirmations) {
             for handle in self.handles.iter() {
@@ -479,7 +497,7 @@ impl Conductor {
         let mut count = 0;
         for mail in own.0.mailbox.take() {
             count += 1;
-            // The question must not change its own answer.
+            // `Quiet` mail is not counted, because the caller compares this number between two rounds of it.
             self.mail_count += u64::from(!matches!(mail, Mail::Quiet(_)));
             self.take(mail);
         }
@@ -570,6 +588,10 @@ impl Conductor {
             is_text,
         } = connection;
         let address = peer.address;
+        // The engine learns of the session before anything else can refer to it, and before its first message: the unread bytes of the
+        // upgrade are handled in `read_sockets` later in this turn. If the peer has to wait, the delay also precedes that message. While
+        // the shard drains, it takes the connection and closes it with a reason, because the front has already accepted it. If the kernel
+        // refuses the socket, the handle has already counted the connection, so it is subtracted here.
         let state = State::new(peer, place, is_deflated, is_text);
         let format = state.format(Dialect::Client, false);
         match self.event_loop.add_with_tls(stream, &unread, tls, state) {
@@ -612,7 +634,7 @@ impl Conductor {
             self.backoff.refused_login(self.now.monotonic, address);
         }
         if matches!(completion.outcome, AuthOutcome::Unavailable) {
-            // A request gets this answer at once; it knows when to come back.
+            // A request gets this answer at once. It can decide when to try again.
             let reason = match is_held_off {
                 true => CloseReason::Refused,
                 false => CloseReason::AuthUnavailable,
@@ -639,7 +661,7 @@ impl Conductor {
         self.handle(Input::Auth(completion));
     }
 
-    /// What is known of a peer. After the login, for its renewal, that is the address and the certificate of its socket.
+    /// The peer of a connection. After the login, for a renewal, only the address and the certificate of its socket are known.
     fn peer(&mut self, key: Key) -> Option<Arc<Peer>> {
         let Some(connection) = self.event_loop.connections().get(key) else {
             return self.carried.peer(key).clone();
@@ -656,7 +678,7 @@ impl Conductor {
         })
     }
 
-    /// Holds the next answer of a session back.
+    /// Delays the next answer of a session.
     fn delay(&mut self, session: SessionId, delay: Delay) {
         let stats = self.own.stats();
         add(&stats.backoff_waits, 1);
@@ -668,12 +690,12 @@ impl Conductor {
         });
     }
 
-    /// Gives an input to the engine, and does what it wants at once.
+    /// Passes an input to the engine and executes the deferred effects.
     fn handle(&mut self, input: Input) {
         self.handle_charged(input, 0);
     }
 
-    /// The same for an input of so many bytes, which may go on to other shards.
+    /// The same for an input of `bytes` bytes, which may cause posts to other shards.
     fn handle_charged(&mut self, input: Input, bytes: usize) {
         self.has_unflushed = true;
         self.engine.handle(self.now, input, &mut self.sink);
@@ -745,7 +767,7 @@ impl Conductor {
         }
     }
 
-    /// Says so when the kernel does not keep to the way in which it has taken sends so far.
+    /// Logs it when the kernel stops supporting the way in which sends were submitted so far.
     fn watch_send_path(&mut self) {
         let path = self.event_loop.send_path();
         if path == self.send_path {
@@ -780,7 +802,7 @@ impl Conductor {
             self.gauges_published = now;
             stats.engine.set(self.engine.counts());
             stats.engine.set_dirty(self.engine.dirty_by_store());
-            // A number of the node, which its first shard tells.
+            // A number of the node, which only its first shard reports.
             if self.address.shard == 0 {
                 set(&stats.backoff_entries, self.backoff.entry_count() as u64);
             }
@@ -841,7 +863,7 @@ fn key(session: SessionId) -> Key {
     }
 }
 
-/// Ranges of a format whose messages have frames of their own.
+/// Ranges of a format whose messages have separate frames.
 fn log_ranges(format: Format, spans: &[Span]) -> impl Iterator<Item = LogRange> {
     spans.iter().map(move |span| LogRange {
         format: format.0,

@@ -1,6 +1,6 @@
-//! Sessions without a socket: a task of the front gives their messages and takes their answers, see [`carrier`].
+//! Sessions without a socket: a task of the front sends their messages and receives their answers, see [`carrier`].
 //!
-//! Each has a place lent from the connections', so that to the engine it is a session like any other.
+//! Each has a key from the table of connections, so the engine handles it like any other session.
 //!
 //! [`carrier`]: crate::carrier
 
@@ -33,29 +33,29 @@ struct Carried {
     carrier: Arc<Carrier>,
     /// Peer of the session, until the login.
     peer: Option<Arc<Peer>>,
-    /// Messages, and how many bytes of them the engine has taken.
+    /// Encoded messages, and the number of their bytes that the engine has handled.
     messages: Vec<u8>,
     taken: usize,
-    /// The next message has to wait until the engine wants it again.
+    /// Whether the next message has to wait until the engine resumes the session.
     is_waiting: bool,
-    /// That message was counted already.
+    /// Whether that message was counted already.
     is_counted: bool,
-    /// Its caller has paid for that message.
+    /// Whether the caller has paid for that message.
     has_paid: bool,
-    /// Caller that pays for the messages of the session, from the login on.
+    /// The caller that pays for the messages of the session, after the login.
     caller: Option<Caller>,
-    /// Which of them.
+    /// The kinds of messages for which the caller pays.
     charged: Charged,
-    /// What its request holds, until the login.
+    /// The resources of its request, until the login.
     standing: Option<Arc<Standing>>,
-    /// Nothing is given before this time, because its address was closed for a limit or its caller has spent its rate.
+    /// No message is handled before this time, because its address was closed for a limit or its caller has used up its rate.
     held_until: Option<Instant>,
-    /// The session coalesces, so the shard tells it when it lags.
+    /// Whether the session coalesces, so that the shard reports to the engine when it lags.
     is_watched: bool,
     is_lagging: bool,
-    /// Bytes that may wait for it when more comes.
+    /// Bytes that may wait for the session when more bytes arrive.
     bytes_max: usize,
-    /// It ends with this turn.
+    /// The reason with which the session ends in this turn.
     end: Option<End>,
 }
 
@@ -63,56 +63,56 @@ struct Carried {
 #[derive(Debug, Default)]
 pub(super) struct CarriedSessions {
     sessions: HashMap<Key, Carried>,
-    /// Those whose first messages are held back, by the end of that.
+    /// Sessions whose messages are delayed, by the end of the delay.
     held: BTreeSet<(Instant, Key)>,
     ending: Vec<Key>,
-    /// What waits for those who were given something in this turn.
+    /// The sessions that got bytes in this turn.
     filled: Vec<Filled>,
-    /// Those of whom the engine wants to know that little waits for them, and little does.
+    /// Sessions with few waiting bytes whose notice the engine has requested.
     drained: Vec<Key>,
-    /// Bytes that were last copied out of the log. Most sessions have the ranges of the one before.
+    /// The bytes that were last copied out of the log. Most sessions get the same ranges as the session before.
     last: (Vec<Span>, Bytes),
     nobody: Option<Arc<Peer>>,
 }
 
-/// What waits for a session that was given something.
+/// The waiting bytes of a session that got bytes in this turn.
 #[derive(Clone, Copy, Debug)]
 struct Filled {
     key: Key,
     bytes: usize,
-    /// The part of it that this turn has added. The task of the session could not have taken that part yet.
+    /// The part that this turn has added. The task of the session could not take that part yet.
     added: usize,
 }
 
 impl CarriedSessions {
-    /// How many there are.
+    /// The number of these sessions.
     pub(super) fn count(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Bytes that wait for a session to take them; `None` if there is no such session.
+    /// Bytes that wait for a session to take them; `None` if the session does not exist.
     pub(super) fn waiting_bytes(&self, key: Key) -> Option<usize> {
         let carried = self.sessions.get(&key)?;
         Some(carried.carrier.waiting_bytes())
     }
 
-    /// All of them with the bytes that wait for each to take them.
+    /// All sessions with the bytes that wait for each of them.
     pub(super) fn holders(&self) -> impl Iterator<Item = (usize, Key)> {
         let sessions = self.sessions.iter();
         sessions.map(|(key, carried)| (carried.carrier.waiting_bytes(), *key))
     }
 
-    /// Whether one ends with this turn.
+    /// Whether a session ends with this turn.
     pub(super) fn has_ending(&self) -> bool {
         !self.ending.is_empty()
     }
 
-    /// When the next one is no longer held back.
+    /// When the next delay ends.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.held.first().map(|(until, _)| *until)
     }
 
-    /// Who it is, until the login; nobody if there is no such session.
+    /// The peer of a session, until the login; `None` if the session does not exist.
     pub(super) fn peer(&mut self, key: Key) -> &mut Option<Arc<Peer>> {
         match self.sessions.get_mut(&key) {
             Some(carried) => &mut carried.peer,
@@ -120,7 +120,8 @@ impl CarriedSessions {
         }
     }
 
-    /// A session has logged in as this caller; false if the caller holds all that one may hold. What has a socket is none of these.
+    /// Notes that a session has logged in as this caller. Returns false if the caller has used up its share. Sessions with a socket are
+    /// not counted.
     pub(super) fn logged_in(&mut self, key: Key, caller: impl FnOnce() -> Caller) -> bool {
         let Some(carried) = self.sessions.get_mut(&key) else {
             return true;
@@ -130,7 +131,7 @@ impl CarriedSessions {
         standing.is_none_or(|standing| standing.move_to(caller).is_ok())
     }
 
-    /// Gives the task of a session what the webhook has for clients that log in over HTTP, as JSON.
+    /// Passes the webhook's data for clients that log in over HTTP, as JSON, to the task of a session.
     pub(super) fn give_token(&self, key: Key, token: String) {
         if let Some(carried) = self.sessions.get(&key) {
             // A session logs in once.
@@ -138,14 +139,14 @@ impl CarriedSessions {
         }
     }
 
-    /// Takes back the bytes that wait for a session that must no longer get them.
+    /// Removes the waiting bytes of a session that must no longer get them.
     pub(super) fn take_back(&self, key: Key) {
         if let Some(carried) = self.sessions.get(&key) {
             carried.carrier.take_back();
         }
     }
 
-    /// Gives a session its ranges of the log.
+    /// Sends a session its ranges of the log.
     pub(super) fn push(&mut self, key: Key, spans: &[Span], logs: &TurnLogs) {
         let Some(carried) = self.sessions.get(&key) else {
             return;
@@ -209,7 +210,7 @@ impl Conductor {
             return carrier.end(End::GoingAway);
         }
         let key = self.event_loop.connections_mut().lend_place();
-        // Nobody else sets it.
+        // Only this function sets it.
         let _ = carrier.key.set(key);
         let session = self.session(key);
         self.handle(Input::Opened {
@@ -260,7 +261,7 @@ impl Conductor {
         self.carried.held.insert((delay.until, key));
     }
 
-    /// Lets sessions continue when their time has passed.
+    /// Continues with sessions whose delay has ended.
     pub(super) fn release_carried(&mut self) {
         while let Some((until, key)) = self.carried.held.first().copied()
             && until <= self.now.monotonic
@@ -273,7 +274,7 @@ impl Conductor {
         }
     }
 
-    /// The message that had to wait may be given again.
+    /// Continues with the message that had to wait.
     pub(super) fn resume_carried(&mut self, key: Key) {
         if let Some(carried) = self.carried.sessions.get_mut(&key)
             && std::mem::take(&mut carried.is_waiting)
@@ -282,7 +283,7 @@ impl Conductor {
         }
     }
 
-    /// Gives the engine all messages of a session, until one has to wait.
+    /// Passes all messages of a session to the engine, until one has to wait.
     fn give_carried(&mut self, key: Key) {
         let session = self.session(key);
         while let Some(carried) = self.carried.sessions.get_mut(&key) {
@@ -291,7 +292,7 @@ impl Conductor {
             }
             let untaken = &carried.messages[carried.taken..];
             let Some(bytes) = Deepstream::message_bytes(untaken) else {
-                // The front encodes whole messages, so nothing is left behind the last one.
+                // The front encodes whole messages, so no part of a message follows the last one.
                 carried.messages.clear();
                 carried.taken = 0;
                 return;
@@ -342,7 +343,7 @@ impl Conductor {
         }
     }
 
-    /// Requests a notice to the engine when few bytes wait for a session.
+    /// Requests that the engine is notified when few bytes wait for a session.
     pub(super) fn await_carried(&mut self, key: Key) {
         let drained_bytes = self.limits.outbox.drained_bytes;
         if let Some(carried) = self.carried.sessions.get(&key)
@@ -352,8 +353,11 @@ impl Conductor {
         }
     }
 
-    /// Looks at what waits for those who were given something: who lags, who has drained, who is too slow.
+    /// Checks the sessions that got bytes in this turn for lag and for their limit, and reports the drained ones.
     pub(super) fn settle_carried(&mut self) {
+        // The limit applies to the bytes without this turn's part, because the task had no chance to take that part. So a session that
+        // takes everything between two turns is not ended for one large turn. A session that coalesces is reported as lagging once, and
+        // asks for the drained notice in the same step; if its task has taken the bytes in the meantime, the notice is due at once.
         let marks = self.limits.outbox;
         for Filled { key, bytes, added } in std::mem::take(&mut self.carried.filled) {
             let Some(carried) = self.carried.sessions.get_mut(&key) else {
@@ -380,7 +384,7 @@ impl Conductor {
         }
     }
 
-    /// Ends a session with this turn, behind the messages that the engine decided for it.
+    /// Ends a session with this turn, after the messages that the engine decided for it.
     pub(super) fn end_carried(&mut self, key: Key, end: End) {
         if let Some(carried) = self.carried.sessions.get_mut(&key)
             && carried.end.is_none()
@@ -390,13 +394,13 @@ impl Conductor {
         }
     }
 
-    /// Marks the bytes that wait for a session; false if there are none.
+    /// Marks the bytes that wait for a session. Returns false if no bytes wait.
     pub(super) fn mark_carried(&self, key: Key) -> bool {
         let carried = self.carried.sessions.get(&key);
         carried.is_some_and(|carried| carried.carrier.mark())
     }
 
-    /// Whether something that was marked waits for the session still.
+    /// Whether marked bytes still wait for the session.
     pub(super) fn has_marked_carried(&self, key: Key) -> bool {
         let carried = self.carried.sessions.get(&key);
         carried.is_some_and(|carried| carried.carrier.has_marked())
@@ -419,7 +423,7 @@ impl Conductor {
         }
     }
 
-    /// Tells the tasks of the sessions that end with this turn, behind everything that the turn has for them.
+    /// Ends the sessions that end with this turn, after all messages of the turn.
     pub(super) fn finish_carried(&mut self) {
         for key in std::mem::take(&mut self.carried.ending) {
             let end = self.carried.sessions.get(&key);
@@ -428,7 +432,7 @@ impl Conductor {
         }
     }
 
-    /// Ends a session because the node holds too much, and this session most of it.
+    /// Ends a session because the node uses too much memory, and this session most of it.
     pub(super) fn end_carried_holder(&mut self, key: Key) {
         self.remove_carried(key, Some(End::Slow));
     }

@@ -1,4 +1,4 @@
-//! The end of connections: goodbyes, broken sockets, slow readers, and the drain of the whole shard.
+//! The end of connections: close frames, broken sockets, slow readers, and the drain of the whole shard.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::handle::Quiet;
 use crate::peer_log;
 use crate::stats::add;
 
-/// How long a peer may take to answer a close frame with its own end.
+/// How long a peer may take to answer a close frame by closing its side.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Conductor {
-    /// How a connection ends that the engine wants closed. A peer that must not get what still waits for it can only be cut
-    /// off, because a close message would have to follow the rest of a frame that has begun to be sent.
+    /// How to end a connection that the engine closes. If the peer must not get its unsent messages, the connection can only be cut off,
+    /// because a close frame would have to follow the rest of a frame that is already partly sent.
     pub(super) fn cause(&self, key: Key, reason: CloseReason) -> CloseCause {
         let connection = self.event_loop.connections().get(key);
         let has_unsent = connection.is_some_and(|connection| connection.outbox_bytes() > 0);
@@ -44,12 +44,12 @@ impl Conductor {
         }
     }
 
-    /// Makes the next connections of a client that is closed for a limit wait.
+    /// Delays the next connections of a client that is closed for exceeding a limit.
     pub(super) fn note_disconnect(&self, key: Key, cause: DisconnectCause) {
         let Some(connection) = self.event_loop.connections().get(key) else {
             return;
         };
-        // What is known of the peer is forgotten at the login; its address the kernel still knows.
+        // The shard forgets the peer at the login, but the kernel still knows its address.
         let peer = connection.state.peer.as_ref().map(|peer| peer.address);
         let address = peer.or_else(|| connection.peer_address());
         let user = self.engine.user(self.session(key));
@@ -58,7 +58,7 @@ impl Conductor {
             .note_disconnect(self.now.monotonic, address, user, cause);
     }
 
-    /// Puts the close frames behind everything that the turn has for their connections, and tells the engine.
+    /// Appends the close frames to the messages of the turn, and reports the end of the sessions to the engine.
     pub(super) fn say_goodbyes(&mut self) {
         self.finish_carried();
         for (key, cause) in std::mem::take(&mut self.closing) {
@@ -70,7 +70,7 @@ impl Conductor {
         }
     }
 
-    /// Puts a close frame behind what a connection was given so far, and tells the engine.
+    /// Appends a close frame to the messages of a connection, and reports the end of its session to the engine.
     pub(super) fn say_goodbye(&mut self, key: Key, cause: CloseCause) {
         let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
             return;
@@ -82,8 +82,8 @@ impl Conductor {
         state.peer = None;
         state.holds = Holds::default();
         self.event_loop.push_last(key, &goodbye);
-        // What the peer still sends is read and thrown away, because closing a socket with unread bytes resets it
-        // and may destroy the close frame.
+        // The shard reads and discards what the peer still sends: if it closed the socket with unread bytes, the kernel would reset the
+        // connection, and the close frame could be lost.
         self.event_loop.resume(key);
         self.unsent_goodbyes.push(key);
         self.lingering.push_back((self.now.monotonic + LINGER, key));
@@ -92,12 +92,12 @@ impl Conductor {
         self.handle(Input::Closed { session });
     }
 
-    /// Drops a connection that its peer has closed or that broke. No client misses the unsent bytes.
+    /// Drops a connection that its peer has closed or that is broken. No client misses the unsent bytes.
     pub(super) fn lose(&mut self, key: Key) {
         self.remove(key, false);
     }
 
-    /// Drops a connection whose peer is still there.
+    /// Drops a connection whose peer is still connected.
     pub(super) fn cut_off(&mut self, key: Key) {
         let connection = self.event_loop.connections().get(key);
         let has_unsent = connection.is_some_and(|connection| connection.outbox_bytes() > 0);
@@ -121,8 +121,11 @@ impl Conductor {
         self.free_place(key);
     }
 
-    /// Lets another connection have the place of one that was removed, once its session has given back what it held.
+    /// Frees the key of a removed connection for another one, as soon as its session has released its names.
     pub(super) fn free_place(&mut self, key: Key) {
+        // Two owners use the key as an index: the table of connections and the engine. If a new connection got it while the engine still
+        // ends memberships of the old session, these would belong to the new one. So the key stays lent until the engine has finished,
+        // and only then does its next user get it, with a new generation.
         if self.engine.is_leaving(self.session(key)) {
             self.leaving.push(key);
         } else {
@@ -130,7 +133,7 @@ impl Conductor {
         }
     }
 
-    /// Frees the places of sessions that have given back what they held.
+    /// Frees the keys of sessions that have released their names.
     pub(super) fn free_places(&mut self) {
         for key in std::mem::take(&mut self.leaving) {
             self.free_place(key);
@@ -138,7 +141,7 @@ impl Conductor {
     }
 
     pub(super) fn count_out(&self) {
-        // Handles count connections in from other threads.
+        // Other threads increase this count when they hand over connections.
         self.stats().connections.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -165,8 +168,8 @@ impl Conductor {
         self.cut_off(key);
     }
 
-    /// Logs that a connection is closed because its peer sends a message of `bytes`, which is more than the server takes. An
-    /// application sees nothing else of it than a connection that ends.
+    /// Logs that a connection is closed because its peer sent a message of `bytes`, which exceeds the limit. The application itself only
+    /// sees that the connection ends.
     pub(super) fn log_too_big(&self, key: Key, bytes: usize) {
         let connection = self.event_loop.connections().get(key);
         let address = connection.and_then(|connection| connection.peer_address());
@@ -183,7 +186,7 @@ impl Conductor {
         });
     }
 
-    /// Cuts off who has lingered too long, and goes on with the closing of all connections.
+    /// Cuts off connections that do not close in time, and continues with the closing of all connections.
     pub(super) fn go_on_closing(&mut self) {
         let now = self.now.monotonic;
         while let Some((_, key)) = self
@@ -208,8 +211,8 @@ impl Conductor {
         }
     }
 
-    /// Tells whoever closes all connections that the last one is gone. At the end of the turn in which it went: no
-    /// other may come soon.
+    /// Reports to the caller that closed all connections that the last one is gone. This happens at the end of the same turn, because no
+    /// other turn may follow soon.
     pub(super) fn finish_closing(&mut self) {
         if self.event_loop.connections().is_empty()
             && let Some(close_all) = self.close_all.take()
@@ -230,6 +233,9 @@ impl Conductor {
         if self.quiet.is_empty() {
             return;
         }
+        // All five conditions are needed. A shard can be quiet only if its mailbox is empty, no decision waits for a flush, no commit is
+        // outstanding, no bytes wait for a socket, and the other shards have handled all its posts. One quiet shard proves little,
+        // because another one may post to it a moment later. So the caller compares `mail_count` of two rounds over all shards.
         let is_quiet = self.own.0.mailbox.is_empty()
             && !self.has_unflushed
             && !self.engine.is_uncommitted()

@@ -8,7 +8,7 @@ use crate::inspect::{Carriage, ConnectionView, Inspection, TableSlice};
 
 impl Conductor {
     pub(super) fn inspect(&self, inspection: Inspection) {
-        // Whoever asked may have gone.
+        // The caller may have stopped waiting.
         match inspection {
             Inspection::Connections { slice, reply } => {
                 let _ = reply.send(self.inspect_connections(slice));

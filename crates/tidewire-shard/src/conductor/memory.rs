@@ -1,8 +1,8 @@
-//! What a shard holds for the node's memory budget, and which connections it ends when the node holds too much.
+//! The memory that a shard reports to the node's budget, and the connections that it ends when the node uses too much.
 //!
-//! A session is judged by all that is kept because of it, on this shard and at owners: what waits for it and what it has sent in
-//! part, the names that it is subscribed to with the values of its records, what it provides, its patterns, its calls. The largest
-//! go first, whichever shard they are on, so that sessions that only wait for something are not ended for those who fill the budget.
+//! A session counts with all memory that is used because of it, on this shard and at owners: its outbox and its incomplete input, its
+//! subscriptions with the values of their records, its rpcs, its patterns, its calls. The largest sessions on any shard are ended first,
+//! so that sessions that only wait for something are not ended because of others that fill the budget.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,51 +17,51 @@ use crate::connection::{CloseCause, Phase};
 use crate::peer_log;
 use crate::stats::{add, set};
 
-/// A session that holds less is never ended for the budget, so that what it needs to work is safe from others. The share of each
-/// session if that is less.
+/// A session that uses less is never ended because of the budget, so that other sessions can't take the memory that it needs to work. If
+/// half of an equal share is less, that half applies.
 const UNTOUCHED_BYTES: usize = 64 << 10;
 
-/// A session that holds this part of the budget is a cause of it being used up: it may be ended at once, and waits before it is let
-/// in again. The others are ended only if that has not helped, and have done nothing wrong.
+/// A session that uses this part of the budget is a cause of the shortage: it may be ended at once, and its reconnects are delayed. Other
+/// sessions are ended only if that did not help. They have done nothing wrong.
 const CAUSE_PART: usize = 100;
 
-/// Turns that each shard has to give up records, to take its mail and to say what its largest session holds, before a session is
-/// ended. What only a turn has needed is over by then: a turn's log lives until the end of the next one.
+/// Turns that each shard has to evict records, to handle its mail and to report its largest session, before a session is ended. Memory
+/// that only one turn needs is free by then: a turn's log lives until the end of the next turn.
 const SHARDS_FIRST: u64 = 3;
 
-/// A shard that has not made those turns after this time is not waited for.
+/// After this time, the other shards no longer wait for a shard that has not made these turns.
 const SHARDS_FIRST_MAX: Duration = Duration::from_secs(1);
 
 /// How soon the next of those turns begins.
 const SHARDS_FIRST_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How long the causes have to be ended after that, on whichever shard, before others are.
+/// After these turns, only causes are ended for this time, on any shard, before other sessions are.
 const CAUSES_FIRST: Duration = Duration::from_millis(50);
 
-/// For what found no room no more than this part of the budget is freed at once.
+/// At most this part of the budget is freed at once for requests that found no room.
 const WANTED_PART: usize = 8;
 
-/// So long records that could not be given up count as in use, and what has found no room as wanted still.
+/// For this time, records that could not be evicted count as in use, and memory that was missing counts as still requested.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
-/// How often a shard looks for the largest sessions while the budget is nearly used up, and wakes the others while it is exceeded.
+/// How often a shard looks for the largest sessions while the budget is nearly used up, and wakes the other shards while it is exceeded.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// State of the shedding of sessions.
 #[derive(Debug, Default)]
 pub(super) struct Shedding {
-    /// Since when the budget is exceeded.
+    /// The time since when the budget is exceeded.
     since: Option<Instant>,
-    /// The turns that the shards had made then.
+    /// The number of turns of each shard at that time.
     turns: Vec<u64>,
-    /// Since when all shards have made the turns that they have before a session is ended.
+    /// The time at which all shards had made the turns that they have before a session is ended.
     waited: Option<Instant>,
     looked: Instant,
     woken: Instant,
-    /// Bytes of the records that could not be given up when that was tried last, and when that was.
+    /// Bytes of the records that could not be evicted at the last attempt, and the time of that attempt.
     pinned: usize,
     tried: Instant,
-    /// When there was no room for something last.
+    /// The time at which memory was last missing.
     lacked: Instant,
 }
 
@@ -71,23 +71,23 @@ impl Shedding {
         self.since.map(|_| now + SHARDS_FIRST_INTERVAL)
     }
 
-    /// The budget is no longer exceeded.
+    /// Notes that the budget is no longer exceeded.
     fn is_over(&mut self) {
         (self.since, self.waited) = (None, None);
     }
 }
 
 impl Conductor {
-    /// Tells the engine how much may be kept in this turn.
+    /// Sets the memory that the engine may use in this turn.
     pub(super) fn give_room(&mut self) {
         self.engine.set_room(self.memory.budget().room());
     }
 
-    /// Reports the memory that the shard holds apart from its connections. Gives up unused records while the node holds too
-    /// much. At the end of each turn, before its logs are released: then they are longest.
+    /// Reports the memory of the shard without its connections, and evicts unused records while the node uses too much. This runs at the
+    /// end of each turn, before its logs are released, when they are longest.
     ///
-    /// Records count as what can be spared, so that no shard ends sessions while another one still has some to give up, which is
-    /// woken for it. Those that it has tried in vain to give up are in use.
+    /// Records are reported as spare memory, so that no shard ends sessions while another one has records to evict. That shard is woken
+    /// to do so. Records that it could not evict count as in use.
     pub(super) fn settle_memory(&mut self) {
         let log_bytes = self.sink.logs.bytes();
         let carried_bytes = self.own.0.carried_bytes.load(Ordering::Relaxed);
@@ -135,7 +135,7 @@ impl Conductor {
         set(&stats.carried_sessions, self.carried.count() as u64);
     }
 
-    /// Ends the largest sessions while the node holds too much. At the end of each turn, behind all reports.
+    /// Ends the largest sessions while the node uses too much. This runs at the end of each turn, after all reports.
     pub(super) fn shed(&mut self) {
         let now = self.now.monotonic;
         let budget = self.memory.budget();
@@ -144,12 +144,12 @@ impl Conductor {
             self.shedding.is_over();
             return self.participant.report_largest(0);
         }
-        // What has found no room has been refused. If only that were done, the sessions that fill the budget would keep all
-        // others out.
+        // Requests that found no room were refused. If the server only refused them, the sessions that fill the budget would lock out all
+        // other sessions.
         let missing = budget.missing();
         let excess = budget.excess_without_spare().max(missing);
         if budget.excess().max(missing) > 0 && now.since(self.shedding.woken) >= LOOK_INTERVAL {
-            // They may have records to give up, or hold the largest sessions, and sleep.
+            // The other shards may have records to evict, or the largest sessions, but be asleep.
             self.shedding.woken = now;
             for handle in self.handles.iter() {
                 if handle.index() != self.address.shard {
@@ -159,7 +159,7 @@ impl Conductor {
         }
         let interval = match excess {
             0 => {
-                // There may be room for a moment, between two turns in which something finds none.
+                // There may be room for a moment, between two turns in which a request finds none.
                 if !budget.is_wanted() {
                     self.shedding.is_over();
                 }
@@ -189,7 +189,7 @@ impl Conductor {
         }
     }
 
-    /// All sessions with the memory that they hold, the largest last.
+    /// All sessions with the memory that they use, the largest last.
     fn holders(&self) -> Vec<(usize, Key)> {
         let sockets = self.event_loop.holders();
         let mut holders: Vec<(usize, Key)> = sockets
@@ -202,6 +202,11 @@ impl Conductor {
     }
 
     fn shed_largest(&mut self, holders: &mut Vec<(usize, Key)>, mut excess: usize) {
+        // Memory is freed in this order: every shard evicts records and reports its largest session (`SHARDS_FIRST` turns); then causes
+        // are ended; then the largest other sessions, down to `untouched`. A shard ends a session only if no other shard has a larger
+        // one, so the order holds for the whole node without a lock. `may_end_holders` admits one shard per interval, because the budget
+        // shows the effect of an end only after the next reports. Two shards that end sessions for the same shortage would free twice as
+        // much.
         let now = self.now.monotonic;
         let shedding = &mut self.shedding;
         let Some(since) = shedding.since else {
@@ -236,7 +241,7 @@ impl Conductor {
         }
     }
 
-    /// Ends a session because of the memory that it holds.
+    /// Ends a session because of the memory that it uses.
     fn end_holder(&mut self, key: Key, bytes: usize, is_cause: bool) {
         add(&self.stats().slow_disconnects, 1);
         add(&self.stats().memory_disconnects, 1);
@@ -265,7 +270,7 @@ impl Conductor {
                 );
             },
         );
-        // The memory for its socket is released only with the socket.
+        // The memory of its socket is released only with the socket.
         if has_unsent || !is_open || socket_bytes > bytes / 2 {
             return self.cut_off(key);
         }

@@ -1,4 +1,4 @@
-//! Reading: from the bytes of a socket to calls of the engine, and who must not be read.
+//! Reading: from the bytes of a socket to calls of the engine, and the reasons not to read.
 
 use std::borrow::Cow;
 
@@ -20,9 +20,9 @@ use crate::sink::{DeferredEffect, Sink};
 use crate::stats::{ShardStats, add, topic_index};
 use crate::traces;
 
-/// What the engine counts for each message covers the bytes of shorter ones.
+/// For shorter messages, the engine's cost per message includes their bytes.
 pub(super) const UNCOUNTED_PAYLOAD_MAX: usize = 256;
-/// Cost of inflating a byte, in bytes that are only read.
+/// Cost of inflating a byte, relative to reading it.
 const INFLATION_WORK: usize = 3;
 
 impl Conductor {
@@ -46,8 +46,12 @@ impl Conductor {
         }
     }
 
-    /// Handles all whole frames in the read buffer, as long as the connection may be read.
+    /// Handles all whole frames in the read buffer, unless the connection must not be read.
     pub(super) fn decode(&mut self, key: Key) {
+        // Frames are handled one by one, and the state is read again for each: a message may close the connection, or pause it because it
+        // has to wait or has too many bytes in flight. The later frames then stay in the buffer, so a connection's messages are never
+        // reordered. Effects run between two frames, because the answer to the first may change how the second is handled. The rest of
+        // the buffer is stored with its connection at the end, because all connections of the shard share this buffer.
         let session = self.session(key);
         let mut needed = 0;
         while let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
@@ -55,7 +59,7 @@ impl Conductor {
             if state.phase != Phase::Open {
                 return self.buffer.discard();
             }
-            // What is known of a peer is forgotten at its login.
+            // The shard keeps the peer only until the login.
             let bytes_max = match state.peer {
                 Some(_) => self.login_bytes_max,
                 None => self.message_bytes_max,
@@ -143,7 +147,7 @@ impl Conductor {
         self.recount(key);
     }
 
-    /// Counts what the connection keeps of messages that are not whole or have to wait.
+    /// Counts the bytes that the connection keeps of messages that are incomplete or have to wait.
     fn recount(&mut self, key: Key) {
         if let Some(connection) = self.event_loop.connections().get(key) {
             let state = &connection.state;
@@ -153,7 +157,7 @@ impl Conductor {
         }
     }
 
-    /// Gives the message that had to wait once more.
+    /// Passes the waiting message to the engine again.
     pub(super) fn give_again(&mut self, key: Key) {
         let session = self.session(key);
         let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
@@ -167,7 +171,7 @@ impl Conductor {
             let sink = &mut self.sink;
             traces::give(&mut self.engine, self.now, session, &message, sink)
         };
-        // It was a message when it came.
+        // It was decoded when it arrived, so errors are impossible.
         let flow = match is_text {
             false => Deepstream::decode(&payload).map_or(Flow::Taken, give),
             true => JsonFields::read(&payload).map_or(Flow::Taken, |fields| {
@@ -177,7 +181,7 @@ impl Conductor {
         self.has_unflushed = true;
         self.charge(key, payload.len());
         if payload.len() > UNCOUNTED_PAYLOAD_MAX {
-            // It was decoded once more.
+            // The message was decoded again.
             self.engine.add_work(session, payload.len());
         }
         match flow {
@@ -193,7 +197,7 @@ impl Conductor {
         }
     }
 
-    /// Counts what a message of `bytes` has posted as in flight.
+    /// Counts the posts of a message of `bytes` as in flight.
     pub(super) fn charge(&mut self, key: Key, bytes: usize) {
         let mut message_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let mut charged = 0;
@@ -233,7 +237,7 @@ impl Conductor {
     }
 }
 
-/// What is needed to give one message to the engine while its bytes lie in the read buffer.
+/// The context to pass one message to the engine while its bytes are in the read buffer.
 struct Call<'a> {
     engine: &'a mut Shard,
     sink: &'a mut Sink,
@@ -242,7 +246,8 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Gives what has come. Whoever speaks JSON is closed for what can be none; of others that is an unreadable message.
+    /// Passes a payload to the engine. If a peer that speaks JSON sends something else, its connection is closed. From other peers that
+    /// is an undecodable message.
     fn give(
         self,
         session: SessionId,
@@ -271,7 +276,7 @@ impl Call<'_> {
         }
     }
 
-    /// Gives a message, or says that none could be read.
+    /// Passes a message to the engine, or reports that it could not be decoded.
     fn give_message(
         self,
         session: SessionId,

@@ -1,4 +1,4 @@
-//! Changes of rights that are settled: the engine has authorized every session again, and earlier messages were sent.
+//! Waiting until a change of rights is settled: the engine has reauthorized every session, and earlier messages were sent.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use super::{Conductor, key};
 use crate::peer_log;
 use crate::stats::add;
 
-/// How long a session that has lost a right may take to read the messages that were decided before. A frame that has begun
-/// must be finished and ciphertext can't be taken back. So the shard can't remove single messages that wait for a peer.
-/// It cuts off a peer that does not read them.
+/// How long a session that has lost a right may take to read the messages that were decided before. The shard can't remove single
+/// messages from an outbox, because a frame that is partly sent must be finished and encrypted bytes can't be taken back. It cuts off a
+/// peer that does not read in time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A change of rights that a caller waits for.
+/// A caller that waits for a change of rights.
 #[derive(Debug)]
 pub(super) struct Settling {
     number: u64,
     reply: oneshot::Sender<()>,
-    /// Who has not read what was decided before; once the engine is done.
+    /// The connections with unread earlier messages. Set when the engine has settled the change.
     unread: Option<Unread>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Settling {
 struct Unread {
     deadline: Instant,
     keys: Vec<Key>,
-    /// The same of sessions without a socket that have lost a right.
+    /// The same for sessions without a socket that have lost a right.
     carried: Vec<Key>,
     /// Sessions that must no longer get these messages.
     losers: BTreeSet<SessionId>,
@@ -45,18 +45,22 @@ impl Settling {
         }
     }
 
-    /// Latest end of the wait.
+    /// The latest end of the wait.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.unread.as_ref().map(|unread| unread.deadline)
     }
 }
 
 impl Conductor {
-    /// Answers callers that wait for settled changes of rights. At the end of a turn: its messages were sent, or wait.
+    /// Answers callers whose change of rights is settled. Runs at the end of a turn, when its messages are sent or wait in an outbox.
     pub(super) fn settle_rights(&mut self) {
         if self.settlings.is_empty() {
             return;
         }
+        // The engine settles first; only then are the outboxes marked. Everything that was authorized by older rules is in front of the
+        // mark, and everything behind it was authorized by the new ones. So the wait ends as soon as the marked bytes are sent, and it is
+        // finite even if new messages keep arriving. After the deadline only losers are cut off: for the other sessions the old messages
+        // are still allowed. The caller gets its answer in both cases, because nothing forbidden can arrive after it.
         let settled = self.engine.settled();
         for mut settling in std::mem::take(&mut self.settlings) {
             if settling.number > settled {
