@@ -1,8 +1,8 @@
-//! All messages of a turn in one frame, for sessions that asked for it.
+//! All messages of a turn in one frame, for sessions that requested it.
 //!
-//! Their formats have messages without frames in the turn log. When the turn is flushed, a session's ranges are put into
-//! a frame: compressed as a whole if that was agreed on, else a header in front of the ranges where they lie. Sessions
-//! with the same ranges share the frame, so the work is for each set of ranges, not for each recipient.
+//! Their formats have messages without frames in the turn log. When the turn is flushed, a session's ranges are put into a frame:
+//! compressed as a whole if both sides agreed on it, or else a header in front of the unchanged ranges. Sessions with the same ranges
+//! share the frame, so the work is done for each set of ranges, not for each recipient.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
@@ -18,24 +18,24 @@ use super::connection::{Encoding, FORMAT_COUNT};
 use super::deflation::Deflation;
 use super::stats::ShardStats;
 
-/// The log of what is made of ranges: compressed frames, and headers.
+/// The log of frames made of ranges: compressed frames, and headers.
 const FRAMES: u8 = FORMAT_COUNT;
 
-/// Logs of a shard.
+/// The number of logs of a shard.
 pub(crate) const LOG_COUNT: u8 = FORMAT_COUNT + 1;
 
-/// Bytes of messages in one frame, unless one message alone has more: a peer holds a whole frame before it reads the
-/// first message of it, and compression finds nothing beyond 32 KiB.
+/// Bytes of messages in one frame, unless one message alone is larger. A peer has to receive a whole frame before it reads the first
+/// message of it, and compression finds nothing beyond 32 KiB.
 const BATCH_BYTES_MAX: usize = 64 << 10;
 
 /// The frames of one turn.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
     made: Vec<Made>,
-    /// Places in `made`, by format and ranges.
+    /// Indexes into `made`, by format and ranges.
     table: HashTable<u32>,
     hasher: BuildHasherDefault<DefaultHasher>,
-    /// The ranges of which frames were made, and those that were made of them.
+    /// The ranges of which frames were made, and the ranges of these frames.
     spans: Vec<Span>,
     ranges: Vec<LogRange>,
     payload: Vec<u8>,
@@ -50,7 +50,7 @@ struct Made {
 }
 
 impl Batches {
-    /// What to send for the ranges `spans` of a batched format.
+    /// The ranges to send for the ranges `spans` of a batched format.
     pub(crate) fn ranges(
         &mut self,
         format: Format,
@@ -59,7 +59,7 @@ impl Batches {
         deflation: &mut Deflation,
         stats: &ShardStats,
     ) -> &[LogRange] {
-        // Most sessions have the ranges of the one before.
+        // Most sessions have the same ranges as the session before.
         let place = match self.made.last() {
             Some(last) if self.is(last, format, spans) => self.made.len() - 1,
             _ => {
@@ -81,7 +81,7 @@ impl Batches {
         &self.ranges[self.made[place].ranges.clone()]
     }
 
-    /// Forgets the frames of the turn; their ranges stay in the logs.
+    /// Forgets the frames of the turn. Their ranges stay in the logs.
     pub(crate) fn begin_turn(&mut self) {
         if self.made.is_empty() {
             return;
@@ -161,7 +161,7 @@ fn hash_of(hasher: &impl BuildHasher, format: Format, spans: &[Span]) -> u64 {
     hasher.hash_one((format, bounds.collect::<Vec<_>>()))
 }
 
-/// Cuts ranges between messages into lists of at most [`BATCH_BYTES_MAX`] bytes, or one message.
+/// Cuts ranges between messages into lists of at most [`BATCH_BYTES_MAX`] bytes, or one message each.
 fn cut(format: Format, spans: &[Span], logs: &TurnLogs) -> Vec<Vec<Span>> {
     let bytes: u64 = spans.iter().map(Span::len).sum();
     if bytes <= BATCH_BYTES_MAX as u64 {
@@ -172,7 +172,7 @@ fn cut(format: Format, spans: &[Span], logs: &TurnLogs) -> Vec<Vec<Span>> {
         let bytes = logs.slice(format.0, &(span.start..span.end));
         let (mut first, mut end) = (0, 0);
         while end < bytes.len() {
-            // What we have encoded ourselves is whole.
+            // The server encoded these messages itself, so they are complete.
             let message = Deepstream::message_bytes(&bytes[end..]).unwrap_or(bytes.len() - end);
             if list_bytes > 0 && list_bytes + message > BATCH_BYTES_MAX {
                 push(&mut list, *span, first..end);
@@ -188,7 +188,7 @@ fn cut(format: Format, spans: &[Span], logs: &TurnLogs) -> Vec<Vec<Span>> {
     lists
 }
 
-/// Adds a part of a range, if there is one.
+/// Adds a part of a range, unless it is empty.
 fn push(list: &mut Vec<Span>, span: Span, part: Range<usize>) {
     if !part.is_empty() {
         list.push(Span {
@@ -202,12 +202,12 @@ fn push(list: &mut Vec<Span>, span: Span, part: Range<usize>) {
 mod tests {
     use super::*;
 
-    /// One log of messages with so many bytes each, as one range.
+    /// A log of messages with these sizes in bytes, as one range.
     fn log_of(messages: &[usize]) -> (TurnLogs, Span) {
         let mut logs = TurnLogs::new(LOG_COUNT);
         let range = logs.log_mut(4).append(|out| {
             for bytes in messages {
-                // The length of a message stands in front of it, in three bytes.
+                // The length of a message precedes it, in three bytes.
                 let length = bytes - 3;
                 out.extend([
                     length as u8 | 0x80,

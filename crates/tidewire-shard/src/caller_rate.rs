@@ -1,5 +1,5 @@
-//! The rates of callers over HTTP. A request is a session of its own, so what it spends is remembered here, by user or
-//! address and over all shards, for the requests behind it.
+//! The rates of callers over HTTP. Each request is a separate session, so its use of a rate is remembered here for later requests, by
+//! user or address and for all shards.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,17 +12,17 @@ use tidewire_core::time::Instant;
 
 use crate::share::Caller;
 
-/// Callers below which none are forgotten.
+/// Below this number no caller is forgotten.
 const CALLERS_KEPT: usize = 1024;
-/// Callers that are remembered. Above it new ones have the rates of each session only.
+/// The number of callers that are remembered. Beyond it, new callers only have the rates of each session.
 const CALLERS_MAX: usize = 100_000;
 
-/// What callers over HTTP have spent, and how a caller is known.
+/// The use of rates by callers over HTTP, and the identification of callers.
 #[derive(Debug)]
 pub(crate) struct CallerRates {
     rates: Rates,
     is_off: bool,
-    /// Whether each name of a user was proved at its login. Else a caller could choose another one for each request.
+    /// Whether each login proves the user's name. If not, a caller could choose another name for each request.
     names_are_proved: bool,
     callers: Mutex<Callers>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct CallerRates {
 #[derive(Debug)]
 struct Callers {
     buckets: HashMap<Caller, CallerBuckets>,
-    /// Callers above which those with full buckets are forgotten.
+    /// Above this number, callers with full buckets are forgotten.
     kept: usize,
 }
 
@@ -47,7 +47,7 @@ impl CallerRates {
         }
     }
 
-    /// Who a session over HTTP is that has logged in: its user, if the name is its own, else its address.
+    /// The caller of a logged-in session over HTTP: its user, if the name was proved and is not shared, or else its address.
     pub(crate) fn caller(&self, principal: &Principal, address: IpAddr) -> Caller {
         let is_proved = self.names_are_proved || principal.credential().is_some();
         let is_shared = principal.user_id.as_str().eq_ignore_ascii_case("open");
@@ -57,10 +57,10 @@ impl CallerRates {
         }
     }
 
-    /// Takes what a message costs.
+    /// Takes the permits that a message costs.
     ///
     /// # Errors
-    /// When the caller has permits for it, if it has none now.
+    /// The time at which the caller has enough permits, if it has too few now.
     pub(crate) fn take(
         &self,
         now: Instant,

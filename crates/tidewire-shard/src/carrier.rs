@@ -1,10 +1,10 @@
-//! A session that no socket carries: a channel between its shard and a task of the front, such as an HTTP request.
+//! A session without a socket: a channel between its shard and a task of the front, such as an HTTP request.
 //!
-//! In both directions go messages of the native protocol, in sequence, without frames. So such a session takes
-//! the same way through login, permission, limits and metrics as one with a socket. Decision: 0020.
+//! Messages of the native protocol go in both directions, in order, without frames. So such a session uses the same code for login,
+//! permission, limits and metrics as one with a socket. Decision: 0020.
 //!
-//! Towards the shard the front sets the bound: it takes a limited number of requests at a time, each of limited size. Towards
-//! the task the outbox sets it: beyond its marks the session lags, then it is ended, like a socket that is not read.
+//! Towards the shard, the front limits the messages: it accepts a limited number of requests at a time, each of limited size. Towards the
+//! task, the outbox marks do: beyond them the session lags, and then it is ended, like a socket that is not read.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,11 +23,11 @@ use crate::share::Standing;
 /// Why a session was ended by its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The engine wants it.
+    /// The engine closes it.
     Engine(CloseReason),
     /// Too many bytes waited for it.
     Slow,
-    /// Its user holds all that one may hold of what requests share.
+    /// Its user has used up its share of the places for requests.
     Share,
     /// The server stops.
     GoingAway,
@@ -35,15 +35,15 @@ pub enum End {
     Severed,
 }
 
-/// How long a session is meant to live.
+/// The intended lifetime of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stay {
-    /// For one request; presence does not count it.
+    /// One request. Presence does not count it.
     Passing {
-        /// Bytes that may wait for it. It asks for all of them itself, and takes them at once.
+        /// Bytes that may wait for it. The task requests all of them itself, and takes them at once.
         bytes_max: usize,
     },
-    /// As long as its peer wants. As many bytes may wait for it as for a socket.
+    /// As long as its peer stays. As many bytes may wait for it as for a socket.
     Lasting,
 }
 
@@ -53,38 +53,38 @@ struct Queue {
     chunks: VecDeque<Bytes>,
     bytes: usize,
     end: Option<End>,
-    /// The shard wants a notice when at most this many bytes wait.
+    /// The shard needs a notice when at most this many bytes wait.
     drain_to: Option<usize>,
-    /// The shard wants a notice when the task has taken this many more chunks, and handed them on.
+    /// The shard needs a notice when the task has taken this many more chunks and handed them on.
     marked: Option<usize>,
-    /// The task has a chunk that it did not hand on yet.
+    /// Whether the task has a chunk that it did not hand on yet.
     is_handing_on: bool,
 }
 
-/// Chunk that a task takes out of its channel.
+/// A chunk that a task takes out of its channel.
 struct Popped {
     chunk: Result<Bytes, End>,
-    /// Little is left, and the shard waits to hear that.
+    /// Whether few bytes are left and the shard waits for that notice.
     has_drained: bool,
 }
 
-/// The part of a channel that both sides have.
+/// The shared part of a channel.
 #[derive(Debug)]
 pub(crate) struct Carrier {
     queue: Mutex<Queue>,
     filled: Notify,
-    /// The session's place at its shard; set before anything else is taken out of the mailbox for it.
+    /// The session's key at its shard. Set before the shard handles any other mail about it.
     pub(crate) key: OnceLock<Key>,
     /// Bytes that wait in all channels of the shard.
     queued_bytes: Arc<AtomicUsize>,
-    /// Outlet where the task hands on the chunks that it takes, if that lasts.
+    /// The outlet through which the task hands on its chunks, if handing on takes time.
     outlet: OnceLock<Arc<Outlet>>,
     /// Data that the webhook gives to clients that log in over HTTP, as JSON; set before the login is answered.
     pub(crate) token: OnceLock<String>,
 }
 
 impl Carrier {
-    /// Gives the task a chunk of whole messages. How many bytes wait now.
+    /// Appends a chunk of whole messages for the task. Returns the number of bytes that wait now.
     pub(crate) fn push(&self, chunk: Bytes) -> usize {
         let mut queue = self.queue.lock();
         queue.bytes += chunk.len();
@@ -101,14 +101,14 @@ impl Carrier {
         self.queue.lock().bytes
     }
 
-    /// No more chunks arrive. The task can still read the chunks that wait.
+    /// Ends the channel. The task can still read the chunks that wait.
     pub(crate) fn end(&self, end: End) {
         self.queue.lock().end.get_or_insert(end);
         self.filled.notify_one();
     }
 
-    /// Takes back the bytes that wait. Bytes that the task has handed on and the kernel has not got can't be taken back: then the
-    /// session ends, and the connection with it. False if neither was there.
+    /// Removes the bytes that wait. Bytes that the task has handed on and that the kernel does not have yet can't be removed. In that
+    /// case the session ends together with its connection. Returns false if no bytes were affected.
     pub(crate) fn take_back(&self) -> bool {
         let mut queue = self.queue.lock();
         if queue.bytes == 0 && !queue.is_handing_on {
@@ -130,7 +130,8 @@ impl Carrier {
         true
     }
 
-    /// Requests a notice to the shard when all bytes that wait now, or that the task holds, were handed on; false if there are none.
+    /// Requests a notice to the shard when all bytes that wait now, or that the task holds, were handed on. Returns false if no bytes are
+    /// left.
     pub(crate) fn mark(&self) -> bool {
         let mut queue = self.queue.lock();
         let count = queue.chunks.len();
@@ -139,19 +140,19 @@ impl Carrier {
         is_something
     }
 
-    /// Whether something that was marked was not handed on yet.
+    /// Whether marked bytes were not handed on yet.
     pub(crate) fn has_marked(&self) -> bool {
         self.queue.lock().marked.is_some()
     }
 
-    /// The task has handed on the bytes that it took; true if these were all marked bytes.
+    /// Notes that the task has handed on the bytes that it took. Returns true if these were all marked bytes.
     fn hand_on(&self) -> bool {
         let mut queue = self.queue.lock();
         queue.is_handing_on = false;
         queue.marked.take_if(|count| *count == 0).is_some()
     }
 
-    /// Requests a notice to the shard when at most `bytes` wait; false if no more than that wait now.
+    /// Requests a notice to the shard when at most `bytes` wait. Returns false if no more than that wait now.
     pub(crate) fn await_drained(&self, bytes: usize) -> bool {
         let mut queue = self.queue.lock();
         let is_full = queue.bytes > bytes;
@@ -188,10 +189,10 @@ impl Drop for Carrier {
     }
 }
 
-/// Mail to a shard about such sessions.
+/// Mail to a shard about sessions without a socket.
 #[derive(Debug)]
 pub(crate) enum CarriedMail {
-    /// A new one with its first messages.
+    /// A new session with its first messages.
     Open {
         carrier: Arc<Carrier>,
         peer: Arc<Peer>,
@@ -206,7 +207,7 @@ pub(crate) enum CarriedMail {
     },
     /// Few bytes still wait for the task.
     Drained(Arc<Carrier>),
-    /// The task has handed on what was marked. The shard looks at that at the end of its turn.
+    /// The task has handed on the marked bytes. The shard checks this at the end of its turn.
     Taken,
     /// The task has ended.
     Gone(Arc<Carrier>),
@@ -220,7 +221,7 @@ pub struct CarriedSession {
 }
 
 impl CarriedSession {
-    /// Opens a session at `shard` and gives it its first messages, encoded in sequence.
+    /// Opens a session at `shard` and sends its first messages, concatenated.
     pub(super) fn open(
         shard: ShardHandle,
         queued_bytes: Arc<AtomicUsize>,
@@ -247,22 +248,22 @@ impl CarriedSession {
         session
     }
 
-    /// Gives it more messages.
+    /// Sends more messages to the shard.
     pub fn send(&self, messages: Vec<u8>) {
         self.mail(|carrier| CarriedMail::Messages { carrier, messages });
     }
 
-    /// The next whole messages, in sequence. May be given up and called again. A caller has finished with the messages of the
-    /// call before: they are handed on, so that none of their bytes are held back.
+    /// The next whole messages, in order. Cancellation safe. The call means that the caller has finished with the messages of the call
+    /// before: it has handed them on, and holds back none of their bytes.
     ///
     /// # Errors
-    /// The shard has ended the session, and everything before that was received.
+    /// The shard has ended the session, and everything before the end was received.
     pub async fn receive(&mut self) -> Result<Bytes, End> {
         if self.carrier.hand_on() {
             self.mail(|_| CarriedMail::Taken);
         }
         loop {
-            // A permit is kept for a late reader, so it misses no notice between the look and the wait.
+            // `Notify` keeps a permit for a late reader, so a notice between the check and the wait is not missed.
             if let Some(popped) = self.carrier.pop() {
                 if popped.has_drained {
                     self.mail(CarriedMail::Drained);
@@ -279,9 +280,10 @@ impl CarriedSession {
         self.carrier.token.get().map(String::as_str)
     }
 
-    /// The task hands on received chunks through `outlet` after this call. It is shut if they must not leave.
+    /// Declares that the task hands on received chunks through `outlet` after this call. The shard shuts the outlet if they must not
+    /// leave.
     pub fn hand_on_to(&self, outlet: Arc<Outlet>) {
-        // A session is handed on in one place.
+        // A session is handed on through one outlet.
         let _ = self.carrier.outlet.set(outlet);
     }
 

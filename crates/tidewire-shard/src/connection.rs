@@ -1,4 +1,4 @@
-//! State that a shard keeps with each of its connections. Small, because every idle connection costs this memory.
+//! The state that a shard keeps for each of its connections. It is small, because every idle connection has it.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) struct Encoding {
 }
 
 impl Encoding {
-    /// How a format is encoded.
+    /// The encoding of a format.
     pub(crate) fn of(format: Format) -> Self {
         if format == CARRIED {
             return Self {
@@ -81,7 +81,7 @@ impl Encoding {
         }
     }
 
-    /// Type of its frames.
+    /// The opcode of its frames.
     pub(crate) fn opcode(self) -> Opcode {
         match self.is_text {
             false => Opcode::Binary,
@@ -96,17 +96,17 @@ pub(crate) struct State {
     pub(crate) decoder: Decoder,
     /// The payload of the message that has to wait.
     pub(crate) waiting: Option<Box<[u8]>>,
-    /// Peer of the connection, until the login.
+    /// The peer of the connection, until the login.
     pub(crate) peer: Option<Arc<Peer>>,
-    /// Bytes posted to other shards and not yet handled there.
+    /// Bytes posted to other shards and not handled there yet.
     pub(crate) inflight_bytes: u32,
     pub(crate) phase: Phase,
     pub(crate) holds: Holds,
-    /// Whether the peer has introduced itself; its format is settled then.
+    /// Whether the peer has introduced itself. Its format is fixed then.
     pub(crate) introduced: bool,
     /// Whether it speaks JSON in text messages.
     pub(crate) is_text: bool,
-    /// Given back when the socket is closed.
+    /// Released when the socket is closed.
     _place: Place,
 }
 
@@ -128,7 +128,7 @@ impl State {
         }
     }
 
-    /// How to encode for this peer, if its library reads `dialect` and, or not, batches. Of JSON there are none.
+    /// The format for this peer, whose library reads `dialect` and possibly batches. JSON has no batches.
     pub(crate) fn format(&self, dialect: Dialect, is_batched: bool) -> Format {
         Encoding {
             dialect,
@@ -140,18 +140,18 @@ impl State {
     }
 }
 
-/// How far the end of a connection is.
+/// The progress of a connection's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Messages are handled.
     Open,
     /// It ends with the turn: the shard sends the decided messages, then the close frame.
     Closing,
-    /// The engine no longer knows it; the shard throws away the bytes that the peer still sends until it closes too.
+    /// The engine no longer knows it. The shard discards the bytes that the peer still sends, until the peer closes, too.
     Lingering,
 }
 
-/// Why a connection is not read. It is read when no reason is left.
+/// The reasons not to read a connection. It is read when no reason is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Holds(u8);
 
@@ -160,7 +160,7 @@ impl Holds {
     pub(crate) const WAITING: Self = Self(1);
     /// Too many bytes are in flight.
     pub(crate) const CREDIT: Self = Self(2);
-    /// It ends.
+    /// The connection is closing.
     pub(crate) const CLOSING: Self = Self(4);
     /// The server drains.
     pub(crate) const DRAIN: Self = Self(8);
@@ -185,7 +185,7 @@ impl Holds {
 /// Why a connection is closed by a close frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseCause {
-    /// The peer said goodbye; its code is repeated.
+    /// The peer sent a close frame. Its code is sent back.
     Peer(Option<CloseCode>),
     /// The peer broke the protocol of frames.
     Frame(FrameError),
@@ -193,9 +193,9 @@ pub(crate) enum CloseCause {
     NotText,
     /// A peer that speaks JSON sent a message that is not JSON.
     NotJson(TextError),
-    /// The engine wants it.
+    /// The engine closes it.
     Engine(CloseReason),
-    /// The same of a session that must not get the messages that still wait for it: it has no time for a last message.
+    /// The same for a session that must not get its unsent messages. It gets no last message either.
     Severed(CloseReason),
     /// The node holds too much memory, and this session most of it.
     Memory,
@@ -204,8 +204,7 @@ pub(crate) enum CloseCause {
 }
 
 impl CloseCause {
-    /// The last message, and the close frame. The reason in it is for people who debug; clients of deepstream ignore both
-    /// code and reason.
+    /// The last message and the close frame. The reason in it helps with debugging; clients of deepstream ignore both code and reason.
     pub(crate) fn frame(self, is_text: bool) -> Vec<u8> {
         let payload = match self {
             Self::Peer(None) => Vec::new(),
@@ -251,8 +250,9 @@ impl CloseCause {
             | Self::Engine(CloseReason::InvalidLogin | CloseReason::TooManyAuthAttempts) => {
                 Some(DisconnectCause::Fault)
             }
-            // Silence is a broken line, and a record that can't be read is the server's fault. A client that is refused for good, or
-            // that has not logged in in time, stays away. So the wait would hit the next client behind the same address.
+            // A silent peer may have a broken line, and a record that can't be read is the server's fault. A client that is refused for
+            // good, or that has not logged in in time, does not come back. So a delay would affect the next client behind the same
+            // address.
             Self::Engine(
                 CloseReason::AuthenticationTimeout
                 | CloseReason::Barred
@@ -265,7 +265,7 @@ impl CloseCause {
             )
             | Self::Severed(_)
             | Self::Peer(_)
-            // Its back-off depends on how much it has held.
+            // Its back-off depends on its memory use.
             | Self::Memory
             | Self::GoingAway => None,
         }

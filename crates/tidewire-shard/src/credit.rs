@@ -1,10 +1,10 @@
-//! Bytes in flight: what connections have posted to other shards and these have not handled yet.
+//! Bytes in flight: bytes that connections have posted to other shards and that these have not handled yet.
 //!
-//! A mailbox never refuses, so the bound is at the door: a connection over its limit is not read. What a shard posts
-//! because of its own mail has no connection to hold; when all it has posted is over the shard's limit, no shard of
-//! the node reads sockets until that has been handled. Mailboxes are always emptied, so nothing can deadlock.
+//! A mailbox never refuses, so the limit applies to the input: a connection over its limit is not read. Posts that a shard makes because
+//! of its mail belong to no connection. If all posts of a shard together exceed the shard's limit, no shard of the node reads sockets
+//! until enough of them were handled. Mailboxes are always emptied, so there is no deadlock.
 //!
-//! Receivers confirm by one number for each sender; a sender is woken only if it waits.
+//! Receivers confirm with one number for each sender. A sender is woken only if it waits.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use tidewire_net::connection::Key;
 /// Cost of one entry without its message's bytes, which several entries share.
 const ENTRY_BYTES: u32 = 64;
 
-/// Represents no connection: places count up from 0 and descriptors run out long before.
+/// In place of a connection. No connection has this index: indexes count up from 0, and descriptors run out long before.
 pub(crate) const NOBODY: Key = Key {
     index: u32::MAX,
     generation: 0,
@@ -25,15 +25,15 @@ pub(crate) const NOBODY: Key = Key {
 #[repr(align(64))]
 struct Padded<T>(T);
 
-/// What shards have handled of each other's batches. Shared by all.
+/// The batches of each shard that the other shards have handled. Shared by all shards.
 #[derive(Debug)]
 pub(crate) struct Confirmations {
     count: usize,
     /// The last batch of `origin` that `target` has handled, at `origin * count + target`.
     handled: Box<[Padded<AtomicU64>]>,
-    /// By origin: whether it wants to be woken by a confirmation.
+    /// By origin: whether a confirmation must wake it.
     is_waiting: Box<[Padded<AtomicBool>]>,
-    /// How many shards are over their limit.
+    /// The number of shards over their limit.
     congested: Padded<AtomicUsize>,
 }
 
@@ -47,9 +47,10 @@ impl Confirmations {
         }
     }
 
-    /// `target` has handled all batches of `origin` up to `batch`. Gives whether `origin` must be woken.
+    /// Notes that `target` has handled all batches of `origin` up to `batch`. Returns whether `origin` must be woken.
     pub(crate) fn confirm(&self, origin: u16, target: u16, batch: u64) -> bool {
-        // Sequentially consistent against `set_waiting`: either the origin sees the number or this sees that it waits.
+        // Sequentially consistent against `set_waiting`: either the origin reads the new number, or this thread reads that the origin
+        // waits.
         self.handled_at(origin, target)
             .store(batch, Ordering::SeqCst);
         self.is_waiting[usize::from(origin)]
@@ -117,7 +118,7 @@ pub(crate) struct Confirmed {
 }
 
 impl Credit {
-    /// Nothing in flight; more than `bytes_max` congests the node.
+    /// Creates it with nothing in flight. More than `bytes_max` congests the node.
     pub(crate) fn new(shard: u16, shard_count: usize, bytes_max: usize) -> Self {
         Self {
             shard,
@@ -143,8 +144,8 @@ impl Credit {
         self.bytes > self.bytes_max
     }
 
-    /// Tells all shards when this one gets over its limit or back below. Gives whether it came back, so that those
-    /// who stopped reading must be woken.
+    /// Reports to all shards when this one exceeds its limit or falls below it again. Returns whether the node is no longer congested, so
+    /// that the shards that stopped reading must be woken.
     pub(crate) fn report(&mut self, confirmations: &Confirmations) -> bool {
         let was_congested = self.is_congested;
         self.is_congested = self.is_over();
@@ -158,8 +159,8 @@ impl Credit {
         }
     }
 
-    /// Charges a connection, or [`NOBODY`], for an entry that leaves with the next batch to `target`. `message_bytes` are zero if
-    /// another entry of the same message was charged with them. Gives the bytes charged.
+    /// Charges a connection, or [`NOBODY`], for an entry that is sent with the next batch to `target`. `message_bytes` are zero if
+    /// another entry of the same message was charged with them. Returns the bytes charged.
     pub(crate) fn charge(&mut self, target: u16, key: Key, message_bytes: u32) -> u32 {
         let bytes = message_bytes.saturating_add(ENTRY_BYTES);
         self.bytes += bytes as usize;
@@ -173,7 +174,7 @@ impl Credit {
         bytes
     }
 
-    /// The batch that is pushed to `target` now: its number, and the bytes charged for it.
+    /// Returns the number of the batch that is pushed to `target` now, and the bytes charged for it.
     pub(crate) fn next_batch(&mut self, target: u16) -> (u64, usize) {
         let posts = &mut self.posts[usize::from(target)];
         posts.posted += 1;
@@ -204,8 +205,8 @@ impl Credit {
         }
     }
 
-    /// Says whether this shard wants to be woken by confirmations, before it sleeps. Gives whether there are new ones
-    /// already, so that it must not sleep.
+    /// Announces, before this shard sleeps, whether a confirmation must wake it. Returns whether there are already new confirmations, so
+    /// that it must not sleep.
     pub(crate) fn set_waiting(&self, confirmations: &Confirmations, is_waiting: bool) -> bool {
         confirmations.set_waiting(self.shard, is_waiting);
         is_waiting

@@ -1,7 +1,7 @@
 //! Compression of a shard: it compresses each message once, for all recipients that agreed on it.
 //!
-//! One compressor serves all connections of a shard, since nothing of a message is remembered for the next one. The time
-//! that compression may take of a turn is bounded: what is over leaves plain, which every recipient understands.
+//! One compressor serves all connections of a shard, since compression keeps no state between messages. The time that compression may
+//! take in a turn is limited. Messages beyond the limit are sent uncompressed, which every recipient understands.
 
 use tidewire_core::message::Message;
 use tidewire_wire::frame::deflate::Deflater;
@@ -11,10 +11,10 @@ use super::ShardLimits;
 use super::connection::Encoding;
 use super::stats::{ShardStats, add};
 
-/// Starting costs about as much as compressing this many bytes: 6 us, where 1 KiB takes 2.3 us more.
+/// Starting a compression costs about as much as compressing this many bytes: 6 us, where 1 KiB takes 2.3 us more.
 const START_BYTES: usize = 2560;
 
-/// A buffer above this capacity is given back when its turn has ended.
+/// A buffer above this capacity is freed when its turn has ended.
 const KEPT_CAPACITY_MAX: usize = 64 << 10;
 
 /// Compresses the messages of a shard.
@@ -23,15 +23,15 @@ pub(crate) struct Deflation {
     deflater: Deflater,
     /// Messages below this size are sent plain.
     bytes_min: usize,
-    /// What a turn may compress, with [`START_BYTES`] for each message.
+    /// Bytes that a turn may compress, including [`START_BYTES`] for each message.
     turn_bytes_max: usize,
     turn_bytes: usize,
-    /// The payload that was encoded last, and the compressed frame that it became, empty if it is sent plain. Dialects
-    /// mostly give the same payload, which is then compressed once for both; JSON is never that of another opcode, since
-    /// it begins with a brace and no message of protobuf has a quote behind one.
+    /// The payload that was encoded last, and its compressed frame, which is empty if it is sent uncompressed. Dialects mostly have the
+    /// same payload, which is then compressed once for both. JSON never equals a payload of the other opcode, since it begins with a
+    /// brace, and no protobuf message has a quote after one.
     payload: Vec<u8>,
     frame: Vec<u8>,
-    /// The payload that is looked at.
+    /// The payload that is being encoded.
     next: Vec<u8>,
 }
 
@@ -48,7 +48,7 @@ impl Deflation {
         }
     }
 
-    /// Appends `message` as a frame, compressed if that is worth it.
+    /// Appends `message` as a frame, compressed if that saves enough.
     pub(crate) fn encode_frame(
         &mut self,
         encoding: Encoding,
@@ -75,7 +75,7 @@ impl Deflation {
         }
     }
 
-    /// Appends `payload` as a compressed frame, or nothing if that is not worth it.
+    /// Appends `payload` as a compressed frame, or nothing if that does not save enough.
     pub(crate) fn deflate_frame(
         &mut self,
         opcode: Opcode,
@@ -98,12 +98,12 @@ impl Deflation {
         }
     }
 
-    /// Bytes that this turn has compressed, with [`START_BYTES`] for each message.
+    /// Bytes that this turn has compressed, including [`START_BYTES`] for each message.
     pub(crate) fn turn_bytes(&self) -> usize {
         self.turn_bytes
     }
 
-    /// The next turn may compress again.
+    /// Starts a turn, which may compress again.
     pub(crate) fn begin_turn(&mut self) {
         self.turn_bytes = 0;
         if self.payload.capacity().max(self.next.capacity()) > KEPT_CAPACITY_MAX {

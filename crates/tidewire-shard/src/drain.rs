@@ -1,4 +1,4 @@
-//! The end of a node's connections, phase by phase. The order of the phases and their deadlines are the caller's.
+//! The end of a node's connections, in phases. The caller decides the order of the phases and their deadlines.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use super::handle::{Closed, Quiet, ShardHandle};
 
-/// Waits until two rounds over all shards have found each of them quiet, with nothing handled in between. One round
-/// is not enough: a shard may be given mail by a later one after it was asked.
+/// Waits until two rounds over all shards have found each of them quiet, with no mail handled in between. One round is not enough: a
+/// shard that has answered may get mail from a shard that is visited later.
 pub(crate) async fn quiet(handles: &[ShardHandle]) {
     let mut before: Option<Vec<Option<Quiet>>> = None;
     loop {
@@ -55,7 +55,7 @@ impl CloseAll {
         }
     }
 
-    /// The connections whose turn it is.
+    /// The connections that are due to be closed.
     pub(crate) fn take_due(&mut self, now: Instant) -> Vec<Key> {
         let due = if self.spread.is_zero() {
             self.keys.len()
@@ -71,7 +71,7 @@ impl CloseAll {
         self.keys[from..self.closed].to_vec()
     }
 
-    /// When the next one is due, and at the end when patience is over.
+    /// When the next connection is due. After the last one, when the shard cuts off the remaining ones.
     pub(crate) fn next_deadline(&self) -> Instant {
         if self.closed >= self.keys.len() {
             return self.started + (self.spread + self.patience);
@@ -80,12 +80,12 @@ impl CloseAll {
         self.started + Duration::from_nanos(u64::try_from(share).unwrap_or(u64::MAX))
     }
 
-    /// Whether whoever is left is to be cut off.
+    /// Whether the remaining connections must be cut off.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         now.since(self.started) >= self.spread + self.patience
     }
 
-    /// A connection is gone.
+    /// Counts a connection that is closed.
     pub(crate) fn count(&mut self, misses_bytes: bool) {
         if misses_bytes {
             self.outcome.cut_count += 1;
@@ -94,9 +94,9 @@ impl CloseAll {
         }
     }
 
-    /// Tells the caller how it went.
+    /// Reports the outcome to the caller.
     pub(crate) fn finish(self) {
-        // Nobody may be waiting any more.
+        // The caller may have stopped waiting.
         let _ = self.reply.send(self.outcome);
     }
 }

@@ -1,5 +1,5 @@
-//! Interface of a shard for the rest of the server: it gives the shard connections and completions, drains it, and reads its
-//! numbers. Every call goes through the mailbox of the shard and returns at once.
+//! The interface of a shard for the rest of the server, which hands over connections, answers requests, drains the shard, and reads its
+//! statistics. Every call goes through the mailbox of the shard and returns at once.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use crate::share::Standing;
 /// Details of a peer apart from its messages. The shard keeps them until the peer is logged in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Origin of the peer: the address of its socket, or the address that a trusted proxy gives.
+    /// The address of the peer: the address of its socket, or the address that a trusted proxy reports.
     pub address: SocketAddr,
     /// The headers of its request, names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The certificate that it has shown, if it has.
+    /// The certificate that the peer has presented.
     pub certificate: Option<ClientCertificate>,
 }
 
@@ -46,7 +46,7 @@ impl Peer {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The token of its header `Authorization: Bearer`. Pages of a browser can't set it, so who sent it meant it.
+    /// The token of its header `Authorization: Bearer`. A page in a browser can't set this header by itself, so the sender chose it.
     #[must_use]
     pub fn bearer(&self) -> Option<&str> {
         let (scheme, token) = self.header("authorization")?.split_once(' ')?;
@@ -62,9 +62,9 @@ pub struct UpgradedSocket {
     pub stream: TcpStream,
     /// Its TLS state with the handshake done, if it has one.
     pub tls: Option<Box<TlsState>>,
-    /// Bytes that were read behind the request. The shard handles them first, without waiting for readiness.
+    /// Bytes that were read after the request. The shard handles them first, without waiting for readiness.
     pub unread: Bytes,
-    /// Whose it is.
+    /// The peer.
     pub peer: Arc<Peer>,
     /// Its place among the connections of the node, dropped when the socket is closed.
     pub place: Place,
@@ -74,13 +74,13 @@ pub struct UpgradedSocket {
     pub is_text: bool,
 }
 
-/// Where the requests of shards go. Both functions return at once; the answers come back through
-/// [`ShardHandle::complete`] and [`ShardHandle::complete_auth`].
+/// The receiver of the shards' requests. Both functions return at once. The answers arrive through [`ShardHandle::complete`] and
+/// [`ShardHandle::complete_auth`].
 pub trait Requests: Send + Sync {
     /// Hands a request to the store.
     fn store(&self, shard: u16, request: StoreRequest);
-    /// Hands a login to the auth chain. The session's address names the shard that waits for the answer. One that is known
-    /// without waiting is given back instead of being sent.
+    /// Passes a login to the auth chain. The session's address names the shard that waits for the answer. If the answer is known without
+    /// waiting, it is returned instead of being sent.
     fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Asked;
 }
 
@@ -93,12 +93,12 @@ pub enum Asked {
     Waits(PendingLogin),
 }
 
-/// A login that waits for its answer. Dropped, it is given up: it leaves all queues and keeps nothing.
+/// A login that waits for its answer. Dropping it cancels the login, which then leaves all queues.
 #[derive(Debug, Default)]
 pub struct PendingLogin(Option<AbortHandle>);
 
 impl PendingLogin {
-    /// The login that this task decides.
+    /// Creates it for the task that decides the login.
     #[must_use]
     pub fn new(task: AbortHandle) -> Self {
         Self(Some(task))
@@ -139,7 +139,7 @@ impl From<AuthCompletion> for AuthAnswer {
 pub(crate) enum Mail {
     /// Entries that another shard posted in one turn.
     Entries {
-        /// Which shard.
+        /// The shard that posted them.
         from: u16,
         /// Its batches to this shard are numbered from 1.
         batch: u64,
@@ -157,9 +157,9 @@ pub(crate) enum Mail {
         change: RightsChange,
         reply: oneshot::Sender<()>,
     },
-    /// About a session that a task of the front carries.
+    /// A message about a session without a socket.
     Carried(CarriedMail),
-    /// Somebody wants to see something.
+    /// An operator inspects the shard.
     Inspect(Inspection),
     /// The shard refuses new work after this item.
     RefuseNew,
@@ -205,7 +205,7 @@ pub(crate) struct Shared {
     pub(crate) carried_bytes: Arc<AtomicUsize>,
 }
 
-/// A way to a shard. Clones lead to the same one.
+/// A handle to a shard. Clones refer to the same shard.
 #[derive(Clone)]
 pub struct ShardHandle(pub(crate) Arc<Shared>);
 
@@ -218,6 +218,9 @@ impl ShardHandle {
 
     /// Hands over connections. The shard counts them as its own after this call.
     pub fn hand_over(&self, connections: Vec<UpgradedSocket>) {
+        // The connections are counted before they are in the mailbox. The shard subtracts from the count when a connection ends; if that
+        // happened first, the count would wrap around. After the push this thread must not touch the sockets: the shard may already have
+        // read from them, or closed them. All are pushed at once, so the shard is woken once.
         self.0.stats.connections.fetch_add(
             connections.len() as u64,
             std::sync::atomic::Ordering::Relaxed,
@@ -226,14 +229,14 @@ impl ShardHandle {
         self.0.mailbox.push_all(mail);
     }
 
-    /// Opens a session that is carried by the caller instead of a socket, and gives it its first messages: deepstream's,
-    /// encoded one behind the other.
+    /// Opens a session that is carried by the caller instead of a socket, and sends its first messages: messages of deepstream's
+    /// protocol, concatenated.
     #[must_use]
     pub fn carry(&self, peer: Arc<Peer>, stay: Stay, messages: Vec<u8>) -> CarriedSession {
         self.carry_for(peer, None, stay, messages)
     }
 
-    /// The same for a request that holds something, which is counted as its user's from the login on.
+    /// The same for a request that holds shared places, which count as its user's after the login.
     #[must_use]
     pub fn carry_for(
         &self,
@@ -246,12 +249,12 @@ impl ShardHandle {
         CarriedSession::open(self.clone(), queued_bytes, (peer, standing), stay, messages)
     }
 
-    /// Gives the answer to a request of [`Requests::store`].
+    /// Passes the answer to a request of [`Requests::store`] to the shard.
     pub fn complete(&self, completion: StoreCompletion) {
         self.0.mailbox.push(Mail::Store(completion));
     }
 
-    /// Gives the answer to a request of [`Requests::authenticate`].
+    /// Passes the answer to a request of [`Requests::authenticate`] to the shard.
     pub fn complete_auth(&self, answer: impl Into<AuthAnswer>) {
         self.0.mailbox.push(Mail::Auth(answer.into()));
     }
@@ -299,13 +302,13 @@ impl ShardHandle {
         answer.await.unwrap_or_default()
     }
 
-    /// The shard's numbers.
+    /// The shard's statistics.
     #[must_use]
     pub fn stats(&self) -> &ShardStats {
         &self.0.stats
     }
 
-    /// How long ago the shard has finished a turn. It finishes one at least every 500 ms.
+    /// How long ago the shard finished a turn. It finishes one at least every 500 ms.
     #[must_use]
     pub fn since_last_turn(&self) -> Duration {
         let end = self

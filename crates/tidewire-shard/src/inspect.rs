@@ -1,7 +1,7 @@
-//! What operators see of a shard: its connections and the names that they are subscribed to.
+//! The view of a shard for operators: its connections and the names that they are subscribed to.
 //!
-//! An inspection is mail like any other. Each takes a bounded part of a turn, so an operator who wants to see everything inspects often, and what the
-//! shard delivers does not wait for it.
+//! An inspection is handled like other mail. Each takes a limited part of a turn, so the page of an operator that lists everything sends
+//! many of them, and they do not delay deliveries.
 
 use std::net::SocketAddr;
 
@@ -38,21 +38,21 @@ pub(crate) struct TableSlice {
     pub(crate) count: usize,
 }
 
-/// How somebody is connected.
+/// How a peer is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carriage {
-    /// By a WebSocket that speaks deepstream's protocol.
+    /// By a WebSocket with deepstream's protocol.
     Protobuf,
-    /// By one that speaks JSON.
+    /// By a WebSocket with JSON.
     Json,
     /// By an HTTP request or stream.
     Http,
 }
 
-/// A connection as it is shown.
+/// The inspected state of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionView {
-    /// Its key; no other connection of the shard has the same, now or later.
+    /// Its key. No other connection of the shard ever has the same one.
     pub key: Key,
     /// How it is connected.
     pub carriage: Carriage,
@@ -60,18 +60,18 @@ pub struct ConnectionView {
     pub is_deflated: bool,
     /// Whether its socket speaks TLS.
     pub is_encrypted: bool,
-    /// The other end of its socket: where a proxy stands in front, that of the proxy. Unknown for HTTP.
+    /// The peer address of its socket. Behind a proxy this is the address of the proxy. Unknown for HTTP.
     pub address: Option<SocketAddr>,
-    /// Bytes of its socket.
+    /// Bytes read from and written to its socket.
     pub traffic: Traffic,
     /// Bytes that wait to be sent.
     pub outbox_bytes: usize,
-    /// Its session, if it has one still.
+    /// Its session, if the session has not ended.
     pub session: Option<SessionView>,
 }
 
 impl ShardHandle {
-    /// The connections in some entries from `first` on; `None` if the shard has ended.
+    /// The connections in some entries starting at `first`; `None` if the shard has ended.
     pub async fn inspect_connections(&self, first: usize) -> Option<Inspected<ConnectionView>> {
         let count = CONNECTIONS_MAX;
         self.inspect(|reply| Inspection::Connections {
@@ -81,7 +81,7 @@ impl ShardHandle {
         .await
     }
 
-    /// The subscribed names in some entries from `first` on; `None` if the shard has ended.
+    /// The subscribed names in some entries starting at `first`; `None` if the shard has ended.
     pub async fn inspect_names(&self, first: usize) -> Option<Inspected<SubscribedName>> {
         let count = NAMES_MAX;
         self.inspect(|reply| Inspection::Names {

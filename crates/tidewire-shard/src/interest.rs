@@ -1,18 +1,18 @@
-//! The interest map: which shards have subscribers of a name. The only structure that shards share.
+//! The interest map: the shards that have subscribers of a name. It is the only structure that shards share.
 //!
-//! Each shard writes its own bit; whoever publishes reads without a lock. A subscription is acknowledged only after
-//! its bit is visible, so nothing that is published after the acknowledgement is missed.
+//! Each shard writes its own bit, and publishers read without a lock. A subscription is acknowledged only after its bit is visible, so
+//! the subscriber misses nothing that is published after the acknowledgement.
 
 use papaya::{Compute, HashMap, Operation, ResizeMode};
 use smallvec::SmallVec;
 use tidewire_core::effect::{InterestChange, InterestTopic};
 use tidewire_core::text::Name;
 
-/// A set of shards, 64 to a word. Most nodes have fewer, so the first word lies in the map itself.
+/// A set of shards, 64 to a word. Most nodes have fewer shards, so the first word is stored in the map itself.
 type Bits = SmallVec<[u64; 1]>;
 
-/// Parts of the map of a topic. Each grows alone and in one go, which costs a part of a millisecond. To grow by steps, as papaya does
-/// by default, makes each change ten times as expensive.
+/// Parts of the map of a topic. Each part grows separately and in one step, which takes a fraction of a millisecond. Growing in many
+/// steps, as papaya does by default, makes each change ten times as expensive.
 const PARTS: usize = 64;
 
 /// The interest of all shards of a node.
@@ -73,7 +73,7 @@ impl InterestMap {
         );
     }
 
-    /// Calls `visit` with each shard but `except` that wants publications of a name.
+    /// Calls `visit` with each shard except `except` that needs publications of a name.
     pub fn visit(&self, topic: InterestTopic, name: &str, except: u16, mut visit: impl FnMut(u16)) {
         if self.is_alone {
             return;
@@ -105,7 +105,7 @@ impl InterestMap {
             InterestTopic::User => &self.users,
             InterestTopic::Everyone => &self.everyone,
         };
-        // Names mostly differ at their ends. A client that chooses names of one part only makes that one grow more.
+        // Names mostly differ at their ends. A client that chooses names of one part only makes that part grow more.
         let last = name.bytes().rev().take(4);
         let sum = last.fold(name.len(), |sum, byte| 31 * sum + usize::from(byte));
         &parts[sum % PARTS]

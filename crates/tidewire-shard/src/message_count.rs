@@ -1,7 +1,7 @@
-//! How many messages the ranges of a turn hold, so that deliveries are counted as messages.
+//! The number of messages in the ranges of a turn, so that deliveries are counted as messages.
 //!
-//! Encoding notes where each message ends. Neighbouring recipients mostly get the same ranges, so counting those of one more
-//! recipient is a comparison; only ranges that differ from the last ones are looked up.
+//! Encoding notes where each message ends. Consecutive recipients mostly get the same ranges, so counting for one more recipient is a
+//! comparison. Only ranges that differ from the previous ones are looked up.
 
 use tidewire_core::effect::{Format, Span};
 
@@ -14,7 +14,7 @@ const ENDS_KEPT_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct MessageEnds {
     by_format: Box<[Vec<u64>]>,
-    /// What was counted last.
+    /// The result of the last count.
     last: Counted,
 }
 
@@ -39,12 +39,12 @@ impl Default for MessageEnds {
 }
 
 impl MessageEnds {
-    /// Notes where a message ends that was appended to the log of its format.
+    /// Notes the end of a message that was appended to the log of its format.
     pub(crate) fn note(&mut self, format: Format, end: u64) {
         self.by_format[usize::from(format.0)].push(end);
     }
 
-    /// How many messages these ranges of the turn hold. A range begins and ends between messages.
+    /// The number of messages in these ranges of the turn. A range begins and ends between messages.
     pub(crate) fn count(&mut self, format: Format, spans: &[Span]) -> u64 {
         let last = &self.last;
         if last.format == format && last.spans == spans {

@@ -1,9 +1,8 @@
-//! Where the bytes of a connection of the front leave: a note when a piece has reached the kernel, and a valve that a shard
-//! can shut at once.
+//! The output of a connection of the front: it notifies when a piece has reached the kernel, and a shard can shut it at once.
 //!
-//! Hyper, h2 and TLS keep bytes that the peer does not read. So a piece that a caller must track is given to them as [`Bytes`]
-//! that note when the library lets go of them. The next flush that succeeds has given them to the kernel, because both
-//! libraries flush only when they hold back nothing of what they have let go of.
+//! Hyper, h2 and TLS keep bytes that the peer does not read. So a piece that a caller must track is passed to them as [`Bytes`] that
+//! notify when the library releases them. The next successful flush has passed them to the kernel, because both libraries report a flush
+//! as complete only when they hold back no released bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, oneshot};
 
-/// The way out of one connection.
+/// The output of one connection.
 #[derive(Debug, Default)]
 pub struct Outlet {
     state: Mutex<State>,
@@ -27,16 +26,16 @@ pub struct Outlet {
 
 #[derive(Debug, Default)]
 struct State {
-    /// No more bytes leave.
+    /// Whether no more bytes leave.
     is_shut: bool,
-    /// Those who wait for pieces that the library has let go of since the last flush.
+    /// Waiters for pieces that the library has released since the last flush.
     released: Vec<oneshot::Sender<()>>,
-    /// Has the connection be driven on.
+    /// Wakes the task that drives the connection.
     driver: Option<Waker>,
 }
 
 impl Outlet {
-    /// A piece to be sent, and what is told when it has reached the kernel; an error if it never will.
+    /// A piece to be sent, and a receiver that is notified when it has reached the kernel, or gets an error if it never will.
     pub fn piece(self: &Arc<Self>, text: String) -> (Bytes, oneshot::Receiver<()>) {
         let (left, told) = oneshot::channel();
         let piece = Piece {
@@ -47,13 +46,13 @@ impl Outlet {
         (Bytes::from_owner(piece), told)
     }
 
-    /// When this returns, not a byte more leaves, and the connection is on its way to its end.
+    /// When this returns, no more bytes leave, and the connection is closing.
     pub fn shut(&self) {
         self.close();
         self.was_shut.notify_one();
     }
 
-    /// Waits until it was shut. For one who waits.
+    /// Waits until the outlet is shut. Only one task may wait.
     pub async fn was_shut(&self) {
         self.was_shut.notified().await;
     }
@@ -68,7 +67,7 @@ impl Outlet {
         self.streams.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Counts it out.
+    /// Counts the end of a stream.
     pub fn end_stream(&self) {
         self.streams.fetch_sub(1, Ordering::AcqRel);
     }
@@ -80,7 +79,7 @@ impl Outlet {
         state.driver = None;
     }
 
-    /// The library has let go of a piece. It may have flushed before that, so it is asked to do so again.
+    /// The library has released a piece. It may have flushed before, so the driver is woken to flush again.
     fn release(&self, left: oneshot::Sender<()>) {
         let mut state = self.state.lock();
         if state.is_shut {
@@ -142,14 +141,14 @@ impl<S> Outflow<S> {
         }
     }
 
-    /// The stream itself; the outlet is closed.
+    /// The stream itself. The outlet is closed.
     pub fn into_inner(self) -> S {
         self.stream
     }
 }
 
 impl<S: AsyncWrite + Unpin> Outflow<S> {
-    /// Does something that may write, unless the outlet is shut; no task can shut it during that time.
+    /// Runs an operation that may write, unless the outlet is shut. No task can shut it during the operation.
     fn poll_open<T>(
         &mut self,
         context: &mut Context<'_>,

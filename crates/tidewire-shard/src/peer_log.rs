@@ -1,11 +1,11 @@
-//! Log lines that peers cause: a few of each kind a second, and the number of the others.
+//! Log lines that peers cause: a few of each kind per second, and the number of the suppressed ones.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Lines of one kind that peers may cause within [`WINDOW`]; more are counted.
+/// Lines of one kind that peers may cause within [`WINDOW`]. Further lines are counted.
 const PEER_LINES_MAX: u32 = 4;
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -23,7 +23,7 @@ static WINDOWS: LazyLock<Mutex<Windows>> = LazyLock::new(|| Mutex::new(Windows::
 struct Windows(Vec<Window>);
 
 impl Windows {
-    /// Whether one more line of the kind may be written, and how many were left out in the window before.
+    /// Whether one more line of the kind may be written, and the number of lines suppressed in the previous window.
     fn admit(&mut self, kind: &'static str, now: Instant) -> (bool, u32) {
         let window = match self.0.iter_mut().find(|window| window.kind == kind) {
             Some(window) => window,
@@ -48,7 +48,7 @@ impl Windows {
         (window.count <= PEER_LINES_MAX, left_out)
     }
 
-    /// What was left out in windows that have ended.
+    /// The number of suppressed lines of each kind in windows that have ended.
     fn take_left_out(&mut self, now: Instant) -> Vec<(&'static str, u32)> {
         let mut sums = Vec::new();
         self.0.retain(|window| {
@@ -62,8 +62,8 @@ impl Windows {
     }
 }
 
-/// Writes a line that a peer caused, unless [`PEER_LINES_MAX`] of its kind were written within this second; `kind` says in a
-/// few constant words what happened.
+/// Writes a line that a peer caused, unless [`PEER_LINES_MAX`] lines of its kind were written within this second. `kind` is a constant
+/// text of a few words that describes the event.
 pub fn peer_line(kind: &'static str, write: impl FnOnce()) {
     let mut windows = WINDOWS.lock();
     let (is_admitted, left_out) = windows.admit(kind, Instant::now());
@@ -74,7 +74,7 @@ pub fn peer_line(kind: &'static str, write: impl FnOnce()) {
     }
 }
 
-/// Writes the sums of what was left out. To be called about once a second.
+/// Writes the numbers of suppressed lines. Must be called about once a second.
 pub fn sum_peer_lines() {
     let mut windows = WINDOWS.lock();
     let sums = windows.take_left_out(Instant::now());

@@ -1,7 +1,7 @@
-//! The places that connections occupy, and the interface that takes upgraded connections over.
+//! Connection permits: the places that connections occupy, and the interface that takes over upgraded connections.
 //!
-//! A socket has a descriptor from its acceptance on, and is counted at its peer's address. A trusted proxy's sockets are not:
-//! there each WebSocket is counted at its client's address, once its request has told that.
+//! A socket has a descriptor permit as soon as it is accepted, and is counted at its peer's address. The sockets of a trusted proxy are
+//! not counted. Behind a proxy, each WebSocket is counted at its client's address, which its request contains.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,23 +16,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::handle::UpgradedSocket;
 
-/// Takes connections over: the shards of a node.
+/// Takes over connections: the shards of a node.
 pub trait HandOver: Send + Sync + 'static {
-    /// Gives each connection to one shard, which owns it from then on. Must not block.
+    /// Passes each connection to one shard, which owns it afterwards. Must not block.
     fn hand_over(&self, connections: Vec<UpgradedSocket>);
 }
 
-/// Whose connections are counted together: an IPv4 address, or the first 64 bits of an IPv6 address, which is what one
-/// customer has. Small, because every connection keeps its own.
+/// A group of addresses whose connections are counted together: an IPv4 address, or the first 64 bits of an IPv6 address, which one
+/// customer has. It is small, because every connection has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Subject(NonZeroU64);
 
 impl Subject {
-    /// The one that an address belongs to.
+    /// The subject of an address.
     #[must_use]
     pub fn new(address: IpAddr) -> Self {
         let bits = match address.to_canonical() {
-            // No IPv6 network begins like that: the block is reserved.
+            // No IPv6 network has this number, because the block is reserved.
             IpAddr::V4(address) => 1 << 32 | u64::from(address.to_bits()),
             IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
         };
@@ -40,7 +40,7 @@ impl Subject {
         Self(NonZeroU64::new(bits).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// A number for what need not tell all of them apart; never 0.
+    /// A short hash, for uses in which collisions do no harm. Never 0.
     pub fn hash(self) -> u16 {
         // Fibonacci hashing: the highest bits depend on all of them.
         let mixed = self.0.get().wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -48,7 +48,7 @@ impl Subject {
     }
 }
 
-/// The connections of a node, counted.
+/// Counts the connections of a node.
 #[derive(Debug)]
 pub struct Places {
     open: AtomicUsize,
@@ -56,12 +56,12 @@ pub struct Places {
     /// One permit for each socket that the limit of open files allows.
     pub descriptors: Arc<Semaphore>,
     per_address_max: Auto<usize>,
-    /// Sockets or WebSockets by address; an address without any has no entry.
+    /// Sockets or WebSockets by address. An address without connections has no entry.
     addresses: Mutex<HashMap<Subject, usize>>,
 }
 
 impl Places {
-    /// Places for `open_max` connections, among `descriptors` sockets.
+    /// Creates places for `open_max` connections, among `descriptors` sockets.
     #[must_use]
     pub fn new(open_max: usize, per_address_max: Auto<usize>, descriptors: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -73,7 +73,7 @@ impl Places {
         })
     }
 
-    /// Counts a connection at its address; `None` if `limits.connections_per_address_max` is reached there.
+    /// Counts a connection at its address. Returns `None` if `limits.connections_per_address_max` is reached there.
     #[must_use]
     pub fn count(self: &Arc<Self>, address: IpAddr) -> Option<Counted> {
         let max = match self.per_address_max {
@@ -105,7 +105,7 @@ impl Places {
         }
     }
 
-    /// Occupies a place, together with the descriptor of the socket; gives the ticket back if there is none.
+    /// Occupies a place and the descriptor permit of the socket. If no place is free, returns the ticket.
     ///
     /// # Errors
     /// `limits.connections_max` is reached.
@@ -116,7 +116,7 @@ impl Places {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, add)
         {
             Ok(_) => {
-                // The place gives both back itself: every connection has one, and so it is small.
+                // The place releases both itself, and does not keep the two objects: every connection has a place, so it must be small.
                 ticket.descriptor.forget();
                 let counted = ticket.counted;
                 Ok(Place {
@@ -128,24 +128,24 @@ impl Places {
         }
     }
 
-    /// Connections that are open.
+    /// The number of open connections.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Addresses that have connections.
+    /// The number of addresses with connections.
     #[must_use]
     pub fn address_count(&self) -> usize {
         self.addresses.lock().len()
     }
 }
 
-/// That a connection is counted at its address, until this is dropped.
+/// The count of a connection at its address, until this is dropped.
 #[derive(Debug)]
 pub struct Counted {
     places: Arc<Places>,
-    /// `None` once another owner gives it back.
+    /// `None` if another owner releases it.
     subject: Option<Subject>,
 }
 
@@ -157,17 +157,17 @@ impl Drop for Counted {
     }
 }
 
-/// What a socket has from its acceptance on.
+/// The permits of a socket after it was accepted.
 #[derive(Debug)]
 pub struct Ticket {
-    /// Its permit among the descriptors.
+    /// Its permit for a descriptor.
     pub descriptor: OwnedSemaphorePermit,
-    /// Its place at its address; `None` for a trusted proxy's.
+    /// Its count at its address; `None` for the socket of a trusted proxy.
     pub counted: Option<Counted>,
 }
 
-/// A connection's place, at its address and in all, and the descriptor of its socket. Whoever closes the socket drops it
-/// afterwards.
+/// A connection's place, at its address and among all, with the descriptor permit of its socket. The owner must drop it after it has
+/// closed the socket.
 #[derive(Debug)]
 pub struct Place {
     places: Arc<Places>,

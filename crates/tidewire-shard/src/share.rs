@@ -1,9 +1,9 @@
-//! Places that the callers of the HTTP API may hold at a time. No caller can hold all of them.
+//! Places that the callers of the HTTP API may hold at the same time. No caller can hold all of them.
 //!
-//! A caller is the address of a request until its login, and the user afterwards. It may take more as long as it then holds
-//! at most the number of places that stay free for all others. So one caller gets half of all places at most, two get a third
-//! each, and the next caller finds a place, without a number of callers that would have to be known. A caller that holds
-//! nothing may take any free place.
+//! A caller is the address of a request until its login, and the user afterwards. It may take more places if it then holds at most as
+//! many as stay free for all others. So one caller gets at most half of all places, two callers get a third each, and the next caller
+//! always finds a place. The server does not have to know the number of callers for this. A caller without places may take any free
+//! place.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,7 +15,7 @@ use tidewire_core::text::Name;
 
 use super::place::Subject;
 
-/// Caller whose requests are counted together.
+/// A caller whose requests are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Caller {
     /// Before the login, and of users without their own name: an address, or the first 64 bits of an IPv6 address.
@@ -36,16 +36,16 @@ impl Caller {
     }
 }
 
-/// Why nothing was given.
+/// The reason why no place was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// All of it is taken.
+    /// All places are taken.
     Full,
-    /// The caller has its share of it.
+    /// The caller has used up its share.
     Share,
 }
 
-/// A number of places that callers share.
+/// Places that callers share.
 #[derive(Debug)]
 pub struct Shares {
     max: usize,
@@ -85,7 +85,7 @@ impl Held {
 }
 
 impl Shares {
-    /// Places for `max`.
+    /// Creates `max` places.
     #[must_use]
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -94,10 +94,10 @@ impl Shares {
         })
     }
 
-    /// Gives `count` places to a caller, until the seat is dropped.
+    /// Takes `count` places for a caller, until the seat is dropped.
     ///
     /// # Errors
-    /// They are not there, or the caller would hold more than its share.
+    /// Too few places are free, or the caller would hold more than its share.
     pub fn take(self: &Arc<Self>, caller: Caller, count: usize) -> Result<Seat, Refused> {
         self.held.lock().admit(self.max, &caller, count)?;
         Ok(Seat {
@@ -112,14 +112,14 @@ impl Shares {
         self.max
     }
 
-    /// Places that are taken.
+    /// The number of taken places.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.held.lock().total
     }
 }
 
-/// Places that a caller holds.
+/// The places that a caller holds.
 #[derive(Debug)]
 pub struct Seat {
     shares: Arc<Shares>,
@@ -127,10 +127,10 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Holds `count` places after this call. Fewer than before are always held.
+    /// Changes the number of places to `count`. A decrease always succeeds.
     ///
     /// # Errors
-    /// More are not there, or the caller would hold more than its share. The seat keeps the places that it has.
+    /// Too few places are free, or the caller would hold more than its share. The seat keeps its places.
     pub fn resize(&self, count: usize) -> Result<(), Refused> {
         let mut state = self.state.lock();
         let (caller, own) = &mut *state;
@@ -143,7 +143,7 @@ impl Seat {
         Ok(())
     }
 
-    /// How many places it has.
+    /// The number of its places.
     #[must_use]
     pub fn count(&self) -> usize {
         self.state.lock().1
@@ -155,10 +155,10 @@ impl Seat {
         self.state.lock().0.clone()
     }
 
-    /// Counts the places as another caller's after this call: the address of the request has logged in as a user.
+    /// Counts the places for another caller after this call: the address of the request has logged in as a user.
     ///
     /// # Errors
-    /// That caller would hold more than its share. The places stay where they were counted.
+    /// That caller would hold more than its share. The places stay counted as before.
     pub fn move_to(&self, caller: &Caller) -> Result<(), Refused> {
         let mut state = self.state.lock();
         let (before, count) = &mut *state;
@@ -184,7 +184,7 @@ impl Drop for Seat {
     }
 }
 
-/// Places that one request holds of all shared places.
+/// The places that one request holds of all shared places.
 #[derive(Debug)]
 pub struct Standing {
     place: Seat,
@@ -192,7 +192,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// A request that has its place.
+    /// Creates it for a request that has its place.
     #[must_use]
     pub fn new(place: Seat) -> Self {
         Self {
@@ -207,20 +207,20 @@ impl Standing {
         self.place.caller()
     }
 
-    /// Keeps the room of the request's body.
+    /// Keeps the places of the request's body.
     pub fn keep_body(&self, seat: Seat) {
         // A request has one body.
         let _ = self.body.set(seat);
     }
 
-    /// Counts all of its places as this caller's after this call.
+    /// Counts all of its places for this caller after this call.
     ///
     /// # Errors
     /// That caller would hold more than its share of requests.
     pub fn move_to(&self, caller: &Caller) -> Result<(), Refused> {
         self.place.move_to(caller)?;
         if let Some(body) = self.body.get() {
-            // The body has arrived already. If its user has the share of bodies, the address still holds the place of this body.
+            // The body has arrived already. If its user has no share of bodies left, the address still holds the place of this body.
             let _ = body.move_to(caller);
         }
         Ok(())

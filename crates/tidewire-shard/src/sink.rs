@@ -1,7 +1,7 @@
 //! The engine's effects, on their way to the turn logs, the other shards, the store and the auth chain.
 //!
-//! What needs the connections or another call of the engine is only noted here; the conductor does it as soon as
-//! the engine has returned.
+//! Effects that need the connections or another call of the engine are only noted here. The conductor executes them as soon as the engine
+//! has returned.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,24 +34,24 @@ pub(crate) enum DeferredEffect {
     Close(SessionId, CloseReason),
     Resume(SessionId),
     AwaitDrained(SessionId),
-    /// Messages that were encoded for a session before it introduced itself. They leave as they are, and before everything else.
+    /// Messages that were encoded for a session before it introduced itself. They are sent unchanged, before all other messages.
     Send(SessionId, Format, Vec<Span>),
 }
 
-/// Takes the effects of one engine.
+/// Collects the effects of one engine.
 pub(crate) struct Sink {
     pub(crate) logs: TurnLogs,
-    /// Where the messages of the turn end.
+    /// The ends of the messages of the turn.
     pub(crate) ends: MessageEnds,
     pub(crate) deflation: Deflation,
     pub(crate) deferred: VecDeque<DeferredEffect>,
-    /// What leaves to each shard at the end of the turn.
+    /// The entries for each shard that are posted at the end of the turn.
     pub(crate) outgoing: Box<[Vec<Entry>]>,
-    /// Targets of the entries that the message being handled has caused.
+    /// Targets of the entries that the current message has caused.
     pub(crate) targets: Vec<u16>,
     /// Bytes that were compressed since the engine last asked.
     compressed_bytes: usize,
-    /// What is recorded, if anything is.
+    /// The recording of traces, if a collector is configured.
     pub(super) traces: Option<Box<ShardTraces>>,
     own: ShardHandle,
     interest: Arc<InterestMap>,
@@ -85,7 +85,7 @@ impl Sink {
     }
 }
 
-/// What it costs to compress a byte, in bytes that are only copied.
+/// Cost of compressing a byte, relative to copying it.
 const COMPRESSION_WORK: usize = 4;
 
 impl Effects for Sink {
@@ -192,7 +192,7 @@ impl Sink {
         }
     }
 
-    /// Gives a request to the auth chain, and has its answer if that is known at once.
+    /// Passes a request to the auth chain. Returns its answer if that is known at once.
     pub(crate) fn ask_auth(&self, request: AuthRequest, peer: Arc<Peer>) -> Asked {
         self.requests.authenticate(request, peer)
     }

@@ -69,12 +69,12 @@ impl LongestTurn {
     }
 }
 
-/// The place of a turn of this many nanoseconds in [`ShardStats::turns_by_time`].
+/// The index of a turn of this many nanoseconds in [`ShardStats::turns_by_time`].
 pub(crate) fn time_index(nanos: u64) -> usize {
     TURN_TIMES.partition_point(|time| *time < Duration::from_nanos(nanos))
 }
 
-/// What can refuse a message, by the names of the fields of [`Refused`].
+/// The reasons to refuse a message, by the names of the fields of [`Refused`].
 pub const REFUSALS: &[&str] = &[
     "denied",
     "rule_failed",
@@ -98,7 +98,7 @@ pub const REFUSALS: &[&str] = &[
     "user_rate",
 ];
 
-/// The place of a message's topic in [`TOPICS`].
+/// The index of a message's topic in [`TOPICS`].
 pub(crate) fn topic_index(message: &Message<'_>) -> usize {
     match message {
         Message::Connection(_) => 0,
@@ -118,8 +118,8 @@ pub struct ShardStats {
     pub last_turn_end: AtomicU64,
     /// Turns.
     pub turns: AtomicU64,
-    /// Turns by how long they took: no longer than the time in the same place of [`TURN_TIMES`], and longer than the one before. The
-    /// last are longer than all.
+    /// Turns by duration: at most the duration with the same index in [`TURN_TIMES`], and longer than the one before it. The last entry
+    /// counts turns that are longer than all.
     pub turns_by_time: [AtomicU64; TURN_TIMES.len() + 1],
     /// Gauge: the longest of the last turns, in nanoseconds; see [`LongestTurn`].
     pub turn_nanos_max: AtomicU64,
@@ -133,13 +133,13 @@ pub struct ShardStats {
     pub messages_in: [AtomicU64; TOPICS.len()],
     /// Messages that were encoded, once per wire format, by topic.
     pub messages_out: [AtomicU64; TOPICS.len()],
-    /// Frames that were no message.
+    /// Frames that were not a valid message.
     pub undecodable: AtomicU64,
-    /// Messages given to connections and sessions, once per recipient.
+    /// Messages sent to connections and sessions, once per recipient.
     pub deliveries: AtomicU64,
     /// Sends.
     pub sends: AtomicU64,
-    /// Sends that the kernel took in part only or not at all.
+    /// Sends of which the kernel took only a part or nothing.
     pub short_sends: AtomicU64,
     /// Submissions to an `io_uring`, each of many sends.
     pub ring_submissions: AtomicU64,
@@ -151,33 +151,33 @@ pub struct ShardStats {
     pub inbound_bytes: AtomicU64,
     /// Gauge: bytes in the turn logs, which all recipients share.
     pub log_bytes: AtomicU64,
-    /// Bytes of unused records that were given up because the node held too much.
+    /// Bytes of unused records that were evicted because the node exceeded its memory budget.
     pub cache_shrunk_bytes: AtomicU64,
     /// Gauge: sessions of HTTP requests and streams.
     pub carried_sessions: AtomicU64,
-    /// How often a message of theirs waited for a rate of its caller.
+    /// How often one of their messages waited for a rate of its caller.
     pub caller_waits: AtomicU64,
-    /// Gauge: bytes that wait to be taken by them.
+    /// Gauge: bytes that wait for the tasks of these sessions.
     pub carried_bytes: AtomicU64,
     /// Gauge: bytes that are kept for sessions, without records and histories.
     pub kept_bytes: AtomicU64,
-    /// Connections that were ended because they did not read, or held most when the node was over its budget.
+    /// Connections that were ended because they did not read, or used most memory when the node exceeded its budget.
     pub slow_disconnects: AtomicU64,
-    /// Those of them that held most when the node was over its budget.
+    /// The ones of them that used most memory when the node exceeded its budget.
     pub memory_disconnects: AtomicU64,
     /// Connections that were ended because their peer broke the protocol of frames.
     pub protocol_errors: AtomicU64,
     /// Bytes of messages that were compressed, once for all their recipients.
     pub deflated_bytes: AtomicU64,
-    /// Bytes that they became.
+    /// The size of these messages after compression.
     pub deflated_to_bytes: AtomicU64,
-    /// Messages that left plain because the turn had compressed enough.
+    /// Messages that were sent uncompressed because the turn had reached its limit.
     pub deflate_skips: AtomicU64,
-    /// Connections and logins that had to wait because their address or user was closed for a limit.
+    /// Connections and logins that had to wait because their address or user was closed for exceeding a limit.
     pub backoff_waits: AtomicU64,
-    /// Those of them that were refused for good in the end.
+    /// The ones of them whose answer was a final refusal.
     pub backoff_refusals: AtomicU64,
-    /// Gauge: addresses and users that were closed for a limit lately. Of the whole node, on the first shard only.
+    /// Gauge: addresses and users that were recently closed for exceeding a limit. Counts the whole node, on the first shard only.
     pub backoff_entries: AtomicU64,
     /// Gauge: entries found in the mailbox.
     pub mailbox_entries: AtomicU64,
@@ -187,14 +187,14 @@ pub struct ShardStats {
     pub inflight_bytes: AtomicU64,
     /// How often a connection was not read because of its bytes in flight.
     pub inflight_pauses: AtomicU64,
-    /// Connections cut off because they had lost a right and did not read what waited for them.
+    /// Connections that were cut off because they had lost a right and did not read their earlier messages.
     pub rights_cuts: AtomicU64,
     /// Gauges of the engine.
     pub engine: EngineStats,
 }
 
 impl ShardStats {
-    /// Shows how sends reach the kernel.
+    /// Publishes how sends reach the kernel.
     pub(crate) fn set_send_path(&self, path: Path) {
         set(&self.has_ring, u64::from(path == Path::Ring));
     }
@@ -225,7 +225,7 @@ pub struct EngineStats {
     pub record_bytes: AtomicU64,
     pub dirty_records: AtomicU64,
     pub dirty_bytes: AtomicU64,
-    /// Of `dirty_records` those of each store, by its number.
+    /// The part of `dirty_records` that belongs to each store, by its number.
     pub dirty_by_store: [AtomicU64; COUNT_MAX + 1],
     pub commit_failures: AtomicU64,
     pub write_keys: AtomicU64,
@@ -358,7 +358,7 @@ pub(crate) fn add(number: &AtomicU64, more: u64) {
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
-    /// The start in nanoseconds since the Unix epoch. A wall clock that is set later is not followed.
+    /// The start in nanoseconds since the Unix epoch. Later changes of the wall clock have no effect.
     unix_start: u64,
 }
 
@@ -380,7 +380,7 @@ impl Clock {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// An instant of this clock, as the system knows it.
+    /// Converts an instant of this clock to one of the system.
     #[must_use]
     pub fn at(&self, nanos: u64) -> Instant {
         self.start + Duration::from_nanos(nanos)

@@ -1,30 +1,30 @@
-//! What shards record of publications, and the queue in which the exporter finds it.
+//! The spans that shards record of publications, and the queue from which the exporter takes them.
 //!
-//! A shard never waits for the exporter: what that does not keep up with is dropped and counted.
+//! A shard never waits for the exporter. Spans that exceed the queue are dropped and counted.
 
 use prometheus_client::metrics::counter::Counter;
 use tidewire_core::text::Name;
 use tokio::sync::mpsc;
 
-/// The part that something plays in the life of a message.
+/// The step of a publication that a span measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A publication is read, authorized, and posted to the shards with subscribers.
     Publish,
-    /// It is on its way to a shard with subscribers, the mailbox included.
+    /// The publication is on its way to a shard with subscribers, including the mailbox.
     Route,
     /// That shard encodes it and sends it to its subscribers.
     Deliver,
 }
 
-/// Something that took time.
+/// A measured period of one publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// What.
+    /// The measured step.
     pub kind: Kind,
     /// Its trace.
     pub trace: [u8; 16],
-    /// Itself.
+    /// The id of the span.
     pub id: [u8; 8],
     /// The span that caused it.
     pub parent: Option<[u8; 8]>,
@@ -34,7 +34,7 @@ pub struct Span {
     pub end: u64,
     /// The event.
     pub event: Name,
-    /// Where.
+    /// The shard that recorded it.
     pub shard: u16,
 }
 
@@ -43,23 +43,23 @@ pub struct Span {
 pub struct Counts {
     /// Spans that the collector has taken.
     pub exported: Counter,
-    /// Spans that it has not, and that nobody keeps.
+    /// Spans that the collector has not taken and that are lost.
     pub dropped: Counter,
 }
 
-/// What shards give their spans to.
+/// Collects the spans of shards.
 #[derive(Debug)]
 pub struct Tracer {
     queue: mpsc::Sender<Span>,
-    /// Of the publications that belong to no trace yet, the part that begins one.
+    /// The part of the publications without a trace that begins one.
     pub sample_ratio: f64,
-    /// What waits for the exporter at most, and what a shard keeps of one turn.
+    /// The most spans that wait for the exporter, and the most that a shard keeps in one turn.
     pub queue_max: usize,
     counts: Counts,
 }
 
 impl Tracer {
-    /// A tracer and the spans that it is given, of which `queue_max` wait at most.
+    /// Creates a tracer and the receiver of its spans, of which at most `queue_max` wait.
     #[must_use]
     pub fn new(
         queue_max: usize,
@@ -77,14 +77,14 @@ impl Tracer {
         (tracer, spans)
     }
 
-    /// Gives a span to the exporter, or drops it.
+    /// Passes a span to the exporter, or drops it.
     pub fn record(&self, span: Span) {
         if self.queue.try_send(span).is_err() {
             self.counts.dropped.inc();
         }
     }
 
-    /// Counts spans that were not made, because too many were under way.
+    /// Counts spans that were not made because too many deliveries were in progress.
     pub fn drop_unmade(&self, count: u64) {
         self.counts.dropped.inc_by(count);
     }

@@ -1,7 +1,7 @@
-//! What a shard records of publications: one span for the publication at its publisher's shard, and for each shard with subscribers
+//! The spans that a shard records of publications: one for the publication at its publisher's shard, and for each shard with subscribers
 //! one for the way there and one for the delivery.
 //!
-//! Without a collector there is none of this, and a context that a client gives goes to the subscribers as it came.
+//! Without a collector nothing is recorded, and the trace context of a client's message is passed to the subscribers unchanged.
 
 use std::mem;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use super::sink::Sink;
 use super::stats::Clock;
 use crate::tracer::{Kind, Span, Tracer};
 
-/// Recordings of one shard.
+/// The recording of one shard.
 #[derive(Debug)]
 pub(crate) struct ShardTraces {
     tracer: Arc<Tracer>,
     shard: u16,
     clock: Clock,
-    /// Publications without a trace that are passed over until one begins a trace; `None` if none does.
+    /// Publications without a trace that are skipped until one begins a trace; `None` if none ever does.
     to_skip: Option<u64>,
     deliveries: Vec<Delivery>,
-    /// Of the deliveries those whose sends are listed.
+    /// The number of deliveries whose sends are listed.
     listed: usize,
 }
 
 /// A publication for subscribers of this shard.
 #[derive(Debug)]
 struct Delivery {
-    /// As it came, with the publication as its span.
+    /// The trace as it arrived, with the publication as its span.
     published: Trace,
     route: [u8; 8],
     id: [u8; 8],
@@ -61,7 +61,7 @@ impl ShardTraces {
         }
     }
 
-    /// Whether a message is recorded: one whose trace is, and of those without a trace so many as are asked for.
+    /// Starts to record a message if its trace is sampled, or if it has no trace and is chosen by the sample ratio.
     fn begin(&mut self, message: &Message<'_>) -> Option<Publication> {
         let (name, given) = match message {
             Message::Event(Event::Traced { name, trace, .. }) if trace.is_sampled => {
@@ -115,8 +115,8 @@ impl ShardTraces {
         });
     }
 
-    /// What subscribers of this shard are told of a trace: its delivery here is what caused what they do. It is called once for each
-    /// wire format of the same publication.
+    /// The trace that subscribers of this shard get: it names the delivery here as the cause of their actions. This is called once for
+    /// each wire format of the same publication.
     pub(super) fn delivered_as(&mut self, event: &str, trace: Trace) -> Trace {
         if !trace.is_sampled {
             return trace;
@@ -144,12 +144,12 @@ impl ShardTraces {
         Trace { span, ..trace }
     }
 
-    /// Everything that was encoded so far is on the list of sends.
+    /// Notes that everything encoded so far is on the list of sends.
     pub(super) fn list(&mut self) {
         self.listed = self.deliveries.len();
     }
 
-    /// The sends of the list have been made.
+    /// Records the deliveries whose sends were made.
     pub(super) fn sent(&mut self) {
         if self.listed == 0 {
             return;
@@ -189,7 +189,7 @@ impl ShardTraces {
     }
 }
 
-/// Gives the engine a message of a session, and records it if it is one of those.
+/// Passes a message of a session to the engine, and records it if it is chosen.
 pub(super) fn give(
     engine: &mut Shard,
     now: Now,
@@ -220,7 +220,8 @@ pub(super) fn give(
     flow
 }
 
-/// How many are passed over until the next one is chosen, so that each is with the same chance; `None` if none ever is.
+/// The number of publications to skip until the next chosen one, so that each is chosen with the same probability; `None` if none ever
+/// is.
 fn skip(ratio: f64) -> Option<u64> {
     if ratio <= 0.0 {
         return None;
@@ -237,7 +238,7 @@ fn skip(ratio: f64) -> Option<u64> {
 /// Random bytes that are not all zero, as ids have to be.
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    // A system without random numbers has failed to start a server.
+    // A system without random numbers could not have started the server.
     if getrandom::fill(&mut bytes).is_err() || bytes == [0; N] {
         bytes[N - 1] = 1;
     }
