@@ -1,8 +1,8 @@
 //! Reconnect back-off for peers that were disconnected for exceeding a limit.
 //!
-//! A client of deepstream reconnects at once and for ever, so a client that is closed without a delay comes back at full speed.
-//! The table is shared by all shards and behind one lock, which is taken once for each connection and login while the table
-//! is not empty, and not at all while it is. It decides only how long; the engine holds the answers back.
+//! A client of deepstream reconnects at once and without end, so a client that is closed without a delay returns at full speed. All
+//! shards share the table, which has one lock. The lock is taken once for each connection and login if the table has entries, and never
+//! if it is empty. The table only computes the delay; the engine delays the answers.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -17,37 +17,37 @@ use tidewire_core::identity;
 use tidewire_core::text::Name;
 use tidewire_core::time::Instant;
 
-/// Each wait is longer than the one before by this factor. With 1 s, 5 s, 25 s and then 30 s a client that is closed at each
-/// connection connects at most five times in any minute; doubling would allow seven.
+/// Each wait is longer than the one before by this factor. With 1 s, 5 s, 25 s and then 30 s, a client that is closed after each connect
+/// connects at most five times in any minute. Doubling would allow seven.
 const WAIT_GROWTH: u32 = 5;
-/// More closings change nothing, so that no client works a debt off for hours.
+/// Further disconnects change nothing, so that no client has to wait for hours until they are forgiven.
 const DISCONNECTS_MAX: u32 = 10;
 
-/// How long peers wait.
+/// Settings of the back-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffSettings {
-    /// The wait after the first closing. Default 1 s.
+    /// The wait after the first disconnect. Default 1 s.
     pub wait_min: Duration,
-    /// No wait is longer; zero turns all of it off. Default 30 s.
+    /// The longest wait. Zero disables all waits. Default 30 s.
     pub wait_max: Duration,
-    /// This time without a closing makes up for one. Default 1 min.
+    /// After this time without a disconnect, one disconnect is forgiven. Default 1 min.
     pub forgive_interval: Duration,
-    /// Closings through own fault after which the answer is a final no. Default 5.
+    /// Disconnects by the client's own fault after which the answer is a final refusal. Default 5.
     pub faults_max: u32,
-    /// Refused logins of requests from one address that count as one closing. Default 3.
+    /// Refused logins of requests from one address that count as one disconnect. Default 3.
     pub login_attempts_max: u32,
-    /// Refused logins a minute, of one user from one address, that cost nothing; three times as many of an address and of a user
-    /// cost nothing either. Each one beyond doubles the wait of the next. Default 10.
+    /// Refused logins per minute, of one user from one address, that cause no wait. Three times as many of one address and of one user
+    /// cause no wait either. Each further one doubles the next wait. Default 10.
     pub login_refusals_max: u32,
-    /// Whether a session's user id was proved. With open authentication it was not: any peer may take any name.
+    /// Whether logins prove user ids. With open authentication they do not: any peer may use any name.
     pub names_are_proved: bool,
-    /// Addresses, and as many users, that are remembered. At the limit the ones closed longest ago are forgotten.
+    /// The number of addresses, and also of users, that are remembered. At the limit the ones with the oldest disconnects are forgotten.
     /// Default 10,000.
     pub entries_max: usize,
 }
 
 impl BackoffSettings {
-    /// As the configuration has them.
+    /// Takes the settings from the configuration.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
         let backoff = &plan.config.backoff;
@@ -79,36 +79,36 @@ impl Default for BackoffSettings {
     }
 }
 
-/// Why a connection was closed for a limit.
+/// The reason for which a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisconnectCause {
-    /// It did not read, or held most when the node was over its budget. That can happen to any client on a bad line, and
-    /// never leads to a final no.
+    /// It did not read, or used most memory when the node exceeded its budget. That can happen to any client on a bad line, and never
+    /// leads to a final refusal.
     Slow,
-    /// It broke the protocol or a limit of what may be sent, or could not log in.
+    /// It violated the protocol or a limit of messages, or could not log in.
     Fault,
 }
 
-/// How long a connection or login waits.
+/// The delay of a connection or login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
-    /// When it is answered.
+    /// When it gets its answer.
     pub until: Instant,
-    /// Whether the answer is a final no.
+    /// Whether the answer is a final refusal.
     pub refuse: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Disconnects not yet made up for.
+    /// Disconnects that are not forgiven yet.
     disconnects: u32,
-    /// Disconnects through own fault that are not yet made up for.
+    /// Disconnects by the client's own fault that are not forgiven yet.
     faults: u32,
-    /// Time is made up for from here on.
+    /// The start of the interval after which the next disconnect is forgiven.
     since: Instant,
     until: Instant,
-    /// Connections that were closed and whose return is still awaited. Behind an address may be thousands who have done
-    /// nothing, so only as many connections wait as were closed.
+    /// Closed connections that have not returned yet. Thousands of innocent clients may share an address, so only as many connections
+    /// wait as were closed.
     owed: u32,
 }
 
@@ -131,7 +131,7 @@ impl Entry {
 #[derive(Debug, Default)]
 struct Tables {
     addresses: HashMap<IpAddr, Entry>,
-    /// Refused logins of requests since the last one that counted as a closing.
+    /// Refused logins of requests since the last one that counted as a disconnect.
     attempts: HashMap<IpAddr, u32>,
     users: HashMap<Name, Entry>,
 }
@@ -146,7 +146,7 @@ pub struct ReconnectBackoff {
 }
 
 impl ReconnectBackoff {
-    /// An empty table.
+    /// Creates an empty table.
     #[must_use]
     pub fn new(settings: BackoffSettings) -> Self {
         Self {
@@ -156,14 +156,14 @@ impl ReconnectBackoff {
         }
     }
 
-    /// Addresses and users that are remembered.
+    /// The number of remembered addresses and users.
     pub fn entry_count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// A connection was closed for a limit. A fault is its user's if it has logged in, else its address's. A user id that many
-    /// share, or that any peer could take, has no delays: they would fall on others. The delay goes to the address of such a session,
-    /// whose next connections wait, but are not refused for good.
+    /// Notes that a connection was closed for exceeding a limit. A fault counts for its user if it has logged in, or else for its
+    /// address. A user id that is shared, or that any peer could use, has no delays, because they would affect other clients. In that
+    /// case the address is delayed: its next connections wait, but are not refused for good.
     pub fn note_disconnect(
         &self,
         now: Instant,
@@ -193,8 +193,8 @@ impl ReconnectBackoff {
         self.recount(&tables);
     }
 
-    /// A request's login was refused. A socket may try again some times before it is closed for it; a request is a new
-    /// session each time, so the table counts its address.
+    /// Notes that a request's login was refused. A socket may try again a few times before it is closed. A request is a new session each
+    /// time, so its address is counted.
     pub fn refused_login(&self, now: Instant, address: IpAddr) {
         let settings = &self.settings;
         let mut tables = self.tables.lock();
@@ -213,7 +213,7 @@ impl ReconnectBackoff {
         self.note_disconnect(now, Some(address), None, DisconnectCause::Fault);
     }
 
-    /// A connection has arrived from `address`. Returns its wait, if it has one; the next connection is free unless another was
+    /// Returns the delay of a connection from `address`, if it has one. The following connection has no delay unless another one was
     /// closed.
     pub fn arrival(&self, now: Instant, address: IpAddr) -> Option<Delay> {
         if self.entry_count() == 0 {
@@ -229,13 +229,14 @@ impl ReconnectBackoff {
         delay.filter(|delay| delay.refuse || delay.until > now)
     }
 
-    /// A login from `address` was accepted. Returns its wait, if it has one.
+    /// Returns the delay of an accepted login from `address`, if it has one.
     pub fn login(&self, now: Instant, address: IpAddr, user: &Name) -> Option<Delay> {
         if self.entry_count() == 0 {
             return None;
         }
         let mut tables = self.tables.lock();
-        // Where one client logs in, others may want to, too: an address is refused for good only while no client logs in from it.
+        // If one client can log in from an address, others may do so, too. So an address is refused for good only while no client logs in
+        // from it.
         if let Some(entry) = tables.addresses.get_mut(&subject(address)) {
             entry.faults = 0;
         }
@@ -248,12 +249,12 @@ impl ReconnectBackoff {
         delay.filter(|delay| delay.refuse || delay.until > now)
     }
 
-    /// Whether a user id is that of one user, who has proved it.
+    /// Whether a user id belongs to one user, who has proved it.
     fn is_own(&self, user: &Name) -> bool {
         self.settings.names_are_proved && !identity::is_shared(user)
     }
 
-    /// The entry as it is now; it is forgotten if it has expired.
+    /// The current entry. An expired entry is removed.
     fn look_up<'t, K: Eq + Hash + Clone>(
         &self,
         table: &'t mut HashMap<K, Entry>,
@@ -309,7 +310,7 @@ fn count_disconnect<K: Eq + Hash + Clone>(
     entry.owed = entry.owed.saturating_add(1);
 }
 
-/// Forgets expired entries, and if none has expired, the entry that was closed longest ago.
+/// Removes expired entries. If no entry has expired, removes the one with the oldest disconnect.
 fn make_room<K: Eq + Hash + Clone>(
     table: &mut HashMap<K, Entry>,
     now: Instant,
@@ -319,7 +320,7 @@ fn make_room<K: Eq + Hash + Clone>(
         entry.forgive(now, interval);
         !entry.is_over(now)
     });
-    // Which of several goes does not matter, and nothing else depends on the order of the table.
+    // If several entries are equally old, any of them may be removed. Nothing else depends on the order of the table.
     let oldest = table.iter().min_by_key(|(_, entry)| entry.since);
     if let Some(key) = oldest.map(|(key, _)| key.clone()) {
         table.remove(&key);
@@ -334,7 +335,7 @@ fn wait(disconnects: u32, settings: &BackoffSettings) -> Duration {
         .min(settings.wait_max)
 }
 
-/// Key of an address in the table: the /64 of an IPv6 address, because a client that has one address has all of them.
+/// The key of an address in the table: the /64 of an IPv6 address, because a client with one address of it can use all of them.
 pub fn subject(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -1,8 +1,8 @@
-//! Writes on their way to the store: which records are dirty, which of them are in the batch in flight, and which sessions wait.
+//! Writes on their way to the store: the dirty records, the records in the batch in flight, and the sessions that wait.
 //!
 //! A batch contains each record at most once, with its newest value, and its answer covers all writes that led to that value. A failed
-//! batch is sent again whole and unchanged, because the store may have done part of it. Each record in the store then has one of two known
-//! states: the one that the batch expected, or the one that it writes. A value that was shown is never rolled back, unless another owner
+//! batch is sent again unchanged, because the store may have completed part of it. So each record in the store is in one of two known
+//! states: the state that the batch expected, or the state that it writes. A published value is never rolled back, unless another owner
 //! has written the record.
 
 use std::cell::RefCell;
@@ -30,11 +30,11 @@ const SHARES_MAX: usize = 8;
 /// The pause after the first failed commit. It doubles with each further failure, up to `RETRY_LONGEST`.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(5);
-/// Bytes of a batch at first, and at least. With smaller batches the store would sync more than it writes.
+/// Initial and smallest number of bytes of a batch. With smaller batches the store would sync more than it writes.
 const BATCH_BYTES_FIRST: usize = 1 << 20;
 const BATCH_BYTES_MIN: usize = 256 << 10;
-/// If a full batch takes longer, the next ones become smaller. An acknowledged write of another session waits for the commit in flight and
-/// for its own commit, so it is stored within twice this time.
+/// If a full batch takes longer, the next ones become smaller. An acknowledged write of another session waits for the commit in flight
+/// and for its own commit, so it is stored within twice this time.
 const COMMIT_TIME: Duration = Duration::from_millis(8);
 
 /// A session that waits until a write is durable.
@@ -140,7 +140,7 @@ impl Dirty {
 #[derive(Debug)]
 struct Batch {
     number: u64,
-    /// Whether its answer is still to come. Otherwise it has failed and is sent again.
+    /// Whether its answer is outstanding. Otherwise it has failed and is sent again.
     is_under_way: bool,
     sent: Instant,
     /// Whether records were left in the queue when it was sent.
@@ -279,7 +279,7 @@ impl Commits {
         }
     }
 
-    /// Lets a session wait for changes that are already on their way to the store. Gives the waiter back if the record is clean.
+    /// Adds a waiter for changes that are already on their way to the store. Returns the waiter if the record is clean.
     pub(crate) fn wait(&mut self, name: &Name, waiter: Waiter) -> Option<Waiter> {
         let Some(dirty) = self.dirty.get_mut(name) else {
             return Some(waiter);
@@ -314,7 +314,8 @@ impl Commits {
                 self.batch = Some(batch);
                 return None;
             }
-            // The failed writes come first, unchanged: until the store answers, the owner can't know what to expect there for newer ones.
+            // The failed writes come first, unchanged: until the store answers, the owner does not know which state to expect for newer
+            // writes.
             Some(failed) => failed.writes,
             None => self
                 .take_queued(bytes_max.min(self.batch_bytes), newest)
@@ -342,6 +343,10 @@ impl Commits {
         bytes_max: usize,
         mut newest: impl FnMut(&Name) -> StoreChange,
     ) -> Vec<StoreWrite> {
+        // A record leaves the queue with its newest value, which is read here and not when the write arrived: several writes between two
+        // batches become one. All its waiters move to `covered`, because this value contains all their changes; a write that arrives
+        // after this point queues the record again and waits for the next batch. `stored` is left alone until the answer, because it is
+        // the state that the store must still be in. All writes of one batch are independent, since a record is in it only once.
         let Self {
             dirty,
             queue,
@@ -399,6 +404,10 @@ impl Commits {
             return;
         };
         self.failures = 0;
+        // The answer covers exactly the batch in flight: `take_answered` drops late answers of a batch that was sent again under a new
+        // number. Each write has one of two outcomes. If it is done, its waiters get their answers, and the record is clean unless a
+        // newer write is queued. If it is refused, another owner has changed the record, and the newer writes are based on a value that
+        // no longer exists, so all of them are dropped.
         self.adapt(&batch, now.since(batch.sent));
         for (write, written) in batch.writes.iter().zip(written) {
             match written {
@@ -406,7 +415,7 @@ impl Commits {
                 Written::Refused => self.superseded(&write.name, ending),
             }
         }
-        // A record that is written all the time never becomes clean, so a timer is dropped as soon as no session with its deadline waits.
+        // A record that is written continuously never becomes clean, so a timer is dropped as soon as no session with its deadline waits.
         let dirty = &self.dirty;
         self.timeouts.drop_due_front_while(|deadline, name| {
             let first = dirty.get(name).and_then(Dirty::first_deadline);
@@ -434,7 +443,7 @@ impl Commits {
         }
     }
 
-    /// Handles that the store accepts no further writes from this owner: all writes of the batch count as refused.
+    /// Handles that the store accepts no more writes from this owner: all writes of the batch count as refused.
     pub(crate) fn deposed(&mut self, now: Instant, number: u64, ending: &mut impl Ending) {
         let count = self.batch.as_ref().map_or(0, |batch| batch.writes.len());
         self.committed(now, number, &vec![Written::Refused; count], ending);
@@ -450,6 +459,9 @@ impl Commits {
             return;
         };
         let dirty = entry.get_mut();
+        // The stored state becomes the expectation of the next batch before the waiters are answered, and also if the record is written
+        // again. That next write was queued against the old expectation, but its batch is built later and reads this one. The same
+        // applies to the keys: writes up to this batch are stored, so only later ones would be forgotten if the record was superseded.
         dirty.stored = write.change.leaves();
         dirty.unstored_from = dirty.queued_from;
         for waiter in dirty.covered.drain(..) {

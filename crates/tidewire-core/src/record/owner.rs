@@ -393,6 +393,9 @@ impl RecordOwner {
                 return self.fail_waiting(turn, name, RecordRefusal::LoadFailed, None);
             }
         }
+        // The order matters. The value is in the table now, so everything below sees it. Rules of other records that asked for it get it
+        // before the jobs run: they asked for the loaded value, and a job may change it. The jobs run last and in their order. Timers of
+        // this load are dropped after that, when it is known which jobs still wait.
         let (value, now) = (record.value.read(), record.value.clone());
         let mut superseded = None;
         if let Some(waits) = &mut record.waiting {
@@ -424,6 +427,9 @@ impl RecordOwner {
             return;
         };
         let now = turn.now.monotonic;
+        // The outcome is collected first and applied afterwards: while `commits` is borrowed the table can't change, and settling a record
+        // may evict others. Waiters are answered during the collection, because their change is durable regardless of what happens to the
+        // record. A clean record may be evicted afterwards, and a superseded one must be loaded again before any job uses it.
         let mut ended = Ended::new(turn);
         match result {
             Ok(written) => commits.committed(now, batch, &written, &mut ended),
@@ -444,11 +450,14 @@ impl RecordOwner {
         }
     }
 
-    /// Another owner has written the record: the value in memory is no longer valid, and the subscribers get the stored value.
+    /// Handles that another owner has written the record: the value in memory is invalid, and the subscribers get the stored value.
     fn superseded<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let Some(record) = self.table.get_mut(name) else {
             return;
         };
+        // A record without subscribers and jobs is removed, and the next request loads it. Otherwise the old value is kept in
+        // `superseded` until the load: the subscribers have it, and the difference to the stored one decides what they get. Jobs that
+        // arrive before that must wait, because they would be decided by a value that the store no longer has.
         if record.interest.shards.is_empty() && record.waiting.is_none() {
             return self.remove(name);
         }
@@ -464,8 +473,11 @@ impl RecordOwner {
         self.plan_timeout(turn, name);
     }
 
-    /// Requests the records that this turn needs from their stores, and gives the stores the changes of this turn.
+    /// Requests the records that this turn needs from their stores, and sends the stores the changes of this turn.
     pub(crate) fn end_turn<E: Effects>(&mut self, settings: &Settings, now: Instant, out: &mut E) {
+        // Loads and commits leave once per turn, so that a turn with many messages makes one request of each kind to a store. The values
+        // are read from the table at this point: each write in the batch has the newest state of its record. The commit leaves after the
+        // messages of the turn were decided, so a record that was written and deleted in the turn is written once.
         let bytes_max = settings.limits.batch_bytes_max;
         let table = &self.table;
         let newest = |name: &Name| match table.get(name).map(|record| &record.value) {
@@ -596,7 +608,7 @@ impl RecordOwner {
         self.write_queue_mut(turn, name).to_load.push(name.clone());
     }
 
-    /// The same, unless the answer to an earlier load is still to come.
+    /// The same, unless an earlier load is in progress.
     pub(super) fn load_unless_loading<E: Effects>(
         &mut self,
         turn: &TurnContext<'_, E>,
@@ -608,7 +620,7 @@ impl RecordOwner {
         }
     }
 
-    /// Does the job, or lets it wait: behind the deferred requests of its session, or behind the earlier jobs of the record.
+    /// Runs the job, or queues it: behind the deferred requests of its session, or behind the earlier jobs of the record.
     fn take<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -627,7 +639,7 @@ impl RecordOwner {
         refuse(turn, &name, job, why);
     }
 
-    /// Does the job now, or lets it wait behind the earlier jobs of the record.
+    /// Runs the job now, or queues it behind the earlier jobs of the record.
     fn take_now<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -647,7 +659,7 @@ impl RecordOwner {
         self.settle_with(turn, &name, |record| record.is_used |= is_used);
     }
 
-    /// Lets a job wait behind the earlier ones. A denial that does not depend on the record does not wait: its delay would reveal whether
+    /// Queues a job behind the earlier ones. A denial that does not depend on the record is sent at once: its delay would reveal whether
     /// other sessions use the record.
     fn queue<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, name: &Name, mut job: Job) {
         if !is_repeated(&self.repeats, name, &job)
@@ -679,7 +691,7 @@ impl RecordOwner {
         self.plan_timeout(turn, name);
     }
 
-    /// Does the job. If its session has then caused too much work in this turn, the session's later jobs are deferred.
+    /// Runs the job. If its session has then caused too much work in this turn, its later jobs are deferred.
     fn run_counted<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -707,8 +719,8 @@ impl RecordOwner {
         step
     }
 
-    /// Does some of the deferred requests of a session, until they have cost as much as one connection may cost in a turn, and
-    /// reports that to the session's shard.
+    /// Runs deferred requests of a session until they have cost as much as one connection may cost in a turn, and reports that to the
+    /// session's shard.
     pub(crate) fn proceed<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -716,7 +728,8 @@ impl RecordOwner {
         session: SessionId,
     ) {
         let work = self.do_deferred(turn, listens, session, |_| true);
-        // A session that has again caused too much work stays deferred, even if it has no request that waits: the next one has to wait.
+        // A session that has again caused too much work stays deferred, even without a waiting request, so that its next request has to
+        // wait.
         let work_max = turn.shard.settings.limits.connection_work_max as u64;
         let is_done = work <= work_max && self.deferred.is_empty(session);
         if is_done {
@@ -732,7 +745,7 @@ impl RecordOwner {
         turn.post(session.address, Entry::Work(proceeded));
     }
 
-    /// Does deferred requests of a session until they have cost as much as one connection may cost in a turn. Requests that are not
+    /// Runs deferred requests of a session until they have cost as much as one connection may cost in a turn. Requests that are not
     /// `wanted` are refused. Returns their cost.
     fn do_deferred<E: Effects>(
         &mut self,
@@ -751,7 +764,7 @@ impl RecordOwner {
                 record.deferred_count = record.deferred_count.saturating_sub(1);
             }
             let before = turn.shard.work.get();
-            // The user may have been revoked since the request arrived. The rules run when the request is done, but they do not know of
+            // The user may have been revoked since the request arrived. The rules run when the request runs, but they do not know of
             // revocations.
             let is_revoked = turn.shard.revocations.covers(&job.principal, turn.now.wall);
             if wanted(&job) && !is_revoked {
@@ -765,12 +778,12 @@ impl RecordOwner {
         work
     }
 
-    /// Handles the end of a session. Its deferred requests that change records are still done.
+    /// Handles the end of a session. Its deferred requests that change records still run.
     pub(crate) fn session_ended(&mut self, session: SessionId) {
         self.deferred.session_ended(session);
     }
 
-    /// Begins a turn: the costs of sessions restart at zero, and some requests of one ended session are done. Requests that only read are
+    /// Starts a turn: the costs of sessions count from zero, and some requests of one ended session run. Requests that only read are
     /// refused, which completes the replies that wait for their answers.
     pub(crate) fn begin_turn<E: Effects>(
         &mut self,
@@ -1033,6 +1046,10 @@ impl RecordOwner {
             if record.is_unneeded() {
                 return self.remove(name);
             }
+            // An idle record gets a new stamp and a new queue entry; older entries of it keep their stamp and are skipped. So using a
+            // record costs no search in the queue, and the queue stays in the order of the last use. A record that becomes used again
+            // keeps its entry, which `remove_idle` checks again before it removes anything. The entries that are outdated are
+            // removed below when they outnumber the records, so the queue stays proportional to the table.
             if is_idle(settings, name, record) {
                 let cache = &mut self.cache;
                 cache.stamp += 1;
