@@ -277,7 +277,7 @@ impl Connection {
 
     /// Reads all bytes of the socket into the buffer, which grows if necessary, and passes messages to `handle` once
     /// the connection is open. A read that does not fill the buffer was the last one, unless the stream `is_ended`.
-    /// The steps of opening wait in the outbox, so that the swarm can send those of all connections together.
+    /// The steps of opening wait in the outbox, so that the swarm can send the steps of all connections together.
     pub(crate) fn handle_readable(
         &mut self,
         reading: &mut Reading,

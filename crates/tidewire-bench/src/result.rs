@@ -91,7 +91,7 @@ impl Cell {
         new
     }
 
-    /// Whether the machine's host took so much time that the figures say little about the server.
+    /// Whether the machine's host took too much CPU time for the figures to describe the server.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
         self.stolen_share > STOLEN_SHARE_MAX

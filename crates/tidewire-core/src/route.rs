@@ -1,11 +1,11 @@
-//! Which of a node's stores keeps a record: the one with the longest prefix that its name begins with.
+//! The store of each record: the one with the longest prefix with which the record's name starts.
 
 /// A store of a node, by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StoreId(pub u8);
 
 impl StoreId {
-    /// Keeps whatever no prefix leads elsewhere, and all that the server keeps for itself: users, histories of events.
+    /// The store of all records without another prefix, and of the server's own records: users, histories of events.
     pub const DEFAULT: Self = Self(0);
 
     /// Its index in the list of all stores.
@@ -15,15 +15,15 @@ impl StoreId {
     }
 }
 
-/// The prefixes of names that lead to another store than the default one.
+/// The prefixes of names that are not in the default store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreRoutes {
-    /// The longest first.
+    /// Sorted by length, the longest first.
     prefixes: Vec<(Box<str>, StoreId)>,
 }
 
 impl StoreRoutes {
-    /// The routes of these prefixes. Of two equal ones the first counts.
+    /// The routes of these prefixes. If two are equal, the first applies.
     pub fn new<'a>(prefixes: impl IntoIterator<Item = (&'a str, StoreId)>) -> Self {
         let boxed = |(prefix, store): (&str, StoreId)| (prefix.into(), store);
         let mut prefixes: Vec<(Box<str>, StoreId)> = prefixes.into_iter().map(boxed).collect();
@@ -38,7 +38,7 @@ impl StoreRoutes {
             .map_or(StoreId::DEFAULT, |(_, store)| store)
     }
 
-    /// The prefix that decides about a record, and where it leads.
+    /// The longest matching prefix of a record's name, and its store.
     #[must_use]
     pub fn prefix_of(&self, name: &str) -> Option<(&str, StoreId)> {
         self.prefixes().find(|(prefix, _)| name.starts_with(prefix))

@@ -1,4 +1,4 @@
-//! Hash tables with a seed that is an argument, so that a run can be repeated and clients can't choose collisions.
+//! Hash tables with an explicit seed, so that a run can be repeated and clients can't choose collisions.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash};
@@ -9,31 +9,31 @@ use hashbrown::hash_table::Entry;
 
 use crate::text::Name;
 
-/// A map; never iterated where the order would decide anything.
+/// A map. It is never iterated where the order would decide anything.
 pub(crate) type Map<K, V> = hashbrown::HashMap<K, V, FixedState>;
-/// A set; never iterated where the order would decide anything.
+/// A set. It is never iterated where the order would decide anything.
 pub(crate) type Set<K> = hashbrown::HashSet<K, FixedState>;
 
-/// An empty map of the given seed.
+/// Creates an empty map with this seed.
 pub(crate) fn map<K, V>(seed: u64) -> Map<K, V> {
     Map::with_hasher(FixedState::with_seed(seed))
 }
 
-/// An empty set of the given seed.
+/// Creates an empty set with this seed.
 pub(crate) fn set<K>(seed: u64) -> Set<K> {
     Set::with_hasher(FixedState::with_seed(seed))
 }
 
-/// A table with less room than this is not worth shrinking.
+/// A table with less capacity than this is not worth shrinking.
 const SHRUNK_MIN: usize = 4096;
 
-/// The room that a table of `len` entries is to keep of `capacity`, if it is to give some back. Three of four entries have
-/// gone by then, so the copying is paid for by their removals.
+/// The capacity to which a table with `len` entries and `capacity` shrinks, if it does. Three of four entries have been removed by then,
+/// so the cost of copying is spread over the removals.
 pub(crate) fn shrunk(len: usize, capacity: usize) -> Option<usize> {
     (capacity > SHRUNK_MIN && len < capacity / 4).then_some(len * 2)
 }
 
-/// Gives memory back that only a burst has needed. To be called where entries are removed.
+/// Frees memory that only a burst needed. Must be called where entries are removed.
 pub(crate) fn shrink_map<K: Eq + Hash, V>(map: &mut Map<K, V>) {
     if let Some(room) = shrunk(map.len(), map.capacity()) {
         map.shrink_to(room);
@@ -47,8 +47,8 @@ pub(crate) fn shrink_queue<T>(queue: &mut VecDeque<T>) {
     }
 }
 
-/// Parts of a table that may become very large. Each grows alone: to move half a million entries at once would hold up everything
-/// else of the shard for tens of milliseconds.
+/// Parts of a table that may become very large. Each part grows separately: moving half a million entries at once would stop the shard
+/// for tens of milliseconds.
 pub(crate) const PARTS: usize = 64;
 
 /// The part of a hash. The table in it uses the lowest and the highest bits.
@@ -62,16 +62,16 @@ fn part_of(hash: u64, count: usize) -> usize {
     (hash >> 32) as usize % count
 }
 
-/// A part with less room than this is not worth shrinking.
+/// A part with less capacity than this is not worth shrinking.
 const PART_SHRUNK_MIN: usize = 16;
 
-/// As [`shrunk`], for one of these parts.
+/// The same as [`shrunk`], for one of these parts.
 pub(crate) fn shrunk_part(len: usize, capacity: usize) -> Option<usize> {
     (capacity > PART_SHRUNK_MIN && len < capacity / 4).then_some(len * 2)
 }
 
-/// A map of names. The hash of a name is kept with its entry: to grow or to shrink, the map reads no name, which may be long and out
-/// of the cache. Never iterated where the order would decide anything.
+/// A map of names. Each entry contains the hash of its name, so that the map can grow and shrink without reading the names, which may be
+/// long and outside the cache. It is never iterated where the order would decide anything.
 #[derive(Debug)]
 pub(crate) struct NameTable<V, const COUNT: usize = 1> {
     parts: Parts<V, COUNT>,
@@ -79,7 +79,7 @@ pub(crate) struct NameTable<V, const COUNT: usize = 1> {
     len: usize,
 }
 
-/// A table that may become very large and therefore grows in parts.
+/// A map of names that may become very large and therefore grows in parts.
 pub(crate) type NameMap<V> = NameTable<V, PARTS>;
 
 type Parts<V, const COUNT: usize> = [HashTable<Hashed<V>>; COUNT];
@@ -92,7 +92,7 @@ struct Hashed<V> {
 }
 
 impl<V> Hashed<V> {
-    /// Whether this is the entry of a name. The hash is next to the tag that was found, and the text of the name elsewhere.
+    /// Whether this is the entry of a name. The hash is stored next to the tag that was found, the text of the name elsewhere.
     #[inline]
     fn is(&self, hash: u64, name: &str) -> bool {
         self.hash == hash && *self.name == *name
@@ -100,7 +100,7 @@ impl<V> Hashed<V> {
 }
 
 impl<V, const COUNT: usize> NameTable<V, COUNT> {
-    /// An empty map of the given seed.
+    /// Creates an empty map with this seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             parts: std::array::from_fn(|_| HashTable::new()),
@@ -137,7 +137,7 @@ impl<V, const COUNT: usize> NameTable<V, COUNT> {
         found.map(|entry| &mut entry.value)
     }
 
-    /// The name as the map has it, and its value; `make` makes the value of a name that is new.
+    /// The stored name and its value. `make` creates the value of a new name.
     pub(crate) fn get_or_insert_with(
         &mut self,
         name: Name,
@@ -155,7 +155,7 @@ impl<V, const COUNT: usize> NameTable<V, COUNT> {
         (&entry.name, &mut entry.value)
     }
 
-    /// Sets the value of a name; false if the name had one.
+    /// Sets the value of a name. Returns false if the name already had a value.
     pub(crate) fn insert(&mut self, name: Name, value: V) -> bool {
         let hash = self.hasher.hash_one(&*name);
         match entry(&mut self.parts, hash, &name) {
@@ -171,14 +171,14 @@ impl<V, const COUNT: usize> NameTable<V, COUNT> {
         }
     }
 
-    /// Takes a name and its value out.
+    /// Removes a name. Returns the name and its value.
     pub(crate) fn take(&mut self, name: &str) -> Option<(Name, V)> {
         let hash = self.hasher.hash_one(name);
         let table = &mut self.parts[part_of(hash, COUNT)];
         let entry = table.find_entry(hash, |entry| entry.is(hash, name)).ok()?;
         let (entry, _) = entry.remove();
         self.len -= 1;
-        // Memory that only a burst has needed is given back.
+        // Free memory that only a burst needed.
         let (len, capacity) = (table.len(), table.capacity());
         let room = if COUNT == 1 {
             shrunk(len, capacity)
@@ -191,7 +191,7 @@ impl<V, const COUNT: usize> NameTable<V, COUNT> {
         Some((entry.name, entry.value))
     }
 
-    /// Takes a name out. Returns its value.
+    /// Removes a name. Returns its value.
     pub(crate) fn remove(&mut self, name: &str) -> Option<V> {
         self.take(name).map(|(_, value)| value)
     }
@@ -214,7 +214,7 @@ impl<V, const COUNT: usize> NameTable<V, COUNT> {
     }
 }
 
-/// The entry of a name, or the room for one.
+/// The entry of a name, or a vacant one.
 fn entry<'a, V, const COUNT: usize>(
     parts: &'a mut Parts<V, COUNT>,
     hash: u64,
@@ -229,7 +229,7 @@ fn entry<'a, V, const COUNT: usize>(
 pub(crate) struct Dice(u64);
 
 impl Dice {
-    /// Starts from `seed`; equal seeds give equal throws.
+    /// Starts from `seed`. Equal seeds give equal numbers.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed | 1)
     }

@@ -1,10 +1,10 @@
-//! Deadlines of one duration. Because every item waits equally long, a queue is enough and no heap is needed.
+//! Deadlines of one duration. Because every item waits equally long, a queue suffices and no heap is needed.
 
 use std::collections::VecDeque;
 
 use crate::time::Instant;
 
-/// A queue with less room than this is not worth shrinking.
+/// A queue with less capacity than this is not worth shrinking.
 const SHRUNK_MIN: usize = 1024;
 
 /// Items in the order of their deadlines.
@@ -21,7 +21,7 @@ impl<T> DeadlineQueue<T> {
         }
     }
 
-    /// Adds an item. A deadline before the last one, as after a change of settings, is moved to that one.
+    /// Adds an item. If its deadline is before the last one, as after a change of settings, it gets the last deadline.
     pub(crate) fn push(&mut self, deadline: Instant, item: T) {
         let deadline = self
             .queue
@@ -30,7 +30,7 @@ impl<T> DeadlineQueue<T> {
         self.queue.push_back((deadline, item));
     }
 
-    /// The next item whose deadline is reached. Items that have become pointless come out too; the caller knows.
+    /// Returns the next item whose deadline has passed. Items that no longer matter are also returned; the caller must check.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<T> {
         match self.queue.front() {
             Some((deadline, _)) if *deadline <= now => {
@@ -42,12 +42,12 @@ impl<T> DeadlineQueue<T> {
         }
     }
 
-    /// Forgets items at the front that have become pointless, so that a queue of long deadlines stays short.
+    /// Drops items at the front that no longer matter, so that a queue of long deadlines stays short.
     pub(crate) fn drop_front_while(&mut self, pointless: impl Fn(&T) -> bool) {
         self.drop_due_front_while(|_, item| pointless(item));
     }
 
-    /// The same where it depends on the item's deadline whether it is pointless.
+    /// The same if the item's deadline decides whether it still matters.
     pub(crate) fn drop_due_front_while(&mut self, pointless: impl Fn(Instant, &T) -> bool) {
         while self
             .queue
@@ -59,12 +59,12 @@ impl<T> DeadlineQueue<T> {
         self.shrink();
     }
 
-    /// How many items wait, pointless ones included.
+    /// The number of items, including the ones that no longer matter.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Gives memory back that only a burst has needed.
+    /// Frees memory that only a burst needed.
     fn shrink(&mut self) {
         let room = self.queue.capacity();
         if room > SHRUNK_MIN && self.queue.len() < room / 4 {

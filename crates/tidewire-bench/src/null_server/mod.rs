@@ -1,6 +1,6 @@
 //! The null server: the minimum that a server which moves these bytes must do, on one shard's loop.
 //!
-//! It reads frames, collects those of a turn in a turn log, and gives each subscribed connection the log's ranges,
+//! It reads frames, collects the frames of a turn in a turn log, and sends each subscribed connection the log's ranges,
 //! without its own messages, through Tidewire's sends. There is no session, no permission, no limit, no heartbeat and
 //! no check of a payload. With [`Options::has_rooms`] it looks at names and counts versions of records.
 

@@ -429,7 +429,7 @@ fn data_cells(profile: Profile, turns: usize, seconds: u64) -> Vec<Planned> {
     cells
 }
 
-/// Latencies of pairs, alone and beside neighbours, and of a steady rate.
+/// Latencies of pairs, alone and with neighbours, and of a steady rate.
 fn latency_cells(profile: Profile, turns: usize) -> Vec<Planned> {
     let (seconds, turns) = match profile {
         Profile::Full => (3, turns),

@@ -36,7 +36,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// If no acknowledgement comes for this time, there will be none.
+/// After this time without an acknowledgement, the scenario stops waiting.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn arguments(command: Command) -> Command {

@@ -23,7 +23,7 @@ pub const NUMBER_MAX: u64 = (1 << 53) - 1;
 /// Limits of the kept events of names that a pattern covers. The tightest limit applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryRule {
-    /// The names. The first rule whose pattern fits counts.
+    /// The names. The first rule whose pattern matches applies.
     pub pattern: NamePattern,
     /// Events of one name.
     pub count_max: usize,
@@ -31,7 +31,7 @@ pub struct HistoryRule {
     pub bytes_max: usize,
     /// Subscribers do not receive older events.
     pub age_max: Duration,
-    /// Where it is kept.
+    /// Where the events are kept.
     pub keep: Keep,
 }
 
@@ -62,7 +62,7 @@ impl HistoryRules {
         self.0.iter().any(|rule| rule.keep == Keep::Store)
     }
 
-    /// The rule of a name, none if it has no history.
+    /// The rule of a name; `None` if it has no history.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&HistoryRule> {
         self.0.iter().find(|rule| rule.pattern.matches(name))
@@ -86,8 +86,8 @@ pub struct HistoryCounts {
     pub pending: usize,
     /// Their bytes.
     pub pending_bytes: usize,
-    /// Names that were forgotten with their events for want of room (`history_names_max`, `history_bytes_max`).
+    /// Names that were forgotten with their events because of a limit (`history_names_max`, `history_bytes_max`).
     pub forgotten: u64,
-    /// Histories that were removed from the store, because all their events were too old.
+    /// Histories that were removed from the store because all their events had expired.
     pub removed: u64,
 }

@@ -24,8 +24,8 @@ use crate::text::{Name, Payload};
 use crate::time::{Instant, Now, WallTime};
 use crate::trace::Trace;
 
-/// How long a name that the store has no row of begins with the same epoch. A history whose events are all too old is removed from the
-/// store when the period has passed in which it began.
+/// For this long, a name without a row in the store starts with the same epoch. A history whose events have all expired is removed from
+/// the store only after the period in which it started.
 const STORED_EPOCH_PERIOD_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// State of one name at its owner.
@@ -63,7 +63,7 @@ pub(crate) struct HistoryOwner {
 }
 
 impl HistoryOwner {
-    /// No names. Epochs follow from the seed, which differs with each start, and from the epoch of the store.
+    /// Creates it without names. Epochs depend on the seed, which differs with each start, and on the epoch of the store.
     pub(crate) fn new(seed: u64, opened: Opened) -> Self {
         Self {
             names: table::map(seed),
@@ -78,7 +78,7 @@ impl HistoryOwner {
         }
     }
 
-    /// Numbers of the moment.
+    /// The current numbers.
     pub(crate) fn counts(&self) -> HistoryCounts {
         HistoryCounts {
             names: self.names.len(),
@@ -88,7 +88,7 @@ impl HistoryOwner {
         }
     }
 
-    /// Whether something is to be committed, or is being.
+    /// Whether a change waits for a commit or is in a commit.
     pub(crate) fn is_uncommitted(&self) -> bool {
         self.traffic.is_open()
     }
@@ -113,7 +113,7 @@ impl HistoryOwner {
         }
     }
 
-    /// A client publishes: the owner numbers the event, keeps it, and sends it to the shards with subscribers.
+    /// Handles a client's event: the owner assigns its offset, keeps it, and sends it to the shards with subscribers.
     pub(crate) fn emit<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -136,7 +136,7 @@ impl HistoryOwner {
         }
     }
 
-    /// Numbers an event, keeps it, and gives it to the shards with subscribers.
+    /// Assigns an event its offset, keeps it, and sends it to the shards with subscribers.
     pub(super) fn show<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -173,13 +173,13 @@ impl HistoryOwner {
         }
     }
 
-    /// A name was used.
+    /// Notes that a name was used.
     pub(super) fn used<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         self.touch(name);
         self.make_room(turn.shard, turn.now);
     }
 
-    /// A session requests the events after a position, or only the events published after this request.
+    /// Handles a request of a session for the events after a position, or only for events published after this request.
     pub(crate) fn read<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, read: HistoryRead) {
         let now = turn.now;
         let Some(rule) = turn.shard.settings.history.find(&read.name) else {
@@ -189,6 +189,10 @@ impl HistoryOwner {
         let Some(read) = self.hold_read(read) else {
             return;
         };
+        // Reading the last page and granting the subscription are one step, and the page is posted to the same mailbox as all later
+        // events. So there is no gap between the page and the first event of the fan-out. Expired events are removed first, so a page
+        // contains none, and the gap that the subscriber gets includes them. The first event always fits, or a large one could never be
+        // read.
         self.change(&read.name, |ring| ring.trim(rule, now.wall));
         let Some(history) = self.names.get_mut(&read.name) else {
             return;
@@ -230,7 +234,7 @@ impl HistoryOwner {
         );
     }
 
-    /// A shard has one subscription less.
+    /// Handles that a shard has one subscription less.
     pub(crate) fn release<E: Effects>(
         &mut self,
         turn: &TurnContext<'_, E>,
@@ -244,7 +248,7 @@ impl HistoryOwner {
         self.used(turn, name);
     }
 
-    /// Takes a name up, with a new epoch if nothing is known of it.
+    /// Adds a name, with a new epoch if the store has no row of it.
     pub(super) fn begin(&mut self, name: &Name, rule: &HistoryRule, wall: WallTime) {
         if self.names.contains_key(name) {
             return;
@@ -255,7 +259,7 @@ impl HistoryOwner {
             Keep::Store => self.new_stored_epoch(name, wall),
         };
         let history = History {
-            // Never 0, which a peer that knows no epoch might say.
+            // Never 0, because a peer that knows no epoch might send 0.
             epoch: epoch & NUMBER_MAX | 1,
             ring: Ring::new(1),
             interest: SmallVec::new(),
@@ -270,15 +274,15 @@ impl HistoryOwner {
         self.touch(name);
     }
 
-    /// The epoch of a name without a row in the store. For as long as no row of it is removed, nothing was ever shown of it, so it may
-    /// begin with the same epoch again, and a restart makes no gap. Rows are removed only of an epoch that began in an earlier
-    /// period, so no epoch that was shown comes again.
+    /// The epoch of a name without a row in the store. As long as no row of it was removed, no offset of it was ever shown. So it may
+    /// start with the same epoch again, and a restart causes no gap. Rows are removed only of an epoch that started in an earlier period,
+    /// so an epoch that was shown is never used again.
     pub(super) fn new_stored_epoch(&self, name: &Name, wall: WallTime) -> u64 {
         let period = wall.0 / STORED_EPOCH_PERIOD_MS;
         self.stored_epochs.hash_one((&**name, period)) & NUMBER_MAX | 1
     }
 
-    /// State of a name in the store when the owner took it up.
+    /// Restores a name from the store.
     pub(super) fn restore(
         &mut self,
         name: &Name,
@@ -297,7 +301,7 @@ impl HistoryOwner {
         });
     }
 
-    /// The epoch of a name, the first offset that is kept, and the next one.
+    /// The epoch of a name, its first kept offset, and its next offset.
     pub(super) fn state_of(&self, name: &Name) -> Option<(u64, u64, u64)> {
         let History { epoch, ring, .. } = self.names.get(name)?;
         Some((*epoch, ring.first(), ring.next()))
@@ -341,8 +345,8 @@ impl HistoryOwner {
         Some(result)
     }
 
-    /// A client used a name. If the name has no subscribers and no outstanding work at the store, it becomes the last idle name to
-    /// be forgotten.
+    /// Notes that a client used a name. If the name has no subscribers and no work at the store, it becomes the last idle name to be
+    /// forgotten.
     fn touch(&mut self, name: &Name) {
         let Some(history) = self.names.get_mut(name) else {
             return;
@@ -376,7 +380,7 @@ impl HistoryOwner {
         }
     }
 
-    /// Keeps the limits. The owner first drops names without subscribers, with all their kept events, then the events that would
+    /// Enforces the limits. The owner first drops names without subscribers, with all their kept events, and then the events that would
     /// expire soonest.
     fn make_room(&mut self, context: &ShardContext, now: Now) {
         let limits = &context.settings.limits;

@@ -5,12 +5,12 @@ use std::fmt;
 /// A pattern. `*` matches any text, including slashes and the empty text; a pattern cannot name a literal star.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamePattern {
-    /// The texts between the stars, so one more than there are.
+    /// The texts between the stars, one more than the number of stars.
     parts: Vec<Box<str>>,
 }
 
 impl NamePattern {
-    /// The pattern as it is written.
+    /// Parses a pattern.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self {
@@ -18,7 +18,7 @@ impl NamePattern {
         }
     }
 
-    /// Whether a name fits.
+    /// Whether a name matches.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let Some((first, rest)) = self.parts.split_first() else {
@@ -30,7 +30,7 @@ impl NamePattern {
         let Some((last, middle)) = rest.split_last() else {
             return left.is_empty();
         };
-        // The first place where a text fits leaves most to the others.
+        // The first match of a text leaves the most for the remaining texts.
         for part in middle {
             let Some(at) = left.find(&**part) else {
                 return false;

@@ -1,4 +1,4 @@
-//! Histories as the store keeps them: records with names that no client can say. Contract: `spec/store.md`.
+//! Histories in the store: records with names that no client can use. Contract: `spec/store.md`.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use crate::store::{Incarnation, StoredRecord, Version};
 use crate::text::{Name, Payload, RESERVED};
 use crate::time::WallTime;
 
-/// Prefix of the names of all rows, behind [`RESERVED`].
+/// Prefix of the names of all rows, after [`RESERVED`].
 const PREFIX: &str = "history/";
 
-/// Where the events of a name begin and end.
+/// The range of the events of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) epoch: u64,
-    /// The first offset of which there may be a row.
+    /// The first offset that may have a row.
     pub(super) first: u64,
     /// The offset of the next event.
     pub(super) next: u64,
 }
 
-/// Subject of a row.
+/// The content of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Row {
     Head,
@@ -39,8 +39,8 @@ pub fn is_row(name: &str) -> bool {
     name.is_some_and(|name| name.starts_with(PREFIX))
 }
 
-/// The event whose history a record of the store belongs to, if the record says that something of the history is too old: an event
-/// beyond its age, or a history without events. Names whose history is not kept in the store by the rules are left alone.
+/// The event whose history has expired content, according to this record of the store: an expired event, or a history without events.
+/// Names that the rules do not keep in the store are ignored.
 #[must_use]
 pub fn old_history(
     name: &str,
@@ -71,7 +71,7 @@ impl Row {
         name.as_str().into()
     }
 
-    /// The event and the row that a record is about.
+    /// The event and the row that a record belongs to.
     pub(super) fn of(name: &str) -> Option<(&str, Self)> {
         let (bytes, rest) = name
             .strip_prefix(RESERVED)?
@@ -110,7 +110,7 @@ pub(super) fn event_record(epoch: u64, at: WallTime, data: Option<&Payload>) -> 
     record(epoch, &text)
 }
 
-/// The event of a record, unless it is of another epoch.
+/// The event in a record, unless it has another epoch.
 pub(super) fn event_of(epoch: u64, record: &StoredRecord) -> Option<(WallTime, Option<Payload>)> {
     if record.incarnation.0 != epoch {
         return None;

@@ -1,9 +1,9 @@
 //! Histories that the store keeps: a subscriber receives an event only when it is durable.
 //!
-//! So a crash loses no position that a subscriber received, and a restart continues with the same epoch. The events that wait for
-//! the store are bounded; beyond the bound the owner refuses events. The owner reads a name from the store at its first use;
-//! requests that arrive during the read wait for it. Each shard has at most one batch of histories on its way. The shard repeats
-//! the whole batch until the store has it.
+//! So a crash loses no position that a subscriber received, and a restart continues with the same epoch. The events that wait for the
+//! store are limited; beyond the limit the owner refuses events. The owner reads a name from the store at its first use, and requests
+//! that arrive during the read wait for it. Each shard has at most one batch of histories in flight. It repeats the whole batch until the
+//! store has it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -30,7 +30,7 @@ use crate::trace::Trace;
 const BATCH: u64 = 1 << 63;
 /// Rows that one request reads.
 const LOADED_MAX: usize = 256;
-/// Bytes of the events of one name in a batch at least, however many names share it.
+/// The least number of bytes of events of one name in a batch, however many names share it.
 const NAME_BYTES_MIN: usize = 16 << 10;
 /// Approximate cost in bytes of writing or removing a row, in addition to its data.
 const ROW_OVERHEAD_BYTES: usize = 256;
@@ -39,25 +39,25 @@ const REMOVED_MAX: u64 = 1_000;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(5);
 
-/// State of a name that the store keeps, beyond its ring.
+/// State of a name that the store keeps, in addition to its ring.
 #[derive(Debug, Default)]
 pub(super) struct Stored {
     reading: Option<Reading>,
     /// Events that are not durable yet; they follow the events of the ring.
     pending: VecDeque<Pending>,
-    /// How many of them are in the batch that is on its way.
+    /// The number of them in the batch in flight.
     sent: usize,
-    /// The first offset of which there may be a row.
+    /// The first offset that may have a row.
     first: u64,
     /// Whether the store may have the first row of the name.
     has_head: bool,
-    /// The sweep has checked the name, and nothing has used it since.
+    /// Whether the sweep has checked the name and nothing has used it since.
     is_swept: bool,
-    /// Only the sweep has taken the name up, so it is forgotten when it is done.
+    /// Whether only the sweep uses the name, so that it is forgotten afterwards.
     is_visited: bool,
 }
 
-/// How far a name is read.
+/// The progress of reading a name.
 #[derive(Debug)]
 struct Reading {
     /// Reads that the owner has sent to the store and that have no answer yet.
@@ -89,20 +89,20 @@ impl Pending {
 }
 
 impl Stored {
-    /// Whether something of the name is on its way to the store or from there, or the sweep has not done with it.
+    /// Whether the name has a read or write in flight, or the sweep has not finished with it.
     pub(super) fn is_busy(&self) -> bool {
         self.reading.is_some() || !self.pending.is_empty() || self.is_swept
     }
 }
 
-/// Reads and batches on their way between a shard's histories and the store.
+/// Reads and batches in flight between a shard's histories and the store.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
-    /// Names with something to be committed.
+    /// Names with changes to commit.
     dirty: BTreeSet<Name>,
-    /// The last name of the last batch. The next batch begins behind it, so names take turns.
+    /// The last name of the last batch. The next batch starts after it, so names take turns.
     last: Option<Name>,
-    /// The names of the batch that is on its way.
+    /// The names of the batch in flight.
     sent: Vec<Sent>,
     batch: u64,
     /// Rows that the owner requests from the store at the end of the turn.
@@ -116,12 +116,12 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Whether something is to be committed, or is being.
+    /// Whether a change waits for a commit or is in a commit.
     pub(super) fn is_open(&self) -> bool {
         self.pending > 0 || !self.dirty.is_empty() || !self.sent.is_empty()
     }
 
-    /// Events that wait for the store.
+    /// The number of events that wait for the store.
     pub(super) fn pending(&self) -> usize {
         self.pending
     }
@@ -134,7 +134,7 @@ impl Traffic {
         self.retry
     }
 
-    /// Takes the next name with something to be committed.
+    /// Takes the next name with changes to commit.
     fn next_dirty(&mut self) -> Option<Name> {
         let behind = self.last.as_ref().and_then(|last| {
             let range = (Bound::Excluded(last.as_str()), Bound::Unbounded);
@@ -153,31 +153,31 @@ impl Traffic {
     }
 }
 
-/// Part of a batch that belongs to one name.
+/// The part of a batch that belongs to one name.
 struct Part {
-    /// The first offset of which there are rows afterwards.
+    /// The first offset that has rows afterwards.
     first: u64,
     bytes: usize,
     has_head: bool,
 }
 
-/// A name of the batch that is on its way.
+/// A name of the batch in flight.
 #[derive(Debug)]
 struct Sent {
     name: Name,
-    /// The first offset of which there are rows afterwards.
+    /// The first offset that has rows afterwards.
     first: u64,
-    /// Whether there is a first row afterwards; without it nothing is left of the name.
+    /// Whether the name has a first row afterwards. Without it the store keeps nothing of the name.
     has_head: bool,
 }
 
-/// Whether a batch is one of histories.
+/// Whether a batch contains histories.
 pub(crate) fn is_batch(batch: u64) -> bool {
     batch & BATCH != 0
 }
 
 impl HistoryOwner {
-    /// Begins to read a name that the store may have.
+    /// Starts to read a name that the store may have.
     pub(super) fn begin_reading(&mut self, name: &Name) {
         let head = Row::Head.name(name);
         let reading = Reading {
@@ -193,7 +193,7 @@ impl HistoryOwner {
         }
     }
 
-    /// An event of a name that the store keeps.
+    /// Handles an event of a name that the store keeps.
     pub(super) fn emit_stored<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -277,7 +277,7 @@ impl HistoryOwner {
         }
     }
 
-    /// The store has returned rows, or could not read them.
+    /// Handles rows that the store has returned, or a failed read.
     pub(crate) fn loaded<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -327,7 +327,7 @@ impl HistoryOwner {
             return;
         };
         if let Some(head) = reading.head {
-            // Behind a missing or corrupt row the history starts again.
+            // After a missing or corrupt row the history starts again.
             let mut rows = reading.rows;
             let mut first = head.next;
             while first > head.first && rows.contains_key(&(first - 1)) {
@@ -358,7 +358,7 @@ impl HistoryOwner {
         self.tidy(turn, name);
     }
 
-    /// Ends a turn: gives the store the events to commit.
+    /// Ends a turn: sends the store the reads, and one batch of events if none is in flight.
     pub(crate) fn end_turn<E: Effects>(&mut self, settings: &Settings, now: Now, out: &mut E) {
         let traffic = self.traffic_mut();
         let to_load = std::mem::take(&mut traffic.to_load);
@@ -368,6 +368,10 @@ impl HistoryOwner {
             out.store(StoreRequest::Load { store, names });
         }
         let is_paused = traffic.retry.is_some_and(|retry| retry > now.monotonic);
+        // Only one batch is in flight, because an event must not be published before an earlier one of the same name: if two batches were
+        // in flight, the second one could succeed and the first one fail. While the batch is in flight, events collect and form the next
+        // one, so a slow store gets larger batches, not more of them. Each dirty name gets an equal part of the batch, so a name with
+        // many events delays no other name.
         if !traffic.sent.is_empty() || traffic.dirty.is_empty() || is_paused {
             return;
         }
@@ -401,7 +405,7 @@ impl HistoryOwner {
         });
     }
 
-    /// Changes of a name to commit, at most one event more than fits.
+    /// Adds the changes of a name to a batch, with at most one event more than fits.
     fn write(
         &mut self,
         name: &Name,
@@ -452,13 +456,16 @@ impl HistoryOwner {
         })
     }
 
-    /// The store has answered a batch: the owner publishes the events that are durable now.
+    /// Handles the store's answer to a batch: the owner publishes the events that are durable now.
     pub(crate) fn committed<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         batch: u64,
         result: Result<(), StoreError>,
     ) {
+        // An event gets its offset in the ring only here, when it is durable. So no subscriber sees an offset that a crash could take
+        // back. After an error the outcome is unknown, so the same names are written again; the offsets are the same, and a row that the
+        // store has already is written with the same content. New events of the name stay behind the unfinished ones.
         let traffic = self.traffic_mut();
         if batch != traffic.batch | BATCH {
             return;
@@ -497,8 +504,8 @@ impl HistoryOwner {
         }
     }
 
-    /// The store takes nothing more from this owner, because another server has its names now. The owner refuses the events that
-    /// are not durable, and retries nothing. Published events stay; all of them are in the store.
+    /// Handles that another server owns the names now, so that the store accepts no more writes from this owner. The owner refuses the
+    /// events that are not durable, and retries nothing. Published events stay valid, because all of them are in the store.
     fn deposed<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, sent: Vec<Sent>) {
         self.traffic_mut().failures = 0;
         for Sent { name, .. } in sent {
@@ -511,7 +518,7 @@ impl HistoryOwner {
             }
             let first_kept = self.state_of(&name).map(|(_, first, _)| first);
             if let (Some(stored), Some(first)) = (self.stored_mut(&name), first_kept) {
-                // The rows that are not kept are the other owner's to remove.
+                // The new owner removes the rows that are no longer kept.
                 stored.first = first;
                 stored.is_swept = false;
             }
@@ -520,7 +527,7 @@ impl HistoryOwner {
         }
     }
 
-    /// The first events of a name that wait, up to `count_max`. The name has no event on its way to the store.
+    /// Takes the first pending events of a name, up to `count_max`. No batch with events of the name is in flight then.
     fn take_pending(&mut self, name: &Name, count_max: usize) -> Vec<Pending> {
         let Some(stored) = self.stored_mut(name) else {
             return Vec::new();
@@ -534,7 +541,7 @@ impl HistoryOwner {
         taken
     }
 
-    /// Has the name be committed if something is left to be, and forgotten in its turn if it is not needed.
+    /// Marks the name for a commit if it has changes, or for removal if it is not needed.
     fn tidy<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let Some((epoch, first_kept, _)) = self.state_of(name) else {
             return;
@@ -581,7 +588,7 @@ impl HistoryOwner {
 }
 
 impl Reading {
-    /// The store has returned the head: the next rows to read.
+    /// Handles the head that the store has returned: the next rows to read.
     fn begin(&mut self, name: &Name, record: Option<&StoredRecord>) -> Vec<Name> {
         self.head = record.and_then(Head::of);
         let offsets = self.head.map_or(0..0, |head| head.first..head.next);
@@ -592,7 +599,7 @@ impl Reading {
         names
     }
 
-    /// The store has returned an event; it needs no further read.
+    /// Handles an event that the store has returned. It needs no further read.
     fn take(&mut self, offset: u64, record: Option<&StoredRecord>) -> Vec<Name> {
         let epoch = self.head.map(|head| head.epoch);
         let event = epoch

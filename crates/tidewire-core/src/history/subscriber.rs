@@ -20,13 +20,13 @@ use crate::text::{Name, Payload};
 
 const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
 
-/// Names that are read at once for one session. Together they bring as much as one would.
+/// Names that are read at the same time for one session. All reads together return at most as many bytes as a single one.
 const ASKED_MAX: usize = 64;
 
-/// Request of a session for a name.
+/// The start that a session requests for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// Events, as clients that know no offsets do.
+    /// Later events, for clients that know no offsets.
     Plain,
     /// Events published after the request, and the position at which they begin.
     Begin,
@@ -46,12 +46,12 @@ impl Start {
 /// A subscription, or the request for one.
 #[derive(Debug)]
 struct Follow {
-    /// Tells it from an earlier one to the same name.
+    /// Distinguishes it from an earlier subscription to the same name.
     serial: u32,
     is_granted: bool,
-    /// The request of a session that the owner has not granted yet.
+    /// The start that the session has requested, until the owner grants the subscription.
     start: Start,
-    /// Whether the session knows where the events begin.
+    /// Whether the session knows the position at which the events start.
     is_told: bool,
     /// The reply that waits for the first answer.
     reply: Option<PendingReplyId>,
@@ -61,25 +61,25 @@ struct Follow {
 #[derive(Debug)]
 pub(crate) struct Follows {
     names: Map<Name, Follow>,
-    /// How many of them were not granted yet.
+    /// The number of subscriptions that are not granted yet.
     waiting: usize,
     /// The names whose next page the shard requests, with their serials.
     queue: VecDeque<(Name, u32)>,
-    /// Pages on their way.
+    /// The number of pages that are requested and have not arrived.
     asked: usize,
-    /// Bytes given since the session last had read everything.
+    /// Bytes sent since the session last had read everything.
     given_bytes: usize,
-    /// Enough was given; the rest follows when that was read.
+    /// Whether enough was sent. The rest follows when the session has read that.
     is_paused: bool,
 }
 
 impl Follows {
-    /// Subscriptions that were not granted yet; the others are memberships.
+    /// The number of subscriptions that are not granted yet. The granted ones are memberships.
     pub(crate) fn waiting_count(&self) -> usize {
         self.waiting
     }
 
-    /// The names of those, in an order that does not depend on a hash table.
+    /// The names of subscriptions that are not granted yet, in an order that does not depend on a hash table.
     pub(crate) fn waiting_names(&self) -> Vec<Name> {
         let waiting = self.names.iter().filter(|(_, follow)| !follow.is_granted);
         sorted(waiting.map(|(name, _)| name.clone()))
@@ -92,7 +92,7 @@ impl Follows {
     }
 }
 
-/// The session subscribes to a name; `reply` waits for the owner's first answer.
+/// Subscribes the session to a name. `reply` waits for the owner's first answer.
 pub(crate) fn subscribe<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -146,7 +146,7 @@ pub(crate) fn subscribe<E: Effects>(
     ask(turn, read);
 }
 
-/// Asks for the next pages, unless some are on their way or the session has to read first.
+/// Requests the next pages, unless some are in flight or the session has to read first.
 pub(crate) fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     let page_max = turn.shard.settings.limits.catch_up_bytes_max;
     let Some(follows) = turn.sessions.find_mut(id).and_then(follows_of) else {
@@ -184,7 +184,7 @@ pub(crate) fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     }
 }
 
-/// The session has read what waited for it.
+/// Handles that the session has read the messages that waited for it.
 pub(crate) fn drained<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     if let Some(follows) = turn.sessions.find_mut(id).and_then(follows_of) {
         follows.given_bytes = 0;
@@ -193,8 +193,11 @@ pub(crate) fn drained<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) 
     }
 }
 
-/// The owner has answered: gives the session the page, and has it join the fan-out with the last one.
+/// Handles the owner's answer: sends the session the page, and adds it to the fan-out with the last page.
 pub(crate) fn page<E: Effects>(turn: &mut TurnContext<'_, E>, page: HistoryPage) {
+    // The session may have left the name, or left it and subscribed again, since the request; the serial tells. A page for an old
+    // subscription is dropped, but if it is the last page the owner has counted it as a grant, so the grant must be released. The reply
+    // is completed in both cases, because the session's acknowledgement waits for it.
     let id = page.session;
     let follows = turn.sessions.find_mut(id).and_then(follows_of);
     let is_wanted = follows.is_some_and(|follows| {
@@ -213,7 +216,7 @@ pub(crate) fn page<E: Effects>(turn: &mut TurnContext<'_, E>, page: HistoryPage)
     go_on(turn, id);
 }
 
-/// The session leaves a name; false if it had no subscription or request.
+/// Ends the session's subscription to a name. Returns false if it had no subscription or request.
 pub(crate) fn leave<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) -> bool {
     let edge = give_up(turn, id, name, |turn| {
         turn.hub.leave(TOPIC, name, id, turn.sessions)
@@ -221,7 +224,7 @@ pub(crate) fn leave<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, na
     edge.is_some()
 }
 
-/// The session loses a name, including the published events that are not sent yet; false if it had no subscription or request.
+/// Ends a subscription whose right was lost, and drops its unsent events. Returns false if the session had no subscription or request.
 pub(crate) fn lose<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) -> bool {
     let edge = give_up(turn, id, name, |turn| {
         turn.hub.revoke(TOPIC, name, id, turn.sessions)
@@ -245,11 +248,11 @@ fn give_up<E: Effects>(
     let follows = turn.sessions.find_mut(id).and_then(follows_of)?;
     let follow = follows.remove(name)?;
     if let Some(reply) = follow.reply {
-        // It was not even asked for.
+        // The first page was not requested yet.
         turn.part_done(reply, ReplyPart::Done);
     }
     if !follow.is_granted {
-        // The grant, if it is on its way, is given back when it comes.
+        // If the grant is in flight, it is released when it arrives.
         return Some(Edge::Unchanged);
     }
     let edge = end(turn);
@@ -312,6 +315,9 @@ fn give<E: Effects>(turn: &mut TurnContext<'_, E>, page: &HistoryPage) {
         });
         return follows.queue.push_back((page.name.clone(), page.serial));
     }
+    // The session joins the fan-out in the same turn in which it gets the last page. The owner posts later events behind that page in the
+    // same mailbox, so the session gets each event exactly once: the earlier ones by pages, the later ones by fan-out. If it lags, the
+    // hub skips it at once.
     follow.is_granted = true;
     follows.waiting -= 1;
     if turn.hub.join(TOPIC, &page.name, id, turn.sessions) == Edge::Crossed {
@@ -325,7 +331,7 @@ fn ask<E: Effects>(turn: &mut TurnContext<'_, E>, read: HistoryRead) {
     turn.post(owner, Entry::History(HistoryEntry::Read(Box::new(read))));
 }
 
-/// Gives a granted subscription back to its owner.
+/// Releases a granted subscription at its owner.
 pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, name: Name) {
     let (owner, shard) = (turn.shard.owner(&name), turn.shard.address.shard);
     turn.post(owner, Entry::History(HistoryEntry::Release { name, shard }));

@@ -1,5 +1,5 @@
-//! Sessions and shards that wait for a rate: the spending of each session, the permits that a shard has fetched for its users, and
-//! the owners' buckets.
+//! Sessions and shards that wait for a rate: the use of each session, the permits that a shard has fetched for its users, and the owners'
+//! buckets.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,14 +20,14 @@ const LEASE_SHARE: u32 = 8;
 /// Below this number of buckets the owner does not look for full ones.
 const BUCKETS_KEPT: usize = 1024;
 
-/// Patterns that a session may have compiled in one turn. Compiling alone costs much more than its bytes. So a read full of patterns
-/// would delay all other sessions for seconds; the remaining patterns wait for the next turns.
+/// Patterns of a session that are compiled in one turn. Compiling costs much more than reading the bytes of a pattern, so a read full of
+/// patterns would delay all other sessions for seconds. The remaining patterns wait for the next turns.
 const PATTERNS_A_TURN: u32 = 2;
 
-/// Spending of one session.
+/// The use of rates by one session.
 #[derive(Debug, Default)]
 pub(crate) struct Spending {
-    /// The last turn in which it had patterns compiled, and how many.
+    /// The last turn in which patterns of it were compiled, and their number.
     compiled: (Option<Instant>, u32),
     buckets: ByOperation<Bucket>,
     /// Whether the message that waits for something else has paid already.
@@ -69,7 +69,7 @@ impl RateKeeper {
         self.waiting.first().map(|(until, _)| *until)
     }
 
-    /// Sessions that wait.
+    /// The number of sessions that wait.
     pub(crate) fn waiting_count(&self) -> usize {
         let by_user = self.leases.values().map(|lease| lease.waiting.len());
         self.waiting.len() + by_user.sum::<usize>()
@@ -100,6 +100,10 @@ impl RateKeeper {
         if spending.has_paid {
             return true;
         }
+        // Nothing is taken until every check has passed, so a message that has to wait costs nothing, and it can be checked again as if
+        // it were new. The connection's own buckets come first: they are here, while a user's permits may have to be fetched from another
+        // shard. `has_paid` marks a message that has passed but waits for something else, such as a rule, so that it does not pay again.
+        // A message may take more permits than are left, if one is left; the debt delays the next one.
         let now = turn.now.monotonic;
         let ready = costs.clone().filter_map(|(operation, _)| {
             let number = operation as usize;
@@ -171,7 +175,7 @@ impl RateKeeper {
         true
     }
 
-    /// A user's owner has sent permits.
+    /// Handles permits that a user's owner has sent.
     pub(crate) fn granted<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -201,7 +205,7 @@ impl RateKeeper {
         }
     }
 
-    /// A session has ended.
+    /// Handles the end of a session.
     pub(crate) fn session_ended(
         &mut self,
         id: SessionId,
@@ -260,7 +264,7 @@ impl RateOwner {
         self.asks.first().map(|ask| ask.until)
     }
 
-    /// A shard asks for permits of a user.
+    /// Handles a shard's request for permits of a user.
     pub(crate) fn asked<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -279,7 +283,7 @@ impl RateOwner {
         self.give(turn, ask);
     }
 
-    /// The owner gives all due shards their permits.
+    /// Grants permits to all shards whose time has come.
     pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         while self
             .next_deadline()
@@ -325,7 +329,7 @@ impl RateOwner {
     }
 }
 
-/// Number of permits that a shard fetches at once.
+/// The number of permits that a shard fetches at once.
 fn lease(rate: Rate) -> u32 {
     (rate.burst / LEASE_SHARE).max(1)
 }

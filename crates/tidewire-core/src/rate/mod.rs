@@ -1,8 +1,8 @@
-//! Rates: how much one session, and one user over all of its sessions, may do.
+//! Rates: the number of operations of one session, and of one user in all of its sessions.
 //!
-//! The server does not refuse a message that comes too early. The message waits, with everything behind it on its connection. So
-//! nothing is lost, and the peer's own socket slows the peer down. A user's rate is exact although its sessions are on several
-//! shards. The owner of the user's name keeps the bucket, and shards fetch a few permits at a time from there.
+//! The server does not refuse a message that exceeds a rate. The message waits, together with all later messages of its connection. So no
+//! message is lost, and the peer's own socket slows the peer down. A user's rate is exact although its sessions are on several shards:
+//! the owner of the user's name keeps the bucket, and shards fetch a few permits at a time from it.
 
 mod keeper;
 
@@ -13,17 +13,17 @@ use crate::time::Instant;
 
 pub(crate) use keeper::{RateKeeper, RateOwner, Spending};
 
-/// Subject of a rate. Each message counts as one, and once more for its operation. A message with many names counts its operation
-/// once for each name.
+/// An operation that has a rate. Each message uses one `Message` permit and one permit of its own kind. A message with many names uses
+/// one permit for each name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// Any message but heartbeats.
+    /// Any message except heartbeats.
     Message,
     /// Publish an event.
     Publish,
-    /// Create, change or delete a record, or have it loaded again.
+    /// Create, change or delete a record, or load it again.
     Write,
-    /// Read a record, ask who is online.
+    /// Read a record, query presence.
     Read,
     /// Subscribe to, listen for or provide a name.
     Subscribe,
@@ -32,7 +32,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them, each at the index of its number.
+    /// All operations, each at the index of its number.
     pub const ALL: [Self; 6] = [
         Self::Message,
         Self::Publish,
@@ -43,10 +43,10 @@ impl Operation {
     ];
 }
 
-/// Something for each operation.
+/// A value for each operation.
 pub(crate) type ByOperation<T> = [T; Operation::ALL.len()];
 
-/// A rate: one permit an interval, and up to `burst` permits at once after a pause.
+/// A rate: one permit per interval, and up to `burst` permits at once after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Time for one permit; between 1 ns and 10 s.
@@ -65,14 +65,14 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Whether nothing is bounded.
+    /// Whether no rate is configured.
     pub(crate) fn is_off(&self) -> bool {
         let mut all = self.connection.iter().chain(&self.user);
         all.all(Option::is_none)
     }
 }
 
-/// A caller that owes more than this owes this much: one message with many names must not block a caller for hours.
+/// The largest debt of a caller: one message with many names must not block a caller for hours.
 const DEBT_MAX: Duration = Duration::from_secs(10);
 
 /// A token bucket, kept as the time at which it is full.
@@ -82,7 +82,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// When it has `count` permits, at most the burst.
+    /// When it has `count` permits, or the whole burst if that is less.
     #[must_use]
     pub fn ready_at(self, rate: Rate, count: u32) -> Instant {
         let spare = rate.burst.saturating_sub(count);
@@ -93,25 +93,25 @@ impl Bucket {
         )
     }
 
-    /// Takes permits, also such that it has not got yet.
+    /// Takes permits, including ones that it does not have yet.
     pub fn take(&mut self, now: Instant, rate: Rate, count: u32) {
         let full_at = self.full_at.max(now) + times(rate.interval, count);
         let latest = now + times(rate.interval, rate.burst) + DEBT_MAX;
         self.full_at = full_at.min(latest);
     }
 
-    /// Whether it is as good as a new one.
+    /// Whether it equals a new bucket.
     #[must_use]
     pub fn is_full(self, now: Instant) -> bool {
         self.full_at <= now
     }
 }
 
-/// Spending of one caller, of the rates of a connection, over all of its short sessions, such as requests over HTTP.
+/// The use of a connection's rates by one caller, over all of its short sessions, such as requests over HTTP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallerBuckets(ByOperation<Bucket>);
 
-/// Which messages of a session a caller pays for.
+/// The messages of a session for which a caller pays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Charged {
     /// All of them.
@@ -121,10 +121,10 @@ pub enum Charged {
 }
 
 impl CallerBuckets {
-    /// Takes what a message costs.
+    /// Takes the permits that a message costs.
     ///
     /// # Errors
-    /// When the caller has permits for it, if it has none now; nothing was taken.
+    /// The time at which the caller has enough permits, if it has too few now. No permit is taken then.
     pub fn take(
         &mut self,
         now: Instant,
@@ -158,7 +158,7 @@ impl CallerBuckets {
         Ok(())
     }
 
-    /// Whether they are as good as new ones.
+    /// Whether they equal new buckets.
     #[must_use]
     pub fn are_full(&self, now: Instant) -> bool {
         self.0.iter().all(|bucket| bucket.is_full(now))
@@ -203,7 +203,7 @@ pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
     Some((Some(operation), count))
 }
 
-/// Whether a message has a pattern that is compiled.
+/// Whether a message contains a pattern that must be compiled.
 pub(crate) fn is_compiled(message: &Message<'_>) -> bool {
     matches!(
         message,
@@ -225,7 +225,7 @@ mod tests {
         Instant(0) + Duration::from_millis(millis)
     }
 
-    /// How many permits can be had one by one.
+    /// The number of single permits that are available.
     fn spend(bucket: &mut Bucket, now: Instant) -> u32 {
         let mut count = 0;
         while bucket.ready_at(RATE, 1) <= now {

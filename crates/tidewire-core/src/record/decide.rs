@@ -752,7 +752,7 @@ impl RecordOwner {
     }
 
     /// Keeps a new value that a session of a user has written, publishes `published` to the other sessions, and queues the value for the
-    /// store. If the answer can be given at once, it leaves after the change that it confirms.
+    /// store. If the answer can be sent at once, it follows the change that it confirms.
     fn put<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -765,6 +765,10 @@ impl RecordOwner {
         let Some(mut record) = self.table.get_mut(name) else {
             return;
         };
+        // The change is published before the value is replaced and before any answer. Both are posted in this order, so a session that gets
+        // its answer finds the change already on its way to every subscriber. If rights depend on data, publishing authorizes the
+        // subscribers and needs the whole owner, so the record is looked up again. `before` becomes the expectation at the store only
+        // if the record was clean; otherwise the store has an even earlier state, which `Commits` knows.
         match published {
             Some(what) if record.has_readers => {
                 self.publish(turn, name, what, Some(session));

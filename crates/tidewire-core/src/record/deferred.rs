@@ -1,8 +1,8 @@
-//! Requests that an owner does later, because their session has cost it too much work in this turn.
+//! Requests that an owner runs later, because their session has caused it too much work in this turn.
 //!
-//! They are kept per session, in the order in which they came, and later requests of that session queue behind them. The session's shard
-//! decides when the owner may continue ([`crate::work`]). After the session has ended, the owner continues by itself with the requests that
-//! change records. The owner authorizes each request when it does it, so a deferred request can't escape a change of rights.
+//! They are kept per session, in the order of their arrival, and later requests of that session queue behind them. The session's shard
+//! decides when the owner may continue ([`crate::work`]). After the session has ended, the owner continues by itself with the requests
+//! that change records. The owner authorizes each request when it runs, so a deferred request can't escape a change of rights.
 
 use std::collections::{BTreeMap, VecDeque};
 

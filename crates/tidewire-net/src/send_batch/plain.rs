@@ -9,7 +9,7 @@ use super::FLAGS;
 pub(super) fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     loop {
         let sent = if let [slice] = slices {
-            // SAFETY: pointer and length are those of a live slice, which the call only reads.
+            // SAFETY: pointer and length belong to a live slice, which the call only reads.
             unsafe {
                 libc::send(
                     socket.as_raw_fd(),
