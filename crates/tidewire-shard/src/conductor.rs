@@ -415,11 +415,11 @@ impl Conductor {
     }
 
     /// Ends the sending of a turn: removes broken connections, closes slow ones, and reports lagging and drained sessions.
-    // The order matters. Broken sockets are removed first, so that their bytes count neither as memory nor as lag. `settle_memory` runs
-    // before the logs are released, when they are longest. `settle` then copies the unsent rest of the previous turn into the outboxes
-    // and releases that turn's log. The engine learns of lagging sessions after that, so its reaction is part of the next turn. Last, a
-    // close frame that was sent completely lets the shard shut down its side of the socket.
     fn end_sending(&mut self) {
+        // The order matters. Broken sockets are removed first, so that their bytes count neither as memory nor as lag. `settle_memory` runs
+        // before the logs are released, when they are longest. `settle` then copies the unsent rest of the previous turn into the outboxes
+        // and releases that turn's log. The engine learns of lagging sessions after that, so its reaction is part of the next turn. Last, a
+        // close frame that was sent completely lets the shard shut down its side of the socket.
         if let Some(traces) = &mut self.sink.traces {
             traces.sent();
         }

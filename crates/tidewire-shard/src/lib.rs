@@ -1,4 +1,4 @@
-//! The shards of a node: their threads, and how others reach them. What a shard decides is the engine's.
+//! The shards of a node: their threads, and the interface to them. The engine makes the decisions of a shard.
 
 pub mod backoff;
 mod batch;
@@ -48,34 +48,34 @@ use credit::Confirmations;
 use handle::{Requests, ShardHandle, Shared};
 use stats::{Clock, ShardStats};
 
-/// Shards stop reading when this many times the bytes of one connection are in flight for all of theirs.
+/// The shards stop reading when the bytes in flight of one shard exceed this many times the limit of one connection.
 const CONNECTIONS_IN_FLIGHT: usize = 16;
 
-/// Bounds of what a shard holds for its connections, apart from the engine's own limits.
+/// Limits of the memory that a shard uses for its connections, apart from the engine's limits.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardLimits {
-    /// Bytes of messages that one connection may have posted to other shards before these have handled them. Beyond
-    /// it the connection is not read.
+    /// Bytes of messages that one connection may have posted to other shards and that these have not handled yet. Beyond the limit the
+    /// connection is not read.
     pub inflight_bytes_max: usize,
-    /// The same for all connections of one shard together; beyond it none of its sockets is read.
+    /// The same for all connections of one shard together. Beyond the limit none of its sockets is read.
     pub shard_inflight_bytes_max: usize,
-    /// Bytes that the engine touches before the shard looks at its sockets and its mailbox again.
+    /// Bytes that the engine touches before the shard polls its sockets and its mailbox again.
     pub turn_work_max: usize,
-    /// Bytes of one connection that wait to be sent: beyond which it lags and is ended, and when it has drained.
+    /// Bytes of one connection that wait to be sent: the marks beyond which it lags and is ended, and below which it has drained.
     pub outbox: OutboxMarks,
-    /// Bytes that the node may hold in outboxes, half-received messages, turn logs, mailboxes and the cache of records;
-    /// beyond it the cache shrinks, then the connections that hold most are ended.
+    /// Bytes that the node may use for outboxes, incomplete messages, turn logs, mailboxes and the cache of records. Beyond the limit the
+    /// cache shrinks, and then the connections that use most are ended.
     pub memory_bytes_max: usize,
     /// Bytes of a frame before the login of its connection. A larger one closes it with 1009.
     pub login_bytes_max: usize,
-    /// Messages below this size are sent plain to recipients that agreed on compression.
+    /// Messages below this size are sent uncompressed to recipients that agreed on compression.
     pub deflate_bytes_min: usize,
-    /// What a shard compresses in one turn, in bytes; what is over leaves plain.
+    /// Bytes that a shard compresses in one turn. Further messages are sent uncompressed.
     pub deflate_turn_bytes_max: usize,
 }
 
 impl ShardLimits {
-    /// As the configuration has them.
+    /// Takes the limits from the configuration.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
         let Config {
@@ -117,31 +117,31 @@ impl Default for ShardLimits {
     }
 }
 
-/// What all shards of a node are made of.
+/// The parameters of all shards of a node.
 pub struct NodeConfig {
     /// Durations, switches and limits of the engine.
     pub settings: Settings,
-    /// Bounds of what is held for connections.
+    /// Limits of the memory for connections.
     pub limits: ShardLimits,
-    /// Whether each name of a user is proved at its login.
+    /// Whether logins prove user names.
     pub names_are_proved: bool,
-    /// How long who waits that was closed for one of them.
+    /// The reconnect back-off.
     pub backoff: BackoffSettings,
-    /// The judge.
+    /// Decides what principals may do.
     pub permission: Arc<dyn Permission>,
-    /// What each store said when it was opened, by number.
+    /// The results of opening the stores, by number.
     pub opened: Vec<Opened>,
-    /// Where requests go.
+    /// The receiver of the shards' requests.
     pub requests: Arc<dyn Requests>,
-    /// What records publications, if there is a collector.
+    /// The recorder of publications, if a collector is configured.
     pub tracer: Option<Arc<Tracer>>,
-    /// For tables and dice; clients must not be able to guess it.
+    /// Seed of tables and random choices. Clients must not be able to guess it.
     pub seed: u64,
-    /// For the owner hash; clients must not be able to guess it.
+    /// Key of the owner hash. Clients must not be able to guess it.
     pub owner_key: u64,
 }
 
-/// Shards that can be given mail and do not run yet, so that whoever answers their requests can be made first.
+/// Shards that accept mail but do not run yet, so that the receiver of their requests can be created first.
 pub struct PreparedShards {
     handles: Vec<ShardHandle>,
     loops: Vec<EventLoop<State>>,
@@ -149,10 +149,10 @@ pub struct PreparedShards {
 }
 
 impl PreparedShards {
-    /// Makes the loops and mailboxes of `count` shards, and tries how their sends can reach the kernel.
+    /// Creates the event loops and mailboxes of `count` shards, and tests how their sends can reach the kernel.
     ///
     /// # Errors
-    /// The kernel has no descriptors for them.
+    /// The kernel has no descriptors left for them.
     pub fn new(count: u16, limits: &ShardLimits, sends: SendsKind) -> io::Result<Self> {
         let budget = MemoryBudget::new(limits.memory_bytes_max);
         let clock = Clock::start();
@@ -181,13 +181,13 @@ impl PreparedShards {
         Ok(prepared)
     }
 
-    /// What all shards may hold together.
+    /// The memory budget of all shards together.
     #[must_use]
     pub fn budget(&self) -> &MemoryBudget {
         &self.budget
     }
 
-    /// The ways to the shards, by number.
+    /// The handles of the shards, by number.
     #[must_use]
     pub fn handles(&self) -> &[ShardHandle] {
         &self.handles
@@ -202,7 +202,7 @@ impl PreparedShards {
     /// Starts one thread for each shard.
     ///
     /// # Errors
-    /// The system has no thread to give.
+    /// The system can't start another thread.
     pub fn start(self, config: NodeConfig) -> io::Result<RunningShards> {
         let handles: Arc<[ShardHandle]> = self.handles.into();
         let interest = Arc::new(InterestMap::new(handles.len()));
@@ -258,20 +258,20 @@ pub struct RunningShards {
 }
 
 impl RunningShards {
-    /// The ways to the shards, by number.
+    /// The handles of the shards, by number.
     #[must_use]
     pub fn handles(&self) -> &Arc<[ShardHandle]> {
         &self.handles
     }
 
-    /// Whether a shard's thread has ended, which before [`RunningShards::stop`] only a defect can cause.
+    /// Whether a shard's thread has ended. Before [`RunningShards::stop`] only a defect can cause this.
     #[must_use]
     pub fn has_lost_one(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// Waits until no shard has anything under way and nothing is on its way between them. Sockets must not be read any
-    /// more. The caller bounds the time by dropping the future.
+    /// Waits until no shard has unfinished work and no message is on its way between them. The caller must stop the reading of sockets
+    /// first, and limits the time by dropping the future.
     pub async fn quiet(&self) {
         drain::quiet(&self.handles).await;
     }

@@ -167,7 +167,7 @@ struct Sent {
     name: Name,
     /// The first offset that has rows afterwards.
     first: u64,
-    /// Whether the name has a first row afterwards. Without it the store keeps nothing of the name.
+    /// Whether the name has a first row afterwards. Without it the store has no row of the name.
     has_head: bool,
 }
 

@@ -283,7 +283,7 @@ impl RateOwner {
         self.give(turn, ask);
     }
 
-    /// Grants permits to all shards whose time has come.
+    /// Grants permits to all shards that are due.
     pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         while self
             .next_deadline()

@@ -13,7 +13,7 @@ use crate::time::Instant;
 
 pub(crate) use keeper::{RateKeeper, RateOwner, Spending};
 
-/// An operation that has a rate. Each message uses one `Message` permit and one permit of its own kind. A message with many names uses
+/// An operation that has a rate. Each message uses one `Message` permit and one permit for its operation. A message with many names uses
 /// one permit for each name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
