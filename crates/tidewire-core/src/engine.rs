@@ -389,6 +389,10 @@ impl Shard {
 
     /// Starts a turn: the costs of sessions count from zero, and a part of their debts is paid.
     pub fn begin_turn(&mut self, now: Now, out: &mut impl Effects) {
+        // Debts are paid before this turn's messages add to them, so a session waits as short as possible. A paid session continues only
+        // when it has read its answers (`await_drained`), not in this call: otherwise a client that does not read could cause work
+        // without end. Requests of ended sessions and the release of their names come last. Each of these steps is limited, so a turn
+        // stays short whatever has accumulated.
         self.costs.begin_turn();
         let turn_work_max = self.context.settings.limits.turn_work_max as u64;
         self.debtors
@@ -419,6 +423,9 @@ impl Shard {
 
     /// Ends a turn: sends the store the turn's loads and writes.
     pub fn end_turn(&mut self, now: Now, out: &mut impl Effects) {
+        // The stores get their requests once per turn, after all messages of the turn are decided: loads and writes of many messages then
+        // share one request and one commit. The driver must call this before it sends, because an answer that is sent may refer to a
+        // write that must already be on its way.
         self.listens.end_turn();
         self.rpcs.end_turn();
         let settings = &self.context.settings;

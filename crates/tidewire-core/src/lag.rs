@@ -92,6 +92,8 @@ pub(crate) fn drained<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) 
     let Some(lag) = turn.sessions.find_mut(id).and_then(lag_of) else {
         return;
     };
+    // The flag is cleared before the list is made, so that names joined from here on are not skipped. Messages sent by `take_stock` may
+    // make the session lag again; then the shard reports it again, and the list is made once more.
     lag.given_bytes = 0;
     lag.is_paused = false;
     if std::mem::take(&mut lag.is_behind) {

@@ -842,6 +842,11 @@ impl<C> EventLoop<C> {
     /// the connections to the budget. While all shards together exceed the budget, their owners close the largest
     /// holders, see [`EventLoop::holders`].
     pub fn settle(&mut self, logs: &mut TurnLogs, marks: &OutboxMarks, settled: &mut Settled) {
+        // An outbox may refer to ranges of the previous turn's log. So every listed outbox copies them before
+        // `logs.release` frees that turn. The checks of one connection have a fixed order: drained, lagging, limit. A
+        // connection that has drained may lag again in the same turn, and the owner must learn both in this order. A
+        // watched connection that just started to lag is forgiven what it has collected so far, because its owner could
+        // not react before; it is cut only for bytes that arrive although the owner skips it.
         let mut outbox_bytes = 0;
         let connections = &mut self.connections;
         self.listed.retain(|&key| {

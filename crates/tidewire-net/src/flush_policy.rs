@@ -62,6 +62,10 @@ pub trait Owner {
 /// # Errors
 /// As for [`EventLoop::poll`] and [`Owner::take_input`].
 pub fn flush(owner: &mut impl Owner) -> io::Result<()> {
+    // `left` never grows, and each round decreases it by a slice. So the loop ends after as many sends as there were
+    // recipients at first, even if new messages keep `owed_count` high. A slice is sent before the poll, so that
+    // progress does not depend on the input. Only a round that brought many new recipients waits for more input: a
+    // small turn would gain nothing from that.
     await_input(owner)?;
     let mut left = owner.owed_count();
     while left > SLICE_SENDS_MAX && owner.turn_bytes() < TURN_BYTES_MAX {

@@ -842,6 +842,10 @@ impl RecordOwner {
         listens: &mut ListenOwner,
         name: &Name,
     ) {
+        // `blocked` is the only gate: while it is not `No`, the event that clears it calls this function again, so a record never has a
+        // job that can run and no caller to run it. The waiting state is removed only when the queue is empty, no load is in flight and
+        // no other owner's value is to be fetched. Until then every new job is queued, so no job overtakes an earlier one. The record is
+        // settled once at the end, because it must not be evicted while jobs wait for it.
         let mut is_used = false;
         // The sessions of jobs that were deferred here, nearly always none.
         let mut deferred = BTreeSet::new();

@@ -615,6 +615,11 @@ fn grant<E: Effects>(
         .and_then(|session| session.state.as_mut())
         .and_then(|with| with.subscriptions.get_mut(name));
     match subscription {
+        // The owner posts this answer and all later changes of the record to the same mailbox. So the session joins the fan-out here, in
+        // the order of the owner's decisions: it gets every change after the snapshot of this answer, and no earlier one. The serial
+        // tells whether the session has ended the subscription, or ended it and subscribed again, since the request; a grant for an old
+        // subscription is returned to the owner. A session that lags is skipped at once, or it would get changes while it should get
+        // none.
         Some(subscription) if subscription.serial == serial => {
             subscription.granted = Some(epoch);
             turn.hub.join(TOPIC, name, id, turn.sessions);
