@@ -159,9 +159,8 @@ pub(crate) fn decided<E: Effects>(
         _ => return Decided::Done,
     }
     // Revocation and expiry are checked here, although the auth chain may have checked them: both may have changed while the decision was
-    // on its way. Such a login is handled as the refusal that the chain would have given, so it takes the same path; the phase is reset
-    // first, because only a session in `Checking` may be decided. Presence counts the session before any of its messages is handled,
-    // since `resume` comes last.
+    // on its way. Such a login is handled like the refusal that the chain would have returned, with the same messages and counts.
+    // Presence counts the session before any of its messages is handled, since `resume` comes last.
     match outcome {
         AuthOutcome::Accepted(principal)
             if turn.shard.revocations.covers(&principal, turn.now.wall) =>

@@ -148,10 +148,10 @@ impl Reauthorizer {
     }
 
     fn authorize_slice<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
-        // A visited session without rights costs a step, too, so the sweep over many idle sessions is also done in slices. The list of a
-        // session's rights is made when its turn comes, and what it requests later is decided by the new rules. The principal is read for
-        // each right, because the session may have ended or renewed its login between two slices. The number of waiting checks is
-        // limited, so a rule that reads other records can't flood their owners.
+        // A visited session without rights also costs a step, so the sweep over many idle sessions is done in slices. The list of a
+        // session's rights is made when its turn comes. Later requests of the session are decided by the new rules anyway. The principal
+        // is read for each right, because the session may have ended or renewed its login between two slices. The number of waiting
+        // checks is limited, so a rule that reads other records can't flood their owners.
         for _ in 0..SLICE {
             if self.waiting.len() >= WAITING_MAX {
                 return;

@@ -843,10 +843,10 @@ impl<C> EventLoop<C> {
     /// holders, see [`EventLoop::holders`].
     pub fn settle(&mut self, logs: &mut TurnLogs, marks: &OutboxMarks, settled: &mut Settled) {
         // An outbox may refer to ranges of the previous turn's log. So every listed outbox copies them before
-        // `logs.release` frees that turn. The checks of one connection have a fixed order: drained, lagging, limit. A
-        // connection that has drained may lag again in the same turn, and the owner must learn both in this order. A
-        // watched connection that just started to lag is forgiven what it has collected so far, because its owner could
-        // not react before; it is cut only for bytes that arrive although the owner skips it.
+        // `logs.release` frees that turn. All checks of a connection use the bytes that waited before the copy, so it
+        // is never reported as drained and lagging at once. A watched connection that just started to lag is forgiven
+        // the bytes that it has collected so far, because its owner could not react before. It is cut off only for
+        // bytes that arrive although the owner skips it.
         let mut outbox_bytes = 0;
         let connections = &mut self.connections;
         self.listed.retain(|&key| {
