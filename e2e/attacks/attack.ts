@@ -1,11 +1,11 @@
-// What an attack is, and the loops and messages that attacks are made of. The attacks themselves are in `list`.
+// The type of an attack, and the loops and messages that attacks use. The attacks themselves are in `list`.
 
 import { setTimeout as pause } from 'node:timers/promises';
 import { C } from '../harness/client.ts';
 import type { ServerOptions } from '../harness/server.ts';
 import { Peer, type Said } from './peer.ts';
 
-/** What an attacker's process is told. */
+/** The arguments of an attacker's process. */
 export interface Target {
   address: string;
   tlsAddress: string;
@@ -14,28 +14,31 @@ export interface Target {
 
 export interface Attack {
   name: string;
-  /** The option that bounds it, or what does. */
+  /** The option or rule that bounds the attack. */
   limit: string;
-  /** A metric of the server that grows, with its labels. */
+  /** A server metric that grows during the attack, with its labels. */
   metric: string;
-  /** Whether the server speaks TLS besides. */
+  /** Whether the server also listens for TLS. */
   isEncrypted?: boolean;
   options?: ServerOptions;
-  /** The limit switched off; or why it can't be. */
+  /** The options that switch the limit off, or the reason why no option does. */
   off: ServerOptions | { because: string };
-  /** What is measured: what `run` gives, bytes by which the server grows, events that reach others, or a gauge at its highest. */
+  /**
+   * The measured harm: the number that `run` returns, the bytes by which the server grows, the events that reach other clients, or the
+   * highest value of a gauge.
+   */
   harm: 'reached' | 'memory' | 'floods' | `tidewire_${string}`;
-  /** With the limit the harm is at most this, without it more. */
+  /** With the limit, the harm is at most this number; without the limit, it is larger. */
   bound: number;
-  /** Attacks until it is over; the number is the harm where the attacker knows it. */
+  /** Attacks until `isOver`; returns the harm if only the attacker can measure it. */
   run: (target: Target) => Promise<number>;
 }
 
-/** One second each on every commit; ten for the proof. */
+/** One second each on every commit; ten seconds for the proof. */
 export const SECONDS = Number(process.env['ATTACK_SECONDS'] ?? 1);
 export const MEBIBYTE = 1 << 20;
 export const NO_LIMIT = 'no option turns the check off';
-/** The control pairs count what comes here. */
+/** The event whose messages the control pairs count. */
 export const CONTROL_FLOOD = 'control/flood';
 export const TEXT = 'x'.repeat(10_000);
 
@@ -58,18 +61,18 @@ export const patch = (name: string, path: string, data: string): Said => {
 };
 export const names = (count: number, prefix: string): string[] => Array.from({ length: count }, (_, i) => `${prefix}/${i}`);
 
-/** Resolves once the attack is over, with false. */
+/** Resolves with false when the attack ends. */
 export async function over(target: Target): Promise<false> {
   while (!target.isOver()) await pause(20);
   return false;
 }
 
-/** `count` times the same at once, and the largest of what they give. */
+/** Runs `attack` `count` times in parallel and returns the largest result. */
 export async function together(count: number, attack: (index: number) => Promise<number>): Promise<number> {
   return Math.max(...(await Promise.all(Array.from({ length: count }, (_, index) => attack(index)))));
 }
 
-/** Does the same again and again, and counts how often it worked. */
+/** Repeats an attempt until the attack ends and counts the successes. */
 export async function attempts(target: Target, attempt: (round: number) => Promise<boolean>): Promise<number> {
   const isOver = over(target);
   let worked = 0;
@@ -80,7 +83,7 @@ export async function attempts(target: Target, attempt: (round: number) => Promi
   return worked;
 }
 
-/** Holds as many connections as it gets; the most that were open at once. */
+/** Keeps up to `wanted` connections open; returns the largest number that was open at once. */
 export async function hold(target: Target, open: (index: number) => Promise<Peer | undefined>, wanted: number): Promise<number> {
   const held: Peer[] = [];
   let most = 0;
@@ -95,7 +98,10 @@ export async function hold(target: Target, open: (index: number) => Promise<Peer
   return most;
 }
 
-/** Holds connections that `begin` something and say `piece` now and then; the longest life of one without an answer, in milliseconds. */
+/**
+ * Opens connections with `dial` and writes `piece` to them regularly; returns the longest life of a connection without an answer, in
+ * milliseconds.
+ */
 export function linger(count: number, target: Target, dial: () => Promise<Peer | undefined>, piece?: string): Promise<number> {
   return together(count, async () => {
     let longest = 0;
@@ -116,7 +122,7 @@ export function linger(count: number, target: Target, dial: () => Promise<Peer |
   });
 }
 
-/** Gives many connections something to hold, each until it is closed; what they hold is the harm. */
+/** Makes the server hold something for each of `count` connections, until it closes them; the harm is the memory that this takes. */
 export function load(count: number, target: Target, begin: (peer: Peer) => Promise<void>): Promise<number> {
   const isOver = over(target);
   return together(count, async () => {
@@ -131,14 +137,14 @@ export function load(count: number, target: Target, begin: (peer: Peer) => Promi
   });
 }
 
-/** Logs in again whenever the connection is gone, and does something all the time. */
+/** Repeats `act` on a connection that is logged in; logs in again when the connection ends. */
 export async function keepOn(target: Target, act: (peer: Peer, round: number) => Promise<unknown>, details: object = {}): Promise<number> {
   const isOver = over(target);
   let done = 0;
   for (let round = 0; !target.isOver(); ) {
     const peer = await Promise.race([Peer.login(target.address, details), isOver]);
     while (peer && peer.isOpen && !target.isOver()) {
-      // A server that makes it wait does not read, so what it says may not leave.
+      // A server that delays this connection does not read from it, so a write may never finish.
       await Promise.race([act(peer, round), isOver]);
       round += 1;
       done += 1;
@@ -149,7 +155,7 @@ export async function keepOn(target: Target, act: (peer: Peer, round: number) =>
   return done;
 }
 
-/** Says the same kind of message again and again, so many at once. */
+/** Repeats the same kind of message, `burst` messages at once. */
 export function say(target: Target, message: (round: number) => Said, { pauseMs = 1, burst = 1, details = {} } = {}): Promise<number> {
   return keepOn(target, async (peer, round) => {
     for (let i = 0; i < burst; i += 1) await peer.say(message(round * burst + i));

@@ -1,5 +1,5 @@
-// The process of an attacker: runs one attack until it is told to stop, and says what it reached. A process of its own and of the
-// lowest priority, because a real one does not share the server's processors.
+// The process of an attacker: runs one attack until the test sends `stop`, then reports the number that the attack reached. It is a
+// separate process at the lowest priority, because a real attacker does not share the server's processors.
 
 import { ATTACKS } from './list.ts';
 

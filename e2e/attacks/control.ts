@@ -1,4 +1,4 @@
-// The control pairs: clients that have nothing to do with an attack, one pair on each shard, and what they feel of it.
+// The control pairs: clients that have nothing to do with an attack, one pair on each shard. They measure how the attack affects others.
 
 import type { TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -52,7 +52,7 @@ export class ControlPair {
     return latencies[Math.floor(latencies.length * 0.99)] ?? Infinity;
   }
 
-  /** What has reached the pair of the attack. */
+  /** The number of the attack's messages that this pair has received. */
   get floods(): number {
     return this.inbox.seen.length;
   }

@@ -1,4 +1,4 @@
-// The first half of the attacks, beside the second one: where the slack is more than two servers on one machine make each other wait.
+// The first half of the attacks. It runs in parallel with the second half: the slack covers the delay of two servers on one machine.
 
 import { half } from './list.ts';
 import { testAttacks } from './tests.ts';

@@ -1,5 +1,5 @@
-// The attacks, by what they attack: what each tries, which limit stands against it, which metric says so, and what it does where
-// that limit is switched off.
+// The attacks, grouped by target. Each entry describes the attempt, the limit against it, the metric that reports it, and the harm
+// without that limit.
 
 import type { Attack } from './attack.ts';
 import { CONNECTIONS } from './list/connection.ts';
@@ -15,7 +15,7 @@ export const ATTACKS: Attack[] = [
   ...CONNECTIONS, ...FRAMES, ...REQUESTS, ...LOGINS, ...MESSAGES, ...RECORDS, ...RATES, ...READERS,
 ];
 
-/** One of two halves that can run beside each other: an attack with its limit mostly waits, for the pairs and for its end. */
+/** One of two halves that can run in parallel: with its limit, an attack mostly waits. */
 export function half(number: 0 | 1): Attack[] {
   const middle = Math.ceil(ATTACKS.length / 2);
   return number === 0 ? ATTACKS.slice(0, middle) : ATTACKS.slice(middle);

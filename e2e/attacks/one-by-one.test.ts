@@ -1,4 +1,4 @@
-// All attacks, one after the other, so that pairs feel nothing but their own: where milliseconds are judged.
+// All attacks in order, so that only one attack at a time affects the control pairs: for a check in milliseconds.
 
 import { ATTACKS } from './list.ts';
 import { testAttacks } from './tests.ts';

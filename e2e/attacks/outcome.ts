@@ -1,4 +1,4 @@
-// What was felt of attacks: kept in `target/attacks`, so that a proof that was interrupted goes on, and summed up at its end.
+// The outcomes of attacks: stored in `target/attacks`, so that an interrupted proof can continue, and summed up at the end.
 
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
@@ -6,24 +6,24 @@ import { binary } from '../harness/server.ts';
 import { SECONDS, type Attack } from './attack.ts';
 
 export interface Felt {
-  /** Worst p99 of a pair before and during the attack, in milliseconds; before it only with the limit. */
+  /** Worst p99 of a pair before and during the attack, in milliseconds. `calm` is measured only with the limit. */
   calm: number;
   attacked: number;
-  /** Bytes by which the server grew, at most. */
+  /** The largest growth of the server's memory, in bytes. */
   growth: number;
   logLines: number;
-  /** By how much the metric of the limit grew. */
+  /** The growth of the metric that reports the attack. */
   counted: number;
   harm: number;
 }
 
 const FOLDER = resolve(import.meta.dirname, '../../target/attacks');
-/** With it, attacks that passed already with the same program and as long do not run again. */
+/** If set, an attack is not repeated if it passed earlier with the same program and duration. */
 const resumes = process.env['ATTACK_RESUME'] !== undefined;
 const held: Felt[] = [];
 let [seenCount, earlierCount] = [0, 0];
 
-/** What was felt in a run that passed, of this process or, where that goes on, of an earlier one. */
+/** The outcome of a run that passed: of this run or, with `ATTACK_RESUME`, of an earlier one. */
 export async function felt(attack: Attack, isHeld: boolean, suffer: () => Promise<Felt>): Promise<Felt> {
   const name = `${SECONDS}s-${attack.name.replace(/\W+/g, '-')}-${isHeld ? 'held' : 'off'}.json`;
   const path = resolve(FOLDER, name);
@@ -43,10 +43,10 @@ export function shown({ calm, attacked, growth, logLines, counted, harm }: Felt)
   return `harm ${Math.round(harm)}, counted ${counted}, ${p99}, memory +${megabytes} MB, log +${logLines} lines`;
 }
 
-/** The worst of all attacks that were held. */
+/** The worst numbers of all attacks with their limits. */
 export function summary(): string {
   const most = (number: (felt: Felt) => number): number => held.reduce((most, felt) => Math.max(most, number(felt)), 0);
-  const pairs = `p99 of the pairs at most ${most(({ attacked }) => attacked).toFixed(1)} ms, alone ${most(({ calm }) => calm).toFixed(1)} ms`;
+  const pairs = `control pairs: p99 at most ${most(({ attacked }) => attacked).toFixed(1)} ms, alone ${most(({ calm }) => calm).toFixed(1)} ms`;
   const memory = `memory +${(most(({ growth }) => growth) / 1e6).toFixed(1)} MB`;
   const counts = `attacks: ${held.length} held for ${SECONDS} s, harm seen in ${seenCount} without a limit, ${earlierCount} of an earlier run`;
   return `${counts}; ${pairs}, ${memory}, log +${most(({ logLines }) => logLines)} lines at most`;

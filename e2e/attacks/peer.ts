@@ -1,4 +1,4 @@
-// What an attacker's connections are made of: sockets that say exactly what they are told to, and never complain.
+// The connections of an attacker: sockets that send exactly the given bytes and ignore errors.
 
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -7,16 +7,16 @@ import { getMessage } from '@deepstream/protobuf/dist/src/message-builder.js';
 import { parse } from '@deepstream/protobuf/dist/src/message-parser.js';
 import { C, type Message } from '../harness/client.ts';
 
-/** A message of deepstream as far as it matters. */
+/** The fields of a deepstream message that an attack needs. */
 export type Said = Partial<Message> & { topic: number; action: number };
 
 export interface Frame {
   opcode?: number;
   isLast?: boolean;
   isMasked?: boolean;
-  /** Bits that nobody has agreed on. */
+  /** The reserved bits of the head; no extension is negotiated. */
   reserved?: number;
-  /** The length in the head, where it is not that of the payload. */
+  /** The length in the head, if it differs from the length of the payload. */
   announced?: bigint;
 }
 
@@ -35,7 +35,7 @@ export class Peer {
     });
   }
 
-  /** Connects; `undefined` if nobody lets it in. `from` is the source address. */
+  /** Connects from the source address `from`; `undefined` if the server refuses. */
   static async dial(address: string, from = '127.0.0.1'): Promise<Peer | undefined> {
     const [host, port] = address.split(':') as [string, string];
     const peer = new Peer(connect({ host, port: Number(port), localAddress: from }));
@@ -43,14 +43,14 @@ export class Peer {
     return peer.isOpen ? peer : undefined;
   }
 
-  /** Connects and sends what it is given, as it is. */
+  /** Connects and sends the given bytes unchanged. */
   static async saying(address: string, text: string | Uint8Array): Promise<Peer | undefined> {
     const peer = await Peer.dial(address);
     await peer?.write(text);
     return peer;
   }
 
-  /** Sends requests and waits until the connection ends or the first answer is here; its status, or 0 without one. */
+  /** Sends requests and waits for the first response or the end of the connection; returns the status, or 0 without a response. */
   static async ask(address: string, text: string | Uint8Array): Promise<number> {
     const peer = await Peer.saying(address, text);
     if (!(await peer?.hears(/^HTTP\/1\.1 [2-9]\d\d [^]*\r\n\r\n/))) return 0;
@@ -58,7 +58,7 @@ export class Peer {
     return peer?.statuses[0] ?? 0;
   }
 
-  /** Connects and opens a WebSocket; `undefined` if that is refused. */
+  /** Connects and opens a WebSocket; `undefined` if the server refuses. */
   static async upgrade(address: string, headers: Record<string, string> = {}, from?: string): Promise<Peer | undefined> {
     const peer = await Peer.dial(address, from);
     if (!peer) return undefined;
@@ -77,14 +77,14 @@ export class Peer {
     return undefined;
   }
 
-  /** The same, with challenge and login done. */
+  /** Opens a WebSocket, completes the challenge and logs in; `undefined` if the server refuses. */
   static async login(address: string, details: object = {}, from?: string): Promise<Peer | undefined> {
     const peer = await Peer.upgrade(address, {}, from);
     if (!peer) return undefined;
     const { TOPIC, CONNECTION_ACTION, AUTH_ACTION } = C;
     await peer.say({ topic: TOPIC.CONNECTION, action: CONNECTION_ACTION.CHALLENGE, url: address });
     await peer.say({ topic: TOPIC.AUTH, action: AUTH_ACTION.REQUEST, data: JSON.stringify(details) });
-    // One frame answers the challenge, one the login.
+    // One frame answers the challenge, one answers the login.
     return (await peer.hearsFrames(2)) && peer.isOpen ? peer : undefined;
   }
 
@@ -92,12 +92,12 @@ export class Peer {
     return this.socket.readyState === 'open';
   }
 
-  /** Milliseconds from its beginning to its end, or until now. */
+  /** Milliseconds from the start to the end of the connection, or until now. */
   get lifeMs(): number {
     return (this.#ended ?? performance.now()) - this.#opened;
   }
 
-  /** Bytes that the kernel was given. */
+  /** Bytes that the kernel has accepted. */
   get sentBytes(): number {
     return this.#sent;
   }
@@ -106,17 +106,17 @@ export class Peer {
     return this.#received;
   }
 
-  /** The messages of the server so far. */
+  /** The messages received so far. */
   get messages(): Message[] {
     return frames(this.#received).flatMap((frame) => parse(frame) as Message[]);
   }
 
-  /** The statuses of the answers so far. */
+  /** The statuses of the responses received so far. */
   get statuses(): number[] {
     return [...this.#received.toString('latin1').matchAll(/HTTP\/1\.1 (\d+) /g)].map(([, status]) => Number(status));
   }
 
-  /** Writes and waits until the kernel has taken it, or the connection is gone. */
+  /** Writes and waits until the kernel has accepted the bytes or the connection has ended. */
   async write(bytes: string | Uint8Array): Promise<void> {
     if (!this.isOpen) return;
     await new Promise<void>((done) => {
@@ -146,7 +146,7 @@ export class Peer {
       head.writeBigUInt64BE(announced, 2);
       length = 10;
     }
-    // A mask of zeros leaves the payload as it is.
+    // A mask of zeros does not change the payload.
     if (isMasked) {
       head[1] |= 0x80;
       length += 4;
@@ -154,12 +154,12 @@ export class Peer {
     await this.write(Buffer.concat([head.subarray(0, length), payload]));
   }
 
-  /** Sends a message of deepstream. */
+  /** Sends a deepstream message. */
   async say(message: Said): Promise<void> {
     await this.frame(getMessage(message, false));
   }
 
-  /** Waits until what was received matches; false if the connection ends before. */
+  /** Waits until the received bytes match; false if the connection ends first. */
   async hears(pattern: RegExp): Promise<boolean> {
     return this.hearsBytes((bytes) => pattern.test(bytes.toString('latin1')));
   }
@@ -172,12 +172,12 @@ export class Peer {
     return true;
   }
 
-  /** Waits until so many frames were received; false if the connection ends before. */
+  /** Waits until `count` frames have arrived; false if the connection ends first. */
   async hearsFrames(count: number): Promise<boolean> {
     return this.hearsBytes((bytes) => frames(bytes).length >= count);
   }
 
-  /** Does not read any more. */
+  /** Stops reading. */
   sleep(): void {
     this.socket.pause();
   }
@@ -187,7 +187,7 @@ export class Peer {
   }
 }
 
-/** What the whole frames of a server behind the head of its answer hold. */
+/** The payloads of the complete frames after the head of the server's response. */
 function frames(bytes: Buffer): Buffer[] {
   let place = bytes.indexOf('\r\n\r\n') + 4;
   const whole: Buffer[] = [];
@@ -200,7 +200,7 @@ function frames(bytes: Buffer): Buffer[] {
   return whole;
 }
 
-/** A request of HTTP with everything that it needs, and what is given besides. */
+/** An HTTP request with all necessary fields and the given ones. */
 export function request(line: string, fields: Record<string, string> = {}, body = ''): string {
   const length = body === '' ? {} : { 'Content-Length': String(Buffer.byteLength(body)) };
   const lines = Object.entries({ Host: '127.0.0.1', ...length, ...fields }).map(([name, value]) => `${name}: ${value}\r\n`);

@@ -1,4 +1,4 @@
-// The second half of the attacks, beside the first one: where the slack is more than two servers on one machine make each other wait.
+// The second half of the attacks. It runs in parallel with the first half: the slack covers the delay of two servers on one machine.
 
 import { half } from './list.ts';
 import { testAttacks } from './tests.ts';

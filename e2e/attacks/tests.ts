@@ -1,5 +1,5 @@
-// Each attack for some seconds, beside control pairs that have nothing to do with it: with its limit, which must hold it, and
-// with the limit switched off, which must show that the harm would have been seen.
+// Runs each attack for some seconds, together with control pairs that have nothing to do with it. One run has the limit, which must
+// prevent the harm. One run has the limit switched off and must show that the test can see the harm.
 
 import assert from 'node:assert/strict';
 import { fork, spawnSync, type ChildProcess } from 'node:child_process';
@@ -16,22 +16,22 @@ import { ControlPair } from './control.ts';
 import { SECONDS, type Attack } from './attack.ts';
 import { felt, shown, summary, type Felt } from './outcome.ts';
 
-/** What the pairs may feel beyond twice what they feel alone. On a commit the machine is shared and the time is short. */
+/** The p99 of the pairs may exceed twice its value without an attack by this. On a commit the machine is shared and the time is short. */
 const SLACK_MS = Number(process.env['ATTACK_SLACK_MS'] ?? 200);
 const SHARDS = 2;
 const GROWTH_MAX = 64 * (1 << 20);
 const LOG_LINES_MAX = 100;
-/** Memory and descriptors are back within this time, but for what the allocator keeps of it for the next time. */
+/** The time within which memory and descriptors are released, except for memory that the allocator keeps for reuse. */
 const RECOVERY_MS = 10_000;
 const KEPT_MAX = 32 * (1 << 20);
 const LOOK_INTERVAL_MS = 50;
-/** How much longer an attack may need until something is seen of it; its process has the lowest priority. */
+/** An attack may run this much longer until its effect is visible; its process has the lowest priority. */
 const PATIENCE_MS = 15_000;
 
-/** A part of them by name, such as `tokens|tickets`; all by default. */
+/** A pattern such as `tokens|tickets` that selects attacks by name; all by default. */
 const CHOSEN = new RegExp(process.env['ATTACKS'] ?? '');
 
-/** Registers the tests of these attacks, and what is said of all of them in the end. */
+/** Registers the tests of these attacks, and prints a summary of all of them at the end. */
 export function testAttacks(attacks: Attack[]): void {
   for (const attack of attacks.filter(({ name }) => CHOSEN.test(name))) testAttack(attack);
   after(() => console.log(summary()));
@@ -66,15 +66,15 @@ function testAttack(attack: Attack): void {
 }
 
 /**
- * Runs the attack against a server of its own: for its seconds, and longer until the metric says so, or without a limit the
- * harm is seen.
+ * Runs the attack against a separate server for `SECONDS`. It runs longer until the metric reports the attack or, without a limit, until
+ * the harm is visible.
  */
 async function suffer(t: TestContext, attack: Attack, options: ServerOptions, isHeld: boolean): Promise<Felt> {
   const server = await Server.during(t, serverOptions(t, attack, options));
   const pairs = await ControlPair.onEach(t, server, SHARDS);
-  // The store opens its files with the first write, and the first events pay for what is made on first use.
+  // The first write opens the store's files, and the first events pay for lazy initialization. Measure after both.
   await pairs[0]?.write();
-  // Without its limit nothing but the harm is compared.
+  // Without the limit, only the harm is compared.
   if (isHeld) {
     await pause(200);
     worst(pairs);
@@ -98,7 +98,7 @@ async function suffer(t: TestContext, attack: Attack, options: ServerOptions, is
     const seconds = (performance.now() - started) / 1_000;
     if (seconds < SECONDS) return false;
     if (isHeld) return (await server.metric(attack.metric)) > before.metric;
-    // What an attacker has reached it tells at its end only.
+    // The attacker reports the number that it reached only at its end.
     return attack.harm === 'reached' ? seconds > 2 * SECONDS : measured() > attack.bound;
   };
   const deadline = started + SECONDS * 1_000 + PATIENCE_MS;

@@ -1,4 +1,4 @@
-// Attacks on who may connect, from where, and how many: origins, hosts, forged addresses, floods of connections, TLS handshakes.
+// Attacks on the checks of new connections: origins, hosts, forged addresses, floods, TLS handshakes.
 
 import { type Attack, MEBIBYTE, NO_LIMIT, attempts, hold, linger, refusedRequests, together } from '../attack.ts';
 import { Peer, batch, request } from '../peer.ts';
@@ -14,7 +14,7 @@ export const CONNECTIONS: Attack[] = [
     run: (target) => hold(target, () => Peer.upgrade(target.address, { Origin: 'https://evil.example' }), 20),
   },
   {
-    name: 'pages of a foreign origin that ask over HTTP',
+    name: 'pages of a foreign origin that send HTTP requests',
     limit: 'network.origins',
     metric: 'tidewire_origin_refusals_total',
     off: { origins: ['*'] },
@@ -71,7 +71,7 @@ export const CONNECTIONS: Attack[] = [
     },
   },
   {
-    name: 'heads of the PROXY protocol from nobody in particular',
+    name: 'PROXY protocol heads from untrusted peers',
     limit: 'network.proxy_protocol',
     metric: refusedRequests('malformed_head'),
     off: { because: 'where it is on, every connection begins with such a head, the control pairs included' },
@@ -116,7 +116,7 @@ export const CONNECTIONS: Attack[] = [
     harm: 'reached',
     bound: 1_500,
     run: (target) => {
-      // A record of a handshake that announces more than ever comes.
+      // The record of a handshake announces more bytes than the attacker sends.
       return linger(50, target, () => Peer.saying(target.tlsAddress, Uint8Array.of(0x16, 3, 1, 2, 0, 1)));
     },
   },

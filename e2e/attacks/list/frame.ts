@@ -1,11 +1,11 @@
-// Attacks with frames of WebSockets: too large, without end, half sent, malformed, compressed.
+// Attacks with WebSocket frames: too large, endless, half sent, malformed, compressed.
 
 import { setTimeout as pause } from 'node:timers/promises';
 import { deflateRawSync } from 'node:zlib';
 import { type Attack, MEBIBYTE, NO_LIMIT, keepOn, together } from '../attack.ts';
 import { Peer } from '../peer.ts';
 
-/** Messages of any size. */
+/** Limits that allow messages of any size. */
 const UNLIMITED = {
   limits: { message_bytes_max: 512 * MEBIBYTE, memory_bytes_max: 8_192 * MEBIBYTE, inflight_bytes_max: 1_024 * MEBIBYTE },
 };
@@ -115,7 +115,7 @@ export const FRAMES: Attack[] = [
     }),
   },
   {
-    name: 'bytes that are no message',
+    name: 'bytes that are not a message',
     limit: 'a frame that can not be decoded takes nothing with it',
     metric: 'tidewire_undecodable_frames_total',
     off: { because: NO_LIMIT },

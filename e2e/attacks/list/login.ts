@@ -1,4 +1,4 @@
-// Attacks on logins: guessing, coming back, forged and foreign tokens, tickets that were used.
+// Attacks on logins: guessing, early reconnects, forged and foreign tokens, used tickets.
 
 import { createHmac } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -9,30 +9,30 @@ import { type Attack, type Target, NO_LIMIT, attempts, over, refusedRequests } f
 import { Peer, request } from '../peer.ts';
 
 const { TOPIC, CONNECTION_ACTION, AUTH_ACTION } = C;
-/** A secret that an issuer shares with this server and with others. */
+/** A secret that an issuer shares with this server and with other services. */
 const SECRET = 'a secret of the attacks, long enough for HMAC';
-/** The public key of an issuer whose private key nobody has. */
+/** The public key of an issuer. The private key is not stored. */
 const KEY_FILE = resolve(import.meta.dirname, 'issuer.pem');
 
-/** A server that knows the control pairs by password and others by token. */
+/** Options of a server that authenticates the control pairs by password and other users by token. */
 const trusting = (jwt: Record<string, unknown>): ServerOptions => {
   return { users: {}, authAttemptsMax: 1_000_000, auth: { chain: ['jwt', 'file'], jwt } };
 };
 const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString('base64url');
 const soon = (seconds: number): number => Math.floor(Date.now() / 1_000) + seconds;
 
-/** A token signed with `key`, whatever its head says. */
+/** A token that is signed with `key`, independent of the algorithm in its head. */
 function token(head: object, claims: object, key: string | undefined): string {
   const message = `${part({ typ: 'JWT', ...head })}.${part({ sub: 'admin', aud: 'tidewire', exp: soon(60), ...claims })}`;
   return `${message}.${key === undefined ? '' : createHmac('sha256', key).update(message).digest('base64url')}`;
 }
 
-/** Logs in with tokens, by turns over WebSocket and HTTP; how often that worked. */
+/** Logs in with tokens, alternately over WebSocket and HTTP; returns the number of successes. */
 function present(target: Target, forge: (round: number) => string): Promise<number> {
   return attempts(target, async (round) => {
     const forged = forge(round >> 1);
     if (round % 2 === 1) {
-      // Whoever is let in hears that there is no such record.
+      // A user that is logged in receives 404, because the record does not exist.
       return (await Peer.ask(target.address, request('GET /records/attack', { Authorization: `Bearer ${forged}` }))) === 404;
     }
     const peer = await Peer.login(target.address, { token: forged });
@@ -113,7 +113,7 @@ export const LOGINS: Attack[] = [
     },
   },
   {
-    name: 'tokens for somebody else',
+    name: 'tokens for another audience',
     limit: 'auth.jwt.audience',
     metric: 'tidewire_logins_refused_total',
     options: trusting({ secret: SECRET, audience: ['tidewire'] }),
@@ -123,7 +123,7 @@ export const LOGINS: Attack[] = [
     run: (target) => present(target, (round) => token({ alg: 'HS256' }, { aud: ['other', ['other', 'more'], '', { tidewire: true }][round % 4] }, SECRET)),
   },
   {
-    name: 'tokens that are over, not yet, or for ever',
+    name: 'tokens that are expired, not yet valid, or endless',
     limit: 'exp is required, and 30 s of difference between clocks are allowed for',
     metric: 'tidewire_logins_refused_total',
     options: trusting({ secret: SECRET }),

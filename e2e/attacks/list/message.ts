@@ -1,4 +1,4 @@
-// Attacks with what messages say: JSON, names, patterns, how many of them, and messages to which rules apply.
+// Attacks with the content of messages: JSON, names, patterns, their number, and messages that need permission rules.
 
 import { setTimeout as pause } from 'node:timers/promises';
 import { C } from '../../harness/client.ts';
@@ -7,7 +7,7 @@ import { Peer } from '../peer.ts';
 
 const { TOPIC, RPC_ACTION } = C;
 
-/** Rules of `record` and `event` on top of those that allow everything. */
+/** Permission rules for `record` and `event`, in addition to rules that allow everything. */
 const permissions = (record: object, event: object): string => {
   const all = { create: true, read: true, write: true, delete: true, listen: true, notify: true };
   return JSON.stringify({
@@ -18,10 +18,10 @@ const permissions = (record: object, event: object): string => {
   });
 };
 
-/** A rule that asks for 20 other records at once. */
+/** A rule that reads 20 other records at once. */
 const COSTLY = permissions({ 'costly/*': { create: `[${names(20, 'asked').map((name) => `_('${name}')`).join(', ')}].length === 20` } }, {});
 
-/** Names whose FNV-1a hashes agree in their low bits, as an attacker would choose them for a table with a hash that is known. */
+/** Names whose FNV-1a hashes agree in their low bits, as an attacker would choose them for a table with a known hash. */
 function collidingNames(count: number): string[] {
   const found: string[] = [];
   for (let number = 0; found.length < count; number += 1) {
@@ -107,7 +107,7 @@ export const MESSAGES: Attack[] = [
     options: { limits: { patterns_max: 100 } },
     off: { limits: { patterns_max: 1_000_000 } },
     harm: 'tidewire_listen_patterns',
-    // Every shard knows all patterns.
+    // Each pattern counts on every shard.
     bound: 300,
     run: (target) => say(target, (round) => listen(`^p${round}/(a+)+$`)),
   },
@@ -144,7 +144,7 @@ export const MESSAGES: Attack[] = [
   },
   {
     name: 'one forbidden name among many',
-    limit: 'permissions: each name of a message is judged alone',
+    limit: 'permissions: each name of a message is authorized separately',
     metric: refused('denied'),
     options: { permissions: permissions({}, { 'secret/*': { subscribe: false } }) },
     off: {},
@@ -159,7 +159,7 @@ export const MESSAGES: Attack[] = [
         if (!peer) continue;
         const open = names(50, `open/${round}`);
         await peer.say(subscribe([...open, 'secret/plan', ...names(50, `more/${round}`)]));
-        // A sender's events arrive in their order: behind the one that may be read, the other would have been here.
+        // The events of one sender arrive in order: if 'for all' arrives first, the forbidden event was withheld.
         while (peer.isOpen && !target.isOver() && !peer.received.includes('for all')) {
           await publisher?.say(emit('secret/plan', '"for few"'));
           await publisher?.say(emit(open[0] as string, '"for all"'));
@@ -179,7 +179,7 @@ export const MESSAGES: Attack[] = [
     options: { permissions: COSTLY },
     off: { permissions: COSTLY, limits: { rule_reads_max: 1_000 } },
     harm: 'tidewire_store_writes_total',
-    // The control pairs write one.
+    // The control pairs write one record.
     bound: 1,
     run: (target) => say(target, (round) => write(`costly/${round}`, '{}')),
   },

@@ -1,10 +1,10 @@
-// Floods that rates bound: events, writes, calls that nobody answers, questions who is there, patterns that come and go.
+// Floods against the rate limits: events, writes, unanswered calls, presence queries, patterns that are added and removed.
 
 import { C } from '../../harness/client.ts';
 import { type Attack, CONTROL_FLOOD, SECONDS, emit, refused, say, together, write } from '../attack.ts';
 
 const { TOPIC, RECORD_ACTION, RPC_ACTION, PRESENCE_ACTION } = C;
-/** What a hundred a second come to, with the second that the burst is worth. */
+/** Messages that a rate of 100 a second admits during the attack, including the burst, which is one second's worth. */
 const HUNDREDS = 100 * (3 + SECONDS);
 
 export const RATES: Attack[] = [
@@ -12,11 +12,11 @@ export const RATES: Attack[] = [
     name: 'a connection that publishes too much',
     limit: 'rates.connection.publish',
     metric: refused('connection_rate'),
-    // The control pairs publish a hundred a second.
+    // The control pairs publish 100 events a second.
     options: { rates: { connection: { publish: '500/s' } } },
     off: {},
     harm: 'floods',
-    // Both pairs get each of them; the first second's worth is the burst.
+    // Both pairs receive each event; the first second's worth is the burst.
     bound: 2 * 500 * (2 + SECONDS),
     run: (target) => say(target, () => emit(CONTROL_FLOOD, '1'), { burst: 20 }),
   },
@@ -33,7 +33,7 @@ export const RATES: Attack[] = [
     }),
   },
   {
-    name: 'calls that nobody answers',
+    name: 'calls without an answer',
     limit: 'rates.connection.call',
     metric: refused('connection_rate'),
     options: { rates: { connection: { call: '100/s' } } },
@@ -45,7 +45,7 @@ export const RATES: Attack[] = [
     }, { burst: 20 }),
   },
   {
-    name: 'asking who is there, without end',
+    name: 'endless presence queries',
     limit: 'rates.connection.read',
     metric: refused('connection_rate'),
     options: { rates: { connection: { read: '100/s' } } },
@@ -61,7 +61,7 @@ export const RATES: Attack[] = [
     options: { rates: { connection: { subscribe: '100/s' } } },
     off: {},
     harm: 'tidewire_messages_received_total{topic="record"}',
-    // Taking a pattern back costs nothing.
+    // Removing a pattern costs no permit.
     bound: 2 * HUNDREDS,
     run: (target) => say(target, (round) => {
       const action = round % 2 === 0 ? RECORD_ACTION.LISTEN : RECORD_ACTION.UNLISTEN;

@@ -1,14 +1,14 @@
-// Attacks of readers that do not read: WebSockets, streams of server-sent events, answers over HTTP.
+// Attacks by slow readers: WebSockets, streams of server-sent events, HTTP responses.
 
 import { setTimeout as pause } from 'node:timers/promises';
 import { type Attack, type Target, MEBIBYTE, TEXT, emit, keepOn, linger, refusedRequests, say, subscribe } from '../attack.ts';
 import { Peer, request } from '../peer.ts';
 
 const FLOOD = 'attack/flood';
-/** Kernels keep megabytes of them before the server has to. */
+/** Large outboxes, because the kernel buffers megabytes before the server has to. */
 const LARGE_OUTBOXES = { outbox_bytes_max: 4_096 * MEBIBYTE, memory_bytes_max: 8_192 * MEBIBYTE };
 
-/** Publishes for readers that sleep; `stir` has them say something, so that they notice when they were disconnected. */
+/** Publishes for readers that do not read. `stir` makes a reader send something, so that it notices a disconnect. */
 async function flood(target: Target, sleepers: number, dial: () => Promise<Peer | undefined>, stir: (peer: Peer) => Promise<void>): Promise<number> {
   const asleep = Array.from({ length: sleepers }, async () => {
     while (!target.isOver()) {
@@ -62,7 +62,7 @@ export const READERS: Attack[] = [
     }, (peer) => peer.frame(Buffer.alloc(0), { opcode: 10 })),
   },
   {
-    name: 'streams that nobody reads',
+    name: 'streams without a reader',
     limit: 'limits.outbox_lagging_bytes',
     metric: 'tidewire_lags_total',
     off: { limits: { ...LARGE_OUTBOXES, outbox_lagging_bytes: 2_048 * MEBIBYTE } },
@@ -71,7 +71,7 @@ export const READERS: Attack[] = [
     run: (target) => flood(target, 10, () => Peer.saying(target.address, request(`GET /sse?event=${FLOOD}`)), async () => {}),
   },
   {
-    name: 'answers that nobody reads',
+    name: 'responses without a reader',
     limit: 'http.connection_timeout',
     metric: refusedRequests('slow_connection'),
     options: { http: { connection_timeout: '200ms' } },

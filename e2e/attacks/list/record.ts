@@ -1,4 +1,4 @@
-// Attacks on records: large, deep, sparse, and with the same key again and again.
+// Attacks on records: large, deep or sparse values, and objects that repeat one key.
 
 import { type Attack, MEBIBYTE, TEXT, patch, refused, say, write } from '../attack.ts';
 
@@ -28,7 +28,7 @@ export const RECORDS: Attack[] = [
     metric: refused('too_deep'),
     off: { limits: { nesting_max: 1_000_000, name_bytes_max: 1_000_000 } },
     harm: 'tidewire_record_bytes',
-    // Records that were asked for and do not exist are known for a while.
+    // For a while the server remembers records that do not exist but were read.
     bound: 65_536,
     run: (target) => say(target, (round) => patch(`attack/${round % 100}`, Array.from({ length: 500 }, () => 'a').join('.'), '1')),
   },

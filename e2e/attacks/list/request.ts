@@ -1,4 +1,4 @@
-// Attacks with requests of HTTP: slow, too large, too many, readable in two ways, with paths and bodies that are traps.
+// Attacks with HTTP requests: slow, too large, too many, ambiguous, or with malicious paths and bodies.
 
 import { setTimeout as pause } from 'node:timers/promises';
 import { C } from '../../harness/client.ts';
@@ -9,7 +9,7 @@ const { TOPIC, RPC_ACTION } = C;
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 const CHUNK = Buffer.alloc(65_536, 'x');
 const isTaken = (status: number): boolean => status >= 200 && status < 300;
-/** A request that says where it really comes from, so that it is not taken for one of this machine. */
+/** A request that names its real address, so that the server does not treat it as local. */
 const foreign = (path: string): string => request(`GET ${path}`, { 'X-Forwarded-For': '192.0.2.1' });
 
 export const REQUESTS: Attack[] = [
@@ -116,7 +116,7 @@ export const REQUESTS: Attack[] = [
     bound: 20,
     run: (target) => load(60, target, async (peer) => {
       await peer.write(request('GET /sse?event=attack'));
-      // A stream that was let in is kept.
+      // The server keeps a stream that it has accepted.
       while (peer.isOpen && (peer.statuses[0] ?? 200) === 200 && !target.isOver()) await pause(50);
     }),
   },
@@ -191,7 +191,7 @@ export const REQUESTS: Attack[] = [
   },
   {
     name: 'numbers that nothing can hold',
-    limit: 'patches are read as numbers that there are',
+    limit: 'patches accept only numbers that can be represented',
     metric: refusedRequests('malformed'),
     off: { because: NO_LIMIT },
     harm: 'reached',

@@ -1,4 +1,4 @@
-// All attacks by work in all shapes, one after the other: `make proof-work`.
+// All attacks by work in all shapes, in order: `make proof-work`.
 
 import { ATTACKS } from './list.ts';
 import { MEBIBYTE, SHAPES, summarize, testHeld, testOff } from './tests.ts';

@@ -1,11 +1,11 @@
-// What an attack by work is, and the loops that attacks are made of. The attacks themselves are in `list`.
+// The type of an attack by work, and the loops that attacks use. The attacks themselves are in `list`.
 
 import type { ServerOptions } from '../../harness/server.ts';
 import { ACCOUNTS } from './account.ts';
 import { Connection } from './connection.ts';
 import type { AttackReport } from './report.ts';
 
-/** How an attack is spread. */
+/** The numbers of connections and users that attack. */
 export interface Shape {
   name: string;
   connections: number;
@@ -22,17 +22,17 @@ export const SHAPES: Shape[] = [
 export interface WorkAttack {
   name: string;
   options?: ServerOptions;
-  /** What switches off the limit that holds it; or why there is no such option. */
+  /** The options that switch the limit off, or the reason why no option does. */
   off: ServerOptions | { because: string };
-  /** What grows without the limit: the times of the bystanders or the server's memory. */
+  /** The value that grows without the limit: the latency of the bystanders or the server's memory. */
   harm: 'latency' | 'memory';
-  /** Writes what the attack needs, before anything is measured. */
+  /** Writes the records that the attack needs, before any measurement. */
   seed?: (address: string) => Promise<void>;
-  /** Builds what a connection sends; what it returns attacks with it until the seat's time is over. */
+  /** Prepares the messages of a connection; the returned function attacks with them until the seat's time has ended. */
   prepare: (seat: Seat) => () => Promise<void>;
 }
 
-/** One of the attackers' places: its login, its connections one after the other, and what it has done. */
+/** One attacker: its login, its connections, of which one is open at a time, and its counters. */
 export class Seat {
   readonly done: AttackReport = { touchedBytes: 0, operations: 0, sentBytes: 0, receivedBytes: 0, closed: 0, seconds: 0 };
   isOver = false;
@@ -50,17 +50,17 @@ export class Seat {
     return { username: `attacker${this.index % this.shape.users}`, password: ACCOUNTS.password };
   }
 
-  /** Begins the time. */
+  /** Starts the time. */
   start(): void {
     this.#startedAt = performance.now();
   }
 
-  /** A connection that is logged in, and that ends when the time is over; `undefined` if the server refuses it. */
+  /** Opens a connection and logs in. The connection ends with the seat's time. `undefined` if the server refuses it. */
   async connect(headers: Record<string, string> = {}): Promise<Connection | undefined> {
     return this.#keep(await Connection.login(this.address, this.login, headers));
   }
 
-  /** The same without a login. */
+  /** Opens a connection without a login. */
   async open(): Promise<Connection | undefined> {
     return this.#keep(await Connection.open(this.address));
   }
@@ -72,7 +72,7 @@ export class Seat {
     return connection;
   }
 
-  /** Lets go of a connection and keeps the count of its bytes. */
+  /** Forgets a connection but keeps its byte counts. */
   release(connection: Connection): void {
     if (!this.#connections.delete(connection)) return;
     this.done.sentBytes += connection.sentBytes;
@@ -81,7 +81,7 @@ export class Seat {
     connection.end();
   }
 
-  /** Counts completed operations, each of which made the server touch `bytes`. */
+  /** Counts completed operations; the server touched `bytes` for each. */
   complete(operations: number, bytes: number): void {
     if (operations <= 0) return;
     this.done.operations += operations;
@@ -89,19 +89,19 @@ export class Seat {
     this.done.seconds = (performance.now() - this.#startedAt) / 1_000;
   }
 
-  /** Ends the time: all connections end, and all loops with them. */
+  /** Ends the time: closes all connections and ends all loops. */
   end(): void {
     this.isOver = true;
     for (const connection of [...this.#connections]) this.release(connection);
     this.#ended.forEach((wake) => wake());
   }
 
-  /** Resolves when the time is over. */
+  /** Resolves when the time has ended. */
   async over(): Promise<void> {
     if (!this.isOver) await new Promise<void>((wake) => this.#ended.push(wake));
   }
 
-  /** Attacks with one connection after the other: with the next one when the server has closed the last. */
+  /** Attacks with one connection at a time; opens the next one when the server has closed it. */
   async withConnections(attack: (connection: Connection) => Promise<void>, headers: Record<string, string> = {}): Promise<void> {
     while (!this.isOver) {
       const connection = await Promise.race([this.connect(headers), this.over()]);
@@ -115,18 +115,18 @@ export class Seat {
   }
 }
 
-/** Operations that are sent at once, and the answers to wait for before the next burst. */
+/** Operations that are sent at once, and the answers that must arrive before the next burst. */
 export interface Burst {
   bytes: Buffer;
-  /** The kinds of messages that answer them, as topic and action. */
+  /** The kinds of messages that answer the operations, as topic and action. */
   answers: Array<[topic: number, action: number]>;
-  /** How many answers come. */
+  /** The number of expected answers. */
   count: number;
   /** Bytes that the server touches for each answer. */
   touchedBytes: number;
 }
 
-/** Sends a burst and waits until it is answered; false if the connection or the time ends before. */
+/** Sends a burst and waits until it is answered; false if the connection or the time ends first. */
 export async function sendBurst(seat: Seat, connection: Connection, burst: Burst): Promise<boolean> {
   const counted = (): number => burst.answers.reduce((sum, [topic, action]) => sum + connection.count(topic, action), 0);
   const base = counted();
@@ -141,7 +141,7 @@ export async function sendBurst(seat: Seat, connection: Connection, burst: Burst
   return isAnswered && !seat.isOver;
 }
 
-/** An attack of bursts over one connection for each seat. `build` is called before the attack, the function it returns for each round. */
+/** An attack of bursts over one connection for each seat. `build` runs before the attack; the function that it returns runs each round. */
 export function bursts(build: (seat: Seat) => (round: number) => Burst, headers: Record<string, string> = {}): WorkAttack['prepare'] {
   return (seat) => {
     const next = build(seat);
@@ -152,7 +152,7 @@ export function bursts(build: (seat: Seat) => (round: number) => Burst, headers:
   };
 }
 
-/** An attack that sends the same burst again and again. */
+/** An attack that repeats the same burst. */
 export function repeated(build: (seat: Seat) => Burst, headers: Record<string, string> = {}): WorkAttack['prepare'] {
   return bursts((seat) => {
     const same = build(seat);

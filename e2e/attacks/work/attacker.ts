@@ -1,5 +1,5 @@
-// The process of the attackers: prepares one attack, starts it when the test says so, reports what was done so far whenever it is
-// asked, and ends all connections when it is over.
+// The process of the attackers. It prepares one attack, starts it when the test sends `go`, reports its counters when the test requests
+// them, and then closes all connections.
 
 import { ATTACKS } from './list.ts';
 import { baseline } from './baseline.ts';

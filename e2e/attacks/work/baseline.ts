@@ -1,4 +1,4 @@
-// The yardstick: as many bytes as an attack has sent and received, to and from a null server, which does nothing but move them.
+// The baseline: sends and receives as many bytes as an attack, with a null server, which only moves bytes.
 
 import { C } from '../../harness/client.ts';
 import { repeated, type WorkAttack } from './attack.ts';
@@ -6,7 +6,7 @@ import { framed } from './connection.ts';
 
 const { TOPIC, EVENT_ACTION, RPC_ACTION } = C;
 
-/** Bytes of a message to and from the null server at most. */
+/** The most bytes of one message to or from the null server. */
 const MESSAGE_BYTES = 500_000;
 
 export interface Bytes {
@@ -14,7 +14,7 @@ export interface Bytes {
   received: number;
 }
 
-/** What a connection sends so that the null server receives and sends bytes in this proportion. */
+/** An attack that makes the null server receive and send bytes in this proportion. */
 export function baseline({ sent, received }: Bytes): WorkAttack {
   const share = MESSAGE_BYTES / Math.max(sent, received, 1);
   const [up, down] = [Math.ceil(sent * share), Math.ceil(received * share)];

@@ -1,4 +1,4 @@
-// The bystanders find what a server does wrong: beside null servers with planted faults, and beside one without.
+// Checks that the bystanders detect faults: of null servers with planted faults, and not of a null server without any.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -7,9 +7,9 @@ import { p99 } from './judge.ts';
 import { measureNull } from './measure.ts';
 import type { BystanderReport } from './report.ts';
 
-/** What the bystanders report of a null server with a fault. */
+/** Tests that the bystanders detect the faults of a null server. */
 function testFault(name: string, faults: string[], isFound: (report: BystanderReport) => boolean): void {
-  test(`bystanders beside a server that ${name}: they find it`, async () => {
+  test(`bystanders detect a server that ${name}`, async () => {
     const report = await measureNull({ sent: 1_000, received: 1_000 }, SHAPES[0]!, { calmMs: 300, attackMs: 700, aloneMs: 0 }, faults);
     assert.ok(isFound(report), JSON.stringify(report));
   });

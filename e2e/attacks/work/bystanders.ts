@@ -1,6 +1,6 @@
 // The process of the bystanders: connections that have nothing to do with an attack. Each publishes an event every 50 ms to the
-// next one and writes a record with acknowledgement every 100 ms. The process measures what each took, and checks that everything
-// came once. A process of its own, so that what the attacker's process does on its core does not show in the times.
+// next one and writes a record with acknowledgement every 100 ms. The process measures the latencies, and checks that every event and
+// write arrived exactly once. It is a separate process, so that work of the attacker's process does not distort the latencies.
 
 import { setTimeout as pause } from 'node:timers/promises';
 import { parse } from '@deepstream/protobuf/dist/src/message-parser.js';
@@ -13,20 +13,20 @@ const { TOPIC, EVENT_ACTION, RECORD_ACTION } = C;
 
 const EVENT_INTERVAL_MS = 50;
 const WRITE_INTERVAL_MS = 100;
-/** Time for what is still under way when the bystanders stop sending. */
+/** Time for messages in flight when the bystanders stop sending. */
 const REST_MS = 20_000;
 
 let phase: Phase = 'calm';
 const latencies = { calm: new Latencies(), attack: new Latencies(), after: new Latencies() };
 const report: BystanderReport = { calm: undefined, attack: undefined, after: undefined, lost: 0, doubled: 0, disconnected: 0, refused: 0 };
 
-/** When a message left, and in which phase. */
+/** The time and the phase in which a message was sent. */
 interface Sent {
   at: number;
   phase: Phase;
 }
 
-/** What is expected back, by number. */
+/** The messages that must arrive, by number. */
 class Pending {
   readonly #sent: Array<Sent | undefined> = [];
   #received = 0;
@@ -56,7 +56,7 @@ class Pending {
     latencies[sent.phase].add(this.kind, performance.now() - sent.at);
   }
 
-  /** Counts what never came: as lost, and as late as it is now. */
+  /** Counts messages that did not arrive as lost, with their age as latency. */
   end(): void {
     for (const sent of this.#sent) {
       if (sent === undefined) continue;
@@ -80,7 +80,7 @@ class Bystander {
     connection.onFrame = (topic, action, beginning) => this.#take(topic, action, beginning);
   }
 
-  /** Subscribes to the own event, which the bystander before publishes. */
+  /** Subscribes to this bystander's own event, which the previous bystander publishes. */
   async subscribe(): Promise<void> {
     const subscribe = { topic: TOPIC.EVENT, action: EVENT_ACTION.SUBSCRIBE, names: [this.name], correlationId: '1' };
     this.#connection.send(framed(subscribe));
@@ -110,7 +110,7 @@ class Bystander {
     );
   }
 
-  /** Whether the record has each write once: as many versions as writes, and the last value. */
+  /** Whether the record contains each write once: its version equals the number of writes, and its value is the last one. */
   async hasEachWriteOnce(): Promise<boolean> {
     this.#connection.send(framed({ topic: TOPIC.RECORD, action: RECORD_ACTION.READ, name: this.name }));
     if (!(await this.#connection.until(() => this.#stored !== undefined))) return false;
@@ -118,7 +118,7 @@ class Bystander {
   }
 
   #take(topic: number, action: number, beginning: Buffer): void {
-    // All messages to a bystander are short, so the beginning is the whole.
+    // All messages to a bystander are short, so the beginning is the whole message.
     const [message] = parse(beginning) as Message[];
     if (topic === TOPIC.EVENT && action === EVENT_ACTION.EMIT) this.events.receive(Number(message?.data));
     else if (topic === TOPIC.RECORD && action === RECORD_ACTION.WRITE_ACKNOWLEDGEMENT) this.writes.receive(Number(message?.correlationId));
@@ -143,7 +143,7 @@ for (const bystander of bystanders) await bystander.subscribe();
 
 const start = performance.now();
 const clock = { events: 0, writes: 0 };
-// The bystanders take turns within an interval, so that they do not all wait for the same commit.
+// The bystanders spread their writes over an interval, so that they do not all wait for the same commit.
 const timer = setInterval(() => {
   const elapsed = performance.now() - start;
   for (; (clock.events * EVENT_INTERVAL_MS) / bystanders.length < elapsed; clock.events += 1) bystanders[clock.events % bystanders.length]?.publish();

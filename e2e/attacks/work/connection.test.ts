@@ -1,5 +1,5 @@
-// The connection of the attackers counts messages by looking at the first bytes of frames only: however the bytes are split into reads, it
-// counts the same.
+// The attackers' connection counts messages by the first bytes of their frames. The test checks that it counts the same for any split
+// of the bytes into reads.
 
 import assert from 'node:assert/strict';
 import { createServer, type Socket } from 'node:net';
@@ -11,7 +11,7 @@ import { Connection, framed } from './connection.ts';
 
 const { TOPIC, EVENT_ACTION, RECORD_ACTION, RPC_ACTION } = C;
 
-/** A frame as servers send it: what a client sends, without the four zeros of its mask. */
+/** Turns a frame of a client into a frame of a server: removes the four zeros of the mask. */
 function unmasked(masked: Buffer): Buffer {
   const short = (masked[1] as number) & 0x7f;
   const headBytes = short < 126 ? 2 : short === 126 ? 4 : 10;
@@ -20,7 +20,7 @@ function unmasked(masked: Buffer): Buffer {
   return Buffer.concat([head, masked.subarray(headBytes + 4)]);
 }
 
-/** A server that sends `bytes` in pieces of these sizes, again and again, to each connection that it has upgraded. */
+/** A server that sends `bytes` repeatedly, in pieces of these sizes, to each connection that it has upgraded. */
 async function serving(bytes: Buffer, sizes: number[]): Promise<{ address: string; close: () => void }> {
   const server = createServer((socket: Socket) => {
     socket.setNoDelay(true);

@@ -1,5 +1,5 @@
-// A WebSocket connection that sends prebuilt frames and counts what comes back without looking into it, so that one process on one
-// core can ask for gigabytes and take them. `../peer.ts` keeps what it receives; this one does not.
+// A WebSocket connection that sends prebuilt frames and counts received messages without decoding them, so that one process on one
+// core can request and receive gigabytes. `../peer.ts` keeps the bytes that it receives; this one does not.
 
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -10,18 +10,18 @@ import type { Said } from '../peer.ts';
 
 const { TOPIC, AUTH_ACTION, CONNECTION_ACTION } = C;
 
-/** Bytes of a read; the largest that the kernel gives at once on a loopback connection. */
+/** Bytes of a read: the most that the kernel delivers at once on a loopback connection. */
 const READ_BYTES = 256 * 1_024;
-/** Bytes of a frame's beginning that are looked at: its head, and the fields of the message up to the action. */
+/** Bytes that are read of each frame: its head, and the fields of the message up to the action. */
 const PEEK_BYTES = 40;
 
-/** The login of an attacker or bystander: a user of the server's file, or the details of a login that anyone may make. */
+/** The login of an attacker or bystander: a user of the server's file of users. */
 export interface Login {
   username: string;
   password: string;
 }
 
-/** A frame as clients send it. The mask is zero, which leaves the payload as it is. */
+/** A client's frame. The mask is zero, which does not change the payload. */
 export function frame(payload: Uint8Array, { opcode = 2, isCompressed = false } = {}): Buffer {
   const length = payload.length;
   const head = Buffer.alloc(length < 126 ? 6 : length < 65_536 ? 8 : 14);
@@ -38,25 +38,25 @@ export function frame(payload: Uint8Array, { opcode = 2, isCompressed = false } 
   return Buffer.concat([head, payload]);
 }
 
-/** A message in a frame of its own. */
+/** A message in its own frame. */
 export function framed(message: Said): Buffer {
   return frame(getMessage(message, false));
 }
 
-/** Messages in frames of their own, one behind the other. */
+/** Messages, each in its own frame, concatenated. */
 export function burst(messages: Said[]): Buffer {
   return Buffer.concat(messages.map(framed));
 }
 
-/** What a caller of `onFrame` learns of a frame: its message's topic and action, and where its payload's beginning lies. */
+/** Receives the topic and action of a frame's message, and the beginning of its payload. */
 export type FrameListener = (topic: number, action: number, beginning: Buffer) => void;
 
 export class Connection {
   readonly #socket: Socket;
-  /** Room for the rest of the last read in front of the next one. */
+  /** The buffer of a read, with room in front for the rest of the previous read. */
   readonly #buffer = Buffer.alloc(PEEK_BYTES + READ_BYTES);
   #restBytes = 0;
-  /** Bytes of the present frame that are still to come and that are passed over. */
+  /** Bytes of the current frame that have not arrived yet and will be skipped. */
   #skipped = 0;
   #isUpgraded = false;
   #waiting: Array<() => void> = [];
@@ -108,18 +108,18 @@ export class Connection {
     return this.#socket.readyState === 'open';
   }
 
-  /** Messages of this kind that were received. */
+  /** The number of received messages of this kind. */
   count(topic: number, action: number): number {
     return this.#counts.get(topic * 1_000 + action) ?? 0;
   }
 
-  /** Sends bytes as they are. The process keeps what the kernel does not take. */
+  /** Sends bytes unchanged. This process buffers the bytes that the kernel does not accept yet. */
   send(bytes: Buffer): void {
     this.sentBytes += bytes.length;
     this.#socket.write(bytes);
   }
 
-  /** Sends bytes and resolves when the kernel has taken them or the connection is gone. */
+  /** Sends bytes and resolves when the kernel has accepted them or the connection has ended. */
   async sendAll(bytes: Buffer): Promise<void> {
     if (!this.isOpen) return;
     this.sentBytes += bytes.length;
@@ -132,7 +132,7 @@ export class Connection {
     });
   }
 
-  /** Waits until `holds`, which is asked again after each read; false if the connection ends before. */
+  /** Waits until `holds` returns true, which is checked after each read; false if the connection ends first. */
   async until(holds: () => boolean): Promise<boolean> {
     while (!holds()) {
       if (!this.isOpen) return false;
@@ -146,12 +146,12 @@ export class Connection {
     this.#socket.pause();
   }
 
-  /** Ends the own side, so that the server reads all that was sent before it learns of the end. */
+  /** Closes the sending side, so that the server reads all bytes before it sees the end. */
   async finish(): Promise<void> {
     await new Promise<void>((done) => (this.isOpen ? this.#socket.end(done) : done()));
   }
 
-  /** Ends the connection with a reset, whatever is under way. */
+  /** Ends the connection with a reset and drops unsent bytes. */
   end(): void {
     this.#socket.resetAndDestroy();
     this.#wake();
@@ -171,7 +171,7 @@ export class Connection {
     if (!this.#isUpgraded) {
       const head = this.#buffer.subarray(place, end).toString('latin1');
       const headBytes = head.indexOf('\r\n\r\n') + 4;
-      // The server's head is short and comes at once, or the connection is not upgraded.
+      // The server's head is short and arrives in one read; otherwise the upgrade has failed.
       if (headBytes < 4 || !head.startsWith('HTTP/1.1 101 ')) return this.end();
       this.#isUpgraded = true;
       place += headBytes;
@@ -194,7 +194,7 @@ export class Connection {
     this.#wake();
   }
 
-  /** Looks at the frame that begins at `place`; how many of its bytes were looked at, 0 if its beginning is not all there. */
+  /** Reads the beginning of the frame at `place`; returns how many bytes it used, or 0 if the beginning is incomplete. */
   #frame(place: number, end: number): number {
     const buffer = this.#buffer;
     const available = end - place;
@@ -210,7 +210,7 @@ export class Connection {
     return headBytes + peeked;
   }
 
-  /** Counts a message by its first bytes: the envelope's length, its topic, the length of the fields and the action, in this order. */
+  /** Counts a message by its first bytes, in this order: the envelope's length, its topic, the length of the fields, the action. */
   #message(beginning: Buffer): void {
     let place = 0;
     while ((beginning[place] as number) >= 0x80) place += 1;

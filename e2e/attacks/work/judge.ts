@@ -1,4 +1,4 @@
-// What an attack may cost bystanders and memory, and how outcomes are shown and kept.
+// The allowed effect of an attack on bystanders and memory, and how outcomes are printed and stored.
 
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
@@ -6,16 +6,16 @@ import { binary } from '../../harness/server.ts';
 import { KEPT_BYTES_MAX, type Measured } from './measure.ts';
 import type { AttackReport, BystanderReport, Phase } from './report.ts';
 
-/** The bystanders' p99 is at most this, or five times what it is beside a null server that moves the same bytes. */
+/** The bystanders' p99 is at most this, or five times its value next to a null server that moves the same bytes. */
 export const P99_MS_MAX = 20;
 const NULL_FACTOR = 5;
-/** Resident memory stays below the budget, a quarter of it more, and this. */
+/** Resident memory stays below 1.25 times the budget plus this. */
 const MEMORY_SLACK_BYTES = 64 * (1 << 20);
-/** What the attackers complete beside bystanders, at least, of what they complete alone. */
+/** The attackers complete at least this share of the work that they complete without bystanders. */
 const SHARE_MIN = 0.2;
 
 export interface Outcome extends Measured {
-  /** The worse p99 of events and writes beside the null server, where it was needed for the judgement. */
+  /** The worse p99 of events and writes next to the null server, if the decision needed it. */
   nullP99Ms?: number;
 }
 
@@ -29,17 +29,17 @@ export function rate({ touchedBytes, seconds }: AttackReport): number {
   return seconds > 0 ? touchedBytes / seconds : 0;
 }
 
-/** The most resident bytes that the server may have with this budget. */
+/** The most resident bytes that the server may use with this budget. */
 export function memoryBound(budgetBytes: number): number {
   return 1.25 * budgetBytes + MEMORY_SLACK_BYTES;
 }
 
-/** The most milliseconds that the p99 may have. */
+/** The upper bound of the p99, in milliseconds. */
 export function latencyBound(nullP99Ms: number, slackMs: number): number {
   return Math.max(P99_MS_MAX + slackMs, NULL_FACTOR * nullP99Ms);
 }
 
-/** What is wrong with an outcome; nothing if it is as it has to be. */
+/** The faults of an outcome; empty if it is within all bounds. */
 export function faults(outcome: Outcome, budgetBytes: number, slackMs: number): string[] {
   const { bystanders, attack, alone, mostBytes, idleBytes, keptBytes, ended, nullP99Ms = 0 } = outcome;
   const found: string[] = [];
@@ -48,8 +48,8 @@ export function faults(outcome: Outcome, budgetBytes: number, slackMs: number): 
   fault(ended !== undefined, `the server was ended: ${ended}`);
   fault(p99(bystanders, 'attack') > bound, `the bystanders' p99 is ${p99(bystanders, 'attack').toFixed(1)} ms, more than ${bound.toFixed(1)} ms`);
   fault(bystanders.lost > 0, `${bystanders.lost} events or writes were lost`);
-  fault(bystanders.doubled > 0, `${bystanders.doubled} events or writes came twice, or a record has not each write once`);
-  fault(bystanders.refused > 0, `the bystanders were sent ${bystanders.refused} errors`);
+  fault(bystanders.doubled > 0, `${bystanders.doubled} events or writes arrived twice, or a record does not contain each write exactly once`);
+  fault(bystanders.refused > 0, `the bystanders received ${bystanders.refused} errors`);
   fault(bystanders.disconnected > 0, `${bystanders.disconnected} bystanders were disconnected`);
   fault(mostBytes > memoryBound(budgetBytes), `the server took ${megabytes(mostBytes)} MB, more than ${megabytes(memoryBound(budgetBytes))} MB`);
   fault(keptBytes > idleBytes + KEPT_BYTES_MAX, `the server kept ${megabytes(keptBytes)} MB, ${megabytes(idleBytes)} MB before the attack`);
@@ -83,7 +83,7 @@ const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(bytes < 1e7 ?
 
 const FOLDER = resolve(import.meta.dirname, '../../../target/attacks');
 
-/** What was measured, now or, with `ATTACK_RESUME`, in an earlier run with the same program that had no fault. */
+/** The measured outcome or, with `ATTACK_RESUME`, the outcome of an earlier run with the same program that had no fault. */
 export async function kept(name: string, measure: () => Promise<Outcome>, isRight: (outcome: Outcome) => boolean): Promise<[Outcome, boolean]> {
   const path = resolve(FOLDER, `work-${name.replace(/\W+/g, '-')}.json`);
   const isEarlier = process.env['ATTACK_RESUME'] !== undefined && existsSync(path) && statSync(path).mtimeMs > statSync(binary()).mtimeMs;

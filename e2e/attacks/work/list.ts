@@ -1,4 +1,4 @@
-// The attacks by work: what each asks for costs the server far more than the bytes that it sends.
+// The attacks by work: each costs the server far more than the bytes that the attacker sends.
 
 import type { WorkAttack } from './attack.ts';
 import { HTTP } from './list/http.ts';

@@ -1,4 +1,4 @@
-// One measurement: a server on the first core, bystanders and attackers on the last, before, during and after an attack.
+// One measurement before, during and after an attack: the server runs on the first core, bystanders and attackers on the last.
 
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -15,13 +15,13 @@ import type { AttackReport, BystanderReport } from './report.ts';
 const HERE = import.meta.dirname;
 const REPOSITORY = resolve(HERE, '../../..');
 const LOOK_INTERVAL_MS = 20;
-/** A server that takes more is ended, so that the machine goes on. */
+/** The test kills a server that uses more bytes, so that the machine stays usable. */
 const MEMORY_ENDED = 6e9;
-/** Memory is back within this time after the attackers have left. */
+/** The server must release its memory within this time after the attackers have left. */
 const RECOVERY_MS = 10_000;
 /** How far above the idle level memory may stay. */
 export const KEPT_BYTES_MAX = 20e6;
-/** Preparing an attack takes a while: bursts are built, and a thousand users log in. */
+/** Preparing an attack takes a while: it builds bursts, and a thousand users log in. */
 const PREPARE_MS = 60_000;
 const FINISH_MS = 60_000;
 
@@ -36,7 +36,7 @@ export interface Measured {
   attack: AttackReport;
   /** The same attack without bystanders; absent if it was not measured. */
   alone?: AttackReport;
-  /** Resident bytes of the server: before the attack, at most, and when it has recovered or its time for that is over. */
+  /** Resident bytes of the server: before the attack, at most, and after its recovery or the time for it. */
   idleBytes: number;
   mostBytes: number;
   keptBytes: number;
@@ -44,15 +44,15 @@ export interface Measured {
   ended?: string;
 }
 
-/** Where the servers' data lies, such as `/dev/shm`: a disk that others keep busy delays each commit, whatever the server does. */
+/** The folder of the servers' data, such as `/dev/shm`: on a busy disk each commit is slow, whatever the server does. */
 const DATA_FOLDER = process.env['WORK_DATA'];
 
-/** The first core is the server's, the last one that of all others. */
+/** The server runs on the first core, all other processes on the last one. */
 const CORES = { server: '0', others: String(cpus().length - 1) };
 
 /**
- * Starts a program on a core, in front of others that wait for it as far as this process may order that. Linux groups processes by
- * session and weighs the groups (`sched_autogroup`), so the program gets a session of its own with a weight.
+ * Starts a program on a core, with precedence over other processes as far as this process may set it. Linux groups processes by session
+ * and weighs the groups (`sched_autogroup`), so the program gets its own session with a weight.
  */
 function onCore(core: string, groupNice: number): string[] {
   return ['setsid', 'taskset', '-c', core, 'sh', '-c', `{ echo ${groupNice} > /proc/$$/autogroup; } 2>/dev/null; exec "$@"`, 'sh'];
@@ -61,13 +61,13 @@ function onCore(core: string, groupNice: number): string[] {
 const mayPreempt = spawnSync('chrt', ['-f', '10', 'true']).status === 0;
 const onServerCore = onCore(CORES.server, -20);
 /**
- * Bystanders preempt the attacker on their core: their times are to show the server's delays, not the generator's. A thread that preempts
- * all others would wait forever for the threads of its garbage collection.
+ * Bystanders preempt the attacker on their core, because their latencies must show the server's delays, not the generator's. With several
+ * garbage collection threads, a real-time thread would wait for them forever.
  */
 const asBystander = [...onCore(CORES.others, -20), ...(mayPreempt ? ['chrt', '-f', '10'] : []), process.execPath, '--single-threaded-gc'];
 const asAttacker = [...onCore(CORES.others, -15), process.execPath];
 
-/** Attacks a server of its own. */
+/** Runs an attack against a separate server. */
 export async function measure(attack: WorkAttack, shape: Shape, options: ServerOptions, times: Times): Promise<Measured> {
   const dataFolder = DATA_FOLDER === undefined ? {} : { dataFolder: mkdtempSync(join(DATA_FOLDER, 'tidewire-work-')) };
   const server = await Server.start({ shards: 1, users: users(), launcher: onServerCore, ...dataFolder, ...options });
@@ -77,14 +77,14 @@ export async function measure(attack: WorkAttack, shape: Shape, options: ServerO
     return await attacked(attack.name, shape, server, times, children);
   } finally {
     children.forEach((child) => child.kill('SIGKILL'));
-    // A server that would not stop in time was seen to be harmed; that is no failure of this test.
+    // A server that did not stop in time has shown the harm; that does not fail this test.
     if (server.isRunning) await server.kill();
     await server.dispose();
     rmSync(server.dataFolder, { recursive: true, force: true });
   }
 }
 
-/** What the test needs of a server; the null server has it, too. */
+/** The properties of a server that the test needs; the null server has them, too. */
 interface Target {
   address: string;
   pid: number;
@@ -117,7 +117,7 @@ async function attacked(name: string, shape: Shape, target: Target, times: Times
   bystanders.send('after');
   let keptBytes = memoryBytes(target);
   const deadline = performance.now() + RECOVERY_MS;
-  // The bystanders go on meanwhile, since a server that clears up may delay them as well.
+  // The bystanders keep sending, because a server that releases memory may delay them as well.
   await pause(500);
   while (target.isRunning && (keptBytes = memoryBytes(target)) > idleBytes + KEPT_BYTES_MAX && performance.now() < deadline) await pause(LOOK_INTERVAL_MS);
   const report = await stop<BystanderReport>(bystanders, 'finish', 'the bystanders finish');
@@ -134,7 +134,7 @@ async function attacked(name: string, shape: Shape, target: Target, times: Times
   return { bystanders: report, attack, ...(alone && { alone }), idleBytes, mostBytes: memory.most, keptBytes, ...ended };
 }
 
-/** The bystanders while as many bytes go to and from a null server, which may have faults that its arguments plant. */
+/** Measures the bystanders while the same bytes go to and from a null server, whose arguments may plant faults. */
 export async function measureNull(bytes: Bytes, shape: Shape, times: Times, faults: string[] = []): Promise<BystanderReport> {
   const program = resolve(REPOSITORY, 'target/release/tidewire-bench');
   if (!existsSync(program)) throw new Error(`no null server at ${program}; build it: cargo build --release --package tidewire-bench`);
@@ -168,7 +168,7 @@ function start(launcher: string[], file: string, args: string[], children: Child
   return child;
 }
 
-/** The next message of a process; its end is an error. */
+/** The next message of a process; fails if the process ends first. */
 function heard<T>(child: ChildProcess, what: string, ms: number): Promise<T> {
   const message = new Promise<T>((done, fail) => {
     child.once('message', (value) => done(value as T));

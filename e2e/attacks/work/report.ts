@@ -1,6 +1,6 @@
-// What the processes of bystanders and attackers report to the test, and percentiles.
+// The reports that the processes of bystanders and attackers send to the test, and percentiles.
 
-/** Before the attack, during it, and when the attackers are gone. */
+/** Before the attack, during it, and after the attackers have left. */
 export type Phase = 'calm' | 'attack' | 'after';
 
 /** Times of one kind, in milliseconds. */
@@ -16,7 +16,7 @@ export interface LatencySummary {
   write: Percentiles;
 }
 
-/** The times that events and acknowledged writes took. */
+/** Latencies of events and acknowledged writes. */
 export class Latencies {
   readonly #times = { event: [] as number[], write: [] as number[] };
 
@@ -34,13 +34,13 @@ export interface BystanderReport extends Record<Phase, LatencySummary | undefine
   doubled: number;
   /** Bystanders whose connection ended. */
   disconnected: number;
-  /** Errors that a bystander was sent. */
+  /** Errors that bystanders received. */
   refused: number;
 }
 
-/** What an attacker's connections have done so far. */
+/** The counters of an attacker's connections. */
 export interface AttackReport {
-  /** Bytes that the server has touched for the operations that it has completed. */
+  /** Bytes that the server has touched for completed operations. */
   touchedBytes: number;
   operations: number;
   sentBytes: number;

@@ -1,4 +1,4 @@
-// What attacks find on the server: large records, and rules.
+// The initial state of the server for attacks: large records, and permission rules.
 
 import { C } from '../../harness/client.ts';
 import { ACCOUNTS } from './account.ts';
@@ -15,7 +15,7 @@ export function largeValue(bytes: number): string {
   return `{${members.join(',')}}`;
 }
 
-/** Writes records as the first bystander, who may do everything, and waits until all are durable. */
+/** Writes records as the first bystander, who may write everything, and waits until all are durable. */
 export async function seedRecords(address: string, names: string[], data: string): Promise<void> {
   const connection = await Connection.login(address, { username: 'bystander0', password: ACCOUNTS.password });
   if (connection === undefined) throw new Error('the server refuses the login of the seed');
@@ -28,13 +28,13 @@ export async function seedRecords(address: string, names: string[], data: string
   connection.end();
 }
 
-/** A seed of `count` records named `prefix/0` and so on. */
+/** Writes `count` records with the names `prefix/0`, `prefix/1` and so on. */
 export function records(prefix: string, count: number, bytes: number): (address: string) => Promise<void> {
   const names = Array.from({ length: count }, (_, index) => `${prefix}/${index}`);
   return (address) => seedRecords(address, names, largeValue(bytes));
 }
 
-/** Rules of `record` and `event` on top of those that allow everything. */
+/** Permission rules for `record` and `event`, in addition to rules that allow everything. */
 export function rules(record: object, event: object = {}): string {
   const all = { create: true, read: true, write: true, delete: true, listen: true, notify: true };
   return JSON.stringify({

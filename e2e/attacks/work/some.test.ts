@@ -1,15 +1,15 @@
-// The worst attacks by work, each for two seconds, for a machine that others use at the same time. All of them, in all
-// shapes and judged by milliseconds, are in `all.test.ts`.
+// The worst attacks by work, each for two seconds, for a machine that other processes use at the same time. `all.test.ts` runs all of
+// them in all shapes, with bounds in milliseconds.
 
 import { ATTACKS } from './list.ts';
 import { MEBIBYTE, SHAPES, summarize, testHeld, testOff } from './tests.ts';
 
 const TIMES = { calmMs: 500, attackMs: 2_000, aloneMs: 0 };
-/** What the processes of other tests may add to the time of an event or write. */
+/** The processes of other tests may add this to the latency of an event or write. */
 const SLACK_MS = 80;
 const BUDGET_BYTES = 128 * MEBIBYTE;
 
-/** The attacks by name, and the index of the shape in which each is tested. */
+/** The names of the attacks, and the index of the shape in which each one runs. */
 const CHOSEN: Array<[name: string, shape: number]> = [
   ['reads of one large record in a burst', 2],
   ['patches of one large record', 1],

@@ -1,4 +1,4 @@
-// Registers the tests of attacks by work: with the limits, which must hold them, and without, which must show the harm.
+// Registers the tests of attacks by work: with the limits, which must prevent the harm, and without, where it must be visible.
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -7,7 +7,7 @@ import { SHAPES, type Shape, type WorkAttack } from './attack.ts';
 import { faults, kept, latencyBound, memoryBound, p99, rate, shown, P99_MS_MAX, type Outcome } from './judge.ts';
 import { measure, measureNull, type Times } from './measure.ts';
 
-/** A part of the attacks by name; all by default. */
+/** Selects attacks by name; all by default. */
 const CHOSEN = new RegExp(process.env['ATTACKS'] ?? '');
 
 export const MEBIBYTE = 1 << 20;
@@ -27,12 +27,12 @@ export function testHeld({ attack, shape, budgetBytes }: Case, times: Times, sla
   test(`${name}: bystanders, memory and the attacker's share are as promised`, async (t) => {
     const [outcome, isEarlier] = await kept(name, async () => {
       const measured: Outcome = await measure(attack, shape, withBudget(attack.options ?? {}, budgetBytes), times);
-      // The yardstick costs as long as the attack, so it is taken where it decides.
+      // The baseline takes as long as the attack, so it is measured only if the decision depends on it.
       if (measured.ended !== undefined || p99(measured.bystanders, 'attack') <= P99_MS_MAX + slackMs) return measured;
       const { sentBytes: sent, receivedBytes: received } = measured.attack;
       const beside = async (): Promise<number> => p99(await measureNull({ sent, received }, shape, times), 'attack');
       const first = await beside();
-      // A yardstick that others have disturbed would excuse the server: the better of two counts.
+      // A baseline that other processes have slowed down would excuse the server, so the better of two counts.
       return { ...measured, nullP99Ms: first <= P99_MS_MAX / 5 ? first : Math.min(first, await beside()) };
     }, (outcome) => faults(outcome, budgetBytes, slackMs).length === 0);
     t.diagnostic(shown(outcome));
@@ -64,7 +64,7 @@ export function testOff({ attack, shape, budgetBytes }: Case, times: Times, slac
   });
 }
 
-/** Prints what was worst when all tests are over. */
+/** Prints the worst numbers after all tests. */
 export function summarize(times: Times): void {
   after(() => {
     const { held, off, earlier, p99, memory, share } = worst;

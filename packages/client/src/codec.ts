@@ -94,7 +94,7 @@ class Reader {
 }
 
 function unreadable(): Error {
-  return new Error('the server sent bytes that are no message');
+  return new Error('the server sent bytes that are not a message');
 }
 
 /** The name, and the first and second number, of an entry of a map. */

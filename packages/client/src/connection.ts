@@ -360,7 +360,7 @@ export class Connection {
     } catch (cause) {
       if (socket !== this.#socket) return;
       this.onError(new TidewireError('INVALID_MESSAGE', (cause as Error).message, { cause }));
-      return this.#lose('bytes that are no message');
+      return this.#lose('bytes that are not a message');
     }
     if (socket === this.#socket && this.#isAnswerDue) this.#beat();
     for (const message of messages) {

@@ -46,7 +46,7 @@ test('every beginning of a message is refused, and no byte is read behind the en
   for (const { hex } of VECTORS) {
     const whole = bytes(hex);
     for (let length = 1; length < whole.length; length += 1) {
-      assert.throws(() => decode(whole.slice(0, length)), /bytes that are no message/);
+      assert.throws(() => decode(whole.slice(0, length)), /bytes that are not a message/);
     }
   }
 });
@@ -61,7 +61,7 @@ test('random bytes are messages or refused', () => {
     try {
       decode(noise);
     } catch (error) {
-      assert.match((error as Error).message, /bytes that are no message/);
+      assert.match((error as Error).message, /bytes that are not a message/);
       refused += 1;
     }
   }

@@ -429,7 +429,7 @@ test('a refused renewal leaves the session as it is', async (t) => {
   await assert.rejects(lost, { code: 'CONNECTION_LOST' });
 });
 
-test('bytes that are no message end the connection and are told', async (t) => {
+test('bytes that are not a message end the connection with an error', async (t) => {
   for (const data of ['text', new Uint8Array([9, 9, 9]).buffer]) {
     await t.test(typeof data, async (inner) => {
       const { client, last, errors } = await opened(inner);

@@ -1,4 +1,4 @@
-// Attacks over HTTP: batches of reads, streams that are not read, and logins with large bodies.
+// Attacks over HTTP: batches of reads, streams that the client does not read, and logins with large bodies.
 
 import { Agent, request, type IncomingMessage } from 'node:http';
 import { connect } from 'node:net';
@@ -6,7 +6,7 @@ import type { Seat, WorkAttack } from '../attack.ts';
 import { WITHOUT_MEMORY_LIMIT, WITHOUT_WORK_LIMITS } from '../limit.ts';
 import { records } from '../seed.ts';
 
-/** Asks again and again over one connection; counts the bytes of answers. */
+/** Repeats a request over one connection and counts the bytes of the responses. */
 async function ask(seat: Seat, path: string, body: string, touchedBytes: (answered: number) => number): Promise<void> {
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   void seat.over().then(() => agent.destroy());
@@ -24,7 +24,7 @@ async function ask(seat: Seat, path: string, body: string, touchedBytes: (answer
     seat.done.sentBytes += body.length;
     seat.done.receivedBytes += answered;
     if (answered > 0) seat.complete(1, touchedBytes(answered));
-    // A server that refuses at once is not asked in a loop that leaves the core nothing else.
+    // If the server refuses immediately, wait: a busy loop would occupy the core that the bystanders use.
     else await new Promise((wake) => setTimeout(wake, 10));
   }
 }
@@ -55,7 +55,7 @@ export const HTTP: WorkAttack[] = [
         if (seat.isOver) return;
         const socket = connect({ host, port: Number(port) });
         socket.on('error', () => {});
-        // The kernel takes what fits into its buffers; the rest waits in the server.
+        // The kernel buffers as much as fits; the rest waits in the server.
         socket.pause();
         socket.write(`GET /sse?${query} HTTP/1.1\r\nHost: ${seat.address}\r\nAuthorization: Basic ${authorization}\r\n\r\n`);
         seat.complete(1, 90_000_000);

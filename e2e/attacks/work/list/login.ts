@@ -1,4 +1,4 @@
-// Attacks before any login: large login messages on connections that end at once.
+// Attacks before a login: large login messages on connections that end immediately.
 
 import { C } from '../../../harness/client.ts';
 import type { WorkAttack } from '../attack.ts';

@@ -1,4 +1,4 @@
-// Attacks with many names: subscriptions, patterns, providers, and names that were only asked for.
+// Attacks with many names: subscriptions, patterns, providers, and names that are only read.
 
 import { C } from '../../../harness/client.ts';
 import type { Said } from '../../peer.ts';
@@ -9,22 +9,22 @@ import { rules, seedRecords } from '../seed.ts';
 
 const { TOPIC, EVENT_ACTION, RECORD_ACTION, RPC_ACTION, PRESENCE_ACTION } = C;
 
-/** Names of one session that the server allows, as `limits.subscriptions_max` is by default. */
+/** The most names of one session, equal to the default of `limits.subscriptions_max`. */
 const SESSION_NAMES = 100_000;
 
 const names = (count: number, prefix: string, bytes = 0): string[] => Array.from({ length: count }, (_, index) => `${prefix}/${index}`.padEnd(bytes, 'n'));
 
-/** A bulk message, and the message of the same kind that answers it. */
+/** A bulk message, and the kind of message that answers it. */
 function bulk(topic: number, action: number, list: string[]): Burst {
   const bytes = framed({ topic, action, names: list, correlationId: '1' });
   return { bytes, answers: [[topic, action]], count: 1, touchedBytes: bytes.length };
 }
 
-/** A number for each set of names, so that names are ever new. */
+/** A number for each set of names, so that all names are new. */
 let setCount = 0;
 const freshPrefix = (seat: Seat): string => `${seat.index}-${(setCount += 1)}`;
 
-/** Takes as many names as a session may have, in messages of `perMessage`; false if the connection ends before. */
+/** Takes as many names as a session may have, in messages of `perMessage` names; false if the connection ends first. */
 async function take(seat: Seat, connection: Connection, perMessage: number, message: (number: number) => Burst): Promise<boolean> {
   for (let number = 0; number < Math.floor(SESSION_NAMES / perMessage); number += 1) {
     if (!(await sendBurst(seat, connection, message(number)))) return false;
@@ -32,7 +32,7 @@ async function take(seat: Seat, connection: Connection, perMessage: number, mess
   return true;
 }
 
-/** Takes names of 1 KB, as many as a session may have, holds them, and begins again when the server closes the connection. */
+/** Takes and holds as many names of 1 KB as a session may have; repeats this when the server closes the connection. */
 function holdLongNames(topic: number, action: number): WorkAttack['prepare'] {
   return (seat) => () => seat.withConnections(async (connection) => {
     const prefix = freshPrefix(seat);
@@ -41,7 +41,7 @@ function holdLongNames(topic: number, action: number): WorkAttack['prepare'] {
   });
 }
 
-/** Two bulk messages in turns, of which the second undoes the first. */
+/** Alternates two bulk messages; the second one undoes the first. */
 function inTurns(topic: number, actions: [number, number], count: number, prefix: string): WorkAttack['prepare'] {
   return bursts((seat) => {
     const list = names(count, `${prefix}/${seat.index}`);
@@ -50,7 +50,7 @@ function inTurns(topic: number, actions: [number, number], count: number, prefix
   });
 }
 
-/** Opens connections one after the other, does one thing with each and ends it. */
+/** Opens one connection at a time, performs `act` on it and ends it. */
 async function comeAndGo(seat: Seat, act: (connection: Connection) => Promise<unknown>): Promise<void> {
   while (!seat.isOver) {
     const connection = await Promise.race([seat.connect(), seat.over()]);
@@ -87,7 +87,7 @@ export const NAMES: WorkAttack[] = [
     prepare: inTurns(TOPIC.RECORD, [RECORD_ACTION.SUBSCRIBEANDHEAD, RECORD_ACTION.UNSUBSCRIBE], 90_000, 'r'),
   },
   {
-    name: 'questions for the presence of 80,000 users',
+    name: 'presence queries for 80,000 users',
     harm: 'latency',
     off: WITHOUT_WORK_LIMITS,
     prepare: bursts((seat) => {
@@ -136,7 +136,7 @@ export const NAMES: WorkAttack[] = [
     }),
   },
   {
-    name: 'event patterns beside ever new events',
+    name: 'event patterns while events are ever new',
     harm: 'memory',
     off: WITHOUT_WORK_LIMITS,
     prepare: (seat) => () => seat.withConnections(async (connection) => {
@@ -149,7 +149,7 @@ export const NAMES: WorkAttack[] = [
     }),
   },
   {
-    name: 'record patterns beside 90,000 records, offered again',
+    name: 'record patterns with 90,000 records, offered again',
     options: { listen: { rematch_interval: '2s' } },
     harm: 'latency',
     off: { listen: { rematch_interval: '2s' }, ...WITHOUT_WORK_LIMITS },
@@ -162,7 +162,7 @@ export const NAMES: WorkAttack[] = [
     }),
   },
   {
-    name: 'a pattern that comes and goes beside 90,000 wanted records',
+    name: 'a pattern that comes and goes with 90,000 wanted records',
     harm: 'latency',
     off: WITHOUT_WORK_LIMITS,
     prepare: (seat) => () => seat.withConnections(async (connection) => {
@@ -178,7 +178,7 @@ export const NAMES: WorkAttack[] = [
     }),
   },
   {
-    name: 'sessions that come and go beside 100,000 provided rpc names of each connection',
+    name: 'sessions that come and go with 100,000 provided rpc names of each connection',
     harm: 'latency',
     off: WITHOUT_WORK_LIMITS,
     prepare: (seat) => () => seat.withConnections(async (connection) => {

@@ -1,4 +1,4 @@
-// Attacks with large records: a message of some bytes makes the server send, scan, splice or copy the whole value.
+// Attacks with large records: a message of a few bytes makes the server send, scan, splice or copy the whole value.
 
 import { C } from '../../../harness/client.ts';
 import { repeated, bursts, type Burst, type WorkAttack } from '../attack.ts';
@@ -8,19 +8,19 @@ import { largeValue, records, rules } from '../seed.ts';
 import type { Said } from '../../peer.ts';
 
 const { TOPIC, RECORD_ACTION } = C;
-/** Not among the names of deepstream's package. */
+/** An action that deepstream's package does not define. */
 const PATCH_MULTI = 35;
 
 const LARGE_BYTES = 1_000_000;
 const ACKNOWLEDGED: Burst['answers'] = [[TOPIC.RECORD, RECORD_ACTION.WRITE_ACKNOWLEDGEMENT]];
 const DENIED: Burst['answers'] = [[TOPIC.RECORD, RECORD_ACTION.MESSAGE_DENIED], [TOPIC.RECORD, RECORD_ACTION.MESSAGE_PERMISSION_ERROR]];
-/** The seed is written by the first bystander, who may write everything. */
+/** The first bystander writes the seed, so it may write everything. */
 const SEEDING = "user.id === 'bystander0'";
 
 const read = (name: string): Said => ({ topic: TOPIC.RECORD, action: RECORD_ACTION.READ, name });
 const acknowledged = (message: Said, index: number): Said => ({ ...message, isWriteAck: true, correlationId: String(index) });
 
-/** Writes of which each `every`th asks for an acknowledgement, which stands for all before it. */
+/** Writes, of which each `every`th requests an acknowledgement, which covers all writes before it. */
 function writes(count: number, every: number, touchedEach: number, message: (index: number) => Said): Burst {
   const messages = Array.from({ length: count }, (_, index) => (index % every === every - 1 ? acknowledged(message(index), index) : message(index)));
   return { bytes: burst(messages), answers: ACKNOWLEDGED, count: Math.floor(count / every), touchedBytes: every * touchedEach };
@@ -31,7 +31,7 @@ const patch = (name: string, path: string, data: string): Said => {
 };
 const key = (index: number): string => `k${String(index).padStart(6, '0')}`;
 
-/** A change of many paths of one record. */
+/** A patch of many paths of one record. */
 const patchMany = (name: string, paths: number, round: number): Said => {
   const changes = Array.from({ length: paths }, (_, index) => ({ path: key((index * 137 + round) % 13_000), data: round }));
   return { topic: TOPIC.RECORD, action: PATCH_MULTI as number, name, version: -1, data: JSON.stringify(changes) };
@@ -75,7 +75,7 @@ export const RECORDS: WorkAttack[] = [
     name: 'forbidden patches of one large record',
     options: { permissions: rules({ 'large/*': { write: SEEDING } }) },
     harm: 'latency',
-    off: { because: 'the right is judged before the record is looked at, so a denial is cheap without the limit too' },
+    off: { because: 'the server authorizes the patch before it reads the record, so a denial is cheap without the limit too' },
     seed: records('large', 1, LARGE_BYTES),
     prepare: repeated(() => ({
       bytes: burst(Array.from({ length: 5_000 }, (_, index) => acknowledged(patch('large/0', key(index), '1'), index))),

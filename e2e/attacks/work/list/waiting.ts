@@ -1,5 +1,5 @@
-// Attacks with what waits or grows on its way: calls without an answer, large events to many, answers to questions about
-// everyone, and compressed messages.
+// Attacks with messages that wait or grow on their way: calls without an answer, large events to many recipients, presence queries for
+// all users, and compressed messages.
 
 import { deflateRawSync } from 'node:zlib';
 import { getMessage } from '@deepstream/protobuf/dist/src/message-builder.js';
@@ -12,7 +12,7 @@ import { WITHOUT_MEMORY_LIMIT, WITHOUT_WORK_LIMITS } from '../limit.ts';
 
 const { TOPIC, EVENT_ACTION, RPC_ACTION, PRESENCE_ACTION, CONNECTION_ACTION } = C;
 
-/** Calls of `bytes` each that their provider, which is the caller, accepts and never answers. */
+/** Calls of `bytes` each; their provider, which is the caller, accepts them and never answers. */
 function unansweredCalls(bytes: number, perBurst: number): WorkAttack['prepare'] {
   const data = JSON.stringify('x'.repeat(bytes));
   return (seat) => () => seat.withConnections(async (connection) => {
@@ -23,7 +23,7 @@ function unansweredCalls(bytes: number, perBurst: number): WorkAttack['prepare']
     };
     if (!(await sendBurst(seat, connection, provide))) return;
     let accepted = 0;
-    // The calls of one connection reach their provider in the order in which they were made.
+    // The provider receives the calls of one connection in the order in which they were made.
     connection.onFrame = (topic, action) => {
       if (topic !== TOPIC.RPC || action !== RPC_ACTION.REQUEST) return;
       connection.send(framed({ topic: TOPIC.RPC, action: RPC_ACTION.ACCEPT, name, correlationId: `c${accepted}` }));
@@ -39,7 +39,7 @@ function unansweredCalls(bytes: number, perBurst: number): WorkAttack['prepare']
   });
 }
 
-/** Arrays of arrays: a thousand times as long as what they are compressed to. */
+/** Nested empty arrays that compress to about a thousandth of their size. */
 const arrays = (bytes: number): string => `[${Array.from({ length: Math.floor(bytes / 3) }, () => '[]').join(',')}]`;
 
 export const WAITING: WorkAttack[] = [
@@ -60,7 +60,7 @@ export const WAITING: WorkAttack[] = [
     harm: 'latency',
     off: WITHOUT_WORK_LIMITS,
     prepare: (seat) => async () => {
-      // As many that read as the attackers have seats, so that each event of one connection goes to ten others.
+      // Ten more connections read each event, as many as the attackers have seats.
       for (let index = 0; index < 10 && seat.index === 0; index += 1) {
         const reader = await seat.connect();
         reader?.send(framed({ topic: TOPIC.EVENT, action: EVENT_ACTION.SUBSCRIBE, names: ['flood'], correlationId: '1' }));
@@ -75,7 +75,7 @@ export const WAITING: WorkAttack[] = [
     },
   },
   {
-    name: 'questions for everyone online, 1,000 users',
+    name: 'presence queries for all of 1,000 users online',
     harm: 'latency',
     off: WITHOUT_WORK_LIMITS,
     prepare: (seat) => async () => {
@@ -102,7 +102,7 @@ export const WAITING: WorkAttack[] = [
     off: { compression: true, ...WITHOUT_WORK_LIMITS },
     prepare: repeated(() => {
       const message = getMessage({ topic: TOPIC.EVENT, action: EVENT_ACTION.EMIT, name: 'arrays', data: arrays(1_000_000) }, false);
-      // A message ends with an empty block, of which the last four bytes are left out (RFC 7692, 7.2.1).
+      // RFC 7692, 7.2.1: the sender removes the last four bytes of the empty block that ends a message.
       const deflated = deflateRawSync(message, { finishFlush: 2 }).subarray(0, -4);
       const ping = framed({ topic: TOPIC.CONNECTION, action: CONNECTION_ACTION.PING });
       const both = Buffer.concat([frame(deflated, { isCompressed: true }), ping]);
