@@ -1,10 +1,10 @@
-// The admin page as the suites use it: its key from the first screen, and requests of somebody who is signed in.
+// The admin page as the suites use it: its key from the first screen, and requests of an operator who has signed in.
 
 import assert from 'node:assert/strict';
 import { url } from './http.ts';
 import type { Server } from './server.ts';
 
-/** The key that a server in development mode has made, as the first screen shows it. */
+/** The key that a server in development mode generates and prints on its first screen. */
 export async function shownKey(server: Server): Promise<string> {
   const row = /admin page +http\S+\/admin\/#key=([\w-]+)/;
   await server.prints(row);
@@ -20,19 +20,19 @@ export function signIn(server: Server, key: string, headers: Record<string, stri
   });
 }
 
-/** Somebody who is signed in. */
+/** An operator who has signed in. */
 export class Operator {
   private constructor(
     private readonly server: Server,
     /** The cookie as it is sent. */
     readonly cookie: string,
-    /** What changes need. */
+    /** The token that requests with changes must have. */
     readonly token: string,
-    /** How the audit log calls what was opened here. */
+    /** The name of this sign-in in the audit log. */
     readonly session: string,
   ) {}
 
-  /** Signs in with the key, by default that of the first screen. */
+  /** Signs in with the key; the default is the key on the first screen. */
   static async of(server: Server, key?: string): Promise<Operator> {
     const answer = await signIn(server, key ?? (await shownKey(server)));
     const { token, session } = (await answer.json()) as { token: string; session: string };
@@ -41,7 +41,7 @@ export class Operator {
     return new Operator(server, cookie, token, session);
   }
 
-  /** A request with the cookie and, where there is none in `headers`, the token. */
+  /** Sends a request with the cookie and the token, unless `headers` has its own. */
   fetch(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<Response> {
     return fetch(url(this.server, `/admin/api${path}`), {
       method,
@@ -50,7 +50,7 @@ export class Operator {
     });
   }
 
-  /** The body of an answer that must be 200 or 201. */
+  /** The body of a response, which must have the status 200 or 201. */
   async ask(method: string, path: string, body?: unknown): Promise<any> {
     const answer = await this.fetch(method, path, body);
     const text = await answer.text();

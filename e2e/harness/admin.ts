@@ -1,4 +1,4 @@
-// The admin API as the suites use it: a server that has one, requests to it, and clients with tokens to be revoked.
+// The admin API as the suites use it: a server that has one, requests to it, and clients whose tokens can be revoked.
 
 import type { TestContext } from 'node:test';
 import { connect, type TestClient } from './client.ts';
@@ -9,7 +9,7 @@ import { Inbox, eventually } from './wait.ts';
 const SECRET = 'a secret of the e2e suite, long enough for HMAC';
 export const ADMIN_KEY = 'the admin key of the e2e suite, 32+ characters';
 
-/** A server with the API whose users have tokens. */
+/** Starts a server with the admin API, whose users log in with tokens. */
 export function startWithAdmin(test: TestContext, options: ServerOptions = {}): Promise<Server> {
   const auth = { chain: ['jwt'], jwt: { secret: SECRET } };
   return Server.during(test, { auth, adminKey: ADMIN_KEY, logLevel: 'debug', ...options });
@@ -26,13 +26,13 @@ export async function admin(server: Server, method: string, path: string, body?:
   return [response.status, text === '' ? undefined : JSON.parse(text)];
 }
 
-/** A token of the server's own. */
+/** A token that the server has signed. */
 export function tokenOf(server: Server, user: string, id?: string): string {
   const claims = id === undefined ? [] : ['--claim', `jti="${id}"`];
   return server.token('--user', user, ...claims);
 }
 
-/** A client that is subscribed to `count` events and says what it gets of the first. */
+/** A client that is subscribed to `count` events; returns it with the name of the first event and an inbox of its values. */
 export async function listening(test: TestContext, server: Server, token: string, count = 1): Promise<[TestClient, string, Inbox<unknown>]> {
   const client = await connect(test, server, { login: { token }, errors: ['TOO_MANY_AUTH_ATTEMPTS', 'IS_CLOSED', 'CONNECTION_ERROR'] });
   const names = Array.from({ length: count }, () => fresh('event'));

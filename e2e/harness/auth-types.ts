@@ -1,4 +1,4 @@
-// Every way to log in, with the real thing behind it, in one shape: what is shown of one is shown of all.
+// All types of authentication, each with the real system behind it and with the same interface, so that one test covers all types.
 
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -17,25 +17,25 @@ import { RawPeer, type Dialled } from './raw.ts';
 import { Server, type ServerOptions } from './server.ts';
 import { hashPassword } from './users.ts';
 
-/** The users that get in. */
+/** The users that may log in. */
 export const USERS = ['first', 'second', 'third', 'probe', 'publisher'];
 const PASSWORD = 'correct horse battery';
 
-/** What somebody needs to get in. */
+/** The credentials and the connection of one login. */
 export interface Entry {
   /** For `login()`. */
   details: Record<string, unknown>;
-  /** How the server is dialled, if not in the clear. */
+  /** How to dial the server, if the connection is encrypted. */
   dialled?: Dialled;
 }
 
-/** A server with one way to log in. */
+/** A server with one type of authentication. */
 export interface Entrance {
   server: Server;
   entry(user: string): Entry;
-  /** What does not get in, if there is something. */
+  /** An entry that the server refuses, if the type has one. */
   wrong: Entry | undefined;
-  /** A request to the admin API after which the user is out. */
+  /** The request to the admin API that revokes the user. */
   revocation(user: string): [method: string, path: string, body?: object];
 }
 
@@ -51,7 +51,7 @@ function folder(test: TestContext): string {
   return path;
 }
 
-/** A server that decides logins as deepstream's handler asks it to. */
+/** An HTTP server that decides logins and speaks the format of deepstream's HTTP authentication. */
 async function hook(test: TestContext): Promise<string> {
   const server = createServer(async (request, response) => {
     const { authData } = (await json(request)) as { authData: { username: string; password: string } };
@@ -68,7 +68,7 @@ async function hook(test: TestContext): Promise<string> {
 
 const withPassword = (username: string, password = PASSWORD): Entry => ({ details: { username, password } });
 
-/** By their names in `auth.chain`; each starts a server with more options of the section `auth`. */
+/** The types by their names in `auth.chain`; each function starts a server with additional options of the section `auth`. */
 export const AUTH_TYPES: Record<string, (test: TestContext, auth: Record<string, unknown>) => Promise<Entrance>> = {
   open: async (test, auth) => ({
     server: await start(test, { chain: ['open'], ...auth }),
@@ -123,16 +123,16 @@ export const AUTH_TYPES: Record<string, (test: TestContext, auth: Record<string,
   },
 };
 
-/** What the client reports whose session is revoked, or that can't come back. */
+/** Errors that a client reports after its session was revoked, or when the server refuses to let it reconnect. */
 const ENDED = ['TOO_MANY_AUTH_ATTEMPTS', 'IS_CLOSED', 'CONNECTION_ERROR'];
 
-/** A client of deepstream with this entry; `login: false` leaves it connected. */
+/** A client of deepstream with this entry; with `login: false` it only connects. */
 export function enter(test: TestContext, { server }: Entrance, { details, dialled }: Entry, options: ConnectOptions = {}): Promise<TestClient> {
   const socket = dialled && { through: dialled.url, socketOptions: dialled.options as never };
   return connect(test, server, { login: details, errors: ENDED, ...socket, ...options });
 }
 
-/** A peer without the client library that has got in. */
+/** A peer without the client library that has logged in. */
 export function enterRaw({ server }: Entrance, { details, dialled }: Entry): Promise<RawPeer> {
   return RawPeer.login(server, details, dialled);
 }

@@ -1,18 +1,18 @@
-// A process with one real client that uses everything that another peer can reach, and checks its own traffic with the
-// next process of its kind all the while. It reports what it checked, and whatever it throws or its client complains of.
+// A process with one real client that uses everything that another peer can reach, and that continuously checks its own traffic with the
+// next process of its kind. It reports the number of checks, and all exceptions and errors of its client.
 
 import { C, list, open, record, type TestClient } from './client.ts';
 
-/** What a bystander reports when it is asked. */
+/** The report of a bystander. */
 export interface Account {
-  /** Events, answers and changes of its neighbours that were checked and right. */
+  /** Correct events, answers and changes of its neighbours. */
   checked: number;
-  /** Messages of the fuzzing peer that reached the client as values. */
+  /** Messages of the fuzzing peer that the client delivered as values. */
   touched: number;
   failures: string[];
 }
 
-/** Names that the fuzzing peer aims at. */
+/** The names that the fuzzing peer attacks. */
 export const TARGETS = {
   event: 'fuzz/event',
   record: 'fuzz/record',
@@ -23,7 +23,7 @@ export const TARGETS = {
 
 /** Milliseconds between two rounds of checked traffic. */
 const ROUND_MS = 50;
-/** The caller of an rpc may be gone when its answer comes; that is no fault of anybody's bytes. */
+/** The caller of an rpc may have left when the answer arrives; invalid bytes do not cause this error. */
 const EXPECTED_ERRORS = ['UNKNOWN_CORRELATION_ID'];
 
 class Bystander {
@@ -73,14 +73,14 @@ class Bystander {
     await client.wire.acknowledged('RPC', C.RPC_ACTION.PROVIDE, `check/rpc/${this.index}`);
   }
 
-  /** Follows a record that may be deleted at any time. */
+  /** Keeps a record open, which any peer may delete at any time. */
   #keepOpen(name: string, touch: () => void): void {
     const opened = this.#client.record.getRecord(name);
     opened.subscribe(touch);
     opened.on('delete', () => setImmediate(() => this.#keepOpen(name, touch)));
   }
 
-  /** Follows a list likewise. */
+  /** Keeps a list open, which any peer may delete at any time. */
   #keepList(name: string, touch: () => void): void {
     const opened = this.#client.record.getList(name);
     opened.subscribe(touch);
@@ -93,7 +93,7 @@ class Bystander {
     this.#expected = Number(number) + 1;
   }
 
-  /** Checked traffic, round after round, until the process ends. */
+  /** Sends and checks traffic in rounds until the process ends. */
   async run(): Promise<void> {
     const client = this.#client;
     const next = (this.index + 1) % this.count;
@@ -111,7 +111,7 @@ class Bystander {
       const right = answer[0] === round && (value as { round: number }).round === round && held[`bystander-${next}`] === true;
       if (right) this.account.checked += 3;
       else this.fail(`round ${round}: ${JSON.stringify([answer, value, held])}`);
-      // The fuzzing peer answers this one with anything, or not at all.
+      // The fuzzing peer provides this rpc: its answer may be anything, or may not arrive.
       client.rpc.make(TARGETS.provided, round, () => {
         this.account.touched += 1;
       });

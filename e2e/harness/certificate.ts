@@ -1,4 +1,4 @@
-// Certificates for tests, made by openssl: self-signed ones of servers, for loopback names, and those that an authority issues to clients.
+// Certificates for tests, made by openssl: self-signed server certificates for loopback names, and client certificates of an authority.
 
 import { execFileSync } from 'node:child_process';
 import { X509Certificate, randomUUID } from 'node:crypto';
@@ -12,11 +12,11 @@ import { atEnd } from './cleanup.ts';
 export interface Certified {
   certificate: string;
   key: string;
-  /** What tells the certificate from others. */
+  /** Identifies the certificate. */
   fingerprint: string;
 }
 
-/** A new key that is quickly made. */
+/** Makes a new key of a type that is generated quickly. */
 const CURVE = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
 
 /** A new certificate with its key. */
@@ -31,21 +31,21 @@ export function certify(): Certified {
   return { ...made, fingerprint: new X509Certificate(made.certificate).fingerprint256 };
 }
 
-/** What a client shows, in the words of Node's TLS. */
+/** A client's certificate, with the names of Node's TLS options. */
 export interface ClientCertificate {
   cert: string;
   key: string;
-  /** As Node shows it. */
+  /** The serial number in Node's format. */
   serial: string;
 }
 
-/** What a certificate says. */
+/** The content of a certificate. */
 interface Issue {
-  /** Seconds from now on until it ends, and since it began. */
+  /** Seconds until it expires, and since its validity began. */
   seconds?: number;
   /** Alternative names, as `DNS:a.example`. */
   names?: string;
-  /** What it is good for. */
+  /** The extended key usage. */
   usage?: 'clientAuth' | 'serverAuth';
 }
 
@@ -91,14 +91,14 @@ export class Authority {
   }
 }
 
-/** The files that a server shows its certificate from; they end with `test`. */
+/** The files from which a server reads its certificate; they are removed at the end of `test`. */
 export class CertificateFiles {
   readonly certificate: string;
   readonly key: string;
 
   constructor(test: TestContext, content: Certified) {
     const folder = mkdtempSync(join(tmpdir(), 'tidewire-tls-'));
-    // A server in a container reads them as another user.
+    // A server in a container reads the files as another user.
     chmodSync(folder, 0o755);
     atEnd(test, () => rmSync(folder, { recursive: true }));
     this.certificate = join(folder, 'certificate.pem');
@@ -106,7 +106,7 @@ export class CertificateFiles {
     this.replace(content);
   }
 
-  /** Replaces both files as renewal tools do: each at once, one after the other. */
+  /** Replaces both files as renewal tools do: each atomically, first one, then the other. */
   replace(content: Pick<Certified, 'certificate' | 'key'>): void {
     for (const [path, text] of [[this.key, content.key], [this.certificate, content.certificate]] as const) {
       writeFileSync(`${path}.new`, text);

@@ -1,4 +1,4 @@
-// What a test leaves behind is ended in reverse order: clients before the server that they are connected to.
+// Cleanups of a test run in reverse order: a client closes before the server to which it is connected.
 
 import type { TestContext } from 'node:test';
 
@@ -6,7 +6,7 @@ type Cleanup = () => void | Promise<void>;
 
 const stacks = new WeakMap<TestContext, Cleanup[]>();
 
-/** Runs `cleanup` when `test` is over, before everything that was registered earlier. */
+/** Runs `cleanup` at the end of `test`, before all cleanups that were registered earlier. */
 export function atEnd(test: TestContext, cleanup: Cleanup): void {
   const known = stacks.get(test);
   if (known) {
@@ -18,7 +18,7 @@ export function atEnd(test: TestContext, cleanup: Cleanup): void {
   test.after(() => unwind(stack));
 }
 
-/** All cleanups run, also after one has failed; the first failure is reported. */
+/** Runs all cleanups, even if one fails, and throws the first error. */
 async function unwind(stack: Cleanup[]): Promise<void> {
   const failures: unknown[] = [];
   for (let cleanup = stack.pop(); cleanup; cleanup = stack.pop()) {

@@ -1,5 +1,5 @@
-// The unmodified npm client, with three additions from outside: it closes at the end of its test, errors that the test
-// did not announce fail it, and a tap on its socket (an option of the client) tells when the server acknowledged.
+// The unmodified npm client with three external additions: it closes at the end of its test, errors that the test did not announce fail
+// the test, and a tap on its socket (an option of the client) shows when the server acknowledged a request.
 
 import type { TestContext } from 'node:test';
 import { C, DeepstreamClient } from '@deepstream/client';
@@ -15,13 +15,13 @@ export type Message = C.Message;
 export interface ConnectOptions extends Partial<ClientOptions> {
   /** Login details; `false` leaves the client connected without logging in. */
   login?: Record<string, unknown> | false;
-  /** Events of the client's `error` that the test expects, such as `MESSAGE_DENIED`. */
+  /** The `error` events that the test expects, such as `MESSAGE_DENIED`. */
   errors?: string[];
   /** Host and port to connect to instead of the server's, such as a proxy's. */
   through?: string;
 }
 
-/** What a client reports through its `error` event. */
+/** An error that a client reported through its `error` event. */
 export interface ClientError {
   event: string;
   topic: string;
@@ -30,12 +30,12 @@ export interface ClientError {
 
 /** A client of the npm package as the suites use it. */
 export interface TestClient extends DeepstreamClient {
-  /** All that its `error` event reported. */
+  /** All errors that the client reported. */
   readonly errors: Inbox<ClientError>;
   readonly wire: Wire;
 }
 
-/** Short times, so that the suites do not wait for the client's own patience. */
+/** Short intervals, so that the suites do not wait for the client's defaults. */
 const QUICK: Partial<ClientOptions> = {
   nativeTimerRegistry: true,
   subscriptionInterval: 5,
@@ -46,7 +46,7 @@ const QUICK: Partial<ClientOptions> = {
   offlineBufferTimeout: DEADLINE_MS,
 };
 
-/** A new client that is logged in (unless told otherwise) and ends with the test. */
+/** A new client that logs in (unless the options say otherwise) and closes at the end of the test. */
 export async function connect(test: TestContext, server: Pick<Server, 'address'>, options: ConnectOptions = {}): Promise<TestClient> {
   const { login = {}, errors = [], through, ...clientOptions } = options;
   const client = open(through ?? server.address, clientOptions);
@@ -70,7 +70,7 @@ export async function pair(test: TestContext, server: Server, options: ConnectOp
   return [await connect(test, server, options), await connect(test, server, options)];
 }
 
-/** A client that nobody closes; for tests that manage many of them. */
+/** A client that the test must close; for tests that manage many clients. */
 export function open(address: string, options: Partial<ClientOptions> = {}): TestClient {
   const wire = new Wire();
   const tapped = { ...QUICK, ...options, socketFactory: wire.socketFactory } as Partial<ClientOptions>;
@@ -82,7 +82,7 @@ export function open(address: string, options: Partial<ClientOptions> = {}): Tes
   return Object.assign(client, { errors, wire });
 }
 
-/** Closes `client` unless it is closed: closing twice is an error to the client. */
+/** Closes `client` if it is open; the client reports an error if it is closed twice. */
 export function close(client: DeepstreamClient): void {
   const { CLOSING, CLOSED } = C.CONNECTION_STATE;
   const state = client.getConnectionState();
@@ -95,10 +95,10 @@ export async function inState(client: DeepstreamClient, state: C.CONNECTION_STAT
   await happens(client, 'connectionStateChanged', (current) => current === state, ms);
 }
 
-/** A message that has arrived at or left one client, in the terms of the protocol. */
+/** A protocol message that one client received or sent. */
 type Seen = { direction: 'in' | 'out'; message: Message };
 
-/** Watches the messages of one client, over all of its sockets. */
+/** Observes the messages of one client, over all of its sockets. */
 export class Wire {
   readonly #acknowledged = new Set<string>();
   readonly #listeners: Array<(message: Message) => void> = [];
@@ -203,9 +203,9 @@ export async function subscribed(client: TestClient, name: string): Promise<Inbo
 }
 
 /**
- * Waits until `client`, which discarded its last copy of the record `name`, has left it on both sides: the server
- * acknowledged, and the client itself forgot the record. It forgets it in a timer of its own, which may be later than
- * the acknowledgement, and hands the old value to whoever opens the name before.
+ * Waits until the record `name`, of which `client` has discarded its last copy, is released on both sides: the server has acknowledged,
+ * and the client has forgotten the record. The client forgets it in a separate timer, possibly after the acknowledgement; if a test
+ * opens the name before, it receives the old value.
  */
 export async function discarded(client: TestClient, name: string): Promise<void> {
   await client.wire.acknowledged('RECORD', C.RECORD_ACTION.UNSUBSCRIBE, name);
@@ -225,7 +225,7 @@ export async function record(client: DeepstreamClient, name: string): Promise<De
   return within(DEADLINE_MS, client.record.getRecord(name).whenReady(), `record ${name} is ready`);
 }
 
-/** Every change that a dequeue of a, b, c and d knows, one after the other; what is left is m, a, c and d. */
+/** Performs every change that dequeues support, on a dequeue of a, b, c and d; m, a, c and d remain. */
 export function changeDequeue(dequeue: Dequeue): void {
   dequeue.push('e');
   dequeue.unshift('x');

@@ -1,4 +1,4 @@
-// A collector of traces in this process: what OTLP over HTTP with JSON brings, checked for its shape and kept.
+// A collector of traces in this process: it accepts OTLP over HTTP with JSON, checks the format and keeps the spans.
 
 import assert from 'node:assert/strict';
 import { createServer, type IncomingMessage } from 'node:http';
@@ -8,7 +8,7 @@ import { text } from 'node:stream/consumers';
 import { atEnd } from './cleanup.ts';
 import { DEADLINE_MS, Inbox } from './wait.ts';
 
-/** A span as OTLP's JSON has it. */
+/** A span in OTLP's JSON format. */
 export interface Span {
   traceId: string;
   spanId: string;
@@ -28,15 +28,15 @@ interface Request {
 }
 
 export class Collector {
-  /** All spans, in the order in which they came. */
+  /** All spans, in the order of their arrival. */
   readonly spans = new Inbox<Span>('spans');
-  /** Names of the services that they are of. */
+  /** Names of the services that sent them. */
   readonly services = new Set<string>();
-  /** The status of the next answers; what is refused is not kept. */
+  /** The status of the next responses; the collector does not keep spans that it refuses. */
   status = 200;
-  /** How many requests have come. */
+  /** The number of received requests. */
   requestCount = 0;
-  /** While it is set, nothing is answered before it is fulfilled. */
+  /** If set, responses wait for this promise. */
   held: Promise<void> | undefined;
 
   private constructor(readonly endpoint: string) {}
@@ -80,7 +80,7 @@ export class Collector {
   }
 }
 
-/** A text or number of a span or resource. */
+/** A text or number attribute of a span or resource. */
 export function attribute({ attributes }: Pick<Span, 'attributes'>, name: string): string | undefined {
   const found = attributes.find(({ key }) => key === name);
   return found?.value.stringValue ?? found?.value.intValue;

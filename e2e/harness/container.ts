@@ -1,23 +1,23 @@
-// Servers in a container as hardened deployments run them: the image of packaging/Dockerfile, whose user has no rights, a read-only
-// root, 1,024 descriptors, only the data folder writable, and the system calls that a container may make, among which io_uring is not.
-// `container/main.ts` builds the image; here each server of a run is started in it.
+// Servers in a container as hardened deployments run them: the image of packaging/Dockerfile, a user without rights, a read-only
+// root, 1,024 descriptors, only the data folder writable, and only the system calls that containers may make, which excludes io_uring.
+// `container/main.ts` builds the image; the functions here start each server of a run in it.
 
 import { chmodSync, chownSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { run } from './program.ts';
 
-/** The user inside, who has no name. */
+/** The user in the container. It has no name. */
 export const USER = 1000;
 export const DESCRIPTORS = 1024;
 
 const DOCKERFILE = resolve(import.meta.dirname, '../../packaging/Dockerfile');
-/** What the image stands on: no shell, no user, nothing that the server does not need. */
+/** The base image: no shell, no users, only files that the server needs. */
 const BASE = 'localhost/base';
 const IMAGE = 'localhost/tidewire';
 const NAME = 'tidewire';
 
-/** What the image says of itself. */
+/** The settings in the image's metadata. */
 export interface ImageSettings {
   User: string;
   Entrypoint: string[];
@@ -26,8 +26,8 @@ export interface ImageSettings {
 }
 
 /**
- * Makes the container's root read-only and runs a command, in a mount namespace that ends with it. buildah has no option for
- * that. It removes what it made under /run when it ends, so that stays writable, for root.
+ * Makes the container's root read-only and runs a command, in a mount namespace that ends with the command. buildah has no option for
+ * that. buildah removes its files under /run at its end, so /run stays writable, for root only.
  */
 const ENTER = `
 set -e
@@ -39,12 +39,12 @@ shift
 exec "$@"
 `;
 
-/** The folder with the container that servers are started in, if they are. */
+/** The folder of the container that servers start in; undefined without a container. */
 export function containerFolder(): string | undefined {
   return process.env['E2E_CONTAINER'] || undefined;
 }
 
-/** Makes the image of the smallest system that the binary needs, and a container of it in `folder`. */
+/** Builds an image with the smallest system that the binary needs, and a container of it in `folder`. */
 export function buildContainer(folder: string, binary: string): void {
   if (process.getuid?.() !== 0) throw new Error('mmdebstrap and buildah make the container as root: run this as root');
   const system = join(folder, 'system.tar');
@@ -55,31 +55,31 @@ export function buildContainer(folder: string, binary: string): void {
   const context = join(folder, 'context');
   mkdirSync(context);
   copyFileSync(binary, join(context, 'tidewire'));
-  // Only this format has health checks.
+  // Only the Docker format supports health checks.
   const chosen = ['--format', 'docker', '--isolation', 'chroot', '--build-arg', `BASE=${BASE}`];
   buildah(folder, 'build', '--quiet', ...chosen, '--file', DOCKERFILE, '--tag', IMAGE, context);
   const limit = `nofile=${DESCRIPTORS}:${DESCRIPTORS}`;
   buildah(folder, 'from', '--quiet', '--isolation', 'chroot', '--ulimit', limit, '--name', NAME, IMAGE);
   const root = buildah(folder, 'mount', NAME).trim();
-  // What buildah mounts something on, since it can't make it later.
+  // Mount points of buildah, which it can't create later in a read-only root.
   for (const path of ['dev', 'etc', 'proc', 'run', 'sys', tmpdir()]) mkdirSync(join(root, path), { recursive: true });
   for (const file of ['hosts', 'resolv.conf']) writeFileSync(join(root, 'etc', file), '');
   writeFileSync(join(folder, 'root'), root);
   writeFileSync(join(folder, 'enter.sh'), ENTER);
 }
 
-/** The root of the container, as this machine sees it. */
+/** The path of the container's root on this machine. */
 export function containerRoot(folder: string): string {
   return readFileSync(join(folder, 'root'), 'utf8');
 }
 
-/** What the image of the container says of itself. */
+/** The settings of the container's image. */
 export function imageSettings(folder: string): ImageSettings {
   const { Docker } = JSON.parse(buildah(folder, 'inspect', '--type', 'image', IMAGE)) as { Docker: { config: ImageSettings } };
   return Docker.config;
 }
 
-/** The command that runs `command`, the server's own, in the container of `folder`. It reads `own` and writes `data`. */
+/** The command line that runs the server's `command` in the container of `folder`. The server reads `own` and writes `data`. */
 export function containedCommand(folder: string, command: string[], own: string, data: string): string[] {
   mkdirSync(data, { recursive: true });
   chmodSync(own, 0o755);
@@ -89,13 +89,13 @@ export function containedCommand(folder: string, command: string[], own: string,
   return insideCommand(folder, [...imageSettings(folder).Entrypoint, ...args], volumes);
 }
 
-/** The command that runs `command` as the image's user in the container of `folder`, with options of `buildah run`. */
+/** The command line that runs `command` as the image's user in the container of `folder`, with options of `buildah run`. */
 export function insideCommand(folder: string, command: string[], options: string[]): string[] {
   const inside = ['run', '--isolation', 'chroot', ...options, NAME, '--', ...command];
   return ['unshare', '--mount', 'sh', join(folder, 'enter.sh'), containerRoot(folder), 'buildah', ...storage(folder), ...inside];
 }
 
-/** The container keeps nothing outside its folder. */
+/** Options that keep all files of the container in its folder. */
 function storage(folder: string): string[] {
   return ['--root', join(folder, 'store'), '--runroot', join(folder, 'run'), '--storage-driver', 'vfs'];
 }

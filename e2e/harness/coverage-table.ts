@@ -1,5 +1,5 @@
-// The table of what is tested: the methods come from the client's own type declarations, the claims from the tests. A cell
-// that is neither claimed nor listed here as meaningless, with the reason, is a hole, and the runner fails.
+// The table of test coverage: its rows are the methods in the client's type declarations, its marks are the claims of the tests. If a
+// cell is neither claimed nor listed here as meaningless, with the reason, the runner fails.
 
 import { readFileSync, readdirSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import ts from 'typescript';
 import { SITUATIONS, type Situation } from './coverage.ts';
 
-/** The declaration files of the classes and interfaces that applications meet, inside the package. */
+/** The package's declaration files of the classes and interfaces that applications use. */
 const DECLARATIONS = [
   'deepstream-client',
   'event/event-handler',
@@ -29,16 +29,16 @@ const CLASSES = [
 
 const ELSEWHERE = SITUATIONS.slice(1);
 
-/** Cells in which nothing can happen. */
+/** Cells for which no test is possible. */
 const MEANINGLESS: Array<{ methods: RegExp; situations: readonly Situation[]; why: string }> = [
   { methods: /^Emitter\.|\.getUid$/, situations: ELSEWHERE, why: 'nothing leaves the client' },
   { methods: /OfflineStorage$/, situations: ELSEWHERE, why: 'Node has no such storage; nothing leaves the client' },
   {
     methods: /\.(getConnectionState|eventNames|providerNames|names|get|getEntries|getFirst|getLast|isEmpty)$/,
     situations: ['refusal'],
-    why: 'tells what the client knows; the server is not asked',
+    why: 'returns what the client knows; sends no request',
   },
-  { methods: /\.(close|pause|resume)$/, situations: ['refusal'], why: 'nobody is asked' },
+  { methods: /\.(close|pause|resume)$/, situations: ['refusal'], why: 'sends no request' },
   {
     methods: /\.(unsubscribe|unlisten|unprovide|discard)$/,
     situations: ['refusal'],
@@ -47,9 +47,9 @@ const MEANINGLESS: Array<{ methods: RegExp; situations: readonly Situation[]; wh
   {
     methods: /^(Record|List|Dequeue|AnonymousRecord)\.subscribe$/,
     situations: ['refusal'],
-    why: 'a callback within the client; the server is asked when the record is opened',
+    why: 'a callback within the client; only opening the record sends a request',
   },
-  { methods: /\.setMergeStrategy(RegExp)?$/, situations: ['refusal'], why: 'the server is not asked' },
+  { methods: /\.setMergeStrategy(RegExp)?$/, situations: ['refusal'], why: 'sends no request' },
   {
     methods: /^(RPC|Listen)Response\./,
     situations: ['before login'],

@@ -1,4 +1,4 @@
-// Claims of what is tested: every public method of the client in every situation of a connection. Tests claim a cell with
+// Claims of test coverage: every public method of the client in every situation of a connection. Tests claim a cell with
 // `covers`; the runner compares the claims with the client's declarations (see `coverage-table.ts`).
 
 import { appendFileSync } from 'node:fs';
@@ -33,10 +33,10 @@ export type Method =
 
 type EmitterMethod = 'on' | 'once' | 'off' | 'emit' | 'hasListeners' | 'eventNames' | 'removeContext';
 
-/** The folder that collects the claims of all test processes; without it nothing is written. */
+/** The folder that collects the claims of all test processes; without it `covers` writes nothing. */
 const folder = process.env['E2E_CLAIMS'];
 
-/** Says that the calling test shows `method` in `situations`. */
+/** Claims that the calling test covers `method` in `situations`. */
 export function covers(method: Method | readonly Method[], ...situations: Situation[]): void {
   if (!folder) return;
   const lines = [method].flat().flatMap((one) => situations.map((situation) => `${one}\t${situation}\n`));

@@ -1,5 +1,5 @@
-// Real PostgreSQL, Redis and Valkey servers, and what stands for MongoDB, as child processes: each on a free loopback port with a
-// folder of its own, killed and started again in the same place, and ended with the test. One may stand on a small disk, and speak TLS only.
+// Real PostgreSQL, Redis and Valkey servers, and a substitute for MongoDB, as child processes. Each has a free loopback port and its own
+// folder, can be killed and restarted in the same place, and ends with the test. It may be on a small disk or accept TLS only.
 
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -20,32 +20,32 @@ const STOP_DEADLINE_MS = 20_000;
 const POSTGRES_FOLDER = '/usr/lib/postgresql';
 const MONGODB_FOLDER = resolve(import.meta.dirname, '../mongodb');
 
-/** What there is, and what ends it as a crash does. */
+/** One kind of database: how to run it, and the signal that simulates a crash. */
 interface Kind {
-  /** The command that runs it in the foreground. */
+  /** The command line that runs it in the foreground. */
   command(folder: string, port: number): string[];
-  /** More of it for one that speaks nothing but TLS, with the files of `encrypt`. */
+  /** Additional arguments of a server that accepts TLS only, with the files of `encrypt`. */
   encrypted?(folder: string, port: number): string[];
-  /** Makes what it starts on. */
+  /** Prepares the folder before the first start. */
   prepare?(folder: string): void;
-  /** Whether one that takes connections serves them; it does, if this is not there. */
+  /** Whether a server that accepts connections also serves requests. Without this function it always does. */
   serves?(folder: string): boolean;
-  /** The signal after which nothing is written any more. */
+  /** The signal after which the server writes nothing. */
   crash: NodeJS.Signals;
   url(port: number): string;
 }
 
-/** What a server is given beside its kind. */
+/** The options of a server, in addition to its kind. */
 interface Setting {
-  /** Where its data is; else in the temporary folder. */
+  /** The disk for its data; by default the data is in the temporary folder. */
   disk?: SmallDisk;
-  /** It speaks nothing but TLS, with this certificate. */
+  /** If set, the server accepts TLS only, with this certificate. */
   tls?: ClientCertificate;
 }
 
 const CERTIFICATE = 'certificate.pem';
 const KEY = 'key.pem';
-/** Who may connect to a PostgreSQL that speaks nothing but TLS. */
+/** The file with the access rules of a PostgreSQL that accepts TLS only. */
 const HBA = 'hba.conf';
 
 /** PostgreSQL refuses to run as root. */
@@ -67,16 +67,16 @@ const KINDS = {
       postgresFolder ??= newPostgresFolder();
       run('cp', ['-a', `${postgresFolder}/.`, folder]);
     },
-    // It listens before it has recovered, and refuses whom it has let in till then. The eighth line of this file is its state.
+    // PostgreSQL accepts connections before it has recovered, and refuses them until then. The eighth line of this file is its state.
     serves: (folder) => readFileSync(join(folder, 'data/postmaster.pid'), 'utf8').split('\n')[7]?.trim() === 'ready',
-    // Its children end with it and write nothing more; the next start recovers from the log, as after a crash.
+    // The child processes end with the server and write nothing; the next start recovers from the log, as after a crash.
     crash: 'SIGQUIT',
     url: (port) => `postgresql://postgres@127.0.0.1:${port}`,
   },
   redis: redisLike('redis-server'),
   valkey: redisLike('valkey-server'),
   mongodb: mongodbLike(),
-  /** One that does not say whether it keeps anything. */
+  /** A server that does not report whether a write is durable. */
   silentMongodb: mongodbLike('silent'),
 } satisfies Record<string, Kind>;
 
@@ -98,13 +98,13 @@ function redisLike(program: string): Kind {
   };
 }
 
-/** No server of MongoDB can be had from a registry; this speaks its protocol (e2e/mongodb/Server.java). */
+/** No registry offers a MongoDB server; this program speaks its protocol (e2e/mongodb/Server.java). */
 function mongodbLike(...flags: string[]): Kind {
   const libraries = join(MONGODB_FOLDER, 'target/lib');
   return {
     command: (folder, port) => [
       'java',
-      // It lives for seconds: to start soon is worth more than to run fast.
+      // The server lives for seconds, so a fast start matters more than throughput.
       ...['-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC'],
       ...['-cp', join(libraries, '*'), join(MONGODB_FOLDER, 'Server.java')],
       ...[String(port), join(folder, 'records'), ...flags],
@@ -112,7 +112,7 @@ function mongodbLike(...flags: string[]): Kind {
     prepare: () => {
       if (existsSync(libraries)) return;
       mkdirSync(dirname(libraries), { recursive: true });
-      // Under a name of its own first: another suite may be fetching them, too.
+      // Fetch into a temporary name first: another suite may fetch the libraries at the same time.
       const fetched = mkdtempSync(`${libraries}-`);
       run('mvn', ['-q', '-B', '-f', join(MONGODB_FOLDER, 'pom.xml'), 'dependency:copy-dependencies', `-Dlibraries=${fetched}`]);
       try {
@@ -135,7 +135,7 @@ function postgresProgram(name: string): string {
   return join(POSTGRES_FOLDER, newest, 'bin', name);
 }
 
-/** A folder with an empty database, made once and copied for each server, because making one takes seconds. */
+/** A folder with an empty database. It is created once and copied for each server, because creating it takes seconds. */
 let postgresFolder: string | undefined;
 
 function newPostgresFolder(): string {
@@ -149,7 +149,7 @@ function newPostgresFolder(): string {
   return folder;
 }
 
-/** Puts into a server's folder what it needs to speak TLS, for whoever has the folder. */
+/** Writes the certificate, key and access rules into a server's folder, with the owner of the folder. */
 function encrypt(folder: string, { cert, key }: ClientCertificate): void {
   const { uid, gid } = statSync(folder);
   for (const [name, text] of [[CERTIFICATE, cert], [KEY, key], [HBA, 'hostssl all all 127.0.0.1/32 trust\n']] as const) {
@@ -172,7 +172,7 @@ export class Database {
   #output = '';
   readonly #kind: Kind;
   readonly folder: string;
-  /** The same folder from outside of the namespace of its disk, if it has one. */
+  /** The same folder as seen from outside the disk's namespace, if it has one. */
   readonly #outside: string;
 
   private constructor(
@@ -195,7 +195,7 @@ export class Database {
     return database;
   }
 
-  /** The address without a database. */
+  /** The address, without the name of a database. */
   get url(): string {
     const url = this.#kind.url(this.port);
     return this.setting.tls === undefined ? url : url.replace(/^redis:/, 'rediss:');
@@ -231,7 +231,7 @@ export class Database {
     await Promise.race([ready, ended]);
   }
 
-  /** Ends the server as a crash does. */
+  /** Kills the server, as a crash would. */
   async crash(): Promise<void> {
     this.#child?.kill(this.#kind.crash);
     await this.ended();
@@ -242,7 +242,7 @@ export class Database {
     await within(STOP_DEADLINE_MS, this.#exit, 'the database ends');
   }
 
-  /** Has Redis or Valkey do something, and fails where that says no. */
+  /** Runs a command of Redis or Valkey; fails if the server reports an error. */
   async command(...words: string[]): Promise<void> {
     const parts = words.map((word) => `$${Buffer.byteLength(word)}\r\n${word}\r\n`);
     const socket = connect(this.port, '127.0.0.1');
@@ -256,7 +256,7 @@ export class Database {
     }
   }
 
-  /** Holds the server: it keeps its connections and answers nothing, until `thaw`. */
+  /** Stops the server's processes: connections stay open, but the server answers nothing until `thaw`. */
   freeze(): void {
     this.#signal('SIGSTOP');
   }
@@ -276,7 +276,7 @@ export class Database {
   async #dispose(): Promise<void> {
     this.thaw();
     await this.crash();
-    // That on a disk goes with it.
+    // Data on a small disk is removed with the disk.
     rmSync(this.folder, { recursive: true, force: true });
   }
 }

@@ -4,7 +4,7 @@ import { atEnd } from './cleanup.ts';
 import type { TestContext } from 'node:test';
 import { Inbox } from './wait.ts';
 
-/** One piece of a stream. */
+/** One event or comment of a stream. */
 export interface Piece {
   event: string;
   id?: string;
@@ -16,12 +16,12 @@ export interface EventStream {
   answer: Response;
   pieces: Inbox<Piece>;
   comments: Inbox<string>;
-  /** The ids that came, with data or without, as an EventSource keeps the last of them. */
+  /** The received ids, with or without data, as an EventSource keeps the last of them. */
   ids: Inbox<string>;
   close: () => void;
 }
 
-/** Opens a stream that ends with `test`. */
+/** Opens a stream that is closed at the end of `test`. */
 export async function openStream(
   test: TestContext,
   address: string,
@@ -38,7 +38,7 @@ export async function openStream(
   return { answer, pieces, comments, ids, close };
 }
 
-/** Takes a stream apart until it ends. */
+/** Parses a stream until it ends. */
 export async function readStream(
   body: AsyncIterable<Uint8Array>,
   pieces: Inbox<Piece>,
@@ -56,7 +56,7 @@ export async function readStream(
       }
     }
   } catch {
-    // The test has closed it.
+    // The test has closed the stream.
   }
 }
 

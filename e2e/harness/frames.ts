@@ -1,22 +1,22 @@
-// Frames as they stand on the wire: what a proxy hears of one connection in one direction, taken apart as far as the
-// first byte and the length.
+// WebSocket frames on the wire: decodes the first byte and the length of all frames that a proxy sees in one direction of a
+// connection.
 
 /** One frame. */
 export interface Frame {
   opcode: number;
-  /** The first reserved bit: a compressed message begins. */
+  /** The first reserved bit: the frame begins a compressed message. */
   isCompressed: boolean;
   payloadBytes: number;
 }
 
-/** Takes apart what one side of a connection sends, from the head of its handshake on. */
+/** Decodes the bytes that one side of a connection sends, beginning with the head of its handshake. */
 export class FrameReader {
   readonly frames: Frame[] = [];
-  /** The head of the request or answer that comes first. */
+  /** The head of the request or response that precedes the frames. */
   head = '';
   #rest = Buffer.alloc(0);
 
-  /** To be called with all bytes, in order. */
+  /** Takes all bytes, in order. */
   readonly push = (bytes: Buffer): void => {
     this.#rest = Buffer.concat([this.#rest, bytes]);
     if (this.head === '') {
@@ -28,7 +28,7 @@ export class FrameReader {
     while (this.#take());
   };
 
-  /** The value of the header by which extensions are offered and agreed on. */
+  /** The value of the header that offers or accepts extensions. */
   get extensions(): string | undefined {
     return /^sec-websocket-extensions: *(.*)$/im.exec(this.head)?.[1];
   }

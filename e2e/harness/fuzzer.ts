@@ -1,5 +1,5 @@
-// A peer that says almost the right thing: valid messages with every field that is forwarded to others filled with
-// awkward values, and half of them with bytes changed on top.
+// A peer that sends almost valid messages: every field that the server forwards contains an awkward value, and half of the messages also
+// have changed bytes.
 
 import { getMessage } from '@deepstream/protobuf/dist/src/message-builder.js';
 import { TARGETS } from './bystander.ts';
@@ -9,7 +9,7 @@ import type { Random } from './random.ts';
 import { RawPeer } from './raw.ts';
 import type { Server } from './server.ts';
 
-/** Messages between two answers of the server that keep the pace. */
+/** Messages before the fuzzer waits for an answer of the server, which limits its rate. */
 const BURST = 100;
 
 const { EVENT, RECORD, RPC, PRESENCE } = C.TOPIC;
@@ -17,10 +17,10 @@ const E = C.EVENT_ACTION;
 const R = C.RECORD_ACTION;
 const P = C.RPC_ACTION;
 const U = C.PRESENCE_ACTION;
-/** An action that the package of this client does not name, but later ones send. */
+/** An action that this version of the client's package does not name, but later versions send. */
 const PATCH_MULTI = 35;
 
-/** Texts that have broken parsers before, valid JSON and not. */
+/** Texts that have broken parsers, valid JSON and invalid. */
 const DATA = [
   ...['', ' ', '{', '}', '{"a":', '[1,]', "{'a':1}", 'undefined', 'NaN', 'Infinity', '01', '1.', '.5', '+1', '-', '1 2', '{}x'],
   ...['"\u0000"', '"\u2028"', '"\\ud800"', '"\\u0000"', '"\\x"', '"unterminated', '\ufeff1', 'nul', 'truefalse', '"\t"'],
@@ -37,19 +37,19 @@ const PATHS = [
   ...['toString', 'hasOwnProperty.call', 'x'.repeat(3_000), Array(200).fill('n').join('.'), ''],
 ];
 const NAMES = ['', ' ', '\u0000', '.*', '(', '%_EVERYONE_%', 'ü🎉', '__proto__', 'constructor', 'x'.repeat(2_000), '"\\'];
-/** What may log in; not all of it is a name, and none is refused for its length. */
+/** Values for the user name of a login. Some are not names; none is refused for its length. */
 const USERS = [...NAMES.filter(({ length }) => length < 1_000), 'fuzz-user', 5, null, { a: 1 }, ['b']];
 const VERSIONS = [-1, 0, 1, 2, 3, 2_147_483_647, -2_147_483_648, -2];
 const PATTERNS = ['fuzz/.*', '.*', '', '(', '(?=a)', '[', 'a{99999}', '(a+)+$', '\\', '^fuzz/record$', '(?<n>x)', '\u0000'];
 
 const ANSWERS = [P.RESPONSE, P.REQUEST_ERROR, P.REJECT, P.ACCEPT];
 const SUBSCRIPTIONS = [R.SUBSCRIBECREATEANDREAD, R.SUBSCRIBEANDHEAD, R.UNSUBSCRIBE];
-/** All topics but RECORD, whose patches need their own care. */
+/** All topics except RECORD, whose patches need special care. */
 const ANY_TOPIC = [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 100];
 
 type Draft = Partial<Message> & { topic: number; action: number };
 
-/** Sends mutated messages over one connection after the other. */
+/** Sends mutated messages over one connection at a time. */
 export class Fuzzer {
   sent = 0;
   connections = 0;
@@ -60,7 +60,7 @@ export class Fuzzer {
     private readonly random: Random,
   ) {}
 
-  /** Sends messages until `deadline` (milliseconds of the clock). */
+  /** Sends messages until `deadline`, in milliseconds of the clock. */
   async run(deadline: number): Promise<void> {
     while (Date.now() < deadline) {
       const peer = await this.#connected();
@@ -68,7 +68,7 @@ export class Fuzzer {
         peer.sendBytes(this.#bytes(this.#answer(peer) ?? this.#draft()));
         this.sent += 1;
       }
-      // The connection may be gone by now; else the server's answer keeps the pace.
+      // If the connection is still open, the server's answer limits the rate.
       if (peer.isOpen) await Promise.race([peer.settle().catch(() => undefined), peer.closed]);
       if (this.random.once(20)) peer.abort();
     }
@@ -85,7 +85,7 @@ export class Fuzzer {
     return this.#peer;
   }
 
-  /** What every connection holds, so that it is a provider, a listener and a subscriber, too. */
+  /** The subscriptions of every connection, which make it a provider, a listener and a subscriber. */
   static readonly TARGET_SUBSCRIPTIONS: Draft[] = [
     { topic: RPC, action: P.PROVIDE, names: [TARGETS.provided], correlationId: '0' },
     { topic: RECORD, action: R.LISTEN, name: '^fuzz/' },
@@ -93,7 +93,7 @@ export class Fuzzer {
     { topic: RECORD, action: R.SUBSCRIBECREATEANDREAD, names: [TARGETS.record, TARGETS.list], correlationId: '0' },
   ];
 
-  /** An answer to a call of a real client, if one has come. */
+  /** An answer to a call of a real client, if a call has arrived. */
   #answer(peer: RawPeer): Draft | undefined {
     const { random } = this;
     const call = peer.received.take().findLast(({ topic, action }) => topic === RPC && action === P.REQUEST);
@@ -114,8 +114,8 @@ export class Fuzzer {
     const ack = random.once(3) ? { isWriteAck: true, correlationId } : {};
     const target = name ?? random.of([TARGETS.record, TARGETS.record, TARGETS.list]);
     const write = { topic: RECORD, name: target, version, ...ack };
-    // Patches go to the record only. The client's lists take every patch for a whole value, whoever sent it, and are
-    // another document from then on than the one that the server checks patches against.
+    // Send patches to the record only. The client's lists treat every patch as a whole value, even their own, and then hold another
+    // document than the one against which the server checks patches.
     const patch = { ...write, name: name ?? TARGETS.record, path, data };
     return random.of<() => Draft>([
       () => ({ topic: EVENT, action: E.EMIT, name: name ?? TARGETS.event, data }),
@@ -165,7 +165,7 @@ export class Fuzzer {
   }
 }
 
-/** The bytes of `draft`; of topics that have no encoder, something in their place. */
+/** The bytes of `draft`; for topics without an encoder, the bytes of another message. */
 function encoded(draft: Draft): Uint8Array {
   try {
     return getMessage(draft, false);

@@ -1,20 +1,20 @@
-// Plain HTTP requests to the server under test, with `fetch` or, where a test needs headers that `fetch` forbids, by hand.
+// Plain HTTP requests to the server under test, with `fetch`, or without it for tests that need headers that `fetch` forbids.
 
 import { strict as assert } from 'node:assert';
 import type { Server } from './server.ts';
 
-/** What a batch is answered with. */
+/** The response to a batch. */
 export interface BatchAnswer {
   result: 'SUCCESS' | 'PARTIAL_SUCCESS' | 'FAILURE';
   body: Array<Record<string, unknown>>;
 }
 
-/** The address of a path of the server. */
+/** The URL of a path of the server. */
 export function url(server: Server, path: string): string {
   return `http://${server.address}${path}`;
 }
 
-/** A POST of `body` as JSON, or of the text as it is. */
+/** A POST of `body` as JSON; a string is sent unchanged. */
 export function post(server: Server, path: string, body: unknown, headers: Record<string, string> = {}): Promise<Response> {
   const text = typeof body === 'string' ? body : JSON.stringify(body);
   return fetch(url(server, path), {
@@ -24,7 +24,7 @@ export function post(server: Server, path: string, body: unknown, headers: Recor
   });
 }
 
-/** Runs commands that must be taken. */
+/** Runs commands, all of which the server must accept. */
 export async function batch(server: Server, commands: unknown[], login: object = {}): Promise<BatchAnswer> {
   const answer = await post(server, '/api', { ...login, body: commands });
   const text = await answer.text();
@@ -34,7 +34,7 @@ export async function batch(server: Server, commands: unknown[], login: object =
   return JSON.parse(text) as BatchAnswer;
 }
 
-/** Runs one command and gives its result. */
+/** Runs one command and returns its result. */
 export async function command(server: Server, one: object, login: object = {}): Promise<Record<string, unknown>> {
   const { body } = await batch(server, [one], login);
   assert.equal(body.length, 1);

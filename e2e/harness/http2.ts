@@ -1,4 +1,4 @@
-// HTTP/2 to the server under test: sessions of Node's own client, and a peer whose frames are of the test's own making.
+// HTTP/2 to the server under test: sessions of Node's own client, and a peer whose frames the test makes itself.
 
 import { once } from 'node:events';
 import { connect, constants, type ClientHttp2Session, type ClientSessionOptions, type IncomingHttpHeaders } from 'node:http2';
@@ -9,21 +9,21 @@ import { readStream, type Piece } from './event-stream.ts';
 import type { Server } from './server.ts';
 import { DEADLINE_MS, Inbox, within } from './wait.ts';
 
-/** An answer whose body was read. */
+/** A response with its complete body. */
 export interface Http2Answer {
   status: number;
   headers: IncomingHttpHeaders;
   text: string;
 }
 
-/** What a request has beside its path. */
+/** The optional parts of a request. */
 export interface Http2Request {
   method?: string;
   headers?: Record<string, string>;
   body?: string;
 }
 
-/** A session that ends with `test`. */
+/** A session that is closed at the end of `test`. */
 export async function openSession(
   test: TestContext,
   server: Server,
@@ -31,13 +31,13 @@ export async function openSession(
 ): Promise<ClientHttp2Session> {
   const session = connect(`https://${server.tlsAddress}`, { rejectUnauthorized: false, ...options });
   atEnd(test, () => session.destroy());
-  // What a test expects of the end of its session it says itself.
+  // A test that expects an error at the end of its session checks it itself.
   session.on('error', () => {});
   await within(DEADLINE_MS, once(session, 'remoteSettings'), 'the settings of the server');
   return session;
 }
 
-/** Asks and reads the answer to its end. */
+/** Sends a request and reads the response to its end. */
 export async function ask(session: ClientHttp2Session, path: string, request: Http2Request = {}): Promise<Http2Answer> {
   const { method = 'GET', headers = {}, body } = request;
   const stream = session.request({ ':method': method, ':path': path, ...headers }, { endStream: body === undefined });
@@ -68,9 +68,9 @@ export async function openEvents(session: ClientHttp2Session, path: string): Pro
   return { status: Number(answer[':status']), pieces, comments, close };
 }
 
-/** Types of frames (RFC 9113, section 6). */
+/** Frame types (RFC 9113, section 6). */
 export const FRAME = { DATA: 0, HEADERS: 1, PRIORITY: 2, RST_STREAM: 3, SETTINGS: 4, PING: 6, GOAWAY: 7, WINDOW_UPDATE: 8, CONTINUATION: 9, UNKNOWN: 200 } as const;
-/** Flags of frames. */
+/** Frame flags. */
 export const FLAG = { NONE: 0, END_STREAM: 1, END_HEADERS: 4 } as const;
 
 const PREFACE = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n';
@@ -94,26 +94,26 @@ export function frame(type: number, flags: number, stream: number, payload: Uint
   return Buffer.concat([head, payload]);
 }
 
-/** A number as the payload of a frame. */
+/** A 32-bit number as the payload of a frame. */
 export function number32(value: number): Buffer {
   const bytes = Buffer.alloc(4);
   bytes.writeUInt32BE(value);
   return bytes;
 }
 
-/** The head of a request, compressed by the static table and else not at all (RFC 7541). */
+/** The head of a request; it uses only the static table for compression (RFC 7541). */
 export function head(path: string, method: 'GET' | 'POST' = 'GET'): Buffer {
   const literal = (index: number, text: string): Buffer => Buffer.concat([Buffer.from([index, text.length]), Buffer.from(text)]);
-  // Method and `:scheme: https`, then literals that are not indexed, with the names of `:path`, `:authority`, `content-type`.
+  // The method and `:scheme: https`, then literals without indexing, with the names of `:path`, `:authority`, `content-type`.
   const indexed = Buffer.from([method === 'GET' ? 0x82 : 0x83, 0x87]);
   const type = Buffer.concat([Buffer.from([0x0f, 31 - 15]), literal(0, 'application/json').subarray(1)]);
   return Buffer.concat([indexed, literal(4, path), literal(1, 'localhost'), type]);
 }
 
-/** A peer that sends what it is told, and sees the frames of the server. */
+/** A peer that sends the given frames and records the frames of the server. */
 export class Http2Peer {
   readonly frames = new Inbox<Frame>('frames of the server');
-  /** Settles when the connection is over. */
+  /** Resolves when the connection has ended. */
   readonly closed: Promise<void>;
 
   private constructor(private readonly socket: TLSSocket) {
@@ -131,7 +131,7 @@ export class Http2Peer {
     socket.on('error', () => socket.destroy());
   }
 
-  /** A connection on which nothing was said yet; it ends with `test`. */
+  /** A connection on which nothing was sent yet; it is closed at the end of `test`. */
   static async dial(test: TestContext, server: Server): Promise<Http2Peer> {
     const options = { host: '127.0.0.1', port: server.tlsPort, rejectUnauthorized: false, ALPNProtocols: ['h2'] };
     const socket = connectTls(options);
@@ -147,12 +147,12 @@ export class Http2Peer {
     return peer;
   }
 
-  /** Sends all of it at once. */
+  /** Sends all frames at once. */
   send(...frames: Uint8Array[]): void {
     if (this.socket.writable) this.socket.write(Buffer.concat(frames));
   }
 
-  /** Waits for the end, and gives the reason that the server told last. */
+  /** Waits for the end, and returns the reason of the server's last GOAWAY frame. */
   async goodbye(): Promise<number | undefined> {
     await within(DEADLINE_MS, this.closed, 'the server ends the connection');
     const last = this.frames.seen.findLast(({ type }) => type === FRAME.GOAWAY);

@@ -1,4 +1,4 @@
-// A real OpenID Connect issuer (npm `oidc-provider`): discovery, a key set, signed access tokens, and the rotation of its keys.
+// A real OpenID Connect issuer (npm `oidc-provider`): discovery, a key set, signed access tokens, and key rotation.
 
 import { createPrivateKey, generateKeyPairSync, randomUUID, sign } from 'node:crypto';
 import { once } from 'node:events';
@@ -8,11 +8,11 @@ import { Provider } from 'oidc-provider';
 import { atEnd } from './cleanup.ts';
 import { freePort } from './ports.ts';
 
-/** Whom tokens are for. */
+/** The audience of the tokens. */
 export const AUDIENCE = 'urn:tidewire:e2e';
 const SECRET = 'the secret of every client of the issuer';
 
-/** A private key as the issuer keeps it. */
+/** A private key in the issuer's format. */
 function newKey(): Record<string, unknown> {
   const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
   return { ...privateKey.export({ format: 'jwk' }), kid: randomUUID(), use: 'sig', alg: 'RS256' };
@@ -23,7 +23,7 @@ export class Issuer {
   #keys = [newKey()];
   /** Seconds for which tokens are valid. */
   #lifetimeSeconds = 300;
-  /** Readings of the key set. */
+  /** Requests for the key set. */
   keyReads = 0;
 
   private constructor(
@@ -31,7 +31,7 @@ export class Issuer {
     private readonly port: number,
   ) {}
 
-  /** An issuer whose clients have these names; it ends with `test`. */
+  /** An issuer whose clients have the names `users`; it stops at the end of `test`. */
   static async during(test: TestContext, users: string[]): Promise<Issuer> {
     const issuer = new Issuer(users, await freePort());
     atEnd(test, () => issuer.stop());
@@ -39,12 +39,12 @@ export class Issuer {
     return issuer;
   }
 
-  /** What it calls itself. */
+  /** Its issuer identifier. */
   get url(): string {
     return `http://127.0.0.1:${this.port}`;
   }
 
-  /** Starts it, again on the same port. */
+  /** Starts the issuer; a second start uses the same port. */
   async start(): Promise<void> {
     let handle: RequestListener = (_request, response) => void response.writeHead(503).end();
     const server = createServer((request, response) => {
@@ -57,7 +57,7 @@ export class Issuer {
     handle = this.#provider().callback();
   }
 
-  /** Stops it; its keys stay. */
+  /** Stops the issuer, but keeps its keys. */
   async stop(): Promise<void> {
     const server = this.#server;
     if (!server) return;
@@ -68,21 +68,21 @@ export class Issuer {
     await closed;
   }
 
-  /** Signs with a new key from now on; the old one is published no more. */
+  /** Signs with a new key and removes the old one from the key set. */
   async rotate(): Promise<void> {
     this.#keys = [newKey()];
     await this.stop();
     await this.start();
   }
 
-  /** A token of one of its clients. */
+  /** A token for one of the issuer's clients. */
   async token(user: string, lifetimeSeconds = 300): Promise<string> {
     this.#lifetimeSeconds = lifetimeSeconds;
     const response = await fetch(`${this.url}/token`, {
       method: 'POST',
       headers: {
         authorization: `Basic ${Buffer.from(`${user}:${encodeURIComponent(SECRET)}`).toString('base64')}`,
-        // A connection that is kept would be lost at the next rotation.
+        // A keep-alive connection would break at the next rotation.
         connection: 'close',
       },
       body: new URLSearchParams({ grant_type: 'client_credentials', resource: AUDIENCE }),
@@ -92,7 +92,7 @@ export class Issuer {
     return answer.access_token;
   }
 
-  /** A token signed with its key that says what it would never say. */
+  /** A token that is signed with the issuer's key and has arbitrary claims. */
   forged(claims: Record<string, unknown>): string {
     const key = this.#keys[0] as Record<string, unknown>;
     const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString('base64url');

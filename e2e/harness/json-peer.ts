@@ -1,5 +1,5 @@
-// A peer without the client library on the JSON endpoint (`spec/deepstream-json.md`): an object in each text message, word
-// for word as a test has it.
+// A peer without the client library on the JSON endpoint (`spec/deepstream-json.md`). It sends and receives one object per text message,
+// exactly as a test writes it.
 
 import WebSocket from 'ws';
 import { C, type Message } from './client.ts';
@@ -8,7 +8,7 @@ import { DEADLINE_MS, Inbox, within } from './wait.ts';
 
 export const JSON_PATH = '/deepstream-json';
 
-/** A message as it stands in a text. */
+/** A message as it is in the JSON text. */
 export type JsonMessage = Omit<Partial<Message>, 'data' | 'parsedData'> & { topic: number; action: number; parsedData?: unknown; data?: unknown };
 
 /** How a connection ended. */
@@ -18,7 +18,7 @@ export interface Ended {
 }
 
 export class JsonPeer {
-  /** All messages of the server, and the texts that they came as. */
+  /** All messages of the server, and their texts. */
   readonly received = new Inbox<JsonMessage>('messages of the server');
   readonly texts: string[] = [];
   readonly closed: Promise<Ended>;
@@ -35,7 +35,7 @@ export class JsonPeer {
     socket.on('error', () => socket.terminate());
   }
 
-  /** A socket on which nothing was said yet. */
+  /** A new socket on which nothing was sent. */
   static async dial(server: Server, options: WebSocket.ClientOptions = {}, url = `ws://${server.address}`): Promise<JsonPeer> {
     const socket = new WebSocket(`${url}${JSON_PATH}`, { perMessageDeflate: false, ...options });
     const peer = new JsonPeer(socket);
@@ -43,7 +43,7 @@ export class JsonPeer {
     return peer;
   }
 
-  /** A socket that waits for its login. */
+  /** A socket that waits for a login. */
   static async challenge(...dialled: Parameters<typeof JsonPeer.dial>): Promise<JsonPeer> {
     const peer = await JsonPeer.dial(...dialled);
     const [server] = dialled;
@@ -52,7 +52,7 @@ export class JsonPeer {
     return peer;
   }
 
-  /** A socket that passed challenge and login. */
+  /** A socket that has passed the challenge and the login. */
   static async login(server: Server, details: object = {}, ...dialled: [options?: WebSocket.ClientOptions, url?: string]): Promise<JsonPeer> {
     const peer = await JsonPeer.challenge(server, ...dialled);
     peer.send({ topic: C.TOPIC.AUTH, action: C.AUTH_ACTION.REQUEST, ...payload(details) });
@@ -79,7 +79,7 @@ export class JsonPeer {
     return this.received.find((message) => message.topic === topic && message.action === action && matches(message));
   }
 
-  /** Waits until the server has answered everything sent so far: it answers one more question. */
+  /** Waits until the server has processed all earlier messages: it answers one more request. */
   async settle(): Promise<void> {
     const { CONNECTION } = C.TOPIC;
     const { PING, PONG } = C.CONNECTION_ACTION;
@@ -93,7 +93,7 @@ export class JsonPeer {
     return this.socket.readyState === WebSocket.OPEN;
   }
 
-  /** What was agreed on in the handshake. */
+  /** The extensions that the handshake agreed on. */
   get extensions(): string {
     return this.socket.extensions;
   }
@@ -108,11 +108,11 @@ export function payload(value: unknown): { data: string; parsedData: unknown } {
   return { data: JSON.stringify(value), parsedData: value };
 }
 
-/** What a message of the server carries, in whichever form it has it. */
+/** The payload of a message from the server, in either form. */
 export function valueOf(message: JsonMessage): unknown {
   if (message.parsedData !== undefined) return message.parsedData;
   return typeof message.data === 'string' ? (JSON.parse(message.data) as unknown) : undefined;
 }
 
-/** Options with which the unmodified client speaks JSON. */
+/** Options that make the unmodified client use JSON. */
 export const JSON_CLIENT = { path: JSON_PATH, socketOptions: { jsonTransportMode: true } as C.JSONObject };

@@ -1,8 +1,8 @@
-// What the kernel holds of a connection: bytes on their way or arrived that nobody has read.
+// The bytes that the kernel holds for a connection: sent or received, but not yet read.
 
 import { readFileSync } from 'node:fs';
 
-/** Bytes from the other end of the loopback connection that has this local port, which its owner has not read. */
+/** Unread bytes for the other end of the loopback connection that has this local port. */
 export function unreadBytes(localPort: number): number {
   const port = localPort.toString(16).toUpperCase().padStart(4, '0');
   let bytes = 0;

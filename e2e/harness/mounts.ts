@@ -1,5 +1,5 @@
-// Mounts that no other process sees: a holder has a namespace of them, into which a server is launched. A disk that everybody saw would
-// be copied into each namespace that another suite makes, and live on in it, the way it is, after it was unmounted here.
+// Mounts in a separate mount namespace, which a holder process keeps alive and servers are launched into. A disk that all processes can
+// see would be copied into every namespace that another suite creates, and would stay mounted there after this process unmounts it.
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -9,16 +9,16 @@ import { run } from './program.ts';
 import { within } from './wait.ts';
 
 const MOUNT_DEADLINE_MS = 10_000;
-/** Without root it takes a namespace of users, in which everybody is who they are. */
+/** Without root, the holder also needs a user namespace, in which all user ids stay the same. */
 const WITHOUT_ROOT = userInfo().uid !== 0;
 
 export class Mounts {
   private constructor(private readonly holder: ChildProcess) {}
 
-  /** A namespace in which `script` has mounted something. */
+  /** A namespace in which `script` has mounted a file system. */
   static async made(script: string, ...args: string[]): Promise<Mounts> {
     const users = WITHOUT_ROOT ? ['--user', '--map-current-user', '--keep-caps'] : [];
-    // It lives as long as its standard input is open, so it never outlives the tests.
+    // The holder lives as long as its standard input is open, so it never outlives the tests.
     const holder = spawn('unshare', [...users, '--mount', 'sh', '-c', `${script} && echo mounted && exec cat`, ...args], {
       stdio: ['pipe', 'pipe', 'inherit'],
     });
@@ -30,24 +30,24 @@ export class Mounts {
     return new Mounts(holder);
   }
 
-  /** What a program is to be launched with that shall see them. */
+  /** The launcher for a program that must see the mounts. */
   get launcher(): string[] {
     const users = WITHOUT_ROOT ? ['--user', '--preserve-credentials'] : [];
     return ['nsenter', `--target=${this.holder.pid}`, ...users, '--mount'];
   }
 
-  /** A path as it is there, for this process. */
+  /** The path by which this process reaches a path of the namespace. */
   outside(path: string): string {
     return join(`/proc/${this.holder.pid}/root`, path);
   }
 
-  /** Runs a program there to its end. */
+  /** Runs a program in the namespace and waits for its end. */
   run(program: string, ...args: string[]): void {
     const [first = '', ...others] = [...this.launcher, program, ...args];
     run(first, others);
   }
 
-  /** Unmounts all of them as soon as no program uses them. */
+  /** Unmounts everything as soon as no program uses it. */
   end(): void {
     this.holder.stdin?.end();
   }

@@ -1,4 +1,4 @@
-// Names that no other test uses, so that tests can share a server and run beside each other.
+// Names that no other test uses, so that tests can share a server and run in parallel.
 
 let counter = 0;
 
@@ -14,7 +14,7 @@ export function freshUser(prefix = 'user'): string {
   return `${prefix}-${process.pid}-${counter}`;
 }
 
-/** `text` as a regular expression that matches just it. */
+/** A regular expression that matches exactly `text`. */
 export function literally(text: string): string {
   return text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
 }

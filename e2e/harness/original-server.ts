@@ -1,5 +1,5 @@
-// deepstream's own server behind the same harness, to check that the suites hold for the real thing:
-// `npm ci` in `original-server/`, then E2E_SERVER=deepstream. It lacks what the reference lists as its defects.
+// deepstream's own server with the interface of the harness, to check that the suites also pass against the original:
+// `npm ci` in `original-server/`, then E2E_SERVER=deepstream. Cases that need its documented defects fixed are skipped.
 
 import { writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -56,7 +56,7 @@ function deepstreamConfig(options: ServerOptions, port: number): object {
   };
 }
 
-/** The rules in force; deepstream refuses to start with a file that it does not take. */
+/** The permission rules; deepstream does not start with a file that it can't read. */
 function permission(options: ServerOptions): object {
   const permissions = options.permissions ? (JSON.parse(options.permissions) as object) : options.denials && DENIALS;
   return permissions
@@ -68,7 +68,7 @@ const FREE = '*';
 const DENIED = 'denied/*';
 const UNWRITABLE = 'nowrite/*';
 
-/** The rule of the permission tests in deepstream's own language, as far as it can say it. */
+/** The rule of the permission tests in deepstream's language, as far as it can express the rule. */
 const DENIALS = {
   record: {
     [FREE]: { create: true, read: true, write: true, delete: true, listen: true, notify: true },

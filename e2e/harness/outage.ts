@@ -1,4 +1,4 @@
-// What clients and operators see while a store takes nothing, whatever is wrong with it, and what is there afterwards.
+// The behaviour of clients and operations while a store accepts no writes, whatever the cause, and the data afterwards.
 
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
@@ -6,14 +6,14 @@ import { C, close, connect, record } from './client.ts';
 import type { Server, ServerOptions } from './server.ts';
 import { eventually, isPending, within } from './wait.ts';
 
-/** How long a server may keep quiet about a store that does not work. */
+/** The server must report a failing store within this time. */
 export const NOTICED_MS = 1_000;
-/** Looking takes time, too, on a machine that does other things. */
+/** Time for one check on a busy machine. */
 export const LOOK_MS = 1_000;
-/** The server's longest pause between two attempts, and time for a busy machine. */
+/** The server's longest delay between two attempts, plus time for a busy machine. */
 const RECOVERY_MS = 30_000;
 const WRITE_TIMEOUT_MS = 2_000;
-/** Records that wait for the store. */
+/** Capacity of the write queue, in records. */
 const QUEUE_MAX = 5;
 
 /** A server whose store can be made to fail. */
@@ -23,7 +23,7 @@ export interface Outage {
   end(): void | Promise<void>;
 }
 
-/** What `seesOutage` expects of its server. One shard, because each has a queue of its own. */
+/** The options that `seesOutage` needs. One shard, because each shard has its own queue. */
 export const OUTAGE_OPTIONS: ServerOptions = {
   shards: 1,
   limits: { dirty_records_max: QUEUE_MAX },
@@ -51,12 +51,12 @@ export async function isFailing(server: Server): Promise<boolean> {
   return (await ready(server)).reasons.some(({ code }) => code === 'store_failing');
 }
 
-/** Takes a store through an outage. `says` is what the log has to say, and `text` what `/ready` has. */
+/** Takes a store through an outage. `says` matches the log, and `text` matches the reason in `/ready`. */
 export async function seesOutage(t: TestContext, outage: Outage, says: RegExp, text: RegExp): Promise<void> {
   const { server } = outage;
   const numbers = Array.from({ length: QUEUE_MAX - 1 }, (_, index) => index + 1);
   const writer = await connect(t, server, { errors: ['RECORD_UPDATE_ERROR', 'CONNECTION_ERROR'] });
-  // All of them stay in memory, because a store that does not answer can't be asked for others.
+  // All records stay in memory, because a store that does not answer can't load others.
   const names = ['cached', ...numbers.map((n) => `queued/${n}`), 'beyond'];
   for (const name of names) await writer.record.setDataWithAck(name, { n: 0 });
   const cached = await record(writer, 'cached');
@@ -75,19 +75,19 @@ export async function seesOutage(t: TestContext, outage: Outage, says: RegExp, t
   assert.ok(failures > 0 || unanswered > 0, 'no metric says that the store does not work');
   assert.equal((await server.get('/health')).status, 200);
 
-  // Who asked for an acknowledgement learns at the deadline, and not before, that it is not to be had now.
+  // The writer that requested an acknowledgement receives the error at the deadline and not earlier.
   const { error, ms } = await refused;
   assert.match(error, /RECORD_UPDATE_ERROR/);
   assert.ok(ms >= WRITE_TIMEOUT_MS, `the write was given up after ${ms.toFixed(0)} ms`);
 
-  // What is in memory is read on and changes; others see that.
+  // Records in memory remain readable and writable, and other clients receive their changes.
   const reader = await connect(t, server);
   assert.deepEqual(await reader.record.snapshot('cached'), { n: 1 });
   const seen = await record(reader, 'cached');
   cached.set('n', 2);
   await eventually(() => (seen.get() as { n: number }).n === 2, 'a change of a cached record reaches others');
 
-  // Writes that nobody waits for take the places that are left, and one more is refused before anybody sees it.
+  // Writes without an acknowledgement fill the queue; the server refuses one more, and no other client sees it.
   for (const n of numbers) writer.record.setData(`queued/${n}`, { n });
   await eventually(async () => (await server.metric('tidewire_dirty_records')) === QUEUE_MAX, 'the queue is full');
   writer.record.setData('beyond', { n: 1 });
@@ -96,12 +96,12 @@ export async function seesOutage(t: TestContext, outage: Outage, says: RegExp, t
   assert.equal(await server.metric('tidewire_dirty_records'), QUEUE_MAX);
   const late = writer.record.setDataWithAck('cached', { n: 3 }) as Promise<unknown>;
   late.catch(() => undefined);
-  await eventually(() => (seen.get() as { n: number }).n === 3, 'a record in the queue changes on');
+  await eventually(() => (seen.get() as { n: number }).n === 3, 'a record in the queue still changes');
   assert.ok(await isPending(late), 'a write was acknowledged that the store does not have');
 
   await outage.end();
   await eventually(() => isReady(server), '/ready answers 200 again', RECOVERY_MS);
-  // An answer shows that the store works, and what waited takes a batch more.
+  // The first success shows that the store works; queued writes need another batch.
   await eventually(async () => (await server.metric('tidewire_dirty_records')) === 0, 'the queue is empty', RECOVERY_MS);
   await within(RECOVERY_MS, writer.record.setDataWithAck('after', { n: 1 }) as Promise<unknown>, 'a write is acknowledged again');
   [writer, reader].forEach(close);

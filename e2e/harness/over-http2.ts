@@ -1,12 +1,12 @@
-// `fetch` over HTTP/2: with it a suite asks all it asks of its servers over one connection to the port of TLS. Whoever
-// imports this before a suite repeats the suite so.
+// Replaces `fetch` by HTTP/2: all requests to a server use one connection to its TLS port. A program that imports this before a suite
+// repeats the suite over HTTP/2.
 
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream, type IncomingHttpHeaders, type OutgoingHttpHeaders } from 'node:http2';
 import { againstOriginal, encrypted } from './server.ts';
 
-/** Headers that HTTP/2 has no use for. */
+/** Headers that HTTP/2 does not allow. */
 const OF_CONNECTIONS = ['connection', 'host', 'keep-alive', 'transfer-encoding'];
-/** Answers without a body. */
+/** Statuses of responses without a body. */
 const BARE = [204, 304];
 
 const sessions = new Map<string, ClientHttp2Session>();
@@ -37,7 +37,7 @@ globalThis.fetch = async (input, init = {}) => {
   return new Response(isBare ? null : bodyOf(stream), { status, headers: own.map(([name, value]) => [name, String(value)]) });
 };
 
-/** The body, read as it comes. A server that does not want the rest of a request ends the stream behind its answer. */
+/** The body, streamed as it arrives. If the server does not need the rest of a request, it ends the stream after its response. */
 function bodyOf(stream: ClientHttp2Stream): ReadableStream<Uint8Array> {
   return new ReadableStream({
     start(body) {
@@ -59,14 +59,14 @@ function bodyOf(stream: ClientHttp2Stream): ReadableStream<Uint8Array> {
   });
 }
 
-/** The connection to a server; another one when that is told to go. */
+/** The open session with a server; opens a new one after a GOAWAY. */
 function sessionOf(origin: string): ClientHttp2Session {
   const known = sessions.get(origin);
   if (known && !known.closed && !known.destroyed) return known;
   const session = connect(origin, { rejectUnauthorized: false });
   session.on('error', () => {});
   session.on('goaway', () => sessions.delete(origin));
-  // It must not hold the process when the tests are over.
+  // The connection must not keep the process alive after the tests.
   session.unref();
   sessions.set(origin, session);
   return session;

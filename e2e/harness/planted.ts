@@ -1,4 +1,4 @@
-// Scripts of our own sources with a fault in them: what a test is for is shown by its failing with one. They are made for that test alone.
+// Scripts that are built from our own sources with a planted fault, to show that a test detects it. Only that test uses the script.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -10,7 +10,7 @@ import type { TestContext } from 'node:test';
 const REPOSITORY = resolve(import.meta.dirname, '../..');
 const CLIENT = join(REPOSITORY, 'packages/client');
 
-/** In `file`, a path from the repository's root, `instead` stands in place of `text`. */
+/** Replaces `text` by `instead` in `file`, a path from the repository's root. */
 export interface Fault {
   file: string;
   text: string;
@@ -22,13 +22,13 @@ interface Builder {
 }
 
 /**
- * Bundles `entry`, a path from the repository's root, with a fault in it, and gives back where the script is until the end of `test`. What imports the
- * client gets its source.
+ * Bundles `entry`, a path from the repository's root, with a planted fault, and returns the path of the script, which exists until the
+ * end of `test`. Imports of the client resolve to its source.
  */
 export async function planted(test: TestContext, entry: string, { file, text, instead }: Fault, format: 'iife' | 'esm' = 'iife'): Promise<string> {
   const place = join(REPOSITORY, file);
   const [before, after, ...more] = readFileSync(place, 'utf8').split(text);
-  assert.ok(before !== undefined && after !== undefined && more.length === 0, `${text} stands in ${file} once, so that a fault can be planted there`);
+  assert.ok(before !== undefined && after !== undefined && more.length === 0, `${text} must occur exactly once in ${file}`);
   const { build } = createRequire(join(CLIENT, 'package.json'))('esbuild') as Builder;
   const folder = mkdtempSync(join(tmpdir(), 'tidewire-planted-'));
   test.after(() => rmSync(folder, { recursive: true }));
@@ -50,7 +50,7 @@ export async function planted(test: TestContext, entry: string, { file, text, in
   return outfile;
 }
 
-/** Asserts that `check` fails by an assertion that says `reason`: it has found the fault, and is no victim of something else. */
+/** Asserts that `check` fails with an assertion that matches `reason`, and not for another cause. */
 export async function isFound(check: Promise<unknown>, reason: RegExp): Promise<void> {
   await assert.rejects(check, (error: Error) => {
     assert.ok(error instanceof assert.AssertionError, String(error.stack));

@@ -1,4 +1,4 @@
-// Ports for servers of tests, which no other process of tests gets.
+// Ports for the servers of tests. No other test process uses the same port.
 
 import { randomInt } from 'node:crypto';
 import { mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -7,26 +7,26 @@ import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 
 /**
- * The ports that are tried: below those that the kernel gives to outgoing connections, so that none of these takes a
- * server's port while it is down for a restart.
+ * The range of ports. It is below the kernel's range for outgoing connections, so that none of these takes a server's port while the
+ * server is down for a restart.
  */
 const PORTS = { first: 10_000, count: 20_000 };
 
-/** Of these, what `fetch` refuses to connect to (WHATWG Fetch, "bad port"). A server on it would never be seen ready. */
+/** A port in the range that `fetch` refuses (WHATWG Fetch, "bad port"). A server on it would never appear ready. */
 const REFUSED_BY_FETCH = 10_080;
 
 /**
- * Files named after the ports that processes of tests have been given. Between the look at a port and the start of its server, and while
- * that is down for a restart, another process would find it free.
+ * Files named after the ports that test processes have claimed. Another process would find such a port free between the check and the
+ * start of its server, and while the server is down for a restart.
  */
 const PORT_CLAIMS = join(tmpdir(), `tidewire-ports-${userInfo().uid}`);
-/** No process of tests lives so long; one that was killed has left its claims behind. */
+/** Test processes live for a shorter time than this; a process that was killed leaves its claims behind. */
 const CLAIM_MS_MAX = 3_600_000;
 
 const claimed: string[] = [];
 process.on('exit', () => claimed.forEach((claim) => rmSync(claim, { force: true })));
 
-/** A port of the loopback address that nobody listens on, and that no other test gets while this process lives. */
+/** A free port of the loopback address. No other test receives it while this process lives. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = PORTS.first + randomInt(PORTS.count);
@@ -34,7 +34,7 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** Claims a port for this process, and says whether it is its own. */
+/** Claims a port for this process; returns whether it succeeded. */
 function claims(port: number): boolean {
   const claim = join(PORT_CLAIMS, String(port));
   mkdirSync(PORT_CLAIMS, { recursive: true });

@@ -1,22 +1,22 @@
-// Programs that are run to their end, such as those that make certificates, install packages or mount volumes.
+// Programs that run to their end, such as programs that make certificates, install packages or mount volumes.
 
 import { spawnSync } from 'node:child_process';
 
-/** Bytes of output that are taken; the lists of crates and symbols have some. */
+/** The most bytes of output; lists of crates and symbols are long. */
 const OUTPUT_BYTES_MAX = 1 << 26;
 
 export interface RunOptions {
-  /** The folder in which it runs. */
+  /** The working directory. */
   cwd?: string;
-  /** All of its variables, if they are not those of this process. */
+  /** The complete environment; the default is the environment of this process. */
   env?: NodeJS.ProcessEnv;
-  /** What it reads. */
+  /** The text for standard input. */
   input?: string;
-  /** After so long it is ended, and has failed. */
+  /** The program is killed and has failed after this time. */
   timeoutMs?: number;
 }
 
-/** What a program prints. One that does not end well is an error with its own words. */
+/** Runs a program and returns its output. If the program fails, the error contains its messages. */
 export function run(program: string, args: string[], options: RunOptions = {}): string {
   const { timeoutMs, ...others } = options;
   const ran = spawnSync(program, args, { ...others, timeout: timeoutMs, encoding: 'utf8', maxBuffer: OUTPUT_BYTES_MAX });

@@ -1,4 +1,4 @@
-// A TCP proxy between clients and the server that can break the connection in the ways a network does.
+// A TCP proxy between clients and the server that breaks connections as a network does.
 
 import { createServer, connect as dial, type Server as Listener, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
@@ -8,15 +8,15 @@ import type { Server } from './server.ts';
 
 export class Proxy {
   readonly #pairs = new Set<[Socket, Socket]>();
-  /** Towards the server, also those that have ended. */
+  /** Sockets to the server, including closed ones. */
   readonly #fars: Socket[] = [];
   readonly #connectedAt: number[] = [];
   #broken = false;
   #silent: 'no' | 'answers' | 'all' = 'no';
 
-  /** Hears all bytes of the server, of all connections. */
+  /** Receives all bytes of the server, of all connections. */
   onAnswer: (bytes: Buffer) => void = () => {};
-  /** Hears all bytes of the clients. */
+  /** Receives all bytes of the clients. */
   onQuestion: (bytes: Buffer) => void = () => {};
 
   private constructor(
@@ -24,7 +24,7 @@ export class Proxy {
     readonly address: string,
   ) {}
 
-  /** Starts a proxy to a port of `server` on a free loopback port; it ends with `test`. */
+  /** Starts a proxy to a port of `server` on a free loopback port; it closes at the end of `test`. */
   static async during(test: TestContext, server: Server, port = server.port): Promise<Proxy> {
     const listener = createServer();
     await new Promise<void>((done) => listener.listen(0, '127.0.0.1', done));
@@ -36,18 +36,18 @@ export class Proxy {
     return proxy;
   }
 
-  /** Ends all connections at once, without a goodbye, and refuses new ones until `restore`. */
+  /** Closes all connections without a close message, and refuses new ones until `restore`. */
   cut(): void {
     this.#broken = true;
     for (const pair of this.#pairs) pair.forEach((socket) => socket.destroy());
   }
 
-  /** Loses all bytes, or those of the server only, while connections stay open, until `restore`. */
+  /** Drops all bytes, or only the server's bytes, until `restore`; connections stay open. */
   silence(which: 'answers' | 'all' = 'all'): void {
     this.#silent = which;
   }
 
-  /** Lets new connections through. Connections that lost bytes are ended, since their streams are torn. */
+  /** Accepts new connections again. Closes connections that lost bytes, because their streams are incomplete. */
   restore(): void {
     if (this.#silent !== 'no') this.cut();
     this.#broken = false;
@@ -55,39 +55,39 @@ export class Proxy {
   }
 
   /**
-   * Reads no more of what the server sends on the connections of this moment, as a client that does not read its socket.
-   * What the client says still arrives.
+   * Stops reading from the server on the current connections, as a client that does not read its socket would. Bytes from the clients
+   * still reach the server.
    */
   stall(): void {
     for (const [, far] of this.#pairs) far.pause();
   }
 
-  /** Reads on: what the kernels have kept arrives, then the end of the connection if it was ended meanwhile. */
+  /** Reads again: first the bytes in kernel buffers arrive, then the end of the connection if the server has closed it. */
   readOn(): void {
     for (const [, far] of this.#pairs) far.resume();
   }
 
-  /** Bytes of the server that were read here. */
+  /** Bytes that the proxy has read from the server. */
   get readBytes(): number {
     return this.#fars.reduce((sum, far) => sum + far.bytesRead, 0);
   }
 
-  /** Bytes that the server has given to its kernel: those that were read here, and those that may still be. */
+  /** Bytes that the server has sent: those that the proxy has read, and those in kernel buffers. */
   get sentBytes(): number {
     return this.readBytes + this.#fars.reduce((sum, far) => sum + (far.localPort === undefined ? 0 : unreadBytes(far.localPort)), 0);
   }
 
-  /** When clients have connected, in milliseconds. */
+  /** When clients connected, in milliseconds. */
   get connectedAt(): readonly number[] {
     return this.#connectedAt;
   }
 
-  /** Connections that are open. */
+  /** The number of open connections. */
   get openCount(): number {
     return this.#pairs.size;
   }
 
-  /** Ends the proxy and its connections. */
+  /** Closes the proxy and its connections. */
   close(): void {
     this.cut();
     this.listener.close();

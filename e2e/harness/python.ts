@@ -1,4 +1,4 @@
-// Programs from PyPI, each in a Python environment of its own below target/, made once, with the versions of a `requirements.txt`.
+// Programs from PyPI. Each has its own Python environment below target/, created once, with the versions of a `requirements.txt`.
 
 import { execFile } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 
 const TARGET = resolve(import.meta.dirname, '../../target');
 
-/** The folder of the environment's programs, which are installed if necessary. `name` is its folder below target/. */
+/** The folder with the environment's programs; installs them if necessary. `name` is the folder below target/. */
 export async function installed(name: string, requirements: string): Promise<string> {
   const folder = join(TARGET, name);
   const environment = join(folder, 'environment');

@@ -1,4 +1,4 @@
-// A peer without the client library: a WebSocket that says exactly what a test wants, also what no client would.
+// A peer without the client library: a WebSocket that sends exactly the messages of a test, including invalid ones.
 
 import { getMessage } from '@deepstream/protobuf/dist/src/message-builder.js';
 import { parse } from '@deepstream/protobuf/dist/src/message-parser.js';
@@ -7,18 +7,18 @@ import { C, type Message } from './client.ts';
 import type { Server } from './server.ts';
 import { DEADLINE_MS, Inbox, within } from './wait.ts';
 
-/** How a server is dialled that does not listen in the clear. */
+/** How to dial a server that accepts TLS only. */
 export interface Dialled {
-  /** As `wss://127.0.0.1:1`. */
+  /** A URL such as `wss://127.0.0.1:1`. */
   url: string;
-  /** For the socket, such as certificates. */
+  /** Socket options, such as certificates. */
   options: Record<string, unknown>;
 }
 
 export class RawPeer {
   /** All messages of the server, decoded. */
   readonly received = new Inbox<Message>('messages of the server');
-  /** Settles with the close code when the connection is over. */
+  /** Resolves with the close code when the connection has ended. */
   readonly closed: Promise<number>;
 
   private constructor(private readonly socket: WebSocket) {
@@ -27,7 +27,7 @@ export class RawPeer {
     socket.on('error', () => socket.terminate());
   }
 
-  /** A socket on which nothing was said yet. */
+  /** A new socket on which nothing was sent. */
   static async dial(server: Server, dialled?: Dialled): Promise<RawPeer> {
     const url = dialled?.url ?? `ws://${server.address}`;
     const socket = new WebSocket(`${url}/deepstream`, { perMessageDeflate: false, ...dialled?.options });
@@ -36,7 +36,7 @@ export class RawPeer {
     return peer;
   }
 
-  /** A socket that passed challenge and login. */
+  /** A socket that has passed the challenge and the login. */
   static async login(server: Server, details: object = {}, dialled?: Dialled): Promise<RawPeer> {
     const peer = await RawPeer.challenge(server, dialled);
     peer.send({ topic: C.TOPIC.AUTH, action: C.AUTH_ACTION.REQUEST, data: JSON.stringify(details) });
@@ -44,7 +44,7 @@ export class RawPeer {
     return peer;
   }
 
-  /** A socket that waits for its login. */
+  /** A socket that waits for a login. */
   static async challenge(server: Server, dialled?: Dialled): Promise<RawPeer> {
     const peer = await RawPeer.dial(server, dialled);
     const { CHALLENGE, ACCEPT } = C.CONNECTION_ACTION;
@@ -54,7 +54,7 @@ export class RawPeer {
     return peer;
   }
 
-  /** Sends one message. `data` goes out as it stands, well-formed or not. */
+  /** Sends one message. `data` is sent unchanged, even if it is malformed. */
   send(message: Partial<Message> & { topic: number; action: number }): void {
     this.sendBytes(getMessage(message, false));
   }
@@ -80,7 +80,7 @@ export class RawPeer {
     await this.received.until((seen) => seen.filter(matches).length >= count);
   }
 
-  /** Waits until the server has answered everything sent so far: it answers one more question. */
+  /** Waits until the server has processed all earlier messages: it answers one more request. */
   async settle(): Promise<void> {
     const pongs = (): number => this.received.seen.filter(isPong).length;
     const before = pongs();
@@ -88,7 +88,7 @@ export class RawPeer {
     await this.received.until(() => pongs() > before, DEADLINE_MS, 'a PONG');
   }
 
-  /** Bytes that wait to be sent. */
+  /** Bytes in the send buffer. */
   get unsentBytes(): number {
     return this.socket.bufferedAmount;
   }

@@ -1,15 +1,15 @@
-// A process with one client that subscribes to an event and reports to its parent what it sees. A process of its own,
-// so that a test can stop it as a whole, as a laptop that sleeps.
+// A process with one client that subscribes to an event and reports its counters to the parent. It is a separate process, so that a test
+// can stop it completely, as a laptop that sleeps.
 
 import { C, open } from './client.ts';
 
-/** What a receiver reports: after its login, whenever it is told to, and when its connection changes. */
+/** The report of a receiver. It sends one after its login, on request, and when its connection changes. */
 export interface Report {
   /** State of the connection. */
   state: string;
   /** Events since the start. */
   count: number;
-  /** Events that did not have the number after the one before, on one connection. */
+  /** Events on one connection whose number did not follow the previous number. */
   jumps: number;
   /** Number of the last event. */
   last: number;

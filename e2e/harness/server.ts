@@ -1,6 +1,6 @@
-// The server under test as a child process: started on a free port with its own data folder, waited for through its
-// health page, stopped with SIGTERM (which must end it with code 0) or killed, and started again in the same place.
-// What the suites ask of a server is in `ServerOptions`; how Tidewire spells it is in `tidewireConfig`, and only there.
+// The server under test as a child process. It starts on a free port with its own data folder, is ready when its health page answers,
+// stops on SIGTERM (which must end it with code 0) or is killed, and restarts in the same place.
+// `ServerOptions` has the options that suites need; only `tidewireConfig` translates them to Tidewire's own names.
 
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -18,15 +18,15 @@ import { ringLauncher } from './ring.ts';
 import { PASSWORD_HASH, type Users } from './users.ts';
 import { eventually, within } from './wait.ts';
 
-/** What a suite may ask of its server; what is left out keeps the server's own default. */
+/** The options of a suite; the server uses its own default for each option that is not set. */
 export interface ServerOptions {
   /** The content of a deepstream `users.yml`; with it only these users may log in. */
   users?: Users;
-  /** Options of the server's section `auth`, in its own names. */
+  /** Options of the server's section `auth`, under the server's names. */
   auth?: Record<string, unknown>;
-  /** The key of the admin API, which is off without it, and of the admin page. */
+  /** The key of the admin API and admin page, which are off without it. */
   adminKey?: string;
-  /** Further options of the server's section `admin`, in its own names. */
+  /** Further options of the server's section `admin`, under the server's names. */
   admin?: Record<string, string | number | boolean>;
   /** The page that answers 200 when the server has started; `/ready` by default. */
   readyAt?: string;
@@ -36,76 +36,76 @@ export interface ServerOptions {
   rpcAcceptTimeoutMs?: number;
   rpcResponseTimeoutMs?: number;
   listenResponseTimeoutMs?: number;
-  /** Whether rpc providers learn who calls. */
+  /** Whether rpc providers receive the caller's name. */
   rpcRequestor?: boolean;
-  /** Whether the rule of the permission tests is in force (see `suites/denials.test.ts`). */
+  /** Whether the rule of the permission tests is active (see `suites/denials.test.ts`). */
   denials?: boolean;
   /** The text of a deepstream `permissions.yml`; without it everything is allowed. */
   permissions?: string;
-  /** Whether there are no rules, as without any configuration: those of the demo hold for its names. */
+  /** Whether the server has no rules, as without any configuration; the demo's rules then apply to its names. */
   withoutRules?: boolean;
-  /** Beginnings of names whose records are whole values without versions. */
+  /** Name prefixes whose records are whole values without versions. */
   hotPathPrefixes?: string[];
   /** Limits under the names of the server's section `limits`. */
   limits?: Record<string, number>;
   /** The server's section `rates`. */
   rates?: Partial<Record<'connection' | 'user', Record<string, string>>>;
-  /** Which events have history, as `event.history` has it. */
+  /** The events with history, in the format of `event.history`. */
   history?: string[];
   /** Whether the suite needs the JSON endpoint, which Tidewire always has. */
   jsonEndpoint?: boolean;
-  /** Its paths, if they are others. */
+  /** The paths of the JSON endpoint, if they differ from the default. */
   jsonPaths?: string[];
   /** The server's section `traces`. */
   traces?: Record<string, string | number>;
   /** The server's section `http`. */
   http?: Record<string, string | number | boolean>;
-  /** Whether offers of compression are taken. */
+  /** Whether the server accepts offers of compression. */
   compression?: boolean;
-  /** The server's section `backoff`. Without it nobody waits, since all clients of a suite share address and user. */
+  /** The server's section `backoff`. Without it there is no delay, because all clients of a suite share address and user. */
   backoff?: Record<string, string | number>;
-  /** TLS on a port of its own, with these files. */
+  /** A separate TLS port with these files. */
   tls?: {
     certificate: string;
     key: string;
     reloadIntervalMs?: number;
     minVersion?: '1.2' | '1.3';
     http2?: boolean;
-    /** The file with the authorities of client certificates. */
+    /** The file with the authorities for client certificates. */
     clientCa?: string;
     clientCertificates?: 'required';
     hstsMaxAge?: string;
   };
   logLevel?: 'warn' | 'info' | 'debug' | 'trace';
-  /** Whether all of its output is kept, however much there is. */
+  /** Whether to keep all of the server's output, whatever its size. */
   keepsOutput?: boolean;
   /** How messages reach the kernel. */
   sends?: 'plain';
-  /** Origins of pages, and names of the server, that are let in. */
+  /** Page origins and host names that the server accepts. */
   origins?: string[];
   hosts?: string[];
   /** Shards; three by default. */
   shards?: number;
-  /** Addresses and networks of proxies that are believed. */
+  /** Addresses and networks of trusted proxies. */
   trustedProxies?: string[];
-  /** Whether connections begin with a head of the PROXY protocol. */
+  /** Whether connections begin with a PROXY protocol head. */
   proxyProtocol?: boolean;
   drainTimeoutMs?: number;
-  /** Where the data lies; by default in the server's temporary folder. It is not removed with that. */
+  /** The data folder; by default in the server's temporary folder. A given folder is not removed. */
   dataFolder?: string;
-  /** Options of the server's section `store`, in its own names. */
+  /** Options of the server's section `store`, under the server's names. */
   store?: Record<string, unknown>;
-  /** The server's section `stores`: stores beside that of `store`, by name. */
+  /** The server's section `stores`: stores in addition to `store`, by name. */
   stores?: Record<string, object>;
-  /** Options of the server's section `listen`, in its own names. */
+  /** Options of the server's section `listen`, under the server's names. */
   listen?: Record<string, unknown>;
-  /** Options of the server's section `record`, in its own names. */
+  /** Options of the server's section `record`, under the server's names. */
   record?: Record<string, unknown>;
-  /** Bytes of records that the server keeps in memory. */
+  /** The most bytes of records that the server keeps in memory. */
   cacheBytesMax?: number;
-  /** The program, if it is not the one that all suites test. */
+  /** The program, if it differs from the program that all suites test. */
   binary?: string;
-  /** A program with arguments that starts the server as itself. */
+  /** A program with arguments that starts the server by replacing itself. */
   launcher?: string[];
   /** The command that serves, with arguments, if it is not `start`. */
   command?: string[];
@@ -114,21 +114,21 @@ export interface ServerOptions {
 /** True when the suites run against deepstream's own server instead of Tidewire. */
 export const againstOriginal = process.env['E2E_SERVER'] === 'deepstream';
 
-/** Whether every server has a port of TLS, and which one belongs to which port in the clear (see `over-http2.ts`). */
+/** Whether every server has a TLS port, and which TLS port belongs to which plain port (see `over-http2.ts`). */
 export const encrypted = { isWanted: false, ports: new Map<number, number>() };
 
-/** At least three shards, whatever the machine: one shard would hide every race between owners. */
+/** At least three shards on any machine: one shard would hide every race between owners. */
 export const SHARD_COUNT = 3;
 const START_DEADLINE_MS = 30_000;
 const STOP_DEADLINE_MS = 25_000;
-/** Characters of the server's output that are kept for the message of a failure. */
+/** Characters of the server's output that are kept for error messages. */
 const OUTPUT_KEPT = 8_000;
-/** From where metrics are read: an address that no test uses. */
+/** The source address of requests for metrics; no test uses it. */
 const METRICS_ADDRESS = '127.0.0.254';
 
 const REPOSITORY = resolve(import.meta.dirname, '../..');
 
-/** The options of `tidewire.yml`, under the names that the server gives them. JSON is YAML, too. */
+/** The options in the format of `tidewire.yml`. JSON is valid YAML. */
 function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number, adminPort: number): object {
   const { hash, iterations, keyLength } = PASSWORD_HASH;
   const file = { path: join(folder, 'users.yml'), hash, iterations, key_length: keyLength };
@@ -186,7 +186,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
 
 let shown: Certified | undefined;
 
-/** Files with a certificate, the same for all servers of the process. */
+/** Files with a certificate, the same for all servers of this process. */
 function certified(folder: string): { certificate: string; key: string } {
   shown ??= certify();
   const files = { certificate: join(folder, 'certificate.pem'), key: join(folder, 'key.pem') };
@@ -212,20 +212,20 @@ export class Server {
   #exit: Promise<number | string> | undefined;
   #output = '';
   #lineCount = 0;
-  /** Whether it was told to end. */
+  /** Whether the test has stopped or killed the server. */
   #isEnding = false;
   /**
-   * For metrics: a connection that ends when nobody wants it any more, and not seconds later. It comes from an address of its
-   * own, because tests use up what one address may have.
+   * The agent for metrics. The test closes its connection at once instead of seconds later. It uses a separate source address, because
+   * tests exhaust the limit of one address.
    */
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 1, localAddress: METRICS_ADDRESS });
   private readonly options: ServerOptions;
 
   private constructor(
     readonly port: number,
-    /** The port of TLS, if the server has one. */
+    /** The TLS port, if the server has one. */
     readonly tlsPort: number,
-    /** The port of the admin API, if it is on. */
+    /** The port of the admin API, if the API is on. */
     readonly adminPort: number,
     readonly folder: string,
     options: ServerOptions,
@@ -255,7 +255,7 @@ export class Server {
     return `127.0.0.1:${this.port}`;
   }
 
-  /** `host:port` of TLS. */
+  /** `host:port` of the TLS port. */
   get tlsAddress(): string {
     return `127.0.0.1:${this.tlsPort}`;
   }
@@ -265,24 +265,24 @@ export class Server {
     return this.options.binary ?? (this.options.denials ? binaryWithRules() : binary());
   }
 
-  /** Where its configuration lies. */
+  /** The path of the configuration file. */
   get configFile(): string {
     return join(this.folder, 'tidewire.yml');
   }
 
-  /** What it has printed, from its end. */
+  /** The end of the server's output. */
   get output(): string {
     return this.#output;
   }
 
-  /** The data folder, whether the server runs or not. */
+  /** The data folder; it exists even when the server does not run. */
   get dataFolder(): string {
     return this.options.dataFolder ?? join(this.folder, 'data');
   }
 
   /**
-   * Waits until the output has what `pattern` says. The pages answer before the first screen is printed, and what is printed
-   * comes through a pipe, so neither has to be here yet when an answer is.
+   * Waits until the output matches `pattern`. The pages answer before the server prints its first screen, and output passes through a pipe,
+   * so it may arrive later than a response.
    */
   async prints(pattern: RegExp): Promise<void> {
     try {
@@ -292,12 +292,12 @@ export class Server {
     }
   }
 
-  /** Lines that it has printed. */
+  /** The number of lines that the server has printed. */
   get lineCount(): number {
     return this.#lineCount;
   }
 
-  /** Replaces the file of rules while the server runs, at once for whoever reads it. */
+  /** Replaces the rules file atomically while the server runs. */
   setPermissions(text: string): void {
     const file = join(this.folder, 'permissions.yml');
     writeFileSync(`${file}.new`, text);
@@ -305,22 +305,22 @@ export class Server {
     this.options.permissions = text;
   }
 
-  /** Replaces the stores beside the default one for the next start. */
+  /** Replaces the additional stores; the next start uses them. */
   setStores(stores: Record<string, object>): void {
     this.options.stores = stores;
   }
 
-  /** Has the server read its files again. */
+  /** Sends SIGHUP: the server reads its files again. */
   hangUp(): void {
     process.kill(this.pid, 'SIGHUP');
   }
 
-  /** Replaces the file of users for the next start. */
+  /** Replaces the file of users; the next start uses it. */
   setUsers(users: Users): void {
     this.options.users = users;
   }
 
-  /** Starts the process again on the same port and data folder. */
+  /** Starts the process; a restart uses the same port and data folder. */
   async start(): Promise<void> {
     const [program, ...args] = [...ringLauncher(), ...(this.options.launcher ?? []), ...this.#contained(this.#command())];
     const child = spawn(program as string, args, { stdio: ['ignore', 'pipe', 'pipe'], env: environment() });
@@ -345,20 +345,20 @@ export class Server {
     const ended = this.#exit.then((code) => {
       throw new Error(`the server ended with ${code} while starting:\n${this.#output}`);
     });
-    // Whether it has ended is told by the other promise.
+    // The other promise reports an early end.
     const answers = async (): Promise<boolean> => !this.isRunning || (await this.#answers());
     const ready = eventually(answers, `the server on port ${this.port} is ready`, START_DEADLINE_MS);
     await Promise.race([ready, ended]);
   }
 
-  /** Stops the server as an operator does and checks that it says that it stopped well. */
+  /** Stops the server as an operator does and checks that it reports a clean stop. */
   async stop(): Promise<void> {
     this.#signal('SIGTERM');
     const code = await within(STOP_DEADLINE_MS, this.#ended(), 'the server stops after SIGTERM');
     if (code !== 0 && !againstOriginal) throw new Error(`the server stopped with ${code}:\n${this.#output}`);
   }
 
-  /** Ends the process without a warning, as a crash does. */
+  /** Kills the process, as a crash would. */
   async kill(): Promise<void> {
     this.#signal('SIGKILL');
     await within(STOP_DEADLINE_MS, this.#ended(), 'the server ends after SIGKILL');
@@ -388,19 +388,19 @@ export class Server {
     return Number(kilobytes) * 1024;
   }
 
-  /** A token of the server's own, with further arguments of `tidewire token`. */
+  /** A token that the server signs, with further arguments of `tidewire token`. */
   token(...args: string[]): string {
     return run(this.binary, ['token', '--config', this.configFile, ...args]).trim();
   }
 
-  /** The server's answer to a GET request. */
+  /** The response to a GET request. */
   async get(path: string): Promise<Response> {
     return fetch(`http://${this.address}${path}`);
   }
 
-  /** The value of a metric as it is called, labels included; without labels also the sum over them. */
+  /** The value of the metric `name`, labels included; without labels, the sum over all label values. */
   async metric(name: string): Promise<number> {
-    // A connection that is kept may be closed for a time that a test has set, just when it is used again.
+    // The server may close a keep-alive connection just before it is used, because a test has set a short timeout. Try again once.
     const text = await this.#metrics().catch(() => this.#metrics());
     const series = (line: string): string => line.slice(0, line.lastIndexOf(' '));
     const lines = text.split('\n').filter((line) => series(line) === name || series(line).split('{', 1)[0] === name);
@@ -408,7 +408,7 @@ export class Server {
     return lines.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
   }
 
-  /** Ends the connection over which metrics were read, so that it is no descriptor of the server's. */
+  /** Closes the connection for metrics, so that it does not count as a descriptor of the server. */
   closeMetrics(): void {
     this.#agent.destroy();
   }
@@ -435,13 +435,13 @@ export class Server {
     return [this.binary, ...(this.options.command ?? ['start']), '--config', config, ...place, '--shards', String(this.options.shards ?? SHARD_COUNT), '--log-level', level];
   }
 
-  /** Tells the server itself, whatever launched it: what runs a container signals the process inside. */
+  /** Signals the server itself, whatever launched it: the program that runs a container signals the process inside. */
   #signal(signal: NodeJS.Signals): void {
     this.#isEnding = true;
     process.kill(this.pid, signal);
   }
 
-  /** The command as it starts the server in a container, if that is where servers run. */
+  /** The command line that starts the server in a container, if servers of this run are in one. */
   #contained(command: string[]): string[] {
     const container = containerFolder();
     if (container === undefined) return command;
@@ -457,7 +457,7 @@ export class Server {
     }
   }
 
-  /** Asks as an operator does whose server wants a head before each request. */
+  /** Runs `tidewire health`, which sends the PROXY protocol head that the server requires before each request. */
   #saysItIsWell(): boolean {
     const place = ['--config', join(this.folder, 'tidewire.yml'), '--host', '127.0.0.1', '--port', String(this.port)];
     const { status } = spawnSync(this.binary, ['health', ...place], { env: environment(), stdio: 'ignore' });
@@ -480,10 +480,10 @@ process.on('exit', () => {
   for (const { pid } of children) if (pid !== undefined) process.kill(innermost(pid), 'SIGKILL');
 });
 
-/** The server behind the processes of a launcher: each has the next one as its only child, and the server has none. */
+/** The server below the processes of a launcher: each process has the next one as its only child, and the server has no children. */
 export function innermost(pid: number): number {
   const tasks = `/proc/${pid}/task`;
-  // A thread that has ended meanwhile has no children any more.
+  // A thread that has ended in the meantime has no children.
   const childrenOf = (task: string): string => {
     try {
       return readFileSync(join(tasks, task, 'children'), 'utf8').trim();
@@ -495,7 +495,7 @@ export function innermost(pid: number): number {
   return child === undefined ? pid : innermost(Number(child.split(' ')[0]));
 }
 
-/** The environment without variables that the server would take for options, such as the one that names the binary. */
+/** The environment without variables that the server reads as options, such as the name of the binary. */
 export function environment(): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TIDEWIRE_')));
 }
@@ -505,7 +505,7 @@ export function binary(): string {
   return existing('TIDEWIRE_BIN', ['release', 'debug']);
 }
 
-/** The program with the rule of the permission tests, which releases do not have: `cargo build --all-features`. */
+/** The program with the rule of the permission tests, which is not in releases: `cargo build --all-features`. */
 function binaryWithRules(): string {
   return existing('TIDEWIRE_RULES_BIN', ['debug']);
 }

@@ -1,5 +1,5 @@
-// A small disk that fills up: a tmpfs. It is mounted in a namespace of its own, which takes no root, and a server is launched
-// into that.
+// A small disk that can fill up: a tmpfs in a separate mount namespace, which needs no root. A server is launched into that
+// namespace.
 
 import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -12,12 +12,12 @@ const MEGABYTE = 1024 * 1024;
 
 export class SmallDisk {
   private constructor(
-    /** Its path for the server. */
+    /** The path in the namespace, for the server. */
     readonly path: string,
     private readonly mounts: Mounts,
   ) {}
 
-  /** Makes an empty disk of so many MiB that ends with `test`. */
+  /** Creates an empty disk of `megabytes` MiB; it is removed at the end of `test`. */
   static async during(test: TestContext, megabytes = 64): Promise<SmallDisk> {
     const path = mkdtempSync(join(tmpdir(), 'tidewire-disk-'));
     atEnd(test, () => rmSync(path, { recursive: true }));
@@ -26,12 +26,12 @@ export class SmallDisk {
     return new SmallDisk(path, mounts);
   }
 
-  /** What the server is to be launched with. */
+  /** The launcher for a server that uses the disk. */
   get launcher(): string[] {
     return this.mounts.launcher;
   }
 
-  /** Writes until nothing more fits. */
+  /** Writes until the disk is full. */
   fill(): void {
     for (let bytes = MEGABYTE; bytes >= 1; ) {
       try {
@@ -43,12 +43,12 @@ export class SmallDisk {
     }
   }
 
-  /** Gives the room back. */
+  /** Frees the space. */
   empty(): void {
     rmSync(this.#filler);
   }
 
-  /** Its path from outside the namespace. */
+  /** The path from outside the namespace. */
   get outside(): string {
     return this.mounts.outside(this.path);
   }

@@ -1,13 +1,13 @@
-// Waiting without sleeping: every wait is for something that happens, and has a deadline with a name.
-// A test that waits longer fails with the sentence that says what did not happen.
+// Waiting without sleeping: every wait is for an event and has a deadline and a description. If the event does not happen in time, the
+// test fails with the description.
 
 import { inspect } from 'node:util';
 import { setImmediate as nextTurn, setTimeout as pause } from 'node:timers/promises';
 
-/** The deadline of ordinary waits. It is generous, because the suites share two cores with other work. */
+/** The deadline of ordinary waits. It is long, because the suites share two cores with other work. */
 export const DEADLINE_MS = 15_000;
 
-/** Resolves like `promise`, or fails after `ms` milliseconds saying that `what` did not happen. */
+/** Settles like `promise`, or fails after `ms` milliseconds with the message that `what` did not happen. */
 export async function within<T>(ms: number, promise: Promise<T>, what: string): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
@@ -20,7 +20,7 @@ export async function within<T>(ms: number, promise: Promise<T>, what: string): 
   }
 }
 
-/** Everything that a callback was called with, in order, to be awaited one by one or as a whole. */
+/** All values that a callback received, in order; a test can await them one by one or together. */
 export class Inbox<T> {
   readonly seen: T[] = [];
   #taken = 0;
@@ -28,7 +28,7 @@ export class Inbox<T> {
 
   constructor(private readonly what: string) {}
 
-  /** The callback to register; it is bound and keeps its first argument. */
+  /** The callback to register; it is bound and stores its first argument. */
   readonly push = (value: T): void => {
     this.seen.push(value);
     const waiting = this.#waiting;
@@ -42,25 +42,25 @@ export class Inbox<T> {
     return this.seen[this.#taken++] as T;
   }
 
-  /** Everything seen so far, which is forgotten. For peers that see more than a process can hold. */
+  /** Takes all values so far out of the inbox, for peers that receive more than a process can keep. */
   take(): T[] {
     this.#taken = 0;
     return this.seen.splice(0);
   }
 
-  /** The first value, taken or not, that `matches`. */
+  /** The first value that `matches`, whether it was taken or not. */
   async find(matches: (value: T) => boolean, ms = DEADLINE_MS): Promise<T> {
     await this.until(() => this.seen.some(matches), ms, 'a matching value');
     return this.seen.find(matches) as T;
   }
 
-  /** All values once there are at least `count` of them. */
+  /** All values, as soon as there are at least `count`. */
   async count(count: number, ms = DEADLINE_MS): Promise<T[]> {
     await this.until(() => this.seen.length >= count, ms, `${count} values`);
     return this.seen;
   }
 
-  /** Waits until `holds`, which is asked again after every value. */
+  /** Waits until `holds` returns true; it is called again after every value. */
   async until(holds: (seen: T[]) => boolean, ms = DEADLINE_MS, what = 'the condition'): Promise<void> {
     const wait = async (): Promise<void> => {
       while (!holds(this.seen)) await new Promise<void>((wake) => this.#waiting.push(wake));
@@ -78,7 +78,7 @@ interface Emitter {
   off(event: string, listener: (...args: any[]) => void): unknown;
 }
 
-/** Resolves when `emitter` fires `event` with arguments that `matches`; gives back those arguments. */
+/** Resolves with the arguments when `emitter` fires `event` with arguments that `matches`. */
 export async function happens(
   emitter: Emitter,
   event: string,
@@ -99,10 +99,10 @@ export async function happens(
   }
 }
 
-/** Milliseconds between two looks of `eventually`. */
+/** Milliseconds between two calls of `probe`. */
 const LOOK_INTERVAL_MS = 20;
 
-/** Repeats `probe` until it gives a truthy value. For state that no event announces, such as a process or `/ready`. */
+/** Repeats `probe` until it returns a truthy value. For state that no event announces, such as a process or `/ready`. */
 export async function eventually<T>(probe: () => T | Promise<T>, what: string, ms = DEADLINE_MS): Promise<T> {
   const deadline = Date.now() + ms;
   for (;;) {
@@ -113,7 +113,7 @@ export async function eventually<T>(probe: () => T | Promise<T>, what: string, m
   }
 }
 
-/** Whether `promise` is still neither resolved nor rejected. */
+/** Whether `promise` is still pending. */
 export async function isPending(promise: Promise<unknown>): Promise<boolean> {
   const pending = Symbol('pending');
   const first = await Promise.race([promise.catch(() => undefined), nextTurn(pending)]);

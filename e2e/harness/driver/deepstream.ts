@@ -6,7 +6,7 @@ import { DEADLINE_MS, Inbox, within } from '../wait.ts';
 import type { Change, Driver, Peer } from './driver.ts';
 
 const { EVENT_ACTION, RECORD_ACTION, RPC_ACTION, PRESENCE_ACTION, CONNECTION_STATE } = C;
-/** Subscriptions leave at once, so that they are on their way when a connection is lost. */
+/** Subscriptions are sent immediately, so that they are in flight when a connection is lost. */
 const EAGER = { subscriptionInterval: 0 };
 
 export const DEEPSTREAM: Driver = {
@@ -120,7 +120,7 @@ export const DEEPSTREAM: Driver = {
         handler.listen(pattern, (name, response) => {
           const stopped = new Inbox<string>(`end of ${name}`);
           response.onStop(stopped.push);
-          /** The server has heard an answer when it answers a later question of the same connection. */
+          /** The server has processed an answer once it has answered a later request of the same connection. */
           const known = async (): Promise<void> => void (await client.record.has(fresh('record')));
           const accept = (): Promise<void> => (response.accept(), known());
           const reject = (): Promise<void> => (response.reject(), known());

@@ -1,4 +1,4 @@
-// The package `@tidewire/client`, from its source, as a driver. Its sockets are those of `ws`, with a tap on what arrives.
+// A driver for the package `@tidewire/client`, built from its source. It uses the sockets of `ws`, with a tap on received messages.
 
 import type { TestContext } from 'node:test';
 import { WebSocket } from 'ws';
@@ -12,14 +12,14 @@ import { atEnd } from '../cleanup.ts';
 import { DEADLINE_MS, Inbox, within } from '../wait.ts';
 import type { Change, Driver, Peer, SeenMessage } from './driver.ts';
 
-/** Short times, so that the suites do not wait for the client's own patience. */
+/** Short intervals, so that the suites do not wait for the client's defaults. */
 const QUICK: ClientOptions = { reconnectMinMs: 20, reconnectMaxMs: 200, requestTimeoutMs: DEADLINE_MS };
-/** Topics and actions of confirmations, as the vectors have them. */
+/** Topics and actions of confirmations in the format of the vectors. */
 const [EVENT, RECORD, RPC, PRESENCE] = [4, 5, 6, 7] as const;
 const [EVENT_UNSUBSCRIBE, EVENT_UNLISTEN, UNPROVIDE, PRESENCE_UNSUBSCRIBE, UNSUBSCRIBE_ALL] = [4, 6, 9, 11, 13] as const;
 const [RECORD_UNSUBSCRIBE, RECORD_UNLISTEN] = [26, 28] as const;
 
-/** Sockets that show each message of the server after the client has handled it. */
+/** Sockets that pass on each message from the server after the client has handled it. */
 function tapped(show: (message: SeenMessage) => void): WebSocketClass {
   return class extends WebSocket {
     constructor(url: string) {
@@ -29,7 +29,10 @@ function tapped(show: (message: SeenMessage) => void): WebSocketClass {
   };
 }
 
-/** A client on Node that has not connected yet, of another class where a test has planted a fault in it. It is closed at the end of its test, and errors that are not expected fail that. */
+/**
+ * A client on Node that has not connected yet. A test may pass another class, with a planted fault. The client closes at the end of its
+ * test, and errors that the test does not expect fail it.
+ */
 export function client<App extends Schema = {}>(
   test: TestContext,
   address: string,
@@ -106,7 +109,7 @@ export const TIDEWIRE: Driver = {
       query: (users) => made.presence.query(users),
       async watch(users, one) {
         const inbox = new Inbox<Change>(`presence of ${users.join(', ')}`);
-        // What is known at first is no change.
+        // Users that are online at the beginning are not changes.
         let isReady = false;
         const note = (user: string, isOnline: boolean): void => {
           if (isReady && users.includes(user)) inbox.push([user, isOnline]);
@@ -130,7 +133,7 @@ export const TIDEWIRE: Driver = {
           version: () => opened.version,
           changes(path) {
             const inbox = new Inbox<unknown>(`values of ${name}`);
-            // What is there now is no change.
+            // The current value is not a change.
             let isFirst = true;
             const note = (value: unknown): void => {
               if (!isFirst) inbox.push(value);
@@ -152,7 +155,7 @@ export const TIDEWIRE: Driver = {
           remove: (entry, index) => opened.remove(entry, index),
           changes() {
             const inbox = new Inbox<readonly string[]>(`entries of ${name}`);
-            // What is there now is no change.
+            // The current value is not a change.
             let isFirst = true;
             opened.subscribe((entries) => {
               if (!isFirst) inbox.push(entries);
@@ -191,7 +194,7 @@ export const TIDEWIRE: Driver = {
         const serve = (name: string): Promise<Served> => {
           return new Promise((answer) => {
             const stopped = new Inbox<string>(`end of ${name}`);
-            /** The server has heard an answer when it answers a later question of the same connection. */
+            /** The server has processed an answer once it has answered a later request of the same connection. */
             const known = async (served: Served): Promise<void> => {
               answer(served);
               await new Promise((done) => setImmediate(done));
