@@ -1,5 +1,5 @@
-// Syncs that fail, as on a disk with bad sectors: libfiu stands between the server and its C library, and every call that
-// brings a file to the disk says that it could not.
+// Syncs that fail, as on a disk with bad sectors: libfiu intercepts the server's calls to its C library, and every call that
+// writes a file to the disk reports a failure.
 
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -15,7 +15,7 @@ const SYNCS = 'posix/io/sync/*';
 export class FailingSyncs {
   private constructor(private readonly pipe: string) {}
 
-  /** A switch for one server, off at its start. It ends with `test`. */
+  /** A switch for one server, off at the start. It ends with `test`. */
   static during(test: TestContext): FailingSyncs {
     for (const program of ['fiu-run', 'fiu-ctrl']) requireProgram(program);
     const folder = mkdtempSync(join(tmpdir(), 'tidewire-fiu-'));
@@ -23,17 +23,17 @@ export class FailingSyncs {
     return new FailingSyncs(join(folder, 'pipe'));
   }
 
-  /** What the server is to be launched with. */
+  /** The launcher for a server that the switch affects. */
   get launcher(): string[] {
     return ['fiu-run', '-x', '-f', this.pipe];
   }
 
-  /** From here on every sync fails. */
+  /** Makes every following sync fail. */
   begin(server: Server): void {
     this.#control(server, 'enable');
   }
 
-  /** The next sync fails, and no other. */
+  /** Makes only the next sync fail. */
   failOnce(server: Server): void {
     this.#control(server, 'enable', ',onetime');
   }

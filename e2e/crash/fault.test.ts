@@ -1,5 +1,5 @@
 // The disk fails while the server runs, and recovers. Writes that can't be made durable are not acknowledged, stay
-// visible, are reported by `/ready`, and are acknowledged once the disk has them. What the disk has damaged is not served.
+// visible, are reported by `/ready`, and are acknowledged once they are on the disk. The server does not serve damaged records.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -16,7 +16,7 @@ import { FailingSyncs } from './failing-syncs.ts';
 import { SmallDisk } from '../harness/small-disk.ts';
 import { Volume } from './volume.ts';
 
-/** The engine's longest pause between two attempts, and time for a busy machine. */
+/** The engine's longest delay between two attempts, plus time for a busy machine. */
 const RECOVERY_MS = 30_000;
 const MEGABYTE = 1024 * 1024;
 
@@ -24,7 +24,7 @@ const FAULTS = [
   { what: 'a full disk', plant: fullDisk, says: /the store can't commit.*make room on the disk/, text: /disk is full/ },
   { what: 'failing syncs', plant: failingSyncs, says: /the store can't commit/, text: /disk I\/O error/ },
 ];
-/** It can't be read either. */
+/** A disk that hangs can't be read either. */
 const HANG = { what: 'a disk that hangs', plant: hangingDisk, says: /the store has not answered for/, text: /has not answered/ };
 
 for (const { what, plant, says, text } of [...FAULTS, HANG]) {
@@ -34,7 +34,7 @@ for (const { what, plant, says, text } of [...FAULTS, HANG]) {
 }
 
 for (const { what, plant } of FAULTS) {
-  test(`${what}: nothing is acknowledged, nothing is taken back, and all of it is kept in the end`, async (t) => {
+  test(`${what}: nothing is acknowledged, nothing is taken back, and everything is stored in the end`, async (t) => {
     const { server, begin, end } = await plant(t);
     const [writer, reader] = [await connect(t, server), await connect(t, server)];
     await writer.record.setDataWithAck('before', { n: 1 });
@@ -62,9 +62,9 @@ for (const { what, plant } of FAULTS) {
   });
 }
 
-test('failing syncs over HTTP: outcomes are unknown, then there is no room, and all of it is kept in the end', async (t) => {
+test('failing syncs over HTTP: outcomes are unknown, then the queue is full, and everything is stored in the end', async (t) => {
   const limits = { dirty_records_max: 3 };
-  // So long, because a busy disk may take a while for what it does sync.
+  // A long timeout, because a busy disk may need a while for the syncs that succeed.
   const { server, begin, end } = await failingSyncs(t, { shards: 1, limits, http: { request_timeout: '3s' } });
   const ask = async (method: string, name: string, value?: unknown): Promise<[status: number, code: string | null, retryAfter: string | null]> => {
     const headers = { 'content-type': 'application/json' };
@@ -80,7 +80,7 @@ test('failing syncs over HTTP: outcomes are unknown, then there is no room, and 
   for (const name of ['first', 'second']) assert.deepEqual(await ask('PUT', name, { n: 1 }), [504, 'TIMEOUT', '5']);
   const timedOut = await command(server, write('third'));
   assert.deepEqual([timedOut['success'], timedOut['errorTopic'], timedOut['errorEvent']], [false, 'connection', 'HTTP_REQUEST_TIMEOUT']);
-  // What was shown stays visible, and there is no room for more.
+  // A visible write stays visible, and the queue has no room for more.
   assert.deepEqual(await ask('GET', 'first'), [200, null, null]);
   assert.deepEqual(await ask('PUT', 'fourth', { n: 1 }), [503, 'RECORD_UPDATE_ERROR', '5']);
   assert.deepEqual(await ask('DELETE', 'before'), [503, 'RECORD_DELETE_ERROR', '5']);
@@ -103,7 +103,7 @@ test('a stop that the disk does not let finish ends with code 5 and counts what 
   const writer = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
   begin();
   const writes = await writeUntilNotReady(server, writer);
-  // Nobody will ever answer these.
+  // These acknowledgements will never arrive.
   for (const { acknowledged } of writes) acknowledged.catch(() => undefined);
   await assert.rejects(server.stop(), /stopped with 5:\n(.*\n)*.* [1-9][0-9]* records not on disk.*\n$/);
 });
@@ -153,7 +153,7 @@ interface Write {
   acknowledged: Promise<unknown>;
 }
 
-/** The first writes may still find room in the log; the last one is the first after `/ready` said no. */
+/** Writes until `/ready` fails. The first writes may still find room in the log; the last one is the first write after that. */
 async function writeUntilNotReady(server: Server, client: TestClient): Promise<Write[]> {
   const writes: Write[] = [];
   const write = (): void => {
@@ -184,7 +184,7 @@ async function failingSyncs(test: TestContext, options: ServerOptions = {}): Pro
   return { server, begin: () => syncs.begin(server), end: () => syncs.end(server) };
 }
 
-/** A disk that does nothing any more until it is thawed: whoever writes to it waits in the kernel. */
+/** A disk that hangs until it is thawed: a process that writes to it waits in the kernel. */
 async function hangingDisk(test: TestContext, options: ServerOptions = {}): Promise<Outage> {
   const volume = await Volume.create();
   atEnd(test, () => volume.dispose());
@@ -196,7 +196,7 @@ async function hangingDisk(test: TestContext, options: ServerOptions = {}): Prom
   return { server, begin: () => volume.freeze(), end: () => volume.thaw() };
 }
 
-/** Changes a stored value behind the server's back, as a failing disk does. Node 20 has no SQLite, Python has. */
+/** Changes a stored value behind the server's back, as a failing disk does. Python has SQLite, Node 20 does not. */
 function damage(database: string, name: string): void {
   const program = `
 import sqlite3, sys

@@ -1,4 +1,4 @@
-// The process is killed at a random moment under load. Nothing that was acknowledged may be missing afterwards.
+// The process is killed at a random moment under load. Afterwards no acknowledged write may be missing.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,10 +1,10 @@
-// The ledger notices each kind of loss; without that the crash tests would prove nothing.
+// The ledger detects each kind of loss; otherwise the crash tests would prove nothing.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Ledger, type Seen } from './ledger.ts';
 
-/** A record whose writes 1 and 2 were acknowledged, the last at version 7, while 3 was under way. */
+/** A record whose writes 1 and 2 were acknowledged, the second at version 7, while write 3 was in flight. */
 function written(): Ledger {
   const ledger = new Ledger();
   for (const state of [1, 2]) {
@@ -17,7 +17,7 @@ function written(): Ledger {
 
 const CASES: Array<{ what: string; seen: Seen; fault?: RegExp }> = [
   { what: 'the acknowledged write', seen: { state: 2, version: 7 } },
-  { what: 'the write under way', seen: { state: 3, version: 8 } },
+  { what: 'the write in flight', seen: { state: 3, version: 8 } },
   { what: 'an older write', seen: { state: 1, version: 6 }, fault: /is 1, but 2 was acknowledged/ },
   { what: 'no record', seen: { state: 'missing', version: -1 }, fault: /is missing/ },
   { what: 'an empty record', seen: { state: 'created', version: 0 }, fault: /is created/ },
@@ -40,7 +40,7 @@ test('an acknowledged delete must last', () => {
   assert.deepEqual(ledger.counts, { writes: 2, deletes: 1 });
 });
 
-test('a delete under way may have happened or not', () => {
+test('a delete in flight may have happened or not', () => {
   for (const seen of [{ state: 'missing', version: -1 }, { state: 2, version: 7 }] as Seen[]) {
     const ledger = written();
     ledger.begin('a', 'missing');

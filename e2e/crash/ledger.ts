@@ -1,8 +1,8 @@
-// What the server has acknowledged, record by record, and whether what it gives back later agrees with that.
-// Each record has one writer that waits for each answer, so after a crash it must hold the last acknowledged state or
-// that of the one write that was under way.
+// The states that the server has acknowledged, per record, and the comparison with later reads. Each record has one writer that
+// waits for each answer. After a crash the record must therefore hold the last acknowledged state or the state of the one write
+// that was in flight.
 
-/** A record's state: not there, created and never written, or the number of the write that it holds. */
+/** A record's state: missing, created but never written, or the number of its last write. */
 export type State = 'missing' | 'created' | number;
 
 /** A record as a client reads it. */
@@ -14,9 +14,9 @@ export interface Seen {
 
 interface Entry {
   acknowledged: State;
-  /** The least version that the acknowledged state may have; -1 where the writer does not know it. */
+  /** The lowest version of the acknowledged state; -1 if the writer does not know it. */
   version: number;
-  /** States that were asked for since. */
+  /** States that the writer has requested since. */
   underWay: State[];
 }
 
@@ -35,12 +35,12 @@ export class Ledger {
     return { writes: this.#writeCount, deletes: this.#deleteCount };
   }
 
-  /** Whether the last acknowledged state of `name` is that it is not there. */
+  /** Whether the last acknowledged state of `name` is `missing`. */
   isMissing(name: string): boolean {
     return this.#entry(name).acknowledged === 'missing';
   }
 
-  /** Notes that `name` is about to get `state`. */
+  /** Notes that the writer requests `state` for `name`. */
   begin(name: string, state: State): void {
     this.#entry(name).underWay.push(state);
   }
@@ -52,13 +52,13 @@ export class Ledger {
     else this.#writeCount += 1;
   }
 
-  /** Says what is wrong with `seen`, if anything, and goes on from there. */
+  /** Compares `seen` with the ledger and returns the fault, if any. Then accepts `seen` as the acknowledged state. */
   compare(name: string, seen: Seen): string | undefined {
     const entry = this.#entry(name);
     const { acknowledged, version, underWay } = entry;
     Object.assign(entry, { acknowledged: seen.state, version: seen.version, underWay: [] });
     if (seen.state !== acknowledged && !underWay.includes(seen.state)) {
-      return `${name} is ${seen.state}, but ${acknowledged} was acknowledged and [${underWay}] was under way`;
+      return `${name} is ${seen.state}, but ${acknowledged} was acknowledged and [${underWay}] was in flight`;
     }
     if (seen.state === acknowledged && seen.version < version) {
       return `${name} has version ${seen.version}, but ${version} was acknowledged`;

@@ -1,4 +1,4 @@
-// Many records: neither the start after a crash nor a planned restart nor the memory depends on how many there are. The
+// Many records: the time of a start after a crash, the time of a planned restart, and the memory do not depend on their number. The
 // small form runs with all tests; `MILLION_RECORDS=1000000` is the proof.
 
 import assert from 'node:assert/strict';
@@ -12,21 +12,21 @@ import { loggedIn } from './writers.ts';
 
 const RECORD_COUNT = Number(process.env['MILLION_RECORDS'] ?? 20_000);
 const RECORD_BYTES = 1_000;
-/** Operations that one client has under way at a time. */
+/** Operations that one client has in flight at a time. */
 const UNDER_WAY = 500;
-/** The slowest that a busy machine may be, for the deadlines only. */
+/** The lowest speed of a busy machine, for deadlines only. */
 const OPERATIONS_PER_SECOND_MIN = 500;
 
-/** What the records and the log of the crash may add to the start of an empty server on the same machine, which reads its program, too. */
+/** The records and the log of the crash may delay a start by this, compared with an empty server, which also reads its program. */
 const ADDED_MS_MAX = 3_000;
 /** A sixteenth of the data, so that most reads miss it: 63 MB for a million records. */
 const CACHE_BYTES = (RECORD_COUNT * RECORD_BYTES) / 16;
-/** With a million records 198 MB: the cache, and what the process needs besides. */
+/** The cache plus the process itself; 198 MB with a million records. */
 const MEMORY_BYTES_MAX = CACHE_BYTES + 135 * 1_000_000;
-/** Clients that must all come back after a stop and a start; they give up for good about 40 s after the loss. */
+/** Clients that must all reconnect after a stop and a start; they give up about 40 s after the loss. */
 const CLIENT_COUNT = 20;
 const RESTART_MS_MAX = 15_000;
-/** Operations between two looks at the memory. */
+/** Operations between two measurements of the memory. */
 const LOOK_INTERVAL = 1_000;
 
 const timeout = 60_000 + (4 * RECORD_COUNT * 1_000) / OPERATIONS_PER_SECOND_MIN;
@@ -75,7 +75,7 @@ test(`${RECORD_COUNT} records of 1 KB: a quick start after a kill, and bounded m
   [reader, ...others].forEach(close);
 });
 
-/** How long it takes from the start of a server that does not run, with everything on the disk, until a client has read something. */
+/** Milliseconds from the start of a stopped server, with cold page cache, until a client has read a record. */
 async function firstReadMs(server: Server, read: (reader: TestClient) => Promise<void>): Promise<number> {
   dropPageCache();
   const start = performance.now();
@@ -87,7 +87,7 @@ async function firstReadMs(server: Server, read: (reader: TestClient) => Promise
   return ms;
 }
 
-/** Writes until the server is killed in the midst of it. */
+/** Writes until the server is killed during the writes. */
 async function killUnderLoad(server: Server, client: TestClient): Promise<void> {
   let acknowledged = (): void => {};
   const some = new Promise<void>((done) => (acknowledged = done));
@@ -95,21 +95,21 @@ async function killUnderLoad(server: Server, client: TestClient): Promise<void> 
     await client.record.setDataWithAck(name(i), value(i));
     if (i >= UNDER_WAY) acknowledged();
   };
-  // The writes that the kill cuts off are never answered.
+  // The server never answers the writes that the kill interrupts.
   void each(inOrder(), write).catch(() => undefined);
   await within(30_000, some, 'the load before the kill');
   await server.kill();
   close(client);
 }
 
-/** Makes the next start read from the disk. */
+/** Drops the page cache, so that the next start reads from the disk. */
 function dropPageCache(): void {
   if (process.getuid?.() !== 0) throw new Error('this test drops the page cache and must run as root');
   execFileSync('sync');
   writeFileSync('/proc/sys/vm/drop_caches', '3');
 }
 
-/** Runs `operation` for every number, `UNDER_WAY` at a time; `done` counts those that are over. */
+/** Runs `operation` for every number, `UNDER_WAY` at a time; `done` is the number of completed operations. */
 async function each(numbers: Uint32Array, operation: (i: number, done: number) => unknown): Promise<void> {
   let next = 0;
   let done = 0;
@@ -128,7 +128,7 @@ function inOrder(): Uint32Array {
   return Uint32Array.from({ length: RECORD_COUNT }, (_, i) => i);
 }
 
-/** Every number once, in an order that no cache can guess. */
+/** Every number once, in an order that a cache can't predict. */
 function inRandomOrder(): Uint32Array {
   const numbers = inOrder();
   for (let i = numbers.length - 1; i > 0; i -= 1) {

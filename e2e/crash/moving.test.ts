@@ -1,4 +1,4 @@
-// Many records are imported, backed up beside a server, restored and exported in little memory, and come back as they were. The
+// Many records are imported, backed up while a server runs, restored and exported with little memory, and are unchanged afterwards. The
 // small form runs with all tests; `MILLION_RECORDS=1000000` is the proof.
 
 import assert from 'node:assert/strict';
@@ -16,9 +16,9 @@ import { loggedIn } from './writers.ts';
 
 const RECORD_COUNT = Number(process.env['MILLION_RECORDS'] ?? 20_000);
 const RECORD_BYTES = 1_000;
-/** What each command may hold, however many records there are: they are 1 GB in the proof. */
+/** The memory limit of each command, independent of the number of records, which are 1 GB in the proof. */
 const MEMORY_BYTES_MAX = 96 * 1_000_000;
-/** The slowest that a busy machine may be, for the deadlines only. */
+/** The lowest speed of a busy machine, for deadlines only. */
 const RECORDS_PER_SECOND_MIN = 2_000;
 const COMMANDS = 6;
 
@@ -46,7 +46,7 @@ test(`${RECORD_COUNT} records of 1 KB are moved in little memory`, { timeout }, 
   await server.start();
   const client = await loggedIn(server.address);
   const backup = store('backup', at('backup'), '--data', server.dataFolder);
-  // The server goes on meanwhile, and what it writes now may be in the backup or not.
+  // The server keeps writing during the backup, so its current write may be in the backup or not.
   let writes = 0;
   let isOver = false;
   const end = backup.finally(() => (isOver = true));
@@ -64,12 +64,12 @@ test(`${RECORD_COUNT} records of 1 KB are moved in little memory`, { timeout }, 
   await store('import', at('exported.jsonl'), '--data', at('imported'));
   const again = await store('import', at('exported.jsonl'), '--data', at('imported'));
   const counts = [...again.matchAll(/\d+(?= (records added|replaced|there already|kept))/g)].map(([count]) => Number(count));
-  // The record that was written meanwhile is one more, if the backup has it.
+  // The backup may contain one additional record, which was written at the same time.
   assert.ok([0, 1].includes((counts[2] ?? 0) - RECORD_COUNT), again);
   assert.deepEqual([counts[0], counts[1], counts[3]], [0, 0, 0], again);
 });
 
-/** Runs a command to its end; what it said, and the most memory that it held. */
+/** Runs a command to its end; returns its output and its peak memory. */
 async function run(program: string, args: string[]): Promise<{ text: string; memoryBytes: number }> {
   const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
   let text = '';
@@ -80,7 +80,7 @@ async function run(program: string, args: string[]): Promise<{ text: string; mem
       const found = /^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'));
       memoryBytes = Math.max(memoryBytes, Number(found?.[1] ?? 0) * 1_024);
     } catch {
-      // It has ended.
+      // The process has ended.
     }
   };
   const timer = setInterval(look, 5);
@@ -107,7 +107,7 @@ async function writeExport(path: string): Promise<void> {
   await once(out, 'close');
 }
 
-/** Finds every record in an export once, as it was made. */
+/** Checks that an export contains every record exactly once and unchanged. */
 async function compare(path: string): Promise<void> {
   const seen = new Uint8Array(RECORD_COUNT);
   let last = '';

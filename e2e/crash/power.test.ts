@@ -1,6 +1,5 @@
-// The power fails at a random moment under load. Nothing that was acknowledged may be missing afterwards. That the test
-// can see a loss is shown with a server that does not sync: a kill alone would not tell the two apart, because what a
-// dead process has written is still in the kernel's memory.
+// The power fails at a random moment under load. Afterwards no acknowledged write may be missing. A server that does not sync shows that
+// the test detects a loss: a kill alone would not, because data that a dead process has written is still in the kernel's memory.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,12 +7,12 @@ import { atEnd } from '../harness/cleanup.ts';
 import { Mounts } from '../harness/mounts.ts';
 import { ROUND_COUNT, ROUND_TIMEOUT_MS, Rounds } from './rounds.ts';
 
-/** Power cuts after which a server without syncs must have lost something. */
+/** A server without syncs must lose something within this number of power cuts. */
 const UNSYNCED_CUTS_MAX = 3;
 
 test(`acknowledged writes survive ${ROUND_COUNT} power cuts`, { timeout: ROUND_COUNT * ROUND_TIMEOUT_MS }, async (t) => {
   const rounds = await Rounds.onVolume(t);
-  // Another suite's small disk copies every mount that all processes see; a volume among them would live on there without power.
+  // As another suite's small disk does, copy every visible mount: a copy of the volume would stay mounted after the power cut.
   const others = await Mounts.made(':');
   atEnd(t, () => others.end());
   for (let round = 1; round <= ROUND_COUNT; round += 1) {

@@ -1,5 +1,5 @@
-// One round of a crash test: load, the crash at a random moment, a look at the stored files, a new start, and every
-// record compared with what was acknowledged. The ledger lives through all rounds of a test.
+// One round of a crash test: load, a crash at a random moment, a check of the stored files, a new start, and a comparison of every
+// record with the acknowledgements. The ledger covers all rounds of a test.
 
 import { execFile } from 'node:child_process';
 import { randomInt } from 'node:crypto';
@@ -14,15 +14,15 @@ import { Ledger } from './ledger.ts';
 import { Volume } from './volume.ts';
 import { Writers, verify } from './writers.ts';
 
-/** `CRASH_ROUNDS` of each kind of crash; the proof before a release makes fifty. */
+/** `CRASH_ROUNDS` of each kind of crash; the proof before a release uses fifty. */
 export const ROUND_COUNT = Number(process.env['CRASH_ROUNDS'] ?? 15);
-/** One round takes about a second; one that takes this long hangs. */
+/** One round takes about a second; a round that takes this long hangs. */
 export const ROUND_TIMEOUT_MS = 60_000;
 
-/** Acknowledgements before the crash. The first ones come while records are still being created. */
+/** Acknowledgements before the crash. The first arrive while records are still being created. */
 const ACKNOWLEDGED_MIN = 50;
 const ACKNOWLEDGED_MAX = 600;
-/** Up to this long after an acknowledgement, so that crashes fall anywhere between two of them. */
+/** The most milliseconds from an acknowledgement to the crash, so that crashes happen anywhere between two of them. */
 const LATER_MS = 30;
 
 export class Rounds {
@@ -31,17 +31,17 @@ export class Rounds {
 
   constructor(
     private readonly server: Server,
-    /** Ends the server without a warning and leaves its data folder as the crash left it. */
+    /** Ends the server without a shutdown and leaves its data folder as the crash left it. */
     private readonly crash: (writers: Writers) => Promise<void>,
-    /** What programs are to be launched with that look at its data folder. */
+    /** The launcher for programs that read the data folder. */
     private readonly launcher: string[] = [],
   ) {}
 
-  /** Rounds that cut the power of a server whose data lies on a volume of its own. */
+  /** Rounds that cut the power of a server whose data is on a separate volume. */
   static async onVolume(test: TestContext, options: ServerOptions = {}): Promise<Rounds> {
     const volume = await Volume.create();
     atEnd(test, () => volume.dispose());
-    // A server that is broken on purpose starts only where the torture test keeps its data.
+    // A server that is broken on purpose starts only in a data folder of the torture test.
     mkdirSync(join(volume.outside, 'data'));
     writeFileSync(join(volume.outside, 'data/made-by-tidewire-torture'), '');
     const launcher = [...volume.launcher, ...(options.launcher ?? [])];
@@ -51,7 +51,7 @@ export class Rounds {
       await server.dispose();
     });
     const crash = async (writers: Writers): Promise<void> => {
-      // Without power the server could not speak either, and ext4 may call a sync done that the cut came into.
+      // Ignore later acknowledgements: ext4 may report a sync as done that the power cut interrupted. A server without power sends nothing.
       writers.hearNoMore();
       volume.cutPower();
       await server.kill();
@@ -62,8 +62,8 @@ export class Rounds {
   }
 
   /**
-   * Runs one round and says what is wrong afterwards. The server runs when it has begun and when it is over. `before` comes
-   * between the load and the crash, under load.
+   * Runs one round and returns the faults. The server runs before and after the round. `before` runs between the load and the crash, under
+   * load.
    */
   async run(before?: (server: Server, writers: Writers) => Promise<void>): Promise<string[]> {
     const writers = await Writers.start(this.server.address, this.ledger, this.#numbers);

@@ -1,5 +1,5 @@
-// Syncs fail once, ten times in a row and for ever, under load, and then the power fails. A sync that failed says nothing
-// about what reached the disk, so nothing of its batch may be acknowledged before it was committed anew.
+// Syncs fail once, ten times in a row and forever, under load, and then the power fails. After a failed sync it is unknown which
+// data reached the disk, so the server must not acknowledge any write of its batch before it has committed the batch again.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -14,18 +14,18 @@ const FAILED_COMMITS = 'tidewire_store_failed_commits_total';
 /** Acknowledgements over the handle that was opened after the failures. */
 const ACKNOWLEDGED_LATER = 200;
 const WRITE_TIMEOUT_MS = 1_000;
-/** Ten pauses of the server, whose last ones take five seconds each, are nearly as long as what a write is given by default. */
+/** Longer than ten delays of the server. The last ones take five seconds each, and their sum is close to the default write timeout. */
 const TIME_TO_WAIT = '2m';
 
-/** Until commits work again, and go on. */
+/** Waits until commits work again and writes are acknowledged. */
 async function recovered(server: Server, writers: Writers): Promise<void> {
   await eventually(() => isReady(server), '/ready answers 200 again');
   await writers.reach(writers.acknowledgedCount + ACKNOWLEDGED_LATER);
   assert.deepEqual(writers.errors, [], 'a write was refused that had time to wait');
 }
 
-// Most of their time they wait for the server's pauses.
-describe('after a power cut everything is there that was acknowledged, and syncs failed before that', { concurrency: true }, () => {
+// The tests mostly wait for the server's delays, so they run concurrently.
+describe('no acknowledged write is missing after a power cut that followed failed syncs', { concurrency: true }, () => {
   test('once', async (t) => {
     const syncs = FailingSyncs.during(t);
     const rounds = await Rounds.onVolume(t, { launcher: syncs.launcher });
@@ -60,7 +60,7 @@ describe('after a power cut everything is there that was acknowledged, and syncs
       await eventually(async () => (await server.metric(FAILED_COMMITS)) >= 2, 'a commit fails again');
       await writers.caughtUp();
       const before = writers.acknowledgedCount;
-      // The other half may wait for the end of a record, which the client does not give up.
+      // The other half may wait for the deletion of a record, for which the client has no timeout.
       await eventually(() => writers.errors.length >= writers.count / 2, 'the writers that only write have their answers');
       assert.deepEqual(new Set(writers.errors), new Set(['RECORD_UPDATE_ERROR']));
       assert.equal(writers.acknowledgedCount, before, 'a write was acknowledged that can not be on disk');

@@ -1,5 +1,5 @@
-// A disk whose power can be cut: an ext4 in a file, mounted over a loop device in a namespace of its own. The cut is the file
-// system's own shutdown without a flush of its journal, so what was not synced is gone and what was synced stays.
+// A disk with simulated power cuts: an ext4 in a file, mounted over a loop device in a separate namespace. The cut is the file
+// system's own shutdown without a flush of its journal: unsynced data is lost, synced data stays.
 
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
@@ -37,17 +37,17 @@ export class Volume {
     return volume;
   }
 
-  /** Where it is mounted, for whoever is launched with `launcher`. */
+  /** The mount point, for programs that start with `launcher`. */
   get path(): string {
     return join(this.folder, 'mounted');
   }
 
-  /** The same for this process. */
+  /** The mount point, for this process. */
   get outside(): string {
     return this.mounts.outside(this.path);
   }
 
-  /** What programs are to be launched with that use it. */
+  /** The launcher for programs that use the volume. */
   get launcher(): string[] {
     return this.mounts.launcher;
   }
@@ -56,18 +56,18 @@ export class Volume {
     this.mounts.run('mount', '-o', 'loop', this.#image, this.path);
   }
 
-  /** From here on every access fails, and nothing more reaches the disk. */
+  /** Cuts the power: every later access fails, and no more data reaches the disk. */
   cutPower(): void {
     this.mounts.run('python3', '-c', CUT_PROGRAM, this.path);
   }
 
-  /** From here on whoever writes to it waits in the kernel. */
+  /** Freezes the volume: a process that writes to it waits in the kernel. */
   freeze(): void {
     this.mounts.run('fsfreeze', '--freeze', this.path);
     this.#isFrozen = true;
   }
 
-  /** Ends that, if it is so. */
+  /** Ends a freeze, if the volume is frozen. */
   thaw(): void {
     if (this.#isFrozen) this.mounts.run('fsfreeze', '--unfreeze', this.path);
     this.#isFrozen = false;
@@ -78,7 +78,7 @@ export class Volume {
     this.mounts.run('umount', this.path);
   }
 
-  /** Removes the volume, which goes when nobody uses it any more. */
+  /** Removes the volume as soon as no process uses it. */
   dispose(): void {
     this.thaw();
     this.mounts.end();
@@ -90,7 +90,7 @@ export class Volume {
   }
 }
 
-/** Power cuts can't be skipped: a machine that can't make them has not shown that writes survive them. */
+/** Power-cut tests can't be skipped: without them nothing shows that writes survive a power cut. */
 function requireTools(): void {
   if (process.getuid?.() !== 0) throw new Error('the power-cut test mounts a volume and must run as root');
   if (!existsSync('/dev/loop-control')) throw new Error('the power-cut test needs loop devices: /dev/loop-control is missing');

@@ -1,6 +1,6 @@
-// The load of the crash tests: clients of the npm package that write, patch and delete records with acknowledgement,
-// many records at a time and each in a chain of its own, and note in the ledger what they asked for and what was
-// confirmed. Reading everything back through another client is here, too.
+// The load of the crash tests: clients of the npm package that write, patch and delete records with acknowledgement. They write many
+// records at a time, each in a separate chain, and note every request and confirmation in the ledger. `verify` reads all records back
+// through another client.
 
 import { randomInt } from 'node:crypto';
 import { type TestClient, close, open } from '../harness/client.ts';
@@ -8,18 +8,18 @@ import { DEADLINE_MS, within } from '../harness/wait.ts';
 import type { Ledger, Seen, State } from './ledger.ts';
 
 const CLIENT_COUNT = 4;
-/** Records that each client writes at a time. */
+/** Records that each client writes at the same time. */
 const RECORDS_PER_CLIENT = 16;
-/** Characters of the longest filling; with it records have from a few bytes to several pages. */
+/** Characters of the longest filling; records have from a few bytes to several pages. */
 const FILLING_MAX = 10_000;
-/** Records that nobody writes, of which every shard owns some. */
+/** Records that no client writes; every shard owns some of them. */
 const ASKED_NAMES = 64;
 /** Acknowledged patches between a whole write and a delete. */
 const PATCHES_MAX = 6;
 
-/** Writers at work until they are stopped. */
+/** Writers that run until they are stopped. */
 export class Writers {
-  /** Why chains have ended. After a crash there are many reasons; before it there should be none. */
+  /** The errors that ended chains. After a crash there are many; before it the list must be empty. */
   readonly errors: string[] = [];
   readonly #clients: TestClient[] = [];
   #isStopped = false;
@@ -32,17 +32,17 @@ export class Writers {
     private readonly numbers: { next: number },
   ) {}
 
-  /** Chains. */
+  /** The number of chains. */
   get count(): number {
     return this.#clients.length * RECORDS_PER_CLIENT;
   }
 
-  /** Writes and deletes that were acknowledged. */
+  /** The number of acknowledged writes and deletes. */
   get acknowledgedCount(): number {
     return this.#acknowledgedCount;
   }
 
-  /** Starts all chains. `numbers` goes on from crash to crash, so that no two writes are the same. */
+  /** Starts all chains. `numbers` continues over all crashes, so that no two writes are equal. */
   static async start(address: string, ledger: Ledger, numbers: { next: number }): Promise<Writers> {
     const writers = new Writers(ledger, numbers);
     for (let i = 0; i < CLIENT_COUNT; i += 1) writers.#clients.push(await loggedIn(address));
@@ -63,8 +63,8 @@ export class Writers {
   }
 
   /**
-   * Waits until everything has arrived that the server acknowledged before. An answer takes the way of the acknowledgements, from a
-   * record's owner over the connection; the names are so many that every shard owns some.
+   * Waits for all earlier acknowledgements of the server. A read is answered on the same way, from a record's owner over the
+   * connection, and the names are numerous enough that every shard owns some.
    */
   async caughtUp(): Promise<void> {
     const names = Array.from({ length: ASKED_NAMES }, (_, i) => `asked/${i}`);
@@ -72,12 +72,12 @@ export class Writers {
     await within(DEADLINE_MS, Promise.all(heads), 'every shard answers every client');
   }
 
-  /** Acknowledgements that come from now on do not count. */
+  /** Ignores acknowledgements that arrive later. */
   hearNoMore(): void {
     this.#isDeaf = true;
   }
 
-  /** Ends all chains where they are; what was under way stays so in the ledger. */
+  /** Ends all chains; writes in flight stay in flight in the ledger. */
   stop(): void {
     this.#isStopped = true;
     this.#clients.forEach(close);
@@ -88,7 +88,7 @@ export class Writers {
     chain.catch((error: unknown) => this.errors.push(String(error)));
   }
 
-  /** Creates a record, writes it whole and by path, deletes it, and again. */
+  /** Creates a record, writes it whole and by path, deletes it, and repeats. */
   async #writeRecord(client: TestClient, name: string): Promise<void> {
     while (!this.#isStopped) {
       if (this.ledger.isMissing(name)) this.ledger.begin(name, 'created');
@@ -132,7 +132,7 @@ export class Writers {
   }
 }
 
-/** Reads every record of the ledger and says what is wrong with them. */
+/** Reads every record of the ledger and returns the faults. */
 export async function verify(address: string, ledger: Ledger): Promise<string[]> {
   const client = await loggedIn(address);
   try {
@@ -144,7 +144,7 @@ export async function verify(address: string, ledger: Ledger): Promise<string[]>
   }
 }
 
-/** A client that is logged in and belongs to no test. */
+/** A client that is logged in and that no test closes. */
 export async function loggedIn(address: string): Promise<TestClient> {
   const client = open(address);
   await within(DEADLINE_MS, client.login({}), 'login');

@@ -1,4 +1,4 @@
-// The demo for everybody: axe-core finds nothing, in light and in dark, and the keyboard alone leads to all of it.
+// The demo's accessibility: axe-core finds nothing, in light and in dark, and the keyboard alone reaches every control.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,14 +8,14 @@ import { Server } from '../harness/server.ts';
 import { eventually } from '../harness/wait.ts';
 import { add, entries, openTab } from './tabs.ts';
 
-/** What has the focus, by its name, and whether that can be seen. */
+/** The name of the focused element, and whether its focus is visible. */
 const FOCUSED = `(() => {
   const { activeElement: element } = document;
   const name = element.getAttribute('aria-label') ?? element.labels?.[0]?.textContent ?? element.textContent;
   return element === document.body ? '' : name.trim() + (getComputedStyle(element).outlineStyle === 'none' ? ' (not to be seen)' : '');
 })()`;
 
-test('the demo for everybody', async (t) => {
+test('the demo is accessible', async (t) => {
   const server = await Server.during(t, { withoutRules: true });
   const browser = await browserDuring(t);
 
@@ -40,7 +40,7 @@ test('the demo for everybody', async (t) => {
     });
   }
 
-  await t.test('the keyboard alone leads to all of it, and the focus is always to be seen', async (inner) => {
+  await t.test('the keyboard alone reaches every control, and the focus is always visible', async (inner) => {
     const page = await openTab(inner, browser, server);
     const press = async (...keys: string[]): Promise<void> => {
       for (const key of keys) await page.keyboard.press(key);

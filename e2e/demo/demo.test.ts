@@ -1,4 +1,4 @@
-// The demo that the binary serves, as somebody uses it who has started the server without any option.
+// The demo that the binary serves, as a user sees it who has started the server without any option.
 
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -13,16 +13,16 @@ import { add, connected, entries, openTab, people, scrolling, shares, WIDE, type
 const MARKUP = '<img src=x onerror="document.title = \'broken\'">';
 const LIST = 'tidewire-demo/todos';
 
-/** Ways through the long list, of which one must be smooth. */
+/** Attempts to scroll through the long list, of which one must be smooth. */
 const SCROLLS_MAX = 3;
 
-/** Only Chromium has fingers. */
+/** Only Chromium simulates touch. */
 const TAP = BROWSER === 'chromium' ? 'tap' : 'click';
 
 const refusals = (page: Page) => page.locator('.notice');
 const box = (page: Page, name: string) => page.getByRole('checkbox', { name });
 
-/** Of two tabs one locks the list, and the edit of the other one is taken back where everybody can see it. */
+/** One tab locks the list; the edit of the other tab is taken back, visibly. */
 async function isTakenBack(one: Page, other: Page): Promise<void> {
   await add(one, 'kept');
   await box(one, 'Lock').check();
@@ -47,7 +47,7 @@ test('the demo', async (t) => {
     await one.getByLabel('Text of the entry').fill('oat milk');
     await eventually(async () => (await entries(other))[0] === 'oat milk', 'the other tab sees the text');
 
-    // Where the other one is.
+    // Show where the other tab edits.
     await other.getByLabel('Text of the entry').focus();
     const cursor = one.locator('.cursor');
     await cursor.waitFor();
@@ -57,7 +57,7 @@ test('the demo', async (t) => {
     await other.getByRole('button', { name: 'Remove: oat milk' }).click();
     await eventually(async () => (await entries(one)).length === 0, 'the first tab sees it removed');
     await other.context().close();
-    await eventually(async () => (await people(one)).length === 1, 'who has left is gone');
+    await eventually(async () => (await people(one)).length === 1, 'the user who left disappears');
   });
 
   await t.test('a name that is changed is seen by others, and kept when the page is loaded again', async (inner) => {
@@ -95,7 +95,7 @@ test('the demo', async (t) => {
       /the edit is taken back/,
     ],
     [
-      'nobody can see which entry it was',
+      'the page does not mark the entry',
       { file: 'examples/demo/src/todo-list.tsx', text: 'new Set(ids).add(id)', instead: 'ids' },
       /the entry is marked/,
     ],
@@ -109,7 +109,7 @@ test('the demo', async (t) => {
     });
   }
 
-  await t.test('names and texts of others are text, whatever stands in them', async (inner) => {
+  await t.test('names and texts of others appear as text, whatever they contain', async (inner) => {
     const page = await tab(inner);
     const stranger = client(inner, server.address, { auth: { username: MARKUP } });
     await stranger.connect();
@@ -132,7 +132,7 @@ test('the demo', async (t) => {
     await stranger.record.set(LIST, {});
   });
 
-  await t.test('prices go on in all tabs, each made once', async (inner) => {
+  await t.test('prices change in all tabs, each made once', async (inner) => {
     const [one, other] = [await tab(inner), await tab(inner)];
     const observer = client(inner, server.address);
     await observer.connect();
@@ -140,10 +140,10 @@ test('the demo', async (t) => {
     const record = observer.record.open('tidewire-demo/prices');
     record.subscribe((value) => seen.push((value as { points: number[] }).points));
     await seen.count(6);
-    // Each is made of the one before: nothing was made twice. What is no price, as after the test of names, is left out by the first.
+    // Each price list is derived from the previous one, so no price was made twice. The first update drops values that are not numbers.
     const [first = 0, ...later] = seen.seen.map((points) => points.filter((point) => typeof point === 'number').length);
     for (const [i, count] of later.entries()) assert.equal(count, Math.min(first + 1 + i, 120));
-    // The price goes on while a page is asked.
+    // The price changes while the test queries a page.
     const shown = (page: Page): Promise<string | null> => page.locator('.number').textContent();
     await eventually(async () => {
       const last = seen.seen.at(-1)?.at(-1)?.toFixed(2);
@@ -158,7 +158,7 @@ test('the demo', async (t) => {
     await one.locator('.result').filter({ hasText: /threw [1-6]\.$/ }).waitFor();
   });
 
-  await t.test('what is edited while the server is down arrives when it is back', async (inner) => {
+  await t.test('edits made while the server is down arrive when it is back', async (inner) => {
     const [one, other] = [await tab(inner), await tab(inner)];
     await add(one, 'before');
     await eventually(async () => (await entries(other))[0] === 'before', 'the entry is there');
@@ -177,7 +177,7 @@ test('the demo', async (t) => {
     await eventually(async () => (await entries(other)).length === 0, 'the list is empty');
   });
 
-  await t.test('a list of 1,000 entries scrolls smoothly while somebody else edits it', async (inner) => {
+  await t.test('a list of 1,000 entries scrolls smoothly while another user edits it', async (inner) => {
     const [one, other] = [await tab(inner), await tab(inner)];
     await one.getByRole('button', { name: 'Add 1,000' }).click();
     await other.getByText('800 of 1000 to do').waitFor();
@@ -190,7 +190,7 @@ test('the demo', async (t) => {
       await editing;
       return shares(frames, 0.5, 0.95, 1);
     };
-    // Frames are late by other work on the machine, too, but a slow page has them each time. WebKit draws without a graphics card here, at any speed.
+    // Other work on the machine delays frames, too, but a slow page has late frames in each attempt. WebKit has no graphics card here.
     let isSmooth = BROWSER === 'webkit';
     for (let round = 0; round === 0 || (!isSmooth && round < SCROLLS_MAX); round += 1) {
       const [half, most, worst] = await scrolled(round);
@@ -213,7 +213,7 @@ test('the demo', async (t) => {
     await page.getByRole('button', { name: 'Change' })[TAP]();
     await eventually(async () => (await people(page))[0] === `${name} (you)`, 'the new name is there');
     assert.deepEqual(await page.evaluate(WIDE), []);
-    // What is looked for is found when it is there.
+    // Check that `WIDE` detects an element that is too wide.
     await page.locator('h1').evaluate((element: any) => (element.style.minWidth = '420px'));
     assert.notDeepEqual(await page.evaluate(WIDE), []);
     await page.locator('h1').evaluate((element: any) => (element.style.minWidth = ''));

@@ -1,4 +1,4 @@
-// The documentation that the binary serves, in a real browser: light and dark, wide and narrow, and only where it should be.
+// The documentation that the binary serves, in a real browser: light and dark, wide and narrow, and only at the configured path.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -15,7 +15,7 @@ test('the documentation', async (t) => {
   const browser = await browserDuring(t);
 
   for (const [colorScheme, viewport] of [['light', { width: 1280, height: 800 }], ['dark', PHONE]] as const) {
-    await t.test(`is for everybody in ${colorScheme}, ${viewport.width} pixels wide, and nothing scrolls sideways`, async () => {
+    await t.test(`is accessible in ${colorScheme}, ${viewport.width} pixels wide, and nothing scrolls sideways`, async () => {
       const page = await browser.newPage({ colorScheme, viewport });
       const complaints: string[] = [];
       page.on('console', (message) => complaints.push(message.text()));
@@ -41,7 +41,7 @@ test('the documentation', async (t) => {
   });
 });
 
-test('the documentation is elsewhere only where it is asked for', async (t) => {
+test('the documentation is at another path only if the options say so', async (t) => {
   const status = async (...launcher: string[]): Promise<number> => {
     const server = await Server.during(t, { withoutRules: true, launcher: ['env', ...launcher] });
     return (await fetch(`http://${server.address}/docs/`)).status;

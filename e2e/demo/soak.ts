@@ -1,5 +1,5 @@
 // Two people use the demo for `SOAK_MINUTES`, ten by default: edits, refused edits, cursors, prices, the die, reloads, restarts of the
-// server, lists of 1,000 entries. The browser complains about nothing, and the pages keep no more memory than they had at the beginning.
+// server, lists of 1,000 entries. The browser logs no errors, and the pages keep no more memory than they had at the beginning.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -10,11 +10,11 @@ import { eventually } from '../harness/wait.ts';
 import { add, connected, entries, openTab, people, scrolling, shares } from './tabs.ts';
 
 const MINUTES = Number(process.env['SOAK_MINUTES'] ?? 10);
-/** From when on memory is compared: code is compiled and caches are filled in the first part. */
+/** Memory is compared after this share of the time: until then code is compiled and caches fill. */
 const WARM_SHARE = 0.2;
-/** What the heap of a page may have more at the end, garbage left out. */
+/** The heap of a page, after garbage collection, may grow by this much. */
 const GROWTH_BYTES_MAX = 2_000_000;
-/** In rounds: what is not done in each. */
+/** Actions that are not part of every round: each occurs once in this many rounds. */
 const [REFUSED, RELOADED, RESTARTED, LONG] = [2, 5, 11, 17];
 
 interface Weight {
@@ -22,7 +22,7 @@ interface Weight {
   nodes: number;
 }
 
-/** What the page holds after its garbage was collected. */
+/** The memory of the page after garbage collection. */
 async function weight(page: Page): Promise<Weight> {
   const session = await page.context().newCDPSession(page);
   await session.send('HeapProfiler.collectGarbage');
@@ -57,7 +57,7 @@ test('two people use the demo', async (t) => {
     await one.getByLabel('Text of the entry').first().fill(`${text}, changed`);
     await eventually(async () => (await entries(other))[0] === `${text}, changed`, 'the text is seen');
     count.edits += 3;
-    await eventually(async () => (await other.locator('.number').textContent()) !== price, 'the price goes on');
+    await eventually(async () => (await other.locator('.number').textContent()) !== price, 'the price changes');
     price = (await other.locator('.number').textContent()) ?? '';
     count.prices += 1;
     const before = await one.locator('.result').textContent();
@@ -77,7 +77,7 @@ test('two people use the demo', async (t) => {
       count.refused += 1;
     }
     if (count.rounds % RELOADED === 0) {
-      // The other one stays for as long as the server lasts, and beyond: what it has gathered shows in its memory.
+      // Only the first tab reloads. The other page stays open through all restarts, so that a leak shows in its memory.
       await tabs[0].reload();
       await connected(tabs[0]);
       await eventually(async () => (await entries(one)).join() === (await entries(other)).join(), 'both show the same');
@@ -89,7 +89,7 @@ test('two people use the demo', async (t) => {
       await add(other, 'meanwhile');
       await server.start();
       for (const page of tabs) await connected(page);
-      await eventually(async () => (await entries(one))[0] === 'meanwhile', 'what was edited meanwhile is there');
+      await eventually(async () => (await entries(one))[0] === 'meanwhile', 'the edit made during the restart is there');
       count.edits += 1;
       count.restarts += 1;
     }
@@ -113,7 +113,7 @@ test('two people use the demo', async (t) => {
     t.diagnostic(`frames of 1,000 entries: median ${half.toFixed(1)} ms, 95% within ${most.toFixed(1)} ms, longest ${worst.toFixed(1)} ms of ${frames.length}`);
     assert.ok(most <= 50, `frames of ${most} ms`);
   }
-  const first = weights.find(({ at }) => at >= WARM_SHARE) ?? assert.fail('memory was not looked at');
+  const first = weights.find(({ at }) => at >= WARM_SHARE) ?? assert.fail('memory was not measured');
   const last = weights.at(-1) ?? first;
   const told = (pages: Weight[]): string => pages.map(({ heapBytes, nodes }) => `${(heapBytes / 1e6).toFixed(2)} MB and ${nodes} nodes`).join(', ');
   t.diagnostic(`memory of the pages: ${told(first.pages)} after ${(first.at * MINUTES).toFixed(1)} minutes, ${told(last.pages)} at the end`);
