@@ -1,5 +1,5 @@
 // The bundle of `@tidewire/client` in Chromium: under a strict policy, without a secure context, in a worker, without a network,
-// after a pause, and in a renderer that stands still.
+// after a pause, and in a frozen renderer.
 
 import assert from 'node:assert/strict';
 import { resolve } from 'node:path';
@@ -16,11 +16,11 @@ import { Server } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, isPending, within } from '../harness/wait.ts';
 
 const SCRIPT = resolve(import.meta.dirname, '../../packages/client/dist/tidewire.min.js');
-/** Neither inline scripts nor `eval`. */
+/** A policy that allows neither inline scripts nor `eval`. */
 const POLICY = "default-src 'none'; script-src 'self'; worker-src 'self'; connect-src ws:";
 const QUICK = { reconnectMinMs: 20, reconnectMaxMs: 200 };
 
-/** A client in `page` as `client`, with its states in `states`. */
+/** Connects a client in `page` as `client` and collects its states in `states`. */
 async function connectFrom(page: Page, address: string): Promise<string> {
   return page.evaluate(
     async ([url, options]) => {
@@ -36,7 +36,7 @@ async function connectFrom(page: Page, address: string): Promise<string> {
   );
 }
 
-/** The states of the page's client from now on, once `last` was reached. */
+/** The later states of the page's client, until it reaches `last`. */
 function statesUntil(page: Page, last: string): Promise<string[]> {
   return page.evaluate((wanted) => {
     const states: string[] = [];
@@ -49,12 +49,12 @@ function statesUntil(page: Page, last: string): Promise<string[]> {
   }, last);
 }
 
-/** Collects the events of `name` in the page as `heard`, with the page's time of the last one as `heardAt`. */
+/** Collects the events of `name` in the page as `heard`, with the page's time of the last event as `heardAt`. */
 async function hears(page: Page, name: string): Promise<void> {
   await page.evaluate(async (event) => {
     const heard: unknown[] = [];
     Object.assign(globalThis, { heard });
-    // Gaps are heard like events. A function with a name would not run here: tsx adds a helper to it that pages lack.
+    // Collect gaps like events. tsx adds a helper call to named functions, which does not exist in the page, so use no function here.
     const options = { onGap: heard.push.bind(heard) };
     await (globalThis as any).client.event.subscribe(event, (payload: unknown) => Object.assign(globalThis, { heardAt: Date.now() }) && heard.push(payload), options).ready;
   }, name);
@@ -113,7 +113,7 @@ test('the client in a browser', async (t) => {
     assert.equal(await within(DEADLINE_MS, answer, 'the worker answers'), 'from a worker');
   });
 
-  await t.test('proves a connection when its page is shown, visible or online again, before it says open', async (inner) => {
+  await t.test('checks a connection when its page is shown, visible or online again, before it reports open', async (inner) => {
     const page = await openPage(browser, 'localhost', port);
     atEnd(inner, () => page.close());
     await connectFrom(page, server.address);
@@ -124,7 +124,7 @@ test('the client in a browser', async (t) => {
     }
   });
 
-  await t.test('comes back when the network does, with what was missed', async (inner) => {
+  await t.test('reconnects when the network returns, and receives missed events', async (inner) => {
     const page = await openPage(browser, 'localhost', port);
     atEnd(inner, () => page.close());
     const network = await Network.during(inner, server);
@@ -138,11 +138,11 @@ test('the client in a browser', async (t) => {
     const back = statesUntil(page, 'open');
     await network.restore(page.context());
     await within(DEADLINE_MS, back, 'the page is back');
-    await eventually(async () => (await heardBy(page)).length === 1, 'the page has what it missed');
+    await eventually(async () => (await heardBy(page)).length === 1, 'the page has the missed events');
     assert.deepEqual(await heardBy(page), ['missed']);
   });
 
-  await t.test('a renderer that stood still until its session was over has what it missed a second after', async (inner) => {
+  await t.test('a renderer that was frozen until its session ended receives missed events within a second', async (inner) => {
     const short = await Server.during(inner, { heartbeatIntervalMs: 500, history: ['kept/*'], origins: [`http://localhost:${port}`] });
     const watcher = client(inner, short.address, { heartbeatIntervalMs: 100 });
     await within(DEADLINE_MS, watcher.connect(), 'login');
@@ -158,21 +158,21 @@ test('the client in a browser', async (t) => {
     const sleeper = new Inbox<boolean>('presence of the page');
     await watcher.presence.subscribe('sleeper', sleeper.push).ready;
     await sleeper.until((seen) => seen.at(-1) === true, DEADLINE_MS, 'the page is online');
-    // Which of them draws this page is not told. No other page is open.
+    // The test does not know which of the processes is the renderer of this page. No other page is open, so it stops all of them.
     const stopped = renderers();
     signal('SIGSTOP', ...stopped);
     atEnd(inner, () => signal('SIGCONT', ...stopped));
     const answer = page.evaluate(() => Date.now());
-    await sleeper.until((seen) => seen.at(-1) === false, DEADLINE_MS, 'the session is over');
+    await sleeper.until((seen) => seen.at(-1) === false, DEADLINE_MS, 'the session has ended');
     // Unlike an event of the watcher, whose own session may just have ended, this one is acknowledged.
-    assert.deepEqual(await command(short, { topic: 'event', action: 'emit', eventName: name, data: 'while it stood still' }), { success: true });
-    // It did stand still: a question that was asked when it was stopped has no answer yet.
+    assert.deepEqual(await command(short, { topic: 'event', action: 'emit', eventName: name, data: 'while it was frozen' }), { success: true });
+    // The renderer is frozen: an evaluation that was requested after the stop is still pending.
     assert.ok(await isPending(answer));
     signal('SIGCONT', ...stopped);
     const woken = await within(DEADLINE_MS, answer, 'the page runs again');
-    await eventually(async () => (await heardBy(page)).length > 0, 'the page has what it missed');
-    assert.deepEqual(await heardBy(page), ['while it stood still']);
-    // By the clock of the page: that its test is told later is no fault of the client.
+    await eventually(async () => (await heardBy(page)).length > 0, 'the page has the missed events');
+    assert.deepEqual(await heardBy(page), ['while it was frozen']);
+    // Measure with the page's clock, so that a delay of the test process does not count.
     const ms = (await page.evaluate(() => (globalThis as any).heardAt as number)) - woken;
     assert.ok(ms < 1_000, `after ${ms} ms`);
   });

@@ -1,4 +1,4 @@
-// `@tidewire/client` on Node against the real server: logins, tokens, restarts, silence, and events that were missed.
+// `@tidewire/client` on Node against the real server: logins, tokens, restarts, silence, and missed events.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -12,7 +12,7 @@ import { hashPassword } from '../harness/users.ts';
 import { DEADLINE_MS, Inbox, within } from '../harness/wait.ts';
 
 const SECRET = 'a secret of the e2e suite, long enough for HMAC';
-/** Events of each name that servers with history keep here. */
+/** The number of events that servers with history keep per name in this file. */
 const KEPT = 20;
 
 /** A connected client. */
@@ -22,7 +22,7 @@ async function connected(t: TestContext, address: string, options: Parameters<ty
   return made;
 }
 
-/** All states of `made` from now on. */
+/** All later states of `made`. */
 function statesOf(made: Client): Inbox<string> {
   const states = new Inbox<string>('states');
   made.onState((state) => states.push(state));
@@ -30,7 +30,7 @@ function statesOf(made: Client): Inbox<string> {
 }
 
 describe('login', { concurrency: 4 }, () => {
-  test('with a wrong password the client stays away, and may try again with the right one', async (t) => {
+  test('with a wrong password the client stays disconnected, and may try again with the right one', async (t) => {
     const user = freshUser();
     const users = { [user]: { password: hashPassword('secret'), clientData: { team: 'blue' } } };
     const server = await Server.during(t, { users });
@@ -41,7 +41,7 @@ describe('login', { concurrency: 4 }, () => {
     assert.deepEqual(made.loginData, { team: 'blue' });
   });
 
-  test('a function is asked again when its token is over, and renews the login while the session goes on', async (t) => {
+  test('a function is called again when its token expires, and renews the login of the running session', async (t) => {
     const server = await Server.during(t, { auth: { chain: ['jwt'], jwt: { secret: SECRET } } });
     const asked = new Inbox<unknown>('questions for tokens');
     const auth = ({ refusal, renewIn }: { refusal: unknown; renewIn(ms: number): void }): object => {
@@ -59,7 +59,7 @@ describe('login', { concurrency: 4 }, () => {
     assert.deepEqual([made.state, states.seen], ['open', []]);
   });
 
-  test('a session whose login is over goes on with a new token', async (t) => {
+  test('a session whose login has expired continues with a new token', async (t) => {
     const server = await Server.during(t, { auth: { chain: ['jwt'], session_lifetime: '1s', jwt: { secret: SECRET } } });
     const auth = (): object => ({ token: server.token('--user', 'alice') });
     const made = await connected(t, server.address, { auth });
@@ -70,7 +70,7 @@ describe('login', { concurrency: 4 }, () => {
 });
 
 describe('loss', { concurrency: 4 }, () => {
-  test('a server that is killed and started again has everything back', async (t) => {
+  test('after a server is killed and restarted, the client restores everything', async (t) => {
     const server = await Server.during(t);
     const [made, other] = [await connected(t, server.address), await connected(t, server.address)];
     const name = fresh('event');
@@ -83,25 +83,25 @@ describe('loss', { concurrency: 4 }, () => {
     await server.start();
     await Promise.all([inState(made, 'open'), inState(other, 'open')]);
     assert.deepEqual(await gaps.next(), { name });
-    // The other client may be back first, and its event may come before the subscription: this one comes after it.
+    // The other client may reconnect first and publish before this subscription exists, so publish after this confirmation.
     await made.event.subscribe(fresh('event'), () => {}).ready;
     other.event.emit(name, 'afterwards');
     assert.equal(await inbox.find((value) => value === 'afterwards'), 'afterwards');
   });
 
-  test('silence makes the connection stale, and what was silent is replaced', async (t) => {
+  test('silence makes the connection stale, and a silent connection is replaced', async (t) => {
     const server = await Server.during(t);
     const proxy = await Proxy.during(t, server);
     const made = await connected(t, proxy.address, { heartbeatIntervalMs: 50, staleAfterMs: 300 });
     const states = statesOf(made);
     proxy.silence('answers');
-    // On a busy machine an answer may have been late before.
+    // On a busy machine an earlier answer may have been late, so compare only the last states.
     await states.until((seen) => seen.slice(-2).join() === 'stale,waiting');
     proxy.restore();
     await inState(made, 'open');
   });
 
-  test('after a pause a living connection is proved, and a dead one replaced', async (t) => {
+  test('after a pause a live connection is checked, and a dead one replaced', async (t) => {
     const server = await Server.during(t);
     const proxy = await Proxy.during(t, server);
     const living = await connected(t, server.address, { checkTimeoutMs: DEADLINE_MS });
@@ -155,7 +155,7 @@ describe('own events', { concurrency: 4 }, () => {
 });
 
 describe('events with history', { concurrency: 4 }, () => {
-  test('what was missed comes after a loss, in order and once, or as a gap', async (t) => {
+  test('missed events arrive after a loss, in order and once, or as a gap', async (t) => {
     const server = await Server.during(t, { history: [`kept/* count=${KEPT}`] });
     const proxy = await Proxy.during(t, server);
     const [made, other] = [await connected(t, proxy.address), await connected(t, server.address)];
@@ -165,7 +165,7 @@ describe('events with history', { concurrency: 4 }, () => {
     let number = 0;
     const publish = async (count: number): Promise<void> => {
       for (const last = number + count; number < last; ) other.event.emit(name, (number += 1));
-      // A call of this connection is answered after its events have taken effect.
+      // The answer to a call of this connection arrives after its earlier events have taken effect.
       await assert.rejects(other.rpc.call(fresh('rpc')), { code: 'NO_RPC_PROVIDER' });
     };
     for (const count of [3, 5]) {
@@ -186,7 +186,7 @@ describe('events with history', { concurrency: 4 }, () => {
     assert.equal(inbox.seen.length, 12 + 1 + KEPT);
   });
 
-  test('another client goes on from a place that was kept', async (t) => {
+  test('another client continues from a stored offset', async (t) => {
     const server = await Server.during(t, { history: ['kept/*'] });
     const [made, other] = [await connected(t, server.address), await connected(t, server.address)];
     const name = `kept/${fresh('event')}`;
@@ -204,7 +204,7 @@ describe('events with history', { concurrency: 4 }, () => {
   });
 });
 
-test('a client without use does not keep its process', async (t) => {
+test('an idle client does not keep its process alive', async (t) => {
   const server = await Server.during(t);
   const source = new URL('../../packages/client/src/index.ts', import.meta.url);
   const program = `

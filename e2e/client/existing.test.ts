@@ -1,4 +1,4 @@
-// Records that are opened only if there are such (`create: false`), of `@tidewire/client` against the real server.
+// Records that `@tidewire/client` opens only if they exist (`create: false`), against the real server.
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -25,7 +25,7 @@ async function connected(t: TestContext, address: string, user = 'alice'): Promi
   return made;
 }
 
-describe('records that are not to be created', { concurrency: 3, timeout: 60_000 }, () => {
+describe('records that must not be created', { concurrency: 3, timeout: 60_000 }, () => {
   test('a missing one stays missing, and its value comes when another client writes it', async (t) => {
     const server = await Server.during(t);
     const [alice, bob] = [await connected(t, server.address), await connected(t, server.address, 'bob')];
@@ -44,7 +44,7 @@ describe('records that are not to be created', { concurrency: 3, timeout: 60_000
     assert.deepEqual(await bob.record.get(name), { title: 'bread' });
   });
 
-  test('one that is there is like any other, and a deleted one is over', async (t) => {
+  test('an existing record is like any other, and a deleted one ends', async (t) => {
     const server = await Server.during(t);
     const [alice, bob] = [await connected(t, server.address), await connected(t, server.address, 'bob')];
     const name = fresh('record');
@@ -59,7 +59,7 @@ describe('records that are not to be created', { concurrency: 3, timeout: 60_000
     await assert.rejects(within(DEADLINE_MS, again.ready, 'an answer'), { code: 'RECORD_NOT_FOUND' });
   });
 
-  test('a record that may not be read is refused, whether there is one or not', async (t) => {
+  test('a record that the user may not read is refused, whether it exists or not', async (t) => {
     const server = await Server.during(t, { permissions: RULES });
     const [alice, eve] = [await connected(t, server.address), await connected(t, server.address, 'eve')];
     const [there, missing] = [fresh('secret/'), fresh('secret/')];
@@ -72,7 +72,7 @@ describe('records that are not to be created', { concurrency: 3, timeout: 60_000
     assert.equal(await alice.record.get(missing), undefined);
   });
 
-  test('a handle that creates it creates it for those that do not', async (t) => {
+  test('a handle that creates the record creates it for handles that do not', async (t) => {
     const server = await Server.during(t);
     const alice = await connected(t, server.address);
     const name = fresh('record');
@@ -85,7 +85,7 @@ describe('records that are not to be created', { concurrency: 3, timeout: 60_000
     assert.deepEqual(made.value, { title: 'x' });
   });
 
-  test('after a loss it is asked for in the same way', async (t) => {
+  test('after a loss the client opens it in the same way', async (t) => {
     const server = await Server.during(t);
     const proxy = await Proxy.during(t, server);
     const [alice, bob] = [await connected(t, proxy.address), await connected(t, server.address, 'bob')];

@@ -1,5 +1,5 @@
-// Messages that are larger than the server takes, of `@tidewire/client` against the real server: refused where they are given, and
-// whatever a client does that was told of no limit.
+// Messages of `@tidewire/client` that are larger than the real server accepts: the client refuses them before it sends them. A client
+// that does not know the limit loses its connection once.
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -23,7 +23,7 @@ async function connected(t: TestContext, server: Server, options: Parameters<typ
   return made;
 }
 
-/** Sockets that hear of no limit, as those of an older server, or of a proxy that has a limit of its own. */
+/** Sockets that do not announce a limit, as with an older server, or behind a proxy with a lower limit. */
 class Untold extends WebSocket {
   constructor(url: string) {
     super(url);
@@ -41,7 +41,7 @@ class Untold extends WebSocket {
 }
 
 describe('messages that are too large', { concurrency: 3, timeout: 60_000 }, () => {
-  test('are refused where they are given, and the connection stays', async (t) => {
+  test('are refused before they are sent, and the connection stays', async (t) => {
     const server = await Server.during(t, { limits });
     const [alice, bob] = [await connected(t, server, { errors: ['TOO_LARGE'] }), await connected(t, server)];
     const states = new Inbox<string>('states');
@@ -71,7 +71,7 @@ describe('messages that are too large', { concurrency: 3, timeout: 60_000 }, () 
     assert.deepEqual(states.seen, []);
   });
 
-  test('of edits that are made together are split, and all of them are made', async (t) => {
+  test('of several edits are split, and all edits are made', async (t) => {
     const server = await Server.during(t, { limits });
     const alice = await connected(t, server);
     const name = fresh('record');
@@ -83,14 +83,14 @@ describe('messages that are too large', { concurrency: 3, timeout: 60_000 }, () 
     assert.ok(mine.version > 2 && mine.version < 40, `${mine.version} messages`);
   });
 
-  test('that could fit by the limit of the server do, to the last byte', async (t) => {
+  test('that fit the limit of the server are sent, to the last byte', async (t) => {
     const server = await Server.during(t, { limits });
     const alice = await connected(t, server);
     const heard = new Inbox<unknown>('events');
     const bob = await connected(t, server);
     await bob.event.subscribe('e', heard.push).ready;
     const empty = encode({ topic: Topic.Event, action: 2, name: 'e', data: '""' }).length;
-    // Three numbers of lengths have two bytes more than in the empty one.
+    // Three lengths in the message take two more bytes than in the empty message.
     const fits = 'x'.repeat(LIMIT - empty - 6);
     assert.equal(encode({ topic: Topic.Event, action: 2, name: 'e', data: JSON.stringify(fits) }).length, LIMIT);
     alice.event.emit('e', fits);
@@ -98,7 +98,7 @@ describe('messages that are too large', { concurrency: 3, timeout: 60_000 }, () 
     assert.throws(() => alice.event.emit('e', `${fits}x`), { code: 'TOO_LARGE' });
   });
 
-  test('of names and credentials never end in a circle', async (t) => {
+  test('of names and credentials never cause a loop', async (t) => {
     const server = await Server.during(t, { limits });
     const alice = client(t, server.address, { auth: { token: LONG } });
     await assert.rejects(within(DEADLINE_MS, alice.connect(), 'an answer'), { code: 'TOO_LARGE' });
@@ -107,7 +107,7 @@ describe('messages that are too large', { concurrency: 3, timeout: 60_000 }, () 
     await within(DEADLINE_MS, Promise.all(names.map((name) => bob.event.subscribe(name, () => {}).ready)), 'all subscriptions');
   });
 
-  test('for which the server closes the connection fail once, and what else was on its way is made', async (t) => {
+  test('for which the server closes the connection fail once, and other edits in flight are made', async (t) => {
     const server = await Server.during(t, { limits, logLevel: 'info' });
     const alice = await connected(t, server, { auth: { username: 'alice' }, webSocket: Untold as unknown as WebSocketClass });
     const states = new Inbox<string>('states');

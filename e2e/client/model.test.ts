@@ -1,5 +1,5 @@
-// Random edits of many devices, most of them without a connection, through restarts of tabs and of the server. In the end all copies are
-// equal, and every edit is in the final value, replaced by one that can be named, or was handed over as rejected.
+// Random edits of many devices, most of them offline, through restarts of tabs and of the server. In the end all copies are
+// equal, and every edit is in the final value, was replaced by another edit that the test can name, or was rejected.
 
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -17,7 +17,7 @@ const DEVICES = Number(process.env['OFFLINE_DEVICES'] ?? 3);
 const EDITS = Number(process.env['OFFLINE_EDITS'] ?? 300);
 const SEED = Number(process.env['OFFLINE_SEED'] ?? Date.now() % 2 ** 31);
 const ROUNDS = 5;
-/** How long all copies may take to be equal after the last one has a connection. */
+/** After the last device has a connection, all copies must be equal within this time. */
 const EQUAL_MS = 5_000;
 const NAMES = ['model/a', 'model/b', 'model/c'];
 const SHARED = ['title', 'list[2]', 'map.x', 'map.y', 'map'];
@@ -35,7 +35,7 @@ interface Edit {
   path: string;
   value: unknown;
   issuedAt: number;
-  /** When its tab heard that it was made; unknown if that was closed before. */
+  /** When its tab received the acknowledgement; unknown if the tab was closed before. */
   madeAt: number;
 }
 
@@ -44,29 +44,29 @@ interface Device {
   tab: Tab;
 }
 
-/** The edit that has written `value`. */
+/** The id of the edit that wrote `value`. */
 function writer(value: unknown): string | undefined {
   return typeof value === 'string' ? value : (value as { by?: string } | null | undefined)?.by;
 }
 
-/** `path` and all that are above it, down to the whole record. */
+/** `path` and all paths above it, up to the whole record. */
 function upwards(path: string): string[] {
   const above = path.replace(/(\.[^.[]+|\[\d+\]|^[^.[]+)$/, '');
   return path === '' ? [''] : [path, ...upwards(above)];
 }
 
-/** What became of `edit`, which was not rejected; undefined if nobody can say. */
+/** The fate of `edit`, which was not rejected; undefined if the edit is lost. */
 function outcome(edit: Edit, final: unknown, edits: Map<string, Edit>): string | undefined {
   for (const path of upwards(edit.path)) {
     const by = edits.get(writer(path === '' ? final : valueAt(final, path)) ?? '');
     if (by?.id === edit.id) return 'in the final value';
-    // What was made before this edit was issued can't have replaced it.
+    // An edit that was made before this edit was issued can't have replaced it.
     if (by && by.path === path && by.madeAt >= edit.issuedAt) return `replaced by ${by.id}`;
   }
   return undefined;
 }
 
-/** Runs the model; gives back what became of how many edits, and the edits that are lost. */
+/** Runs the model; returns the number of edits for each fate, and the lost edits. */
 async function run(t: TestContext, browser: Browser, { count, devices: size, prepare, seed = SEED }: { count: number; devices: number; prepare?: string; seed?: number }) {
   console.log(`OFFLINE_SEED=${seed}`);
   const random = new Random(seed);
@@ -86,7 +86,7 @@ async function run(t: TestContext, browser: Browser, { count, devices: size, pre
     devices.push({ context, tab: await open(context) });
   }
   const edits = new Map<string, Edit>();
-  /** Takes over what a tab knows of its edits. */
+  /** Collects a tab's acknowledgements and rejections. */
   const collect = async ({ tab }: Device): Promise<void> => {
     const known = await tab.page.evaluate(() => (globalThis as any).outcomes ?? {});
     for (const [id, told] of Object.entries(known)) Object.assign(edits.get(id) as Edit, told);
@@ -129,7 +129,7 @@ async function run(t: TestContext, browser: Browser, { count, devices: size, pre
         await collect(device);
         restarts += 1;
         await device.tab.close();
-        // The page itself needs the network.
+        // Loading the page needs the network.
         await device.context.setOffline(false);
         device.tab = await open(device.context);
       }
@@ -179,8 +179,8 @@ test('random edits of many devices through restarts', { timeout: 1_800_000 }, as
     assert.ok(equalMs <= EQUAL_MS, `${equalMs} ms`);
   });
 
-  await t.test('a browser that forgets some edits of its queue is found out', async (inner) => {
-    // What it says is on the disk is not.
+  await t.test('the test detects a browser that forgets some edits of its queue', async (inner) => {
+    // The browser reports edits as stored that are not on the disk.
     const forgets = `
       const add = IDBObjectStore.prototype.add
       let count = 0
@@ -190,7 +190,7 @@ test('random edits of many devices through restarts', { timeout: 1_800_000 }, as
         if (this.name === 'edits' && count % 5 === 0) request.addEventListener('success', () => this.delete(request.result))
         return request
       }`;
-    // With this seed tabs are closed while they have edits that were not made; with a few others none is.
+    // With this seed tabs are closed while edits are pending; with a few other seeds no tab is.
     const { lost } = await run(inner, browser, { count: 200, devices: 2, prepare: forgets, seed: 1 });
     assert.ok(lost.length > 0, 'an edit is missed');
     console.log(`planted fault: ${lost.length} edits are missed`);

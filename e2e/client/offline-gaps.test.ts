@@ -1,5 +1,5 @@
-// Edits of a tab of Chromium while its connection is in every state that a network can bring it into: each is made once, in its order, and what
-// the server can't take is handed over with its value.
+// Edits of a tab of Chromium in every state of its connection that a network can cause. Each edit is made once and in order, and edits
+// that the server rejects are passed to the app with their values.
 
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -18,7 +18,7 @@ const SENDER = 'packages/client/src/offline/sender.ts';
 
 test('edits between connections', { concurrency: 4 }, async (t) => {
   const browser = await browserDuring(t);
-  /** Of the page with a script: that of the package, or one with a fault. */
+  /** The origin of a page with this script: the package's script or one with a planted fault. */
   const originOf = async (inner: TestContext, script: string): Promise<string> => `http://localhost:${await servePage(inner, { script })}`;
   const tabOf = async (inner: TestContext, origin: string, address: string, options: TabOptions = {}): Promise<Tab> => {
     const context = await browser.newContext();
@@ -27,7 +27,7 @@ test('edits between connections', { concurrency: 4 }, async (t) => {
     await tab.until({ mode: 'durable', connection: 'open' });
     return tab;
   };
-  /** An edit of a path of its own. */
+  /** Adds a path for one edit. */
   const adds = (tab: Tab, name: string, number: number): Promise<void> => tab.set(name, `edit${number}`, number);
 
   const refusedEdits = async (inner: TestContext, script: string): Promise<void> => {
@@ -76,21 +76,21 @@ test('edits between connections', { concurrency: 4 }, async (t) => {
       await tab.until({ connection: 'open', pendingCount: 0 });
     };
     await goesThrough('a loss', () => proxy.cut(), 'waiting');
-    /** An edit is made, and its tab is not told. One that left only after the silence was noticed waits for another connection: then the next is tried. */
+    /** Makes an edit whose acknowledgement is lost. If the tab notices the silence before it sends the edit, tries with the next edit. */
     const unanswered = async (): Promise<void> => {
       const isUnanswered = async (): Promise<boolean> => {
         proxy.silence('answers');
         await adds(tab, name, (number += 1));
         const isMade = (): boolean => Object.values(record.value as object).includes(number);
         const isLost = async (): Promise<boolean> => !['open', 'stale'].includes((await tab.state()).connection);
-        await eventually(async () => isMade() || (await isLost()), 'the edit is made, or the silence noticed');
+        await eventually(async () => isMade() || (await isLost()), 'the edit is made, or the tab notices the silence');
         if (isMade()) return true;
         proxy.restore();
         await tab.until({ connection: 'open', pendingCount: 0 });
         return false;
       };
-      await eventually(isUnanswered, 'the edit is made, and nobody says so', 2 * DEADLINE_MS);
-      // The tab sends it again. If it were made again, it would replace this.
+      await eventually(isUnanswered, 'the edit is made without an acknowledgement', 2 * DEADLINE_MS);
+      // The tab sends the edit again. If the server made it twice, it would overwrite this value.
       expected[number] = 'of another';
       await record.setWithAck(`edit${number}`, expected[number]);
     };
@@ -113,7 +113,7 @@ test('edits between connections', { concurrency: 4 }, async (t) => {
     const server = await Server.during(inner, { origins: [origin], auth: { chain: ['jwt'], session_lifetime: '1s', jwt: { secret: SECRET } } });
     const token = server.token('--user', 'alice');
     const tab = await tabOf(inner, origin, server.address, { auth: { token } });
-    // The page itself makes them one after the other: with a test that waits for each of them none would be made while another is on its way.
+    // The page makes the edits itself, without a pause: if the test waited for each one, no edit would be in flight during a login.
     const number = await tab.page.evaluate(
       async ([of, wanted]) => {
         const { offline, connections } = globalThis as any;
@@ -138,31 +138,31 @@ test('edits between connections', { concurrency: 4 }, async (t) => {
   };
 
   const GAPS = ['a loss', 'silence', 'pageshow', 'online', 'visibilitychange'];
-  await t.test('what the server can not take is handed over with its value, and what is behind it is made', (inner) => refusedEdits(inner, OFFLINE_SCRIPT));
-  await t.test('edits are made once when the connection was lost, was stale, and when the page wakes up', (inner) => editsInGaps(inner, OFFLINE_SCRIPT, ...GAPS));
-  await t.test('edits are made once while logins end and begin anew', (inner) => editsOfLogins(inner, OFFLINE_SCRIPT));
+  await t.test('rejected edits are passed to the app with their values, and later edits are made', (inner) => refusedEdits(inner, OFFLINE_SCRIPT));
+  await t.test('edits are made once when the connection was lost or stale, and when the page wakes up', (inner) => editsInGaps(inner, OFFLINE_SCRIPT, ...GAPS));
+  await t.test('edits are made once while logins expire and are renewed', (inner) => editsOfLogins(inner, OFFLINE_SCRIPT));
 
   const faults: Array<[what: string, fault: Fault, reason: RegExp, check: (inner: TestContext, script: string) => Promise<void>]> = [
     [
-      'an edit that is refused takes those beside it with it',
+      'a refused edit also rejects the other edits of its write',
       { file: SENDER, text: 'await this.host.mark(edits, halves(edits))', instead: 'await this.host.reject(name, edits, error.code)' },
       /before/,
       refusedEdits,
     ],
     [
-      'of edits that wait together only the newest is sent',
+      'only the newest of several waiting edits is sent',
       { file: SENDER, text: 'edits.flatMap((edit) => edit.patches)', instead: 'edits.slice(-1).flatMap((edit) => edit.patches)' },
       /made once/,
       (inner, script) => editsInGaps(inner, script, 'a loss'),
     ],
     [
-      'what is sent again has another key',
+      'a repeated write has another key',
       { file: 'packages/client/src/record.ts', text: 'send(flight.message)', instead: 'send({ ...flight.message, key: this.draw() })' },
       /made once/,
       (inner, script) => editsInGaps(inner, script, 'silence'),
     ],
     [
-      'with one write all that waits counts as made',
+      'one write marks all waiting edits as made',
       { file: SENDER, text: 'this.host.made(name, edits, on)', instead: 'this.host.made(name, this.host.sendable(name), on)' },
       /made once/,
       (inner, script) => editsOfLogins(inner, script, 2),

@@ -1,5 +1,5 @@
-// Records without a connection, in one tab of Chromium against the real server: what is read, what is kept, what is made at the return,
-// what is refused, and browsers that keep nothing.
+// Records without a connection, in one tab of Chromium against the real server: reads, storage, edits that are made after a
+// reconnect, refusals, and browsers that store nothing.
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -34,20 +34,20 @@ test('records without a connection', async (t) => {
   const other = client(t, server.address);
   await within(DEADLINE_MS, other.connect(), 'login');
 
-  /** What one browser keeps. */
+  /** A new browser profile, which represents a device. */
   const device = async (inner: TestContext): Promise<BrowserContext> => {
     const context = await browser.newContext();
     atEnd(inner, () => context.close());
     return context;
   };
   const tabOf = async (inner: TestContext, options: TabOptions = {}): Promise<Tab> => Tab.during(inner, await device(inner), origin, network.address, options);
-  /** Runs `act` while there is no server. */
+  /** Runs `act` while the server is unreachable. */
   const without = async (act: () => Promise<void>): Promise<void> => {
     await server.kill();
     await act().finally(() => server.start());
   };
 
-  await t.test('a record is read from what is kept, in a tab that never had a connection', async (inner) => {
+  await t.test('a record is read from storage, in a tab that never had a connection', async (inner) => {
     const name = fresh('record');
     await other.record.set(name, { title: 'kept', list: [1, 2] });
     const context = await device(inner);
@@ -142,7 +142,7 @@ test('records without a connection', async (t) => {
     assert.deepEqual(await other.record.get(name), { mine: 1, theirs: 1 });
   });
 
-  await t.test('an edit that is refused for ever does not block those behind it, and is handed over', async (inner) => {
+  await t.test('an edit that is refused permanently does not block later edits, and is passed to the app', async (inner) => {
     const name = fresh('record');
     const tab = await tabOf(inner);
     await tab.record(name);
@@ -164,7 +164,7 @@ test('records without a connection', async (t) => {
     await tab.shows(name, { count: 2, done: true });
   });
 
-  await t.test('of many edits in one write that is refused for one of them, the others need few writes', async (inner) => {
+  await t.test('if one of many edits in a write is refused, the others need few writes', async (inner) => {
     const name = fresh('record');
     const tab = await tabOf(inner);
     await tab.record(name);
@@ -178,7 +178,7 @@ test('records without a connection', async (t) => {
     const record = other.record.open(name);
     await within(DEADLINE_MS, record.ready, 'the record');
     assert.equal(Object.keys(record.value as object).length, 63);
-    // Each half of what is refused is tried alone: 32 edits, 16, and so on down to one.
+    // The client tries each half of a refused write separately: 32 edits, 16, and so on down to one.
     assert.ok(record.version <= 7, `${record.version} writes`);
   });
 
@@ -187,7 +187,7 @@ test('records without a connection', async (t) => {
     ['remote', { title: 'bob' }, ['CONFLICT', 'CONFLICT']],
     ['both', { title: 'bob and alice on old' }, ['made', 'made']],
   ] as const) {
-    await t.test(`what somebody else has written meanwhile is merged: ${merge}`, async (inner) => {
+    await t.test(`a write of another client in the meantime is merged: ${merge}`, async (inner) => {
       const name = fresh('record');
       await other.record.set(name, { title: 'old' });
       const tab = await tabOf(inner, { merge });
@@ -204,12 +204,12 @@ test('records without a connection', async (t) => {
       assert.deepEqual(await other.record.get(name), value);
       const reasons = (await tab.rejections()).map(({ changes, reason }) => [reason, changes[0]?.value]);
       assert.deepEqual(reasons, merge === 'remote' ? [['conflict', 'alice'], ['conflict', true]] : []);
-      // What nobody else has written is no conflict, also not behind an own write.
+      // A second edit of the same tab is not a conflict, not even in the same queue.
       assert.deepEqual([await tab.setWithAck(name, 'done', 1), await tab.setWithAck(name, 'done', 2)], ['made', 'made']);
     });
   }
 
-  await t.test('the limits of the queue, of one edit and of what is kept hold', async (inner) => {
+  await t.test('the limits of the queue, of one edit and of the storage hold', async (inner) => {
     const [first, second, third] = [fresh('record'), fresh('record'), fresh('record')];
     const context = await device(inner);
     const tab = await Tab.open(context, origin, network.address, { editsMax: 3, editBytesMax: 100, recordsMax: 2 });
@@ -235,7 +235,7 @@ test('records without a connection', async (t) => {
     });
   });
 
-  await t.test('what was rejected is told again another day, until it is dismissed', async (inner) => {
+  await t.test('a rejected edit is reported again later, until it is dismissed', async (inner) => {
     const name = fresh('record');
     const context = await device(inner);
     const first = await Tab.open(context, origin, network.address);
@@ -252,7 +252,7 @@ test('records without a connection', async (t) => {
     assert.deepEqual(await third.rejections(), []);
   });
 
-  /** What goes wrong in `tab` leaves it with its edits, which are made as soon as there is a connection, and says so. */
+  /** Checks that `tab` keeps its edits without storage, makes them when it has a connection, and reports the mode. */
   const goesOnAlone = async (tab: Tab, name: string): Promise<void> => {
     await tab.until({ mode: 'online-only', isLeader: true });
     assert.equal((await tab.state()).reason?.code, 'NO_STORAGE');
@@ -265,7 +265,7 @@ test('records without a connection', async (t) => {
     const folder = mkdtempSync(join(tmpdir(), 'tidewire-blocked-'));
     atEnd(inner, () => rmSync(folder, { recursive: true }));
     mkdirSync(join(folder, 'Default'));
-    // As a user does who blocks all that sites keep.
+    // As in a browser whose user blocks all site data.
     const settings = { profile: { default_content_setting_values: { cookies: 2 } } };
     writeFileSync(join(folder, 'Default/Preferences'), JSON.stringify(settings));
     const context = await chromium.launchPersistentContext(folder, LAUNCH);
@@ -277,7 +277,7 @@ test('records without a connection', async (t) => {
     assert.deepEqual(await other.record.get(name), { alone: true });
   });
 
-  await t.test('a full device loses no edit, and what was kept before is not made again another day', ONLY_CHROMIUM, async (inner) => {
+  await t.test('a full device loses no edit, and stored edits are not made again later', ONLY_CHROMIUM, async (inner) => {
     const name = fresh('record');
     const context = await device(inner);
     const tab = await Tab.loaded(context, origin);
@@ -288,7 +288,7 @@ test('records without a connection', async (t) => {
     await network.cut(context);
     await tab.until({ connection: 'waiting' });
     await tab.set(name, 'kept', 1);
-    // What is random can't be made smaller by the browser.
+    // The browser can't compress random data.
     const late = Promise.all(Array.from({ length: 8 }, () => tab.setWithAck(name, 'late', randomBytes(150_000).toString('base64'))));
     await tab.until({ mode: 'online-only' });
     assert.match((await tab.state()).reason?.message ?? '', /space/);
@@ -302,7 +302,7 @@ test('records without a connection', async (t) => {
     assert.equal(((await other.record.get(name)) as { kept: number }).kept, 2);
   });
 
-  await t.test('what the browser evicts is made by the tab that has it', ONLY_CHROMIUM, async (inner) => {
+  await t.test('edits that the browser evicts from storage are made by the tab that holds them', ONLY_CHROMIUM, async (inner) => {
     const name = fresh('record');
     const context = await device(inner);
     const tab = await Tab.during(inner, context, origin, network.address);
@@ -318,10 +318,10 @@ test('records without a connection', async (t) => {
     assert.deepEqual(await other.record.get(name), { kept: 1, alone: true });
   });
 
-  await t.test('a database that does not open is waited for only so long', async (inner) => {
+  await t.test('waiting for a database that does not open has a time limit', async (inner) => {
     const context = await device(inner);
     const blocker = await Tab.during(inner, context, origin, network.address);
-    // It is held open, and its deletion waits: so does everybody who opens it now.
+    // The blocker holds the database open, so its deletion waits, and every later open waits for the deletion.
     await blocker.page.evaluate(async () => {
       const { indexedDB } = globalThis as any;
       await new Promise((done) => (indexedDB.open('tidewire:stuck').onsuccess = ({ target }: any) => done(((globalThis as any).stuck = target.result))));

@@ -1,4 +1,4 @@
-// Paths of `@tidewire/client` do what those of `@deepstream/client` do, which the server's are held against, too.
+// Compares the paths of `@tidewire/client` with the paths of `@deepstream/client`, with which the server's paths are compared, too.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -14,7 +14,7 @@ const { get, setValue } = createRequire(import.meta.url)('@deepstream/client/dis
 const KEYS = ['a', 'b', 'ü', '0', '1', '2', 'length', 'toString', ' spaced ', ''];
 const LEAVES = [0, 1, null, false, 'text', {}, [], { a: 1 }, [1, [2]], undefined];
 
-/** A value of random objects and arrays. */
+/** A random value of objects and arrays. */
 function document(random: Random, depth: number): unknown {
   if (depth === 0 || random.once(4)) return random.of(LEAVES.filter((leaf) => leaf !== undefined));
   const values = Array.from({ length: random.below(4) }, () => document(random, depth - 1));
@@ -28,10 +28,10 @@ function path(random: Random): string {
   return `a${parts.join('.')}`.slice(random.below(2)) || 'a';
 }
 
-/** `root` after JavaScript's own JSON: arrays without other keys, and null for what they miss. */
+/** `root` after a round trip through JSON: arrays lose other keys, and holes become null. */
 const plain = (root: unknown): unknown => JSON.parse(JSON.stringify(root));
 
-/** What the other client finds; it throws where the way ends at a scalar. */
+/** The value that the other client finds; throws if a scalar is on the way. */
 function found(root: unknown, where: string): unknown {
   try {
     return get(root, where);
@@ -47,14 +47,14 @@ test('a hundred thousand random changes give the same documents', () => {
     const root = [document(random, 3), document(random, 3)].find((one) => typeof one === 'object' && one !== null) ?? {};
     const where = path(random);
     const leaf = random.of(LEAVES);
-    // Lengths are cases of their own, and dots alone are no path here.
+    // Other tests cover lengths. Paths of dots only are not valid paths in this client.
     if (/length|^[\s.]*$/.test(where)) continue;
     const expected = plain(setValue(root, where, leaf));
     const before = JSON.stringify(root);
     const changed = withValue(root, where, leaf);
     assert.deepEqual(plain(changed), expected, `${JSON.stringify(leaf)} at ${where} of ${before}`);
     assert.equal(JSON.stringify(root), before, 'what was there is not changed');
-    // What is inherited is not in a document.
+    // Inherited properties are not part of a document.
     if (!where.includes('toString')) assert.deepEqual(valueAt(expected, where), found(expected, where), `${where} of ${JSON.stringify(changed)}`);
     compared += 1;
   }

@@ -1,5 +1,5 @@
-// Array paths of `@tidewire/client` against the real server: keys that no text can spell are stored under just these keys, for every
-// kind of client, and text paths never reach another place than they seem to say.
+// Array paths of `@tidewire/client` against the real server: the server stores keys that no text path can express unchanged, for every
+// kind of client, and text paths never reach another place than the one that they name.
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -29,7 +29,7 @@ async function connected(t: TestContext, server: Server): Promise<Client<App>> {
   return made;
 }
 
-/** Keys that the grammar of texts cannot spell, and some that it can. */
+/** Keys that the grammar of text paths cannot express, and some that it can. */
 const KEYS = ['ann.lee@x.org', 'a[0]', '', ' a ', '.', '..', '[', ']', '"', 'ü.ö', '\u2028', '😀.', '0', '-1', '1e3', 'plain', 'length', 'toString', 'a\\.b'];
 
 describe('array paths', { concurrency: 3, timeout: 60_000 }, () => {
@@ -60,7 +60,7 @@ describe('array paths', { concurrency: 3, timeout: 60_000 }, () => {
     assert.deepEqual(read?.data, { items: expected });
   });
 
-  test('set below such keys, remove them, and stand beside texts in one step', async (t) => {
+  test('set values below such keys, remove them, and mix with text paths in one step', async (t) => {
     const server = await Server.during(t);
     const [alice, bob] = [await connected(t, server), await connected(t, server)];
     const name = boardOf();
@@ -84,7 +84,7 @@ describe('array paths', { concurrency: 3, timeout: 60_000 }, () => {
     assert.deepEqual(await bob.record.get(name), { items: { 'b.c': 1 }, title: 'both' });
   });
 
-  test('of two who write at once are both made', async (t) => {
+  test('of two concurrent writers are both made', async (t) => {
     const server = await Server.during(t);
     const [alice, bob] = [await connected(t, server), await connected(t, server)];
     const name = boardOf();
@@ -99,7 +99,7 @@ describe('array paths', { concurrency: 3, timeout: 60_000 }, () => {
     assert.equal(Object.keys(items ?? {}).length, 40);
   });
 
-  test('an index alone is one of an array', async (t) => {
+  test('a single index addresses an array', async (t) => {
     const server = await Server.during(t);
     const alice = await connected(t, server);
     const list = alice.record.open(fresh('list') as `list/${string}`);
@@ -111,7 +111,7 @@ describe('array paths', { concurrency: 3, timeout: 60_000 }, () => {
     assert.deepEqual([list.value, await alice.record.get(list.name as `list/${string}`)], [[1, 9, 8], [1, 9, 8]]);
   });
 
-  test('of a peer that speaks JSON are taken in a list of patches only, and refused where they say nothing', async (t) => {
+  test('of a JSON peer are accepted only in a list of patches, and refused if they are empty', async (t) => {
     const server = await Server.during(t, { jsonEndpoint: true });
     const alice = await connected(t, server);
     const name = boardOf();
@@ -148,7 +148,7 @@ describe('array paths', { concurrency: 3, timeout: 60_000 }, () => {
       assert.deepEqual(mine.get(steps as [string]), valueAt(model, steps));
     }
     await within(DEADLINE_MS, mine.saved(), 'all edits');
-    // What JSON has no place for is no difference.
+    // Compare as JSON, which omits undefined values.
     const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));
     assert.deepEqual(plain(mine.value), plain(model));
     assert.deepEqual(await (bob as unknown as Client).record.get(name), plain(model));

@@ -1,4 +1,4 @@
-// The records of `@tidewire/client` on Node against the real server: what two clients see, conflicts, refusals, losses, restarts, and
+// The records of `@tidewire/client` on Node against the real server: values at two clients, conflicts, refusals, losses, restarts, and
 // random edits through random losses.
 
 import assert from 'node:assert/strict';
@@ -38,7 +38,7 @@ async function opened(made: Client<App>, name: `record/${string}`): Promise<Reco
 }
 
 describe('records', { concurrency: 4, timeout: 60_000 }, () => {
-  test('what one client writes another sees, by path and whole', async (t) => {
+  test('another client receives each write, by path and whole', async (t) => {
     const server = await Server.during(t);
     const [alice, bob] = [await connected(t, server.address), await connected(t, server.address)];
     const name = nameOf();
@@ -84,7 +84,7 @@ describe('records', { concurrency: 4, timeout: 60_000 }, () => {
     assert.deepEqual([again.value, again.version], [{}, 0]);
   });
 
-  test('a handle that is closed hears nothing, and its edits still arrive', async (t) => {
+  test('a closed handle receives nothing, and its edits still arrive', async (t) => {
     const server = await Server.during(t);
     const [alice, bob] = [await connected(t, server.address), await connected(t, server.address)];
     const name = nameOf();
@@ -98,7 +98,7 @@ describe('records', { concurrency: 4, timeout: 60_000 }, () => {
     assert.deepEqual((await opened(alice, name)).value, { title: 'last words' });
   });
 
-  test('a record that is closed and opened again at once has its value', async (t) => {
+  test('a record that is closed and reopened immediately has its value', async (t) => {
     const server = await Server.during(t);
     const alice = await connected(t, server.address);
     const name = nameOf();
@@ -108,7 +108,7 @@ describe('records', { concurrency: 4, timeout: 60_000 }, () => {
     assert.deepEqual((await opened(alice, name)).value, { title: 'milk' });
   });
 
-  test('different paths never replace each other, whoever is faster', async (t) => {
+  test('different paths never replace each other, in any order', async (t) => {
     const server = await Server.during(t);
     const name = nameOf();
     const records = await Promise.all(Array.from({ length: 4 }, async () => opened(await connected(t, server.address), name)));
@@ -119,7 +119,7 @@ describe('records', { concurrency: 4, timeout: 60_000 }, () => {
     await eventually(() => records.every(({ value }) => Object.keys(value?.counts ?? {}).length === 100), 'all have all');
   });
 
-  test('an update that is too slow is made again on the newer value', async (t) => {
+  test('an update that loses a race is repeated on the newer value', async (t) => {
     const server = await Server.during(t);
     const name = nameOf();
     const records = await Promise.all(Array.from({ length: 4 }, async () => opened(await connected(t, server.address), name)));
@@ -128,7 +128,7 @@ describe('records', { concurrency: 4, timeout: 60_000 }, () => {
     await eventually(() => records.every((record) => record.get(['counts', 'all']) === 40), 'each was made once');
   });
 
-  test('a merge gives up, or asks a function', async (t) => {
+  test('a merge rejects the edit or calls a function', async (t) => {
     const server = await Server.during(t);
     const proxy = await Proxy.during(t, server);
     const [alice, bob] = [await connected(t, proxy.address), await connected(t, server.address)];
@@ -147,7 +147,7 @@ describe('records', { concurrency: 4, timeout: 60_000 }, () => {
       await record.ready;
       await record.setWithAck({ title: 'start' });
     }
-    // Neither sees what the other writes.
+    // Neither client receives the write of the other one.
     proxy.silence('answers');
     for (const name of [first, second]) await bob.record.set(name, { title: 'bob' });
     const writes = mine.map((record) => record.setWithAck('title', 'alice'));
@@ -160,7 +160,7 @@ describe('records', { concurrency: 4, timeout: 60_000 }, () => {
     assert.deepEqual(mine.map(({ value }) => value), [{ title: 'bob' }, { title: 'bob and alice' }]);
   });
 
-  test('a refused edit is rolled back, those behind it are made, and the app is told', async (t) => {
+  test('a refused edit is rolled back, later edits are made, and the app receives the error', async (t) => {
     const rules = `
 presence: { "*": { allow: true } }
 event: { "*": { publish: true, subscribe: true, listen: true } }
@@ -191,7 +191,7 @@ record: { "*": { create: true, read: true, delete: true, listen: true, notify: t
   });
 
   test('a record that a listening client provides opens like any other, before it has a provider and after', async (t) => {
-    // What it serves is on the disk before it says so.
+    // The value must be on the disk before the provider accepts.
     const server = await Server.during(t, { listenResponseTimeoutMs: DEADLINE_MS });
     const proxy = await Proxy.during(t, server);
     const [alice, bob] = [await connected(t, server.address), await connected(t, server.address)];
@@ -258,7 +258,7 @@ record: { "*": { create: true, read: true, delete: true, listen: true, notify: t
 /** Edits of each client in the random test. */
 const EDITS = 150;
 
-test('random edits through random losses: all copies are equal, and no durable edit of a path of its own is lost', { timeout: 60_000 }, async (t) => {
+test('random edits through random losses: all copies are equal, and no durable edit of a separate path is lost', { timeout: 60_000 }, async (t) => {
   const seed = Number(process.env['CLIENT_SEED'] ?? Date.now() % 2 ** 31);
   console.log(`CLIENT_SEED=${seed}`);
   const random = new Random(seed);
@@ -273,7 +273,7 @@ test('random edits through random losses: all copies are equal, and no durable e
   );
   const paths = ['title', 'tags[2]', 'tags', 'done'] as const;
   const outcomes: Array<Promise<void>> = [];
-  /** Its end is looked at later. */
+  /** Collects the outcome of an edit, which the test checks at the end. */
   const note = (edit: Promise<void>): void => {
     edit.catch(() => undefined);
     outcomes.push(edit);
@@ -300,7 +300,7 @@ test('random edits through random losses: all copies are equal, and no durable e
   for (const { proxy } of peers) proxy.restore();
   const settled = await within(DEADLINE_MS, Promise.allSettled(outcomes), 'every edit has an end');
   const failed = settled.flatMap((outcome) => (outcome.status === 'rejected' ? [(outcome.reason as TidewireError).code] : []));
-  // An update that was repeated and met another write can't tell whether it was made: its caller is told so.
+  // If a repeated update met another write, the client can't know whether the update was made, and reports WRITE_UNKNOWN.
   assert.deepEqual(failed.filter((code) => code !== 'WRITE_UNKNOWN'), []);
   const stored = await connected(t, server.address);
   const final = await stored.record.get(name);

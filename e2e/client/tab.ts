@@ -1,4 +1,4 @@
-// A tab of Chromium that holds records offline: `@tidewire/client/offline` in its page, and what tests ask of it.
+// A tab of Chromium that holds records offline: `@tidewire/client/offline` in its page, and functions for tests.
 
 import { resolve } from 'node:path';
 import type { TestContext } from 'node:test';
@@ -9,7 +9,7 @@ import type { OfflineState } from '../../packages/client/src/offline/state.ts';
 import { atEnd } from '../harness/cleanup.ts';
 import { DEADLINE_MS, eventually } from '../harness/wait.ts';
 
-/** What a page loads to hold records offline. */
+/** The script with which a page holds records offline. */
 export const OFFLINE_SCRIPT = resolve(import.meta.dirname, '../../packages/client/dist/tidewire-offline.min.js');
 
 const QUICK = { reconnectMinMs: 20, reconnectMaxMs: 200 };
@@ -17,7 +17,7 @@ const QUICK = { reconnectMinMs: 20, reconnectMaxMs: 200 };
 export interface TabOptions extends Omit<OfflineOptions, 'merge'> {
   merge?: 'local' | 'remote' | 'both';
   user?: string;
-  /** Credentials, if they are not the name of a user. */
+  /** Credentials; the default is only the user's name. */
   auth?: object;
   heartbeatIntervalMs?: number;
   staleAfterMs?: number;
@@ -27,17 +27,17 @@ export interface TabOptions extends Omit<OfflineOptions, 'merge'> {
 export class Tab {
   constructor(readonly page: Page) {}
 
-  /** Opens a page of `origin` in `context`, which holds records of the server at `address`. */
+  /** Opens a page of `origin` in `context` and starts to hold records of the server at `address`. */
   static async open(context: BrowserContext, origin: string, address: string, options: TabOptions = {}): Promise<Tab> {
     const tab = await Tab.loaded(context, origin);
     await tab.start(address, options);
     return tab;
   }
 
-  /** Opens a page that holds nothing yet. */
+  /** Opens a page that does not hold records yet. */
   static async loaded(context: BrowserContext, origin: string): Promise<Tab> {
     const tab = new Tab(await context.newPage());
-    // tsx wraps functions that have names, and calls this to do so.
+    // tsx wraps named functions and calls this helper to do so.
     await tab.page.addInitScript('globalThis.__name = (named) => named');
     await tab.page.goto(origin);
     return tab;
@@ -49,7 +49,7 @@ export class Tab {
     return tab;
   }
 
-  /** Begins to hold records offline in a page that is there. */
+  /** Starts to hold records offline in an open page. */
   async start(address: string, { user = 'alice', auth = { username: user }, heartbeatIntervalMs, staleAfterMs, checkTimeoutMs, merge = 'local', ...options }: TabOptions = {}): Promise<void> {
     const times = Object.entries({ heartbeatIntervalMs, staleAfterMs, checkTimeoutMs }).filter(([, ms]) => ms !== undefined);
     const settings = { ...QUICK, auth, ...Object.fromEntries(times) };
@@ -73,7 +73,7 @@ export class Tab {
     );
   }
 
-  /** Opens a record and waits until it shows something. */
+  /** Opens a record and waits until it has a value. */
   async record(name: string): Promise<void> {
     await this.page.evaluate((of) => {
       const record = (globalThis as any).offline.open(of);
@@ -82,7 +82,7 @@ export class Tab {
     }, name);
   }
 
-  /** Sets what stands at `path`, and says whether it is kept on the device. */
+  /** Sets the value at `path` and waits until the edit is stored on the device. */
   async set(name: string, path: string, value: unknown): Promise<void> {
     await this.page.evaluate(
       async ([of, at, to]) => {
@@ -95,7 +95,7 @@ export class Tab {
     );
   }
 
-  /** Sets it, and says how that ended: `made`, or the code of the error. */
+  /** Sets the value at `path`; returns the outcome: `made`, or the code of the error. */
   async setWithAck(name: string, path: string, value: unknown): Promise<string> {
     return this.page.evaluate(
       ([of, at, to]) => {
@@ -122,17 +122,17 @@ export class Tab {
     return this.page.evaluate(() => (globalThis as any).rejections as Rejection[]);
   }
 
-  /** The states of the connection so far. */
+  /** The connection states so far. */
   connections(): Promise<string[]> {
     return this.page.evaluate(() => (globalThis as any).connections as string[]);
   }
 
-  /** The codes of errors that were told to nobody else. */
+  /** The codes of errors that no promise or callback reported. */
   errors(): Promise<string[]> {
     return this.page.evaluate(() => (globalThis as any).errors as string[]);
   }
 
-  /** Waits until the state has all of `wanted`. */
+  /** Waits until the state has all values of `wanted`. */
   async until(wanted: Partial<OfflineState>, ms = DEADLINE_MS): Promise<void> {
     const keys = Object.keys(wanted) as Array<keyof OfflineState>;
     let last: OfflineState | undefined;
@@ -145,7 +145,7 @@ export class Tab {
     });
   }
 
-  /** Waits until `name` shows `wanted`. */
+  /** Waits until the value of `name` is `wanted`. */
   async shows(name: string, wanted: unknown, ms = DEADLINE_MS): Promise<void> {
     let last: unknown;
     const holds = async (): Promise<boolean> => JSON.stringify((last = await this.value(name))) === JSON.stringify(wanted);
@@ -154,12 +154,12 @@ export class Tab {
     });
   }
 
-  /** The clock of the page. */
+  /** The time of the page's clock. */
   now(): Promise<number> {
     return this.page.evaluate(() => Date.now());
   }
 
-  /** When `name`, an open record, shows `wanted`, by the clock of the page. To be asked for before. */
+  /** Resolves with the page's time at which the open record `name` becomes `wanted`. Call it before the change. */
   timeOf(name: string, wanted: unknown): Promise<number> {
     return this.page.evaluate(
       ([of, value]) =>

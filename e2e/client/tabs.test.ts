@@ -1,5 +1,5 @@
-// Records that several tabs of Chromium hold together: one connection for all, whoever leads and however that ends; and what a tab has
-// after the server was away, after it stood still, and after its clock was moved.
+// Records that several tabs of Chromium hold together: all tabs share one connection, whichever tab leads and however it ends. Also the
+// state of a tab after the server was down, after the tab was frozen, and after its clock was moved.
 
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -15,14 +15,14 @@ import { Server } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, isPending, within } from '../harness/wait.ts';
 import { OFFLINE_SCRIPT, Tab } from './tab.ts';
 
-/** How long a tab may take to have every change after it stood still. */
+/** After a tab was frozen, it must have every change within this time. */
 const BACK_MS = 1_000;
 
-/** By the clock of the page: that its test is told later is no fault of the client. */
+/** `ms` is a difference of the page's clock, so that a delay of the test process does not count. */
 const assertSoon = (ms: number): void => assert.ok(ms < BACK_MS, `after ${ms} ms`);
 
 test('records that several tabs hold', async (t) => {
-  // Each tab has a process of its own, so that one can be stopped alone.
+  // Each tab has its own process, so that the test can freeze one of them.
   const browser = await browserDuring(t, '--disable-features=ProcessPerSiteUpToMainFrameThreshold');
   const port = await servePage(t, { script: OFFLINE_SCRIPT });
   const origin = `http://localhost:${port}`;
@@ -51,7 +51,7 @@ test('records that several tabs hold', async (t) => {
       await second.until({ mode: 'durable', isLeader: false, connection: 'open' });
       await second.record(name);
       await second.shows(name, { title: 'old' });
-      // What the server has comes through the first, and so does what the second edits.
+      // Updates from the server reach the second tab through the first one, and edits of the second tab leave through it.
       await other.record.set(name, { title: 'new' });
       await second.shows(name, { title: 'new' });
       assert.equal(await within(DEADLINE_MS, second.setWithAck(name, 'from', 'second'), 'the edit has an end'), 'made');
@@ -69,9 +69,9 @@ test('records that several tabs hold', async (t) => {
     });
   }
 
-  // The driver of WebKit waits for the one that stands still before it asks the other.
-  const needsDriver = { skip: BROWSER === 'webkit' && 'no window of WebKit can be asked while another one stands still' };
-  await t.test('a tab takes over from one that stands still, which steps back when it goes on', needsDriver, async (inner) => {
+  // WebKit's driver waits for the frozen window before it handles the other one.
+  const needsDriver = { skip: BROWSER === 'webkit' && 'the driver of WebKit handles no window while another one is frozen' };
+  await t.test('a tab takes over from a frozen leader, which steps back when it runs again', needsDriver, async (inner) => {
     const name = fresh('record');
     const context = await device(inner);
     const options = { leaderTimeoutMs: 3_000 };
@@ -94,7 +94,7 @@ test('records that several tabs hold', async (t) => {
     assert.equal((await second.state()).isLeader, true);
   });
 
-  await t.test('an edit without a connection is merged with what another device has written meanwhile', async (inner) => {
+  await t.test('an offline edit is merged with a write of another device in the meantime', async (inner) => {
     const name = fresh('record');
     const [mine, theirs] = [await device(inner), await device(inner)];
     const network = await Network.during(inner, server);
@@ -113,7 +113,7 @@ test('records that several tabs hold', async (t) => {
     assert.deepEqual(await other.record.get(name), { todos: { b: 'his', a: 'hers' } });
   });
 
-  await t.test('a tab comes back by itself when the server is killed and started again', async (inner) => {
+  await t.test('a tab reconnects by itself when the server is killed and restarted', async (inner) => {
     const name = fresh('record');
     const own = await Server.during(inner, { origins: [origin] });
     const tab = await Tab.during(inner, await device(inner), origin, own.address);
@@ -128,7 +128,7 @@ test('records that several tabs hold', async (t) => {
     assert.deepEqual(await reader.record.get(name), { title: 'meanwhile' });
   });
 
-  await t.test('a tab that stood still until its session was over has every change within a second', async (inner) => {
+  await t.test('a tab that was frozen until its session ended has every change within a second', async (inner) => {
     const name = fresh('record');
     const short = await Server.during(inner, { heartbeatIntervalMs: 500, origins: [origin] });
     const writer = client(inner, short.address, { heartbeatIntervalMs: 100 });
@@ -145,16 +145,16 @@ test('records that several tabs hold', async (t) => {
     signal('SIGSTOP', pid);
     atEnd(inner, () => signal('SIGCONT', pid));
     const [answer, shown] = [tab.now(), tab.timeOf(name, { count: 1 })];
-    await sleeper.until((seen) => seen.at(-1) === false, DEADLINE_MS, 'the session is over');
+    await sleeper.until((seen) => seen.at(-1) === false, DEADLINE_MS, 'the session has ended');
     await writer.record.set(name, { count: 1 });
-    // It did stand still: what was asked of it before has no answer yet.
+    // The tab is frozen: an earlier evaluation is still pending.
     assert.ok(await isPending(answer));
     signal('SIGCONT', pid);
     const woken = await within(DEADLINE_MS, answer, 'the tab runs again');
     assertSoon((await within(DEADLINE_MS, shown, 'the tab has the change')) - woken);
   });
 
-  await t.test('a tab whose clock was moved half an hour has every change within a second', { skip: BROWSER === 'webkit' && 'WebDriver moves no clock' }, async (inner) => {
+  await t.test('a tab whose clock was moved by half an hour has every change within a second', { skip: BROWSER === 'webkit' && 'WebDriver cannot move the clock' }, async (inner) => {
     const name = fresh('record');
     await other.record.set(name, { count: 0 });
     const context = await device(inner);

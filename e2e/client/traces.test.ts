@@ -1,5 +1,5 @@
-// Traces through the real server: a collector in this process gets the spans of publications by `@tidewire/client`, by the unmodified
-// client and over HTTP, and subscribers get the context.
+// Traces through the real server: a collector in this process receives the spans of publications by `@tidewire/client`, by the
+// unmodified client and over HTTP, and subscribers receive the context.
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -12,7 +12,7 @@ import { fresh } from '../harness/names.ts';
 import { SHARD_COUNT, Server, type ServerOptions } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 
-/** The spans of a publication with subscribers on one shard. */
+/** The number of spans of a publication whose subscribers are all on one shard. */
 const TREE = 3;
 const QUICK = { interval: '20ms' };
 
@@ -27,13 +27,13 @@ async function traced(t: TestContext, traces: ServerOptions['traces'] = {}, opti
   return { server, collector };
 }
 
-/** A new context of a publisher. */
+/** A new trace context of a publisher. */
 function context(isSampled = true): { id: string; span: string; traceparent: string } {
   const [id, span] = [randomBytes(16).toString('hex'), randomBytes(8).toString('hex')];
   return { id, span, traceparent: `00-${id}-${span}-${isSampled ? '01' : '00'}` };
 }
 
-/** What a subscriber with a connection of its own is told of an event. */
+/** The contexts that a subscriber on a separate connection receives with an event. */
 async function contexts(t: TestContext, server: Server, name: string): Promise<Inbox<EventContext>> {
   const subscriber = client(t, server.address);
   await within(DEADLINE_MS, subscriber.connect(), 'login');
@@ -49,7 +49,7 @@ async function emit(t: TestContext, server: Server, name: string, traceparent?: 
   publisher.event.emit(name, 'hello');
 }
 
-/** Publishes an event so often with one request. */
+/** Publishes an event `count` times with one request. */
 async function publish(server: Server, name: string, count: number, headers: Record<string, string>): Promise<void> {
   const command = { topic: 'event', action: 'emit', eventName: name, data: 1 };
   const answer = await fetch(`http://${server.address}/api`, {
@@ -64,7 +64,7 @@ function named(spans: Span[], name: string): Span[] {
   return spans.filter((span) => span.name === name);
 }
 
-/** Asserts that `spans` are one tree: a publication, and for each shard with subscribers a way there and a delivery. */
+/** Asserts that `spans` form one tree: a publication, and for each shard with subscribers a transfer and a delivery. */
 function assertTree(spans: Span[], parent: string | undefined, shardCount: number, event: string): void {
   const [publish, ...others] = named(spans, 'publish');
   const [routes, deliveries] = [named(spans, 'route'), named(spans, 'deliver')];
@@ -104,7 +104,7 @@ describe('traces', { concurrency: 4 }, () => {
     await eventually(async () => (await server.metric('tidewire_trace_exported_spans_total')) === spans.length, 'the spans are counted');
   });
 
-  test('clients that know nothing of traces begin some if the server is asked to, and get their events as ever', async (t) => {
+  test('the server starts traces for clients without trace support if configured, and they receive their events unchanged', async (t) => {
     const { server, collector } = await traced(t, { sample_ratio: 1 });
     const [publisher, subscriber] = [await connect(t, server), await connect(t, server)];
     const name = fresh('event');
@@ -115,7 +115,7 @@ describe('traces', { concurrency: 4 }, () => {
     assertTree(await collector.trace(id, 1 + 2 * 2), undefined, 2, name);
   });
 
-  test('what belongs to no trace, or to one that is not recorded, is not recorded, and its context is passed on', async (t) => {
+  test('publications outside a recorded trace are not recorded, and their context is passed on', async (t) => {
     const { server, collector } = await traced(t);
     const name = fresh('event');
     const inbox = await contexts(t, server, name);
@@ -126,14 +126,14 @@ describe('traces', { concurrency: 4 }, () => {
     assert.equal((await inbox.next()).traceparent, unsampled.traceparent);
     await emit(t, server, name, 'no context');
     assert.equal((await inbox.next()).traceparent, undefined);
-    // The first that is recorded comes behind all that might have been.
+    // This recorded publication comes after all that must not be recorded.
     const sampled = context();
     await emit(t, server, name, sampled.traceparent);
     await collector.trace(sampled.id, TREE);
     assert.equal(collector.spans.seen.length, TREE);
   });
 
-  test('without a collector a context goes to the subscribers as it came', async (t) => {
+  test('without a collector the subscribers receive the context unchanged', async (t) => {
     const server = await Server.during(t);
     const name = fresh('event');
     const inbox = await contexts(t, server, name);
@@ -156,7 +156,7 @@ describe('traces', { concurrency: 4 }, () => {
     assert.equal(told.position?.offset, 1);
   });
 
-  test('the header of a request is in the description of the API, and one that is no context is passed over', async (t) => {
+  test('the API description contains the request header, and an invalid header is ignored', async (t) => {
     const { server, collector } = await traced(t);
     const { paths, components } = (await (await server.get('/openapi.json')).json()) as any;
     assert.deepEqual(paths['/api'].post.parameters, [{ $ref: '#/components/parameters/Traceparent' }]);
@@ -175,20 +175,20 @@ describe('traces', { concurrency: 4 }, () => {
     for (let number = 1; number <= 2; number += 1) assert.equal((await inbox.next()).traceparent?.slice(3, 35), id, 'all events of a request are in its trace');
   });
 
-  test('a collector that refuses for a moment is asked again', async (t) => {
+  test('an export is repeated after a collector refuses it temporarily', async (t) => {
     const { server, collector } = await traced(t);
     const name = fresh('event');
     await contexts(t, server, name);
     collector.status = 503;
     const { id, span, traceparent } = context();
     await emit(t, server, name, traceparent);
-    await eventually(() => collector.requestCount > 0, 'the collector is asked');
+    await eventually(() => collector.requestCount > 0, 'the collector receives a request');
     collector.status = 200;
     assertTree(await collector.trace(id, TREE), span, 1, name);
     await server.prints(/does not accept spans.*it answers 503/);
   });
 
-  test('what a collector is too slow for is dropped and counted, and nobody waits for it', async (t) => {
+  test('spans that a slow collector cannot take are dropped and counted, and nothing waits for it', async (t) => {
     const { server, collector } = await traced(t, { sample_ratio: 1, queue_max: TREE });
     let release = (): void => {};
     collector.held = new Promise((done) => (release = done));
@@ -197,7 +197,7 @@ describe('traces', { concurrency: 4 }, () => {
     const publisher = await connect(t, server);
     const count = 50;
     publisher.event.emit(name, 0);
-    await eventually(() => collector.requestCount > 0, 'the collector is asked');
+    await eventually(() => collector.requestCount > 0, 'the collector receives a request');
     for (let number = 1; number < count; number += 1) publisher.event.emit(name, number);
     await inbox.count(count);
     const dropped = await eventually(() => server.metric('tidewire_trace_dropped_spans_total'), 'spans are dropped');
@@ -210,7 +210,7 @@ describe('traces', { concurrency: 4 }, () => {
     assert.ok(dropped > 0);
   });
 
-  test('a stop exports what was gathered', async (t) => {
+  test('a stop exports all collected spans', async (t) => {
     const { server, collector } = await traced(t, { interval: '10m' });
     const name = fresh('event');
     const inbox = await contexts(t, server, name);

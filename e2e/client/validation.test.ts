@@ -1,5 +1,5 @@
-// Schemas at one client, and none at the other one, against the real server: what is wrong does not leave, and does not reach the app. With a
-// fault in the client the test fails.
+// One client with schemas and one without, against the real server: invalid values do not leave the client, and do not reach the app.
+// With a planted fault in the client the test fails.
 
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -11,7 +11,7 @@ import { isFound, planted, type Fault } from '../harness/planted.ts';
 import { Server } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 
-/** A schema without a library: a text below a key. */
+/** A schema without a library: a text under a key. */
 function hasText(key: string): StandardSchema {
   const validate = (value: unknown) => {
     const isRight = typeof (value as Record<string, unknown> | null)?.[key] === 'string';
@@ -20,10 +20,10 @@ function hasText(key: string): StandardSchema {
   return { '~standard': { version: 1, vendor: 'tidewire', validate } };
 }
 
-/** What holds for a client with schemas, which is of the class that is given. */
+/** Checks all properties of a client with schemas; `of` is the client's class. */
 async function holds(t: TestContext, server: Server, of: typeof Client): Promise<void> {
   const validate = validateWith({ records: { 'record*': hasText('title') }, events: { 'event*': hasText('say') }, rpcs: { 'rpc*': { argument: hasText('ask') } } });
-  const told = new Inbox<string | undefined>('what alice is told');
+  const told = new Inbox<string | undefined>('errors of alice');
   const alice = client(t, server.address, { of, validate, errors: ['VALIDATION_FAILED'] });
   alice.onError((error) => told.push(`${error instanceof ValidationError && error.kind} ${error.subject}`));
   const bob = client(t, server.address);
@@ -34,56 +34,56 @@ async function holds(t: TestContext, server: Server, of: typeof Client): Promise
   await within(DEADLINE_MS, Promise.all([hers.ready, his.ready]), 'record');
   await assert.rejects(hers.setWithAck({ titel: 'milk' }), { code: 'VALIDATION_FAILED', subject: record });
   await hers.setWithAck({ title: 'milk' });
-  await eventually(() => (his.value as { title?: unknown }).title === 'milk', 'what was written arrives');
-  assert.equal(his.version, 1, 'only the right one was written');
+  await eventually(() => (his.value as { title?: unknown }).title === 'milk', 'the write arrives');
+  assert.equal(his.version, 1, 'only the valid value was written');
   await his.setWithAck('title', 1);
-  await eventually(() => (hers.value as { title?: unknown }).title === 1, 'what is wrong is shown as the server has it');
-  assert.deepEqual(told.seen, [`record ${record}`], 'a wrong record is told');
+  await eventually(() => (hers.value as { title?: unknown }).title === 1, 'an invalid value is shown as the server has it');
+  assert.deepEqual(told.seen, [`record ${record}`], 'an invalid record is reported');
   await assert.rejects(hers.setWithAck('done', true), { code: 'VALIDATION_FAILED' });
   await hers.setWithAck('title', 'bread');
   assert.deepEqual(await bob.record.get(record), { title: 'bread' });
 
   const [heard, said] = [new Inbox<unknown>('events of alice'), new Inbox<unknown>('events of bob')];
   await within(DEADLINE_MS, Promise.all([alice.event.subscribe(event, heard.push).ready, bob.event.subscribe(event, said.push).ready]), 'subscriptions');
-  assert.throws(() => alice.event.emit(event, { sing: 'la' }), { code: 'VALIDATION_FAILED' }, 'a wrong event does not leave');
+  assert.throws(() => alice.event.emit(event, { sing: 'la' }), { code: 'VALIDATION_FAILED' }, 'an invalid event does not leave');
   alice.event.emit(event, { say: 'hello' });
   assert.deepEqual(await said.next(), { say: 'hello' });
   bob.event.emit(event, { sing: 'la' });
   bob.event.emit(event, { say: 'hi' });
   await heard.find((payload) => (payload as { say?: string }).say === 'hi');
-  assert.deepEqual(heard.seen, [{ say: 'hello' }, { say: 'hi' }], 'a wrong event is not heard');
+  assert.deepEqual(heard.seen, [{ say: 'hello' }, { say: 'hi' }], 'an invalid event is not delivered');
   assert.deepEqual(told.seen, [`record ${record}`, `event ${event}`]);
 
   await within(DEADLINE_MS, alice.rpc.provide(rpc, ({ ask }: any) => `answer to ${ask}`).ready, 'provider');
   assert.equal(await bob.rpc.call(rpc, { ask: 'why' }), 'answer to why');
   const refusal = { code: 'REQUEST_ERROR', data: { code: 'VALIDATION_FAILED', issues: [{ message: 'no text', path: 'ask' }] } };
-  await assert.rejects(bob.rpc.call(rpc, { tell: 'why' }), refusal, 'a wrong argument is not given to the provider');
+  await assert.rejects(bob.rpc.call(rpc, { tell: 'why' }), refusal, 'an invalid argument is not passed to the provider');
 }
 
-test('what is wrong does not leave a client with schemas, and is told when it comes', async (t) => {
+test('invalid values do not leave a client with schemas, and are reported when they arrive', async (t) => {
   const server = await Server.during(t);
-  await t.test('with the client as it is', (inner) => holds(inner, server, Client));
+  await t.test('with the unmodified client', (inner) => holds(inner, server, Client));
 
   const faults: Array<[what: string, fault: Fault, reason: RegExp]> = [
     [
-      'what is sent is not looked at',
+      'sent values are not validated',
       { file: 'packages/client/src/connection.ts', text: 'this.validate?.(kind, name, valueOf(data))', instead: 'undefined' },
-      /a wrong event does not leave/,
+      /an invalid event does not leave/,
     ],
     [
-      'a record that comes is not looked at',
+      'received records are not validated',
       { file: 'packages/client/src/record.ts', text: "version > 0 && this.connection.validate?.('record', this.name, value)", instead: 'undefined' },
-      /a wrong record is told/,
+      /an invalid record is reported/,
     ],
     [
-      'an event that comes is not looked at',
+      'received events are not validated',
       { file: 'packages/client/src/event.ts', text: "this.connection.validate?.('event', name, valueOf(data))", instead: 'undefined' },
-      /a wrong event is not heard/,
+      /an invalid event is not delivered/,
     ],
     [
-      'the argument of a call is not looked at',
+      'arguments of calls are not validated',
       { file: 'packages/client/src/rpc.ts', text: "this.connection.validate?.('argument', name, valueOf(data))", instead: 'undefined' },
-      /a wrong argument is not given/,
+      /an invalid argument is not passed/,
     ],
   ];
   for (const [what, fault, reason] of faults) {
