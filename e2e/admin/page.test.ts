@@ -1,4 +1,4 @@
-// The admin page in Chromium: signing in, what it shows and does, on a phone, by keyboard alone, and what it never does with a name.
+// The admin page in Chromium: sign-in, all views and actions, on a phone, by keyboard alone, and that it never runs a name as markup.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -12,7 +12,7 @@ import { Inbox, eventually } from '../harness/wait.ts';
 import { VIEWS, enter, openPage, overflow, view } from './page.ts';
 import { Unguarded } from './unguarded.ts';
 
-/** A name that would run if it were taken for markup, and that has no place to break. */
+/** A name that would run as a script if it became markup, and that has no place for a line break. */
 const EVIL = `<img src=x onerror="document.title='broken'">${'x'.repeat(120)}`;
 
 const RULES = `
@@ -22,7 +22,7 @@ rpc: { "*": { provide: true, request: true } }
 presence: { "*": { allow: true } }
 `;
 
-/** A server with something to see in every view, all of it called as badly as can be. */
+/** A server with content in every view; all names are as hostile as possible. */
 async function peopled(t: Parameters<typeof Server.during>[0]): Promise<Server> {
   const server = await Server.during(t, { permissions: RULES });
   const client = await connect(t, server, { login: { username: EVIL } });
@@ -36,7 +36,7 @@ async function peopled(t: Parameters<typeof Server.during>[0]): Promise<Server> 
   return server;
 }
 
-/** Opens the record of the bad name and runs what is behind the buttons of other views, so that all of their parts are there. */
+/** Opens the record with the hostile name and presses the buttons of other views, so that all parts of the page are visible. */
 async function unfold(page: Page, name: string): Promise<void> {
   if (name === 'Records') {
     await page.getByRole('list', { name: 'Records' }).getByRole('button', { name: EVIL }).click();
@@ -88,7 +88,7 @@ describe('the admin page', { concurrency: 3 }, () => {
     const port = await servePage(t);
     const operator = await Operator.of(server);
     const revoked = async (): Promise<string[]> => (await operator.ask('GET', '/v1/revocations')).revocations.map(({ name }: { name: string }) => name);
-    /** Has a page in the operator's browser ask for a revocation, as any page may; gives back what the server said and who is revoked then. */
+    /** Makes a page in the operator's browser request a revocation, as any page may; returns the server's response and the revoked users. */
     const attack = async (unguarded: Record<string, string | undefined> | undefined): Promise<[number, string, string[]]> => {
       const between = await Unguarded.during(t, server, unguarded);
       const evil = await page.context().newPage();
@@ -101,15 +101,15 @@ describe('the admin page', { concurrency: 3 }, () => {
       return [status, code, await revoked()];
     };
     assert.deepEqual(await attack(undefined), [403, 'FOREIGN_PAGE', []]);
-    // As of a browser that does not say which page it is, and sends any type: the token alone is left.
+    // A browser that does not send its page's origin, and any content type: only the token protects.
     const silent = { origin: undefined, 'sec-fetch-site': undefined, 'content-type': 'application/json' };
     assert.deepEqual(await attack(silent), [403, 'TOKEN', []]);
-    // Planted fault: as if the server looked at no token either. The cookie is enough then, and the test finds it.
+    // Planted fault: the server seems to ignore the token. The cookie then suffices, and the test detects it.
     const token = await page.evaluate(async () => ((await (await fetch('api/session')).json()) as { token: string }).token);
     assert.deepEqual(await attack({ ...silent, 'x-admin-token': token }), [201, '', ['mallory']]);
   });
 
-  test('plots what flows, and goes on when the server comes back', async (t) => {
+  test('plots the metrics, and continues when the server is back', async (t) => {
     const [server, browser] = [await Server.during(t), await browserDuring(t)];
     const page = await enter(t, browser, server);
     const plot = page.getByRole('img', { name: /^Connections: open 0$/ });
@@ -126,11 +126,11 @@ describe('the admin page', { concurrency: 3 }, () => {
     await server.stop();
     await page.getByText('the server does not answer').waitFor();
     await server.start();
-    // Another start has made another key.
+    // The restarted server has a new key.
     await page.getByLabel('Key').waitFor();
   });
 
-  test('edits a record over the version that was read, and shows what others make of it', async (t) => {
+  test('edits a record at the version that was read, and shows the edits of others', async (t) => {
     const [server, browser] = [await Server.during(t), await browserDuring(t)];
     const operator = await Operator.of(server);
     assert.equal((await operator.fetch('PUT', '/records/a/1', { n: 1 })).status, 201);
@@ -155,7 +155,7 @@ describe('the admin page', { concurrency: 3 }, () => {
     await eventually(async () => (await operator.fetch('GET', '/records/a/1')).status === 404, 'it is deleted');
   });
 
-  test('shows what was asked for last, also when the answer to what was asked before comes later', async (t) => {
+  test('shows the latest request, even if the answer to an earlier request arrives later', async (t) => {
     const [server, browser] = [await Server.during(t), await browserDuring(t)];
     const operator = await Operator.of(server);
     for (const username of ['alice', 'bob']) {
@@ -175,7 +175,7 @@ describe('the admin page', { concurrency: 3 }, () => {
       const late = page.waitForResponse(route.request().url());
       await route.continue();
       await (await late).finished();
-      // What the page makes of it is drawn by the second frame.
+      // The page renders the result by the second frame.
       await page.evaluate(() => {
         const { requestAnimationFrame: frame } = globalThis as any;
         return new Promise((drawn) => frame(() => frame(drawn)));
@@ -184,7 +184,7 @@ describe('the admin page', { concurrency: 3 }, () => {
     }
   });
 
-  test('takes names, values and user ids for text, and works at 360 x 640 with touch', async (t) => {
+  test('shows names, values and user ids as text, and works at 360 x 640 with touch', async (t) => {
     const [server, browser] = [await peopled(t), await browserDuring(t)];
     const page = await enter(t, browser, server, { viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true });
     for (const name of VIEWS) {
@@ -199,7 +199,7 @@ describe('the admin page', { concurrency: 3 }, () => {
       assert.equal(await page.locator('img').count(), 0, name);
     }
     assert.equal(await page.title(), 'Tidewire admin');
-    // What is looked for is found when it is there.
+    // Check that `overflow` detects an element that is too wide.
     await page.locator('h1').evaluate((element: any) => (element.style.minWidth = '420px'));
     assert.ok((await overflow(page)).wide.length > 0);
   });
@@ -219,7 +219,7 @@ describe('the admin page', { concurrency: 3 }, () => {
     });
   }
 
-  test('is walked by the keyboard alone', async (t) => {
+  test('is usable by keyboard alone', async (t) => {
     const [server, browser] = [await peopled(t), await browserDuring(t)];
     const page = await openPage(t, browser, `http://${server.address}/admin/`);
     const focused = (): Promise<string> => page.evaluate(() => {

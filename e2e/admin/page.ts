@@ -9,7 +9,7 @@ import type { Server } from '../harness/server.ts';
 
 export const VIEWS = ['Overview', 'Connections', 'Names', 'Records', 'Try out', 'Rules', 'Revoke'];
 
-/** Opens the address in a tab. What the browser complains about fails the test, but for answers that the page itself tells of. */
+/** Opens the address in a tab. Errors that the browser logs fail the test, except for failed requests, which the page itself shows. */
 export async function openPage(t: TestContext, browser: Browser, address: string, options: BrowserContextOptions = {}): Promise<Page> {
   const context = await browser.newContext(options);
   const page = await context.newPage();
@@ -27,7 +27,7 @@ export async function openPage(t: TestContext, browser: Browser, address: string
   return page;
 }
 
-/** Opens the page as the first screen says, and waits until somebody is signed in. */
+/** Opens the page from the address on the first screen, and waits for the sign-in. */
 export async function enter(t: TestContext, browser: Browser, server: Server, options: BrowserContextOptions = {}): Promise<Page> {
   const page = await openPage(t, browser, `http://${server.address}/admin/#key=${await shownKey(server)}`, options);
   await page.getByRole('heading', { name: 'Overview' }).waitFor();
@@ -40,8 +40,8 @@ export async function view(page: Page, name: string): Promise<void> {
 }
 
 /**
- * How far the page scrolls sideways, in pixels, and what is wider than the window. `innerWidth` would not do: a phone makes it so large
- * that all of a page which is too wide is in it.
+ * The pixels by which the page scrolls sideways, and the elements wider than the window. `innerWidth` is not usable: a phone increases it
+ * to the width of a page that is too wide.
  */
 export function overflow(page: Page): Promise<{ by: number; wide: string[] }> {
   return page.evaluate(() => {

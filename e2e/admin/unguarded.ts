@@ -1,4 +1,4 @@
-// What stands between a browser and the server and changes headers of requests: by it the server looks as if some of its checks were missing.
+// A proxy between a browser and the server that changes request headers, so that the server seems to lack some of its checks.
 
 import { createServer, request as ask, type IncomingHttpHeaders } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -10,11 +10,11 @@ import type { Server } from '../harness/server.ts';
 export class Unguarded {
   private constructor(
     readonly address: string,
-    /** The status of the one answer, and the code of its error; empty for none. */
+    /** The status of the one response, and its error code; the code is empty without an error. */
     readonly answer: Promise<[status: number, code: string]>,
   ) {}
 
-  /** Sets `headers` in each request; those that are undefined are taken out. */
+  /** Sets `headers` in each request, and removes headers that are undefined. */
   static async during(test: TestContext, server: Server, headers: Record<string, string | undefined> = {}): Promise<Unguarded> {
     const listener = createServer();
     await new Promise<void>((done) => listener.listen(0, '127.0.0.1', done));

@@ -1,7 +1,7 @@
-// Autobahn's WebSocket test suite against an echo over our frames and event loop, against the server itself as far as that
-// goes without an echo, and against four servers that break the RFC, which it must notice. `AUTOBAHN_GROUPS="6 9"`
-// chooses the groups of cases for the echo, and with AUTOBAHN_RESUME those that ran already with the same program
-// are not run again.
+// Autobahn's WebSocket test suite against an echo over our frames and event loop, against the server itself for the cases
+// that need no echo, and against four servers that break the RFC, which it must detect. `AUTOBAHN_GROUPS="6 9"`
+// selects groups of cases for the echo. With AUTOBAHN_RESUME, cases that already ran with the same program do not
+// run again.
 
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
@@ -40,7 +40,7 @@ test(`the cases of the groups ${groups.join(', ')} hold`, async (t) => {
   assert.deepEqual(failures(report, caseCount(groups)), []);
 });
 
-test('the server holds in the cases that need no echo', async (t) => {
+test('the server passes the cases that need no echo', async (t) => {
   const { address } = await Server.during(t, { binary: binaries.tidewire });
   const { cases, except, count } = WITHOUT_ECHO;
   const report = await fuzz('server', `ws://${address}/deepstream`, cases, except);
@@ -49,7 +49,7 @@ test('the server holds in the cases that need no echo', async (t) => {
 });
 
 for (const { fault, breaks, keeps } of FAULTS) {
-  test(`a server with a wrong ${fault} is found by case ${breaks}`, async (t) => {
+  test(`a server with a wrong ${fault} is detected by case ${breaks}`, async (t) => {
     const url = await startEcho(t, binaries.echo, fault);
     const found = failures(await fuzz(`fault-${fault}`, url, [breaks, keeps]), 2);
     assert.equal(found.length, 1, found.join('; '));

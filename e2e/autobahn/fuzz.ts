@@ -1,4 +1,4 @@
-// One run of Autobahn's fuzzing client against a server, and what its report says.
+// One run of Autobahn's fuzzing client against a server, and its report.
 
 import { execFile } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { FOLDER, installed } from './install.ts';
 
-/** What became of a case. Autobahn judges the messages and the close handshake apart. */
+/** The outcome of a case. Autobahn rates the messages and the close handshake separately. */
 export interface CaseOutcome {
   behavior: string;
   behaviorClose: string;
@@ -18,14 +18,14 @@ export type Report = Record<string, CaseOutcome>;
 /** The key of the one server in the report. */
 const AGENT = 'tidewire';
 
-/** The report of an earlier run under `name`, if there is one that is newer than the program it was made with. */
+/** The report of an earlier run under `name`, if it is newer than its program. */
 export function earlierReport(name: string, program: string): Report | undefined {
   const path = join(FOLDER, name, 'index.json');
   const isNewer = existsSync(path) && statSync(path).mtimeMs > statSync(program).mtimeMs;
   return isNewer ? readReport(path) : undefined;
 }
 
-/** Runs `cases` (`1.*`, `2.2`) but `except` against the server at `url`. The pages stay in `target/autobahn/NAME`. */
+/** Runs `cases` (`1.*`, `2.2`) except `except` against the server at `url`. The pages stay in `target/autobahn/NAME`. */
 export async function fuzz(name: string, url: string, cases: string[], except: string[] = []): Promise<Report> {
   const wstest = await installed();
   const outdir = join(FOLDER, name);

@@ -1,5 +1,5 @@
-// The groups of Autobahn's cases: what each shows and how many cases it has in the version that is installed. A case that
-// the report lacks has failed, so the numbers are part of the test.
+// The groups of Autobahn's cases: the subject and the number of cases of each in the installed version. A case that
+// is missing in the report has failed, so the numbers are part of the test.
 
 /** Groups 8 and 11 do not exist. */
 const CASES: Record<string, { shows: string; count: number }> = {
@@ -17,23 +17,23 @@ const CASES: Record<string, { shows: string; count: number }> = {
 };
 
 const COMPRESSION = ['12', '13'];
-/** Cases of groups 12 and 13 for each kind of data and each offer: the first ones have the smallest messages. */
+/** Cases of groups 12 and 13 for each kind of data and each offer; the first ones have the smallest messages. */
 const SIZES = 18;
 const SMALL_SIZES = 3;
 
-/** Offers of group 13 that want a window of 2^9 and nothing else: they are declined, see docs/decisions/0007. */
+/** Offers of group 13 that only allow a window of 2^9: the server declines them, see docs/decisions/0007. */
 export const DECLINED = ['13.3', '13.5'];
 
-/** All without compression, and the smallest messages with it. */
+/** All groups without compression, and the smallest messages with it. */
 export const QUICK = ['1', '2', '3', '4', '5', '6', '7', '9', '10', '12-small', '13-small'];
 
-/** Everything. */
+/** All groups. */
 export const ALL = Object.keys(CASES);
 
-/** What a server can pass that speaks its own protocol and echoes nothing. */
+/** The cases that a server can pass that speaks its own protocol and echoes nothing. */
 export const WITHOUT_ECHO = {
   cases: ['2.*', '3.*', '4.*', '5.*', '6.3.*', '6.4.*', '7.*'],
-  /** They wait for an echo before they go on. */
+  /** These cases wait for an echo before they continue. */
   except: [
     ...['3.2', '3.3', '3.4', '4.1.3', '4.1.4', '4.1.5', '4.2.3', '4.2.4', '4.2.5'],
     ...['5.3', '5.4', '5.5', '5.6', '5.7', '5.8', '5.15', '5.19', '5.20', '7.1.1'],
@@ -42,8 +42,8 @@ export const WITHOUT_ECHO = {
 };
 
 /**
- * The groups that a list of names gives: `6`, `12-small` for the smallest messages of a group with compression, or `12.3`
- * for a kind of data or an offer of it. `all` is every group.
+ * The groups that a list of names selects: `6`, `12-small` for the smallest messages of a group with compression, or `12.3`
+ * for one kind of data or one offer. `all` selects every group.
  */
 export function groupsNamed(list: string): string[] {
   if (list === 'all') return ALL;
@@ -56,10 +56,10 @@ export function groupsNamed(list: string): string[] {
   return names;
 }
 
-/** What runs at once: a group, or a kind of data or an offer of the long groups 12 and 13. */
+/** The cases of one run: a group, or one kind of data or one offer of the long groups 12 and 13. */
 export interface Part {
   name: string;
-  /** As Autobahn reads them. */
+  /** The cases in Autobahn's syntax. */
   cases: string[];
 }
 
@@ -73,7 +73,7 @@ export function partsOf(group: string): Part[] {
   return [{ name: group, cases: names.flatMap((name) => numbersTo(SMALL_SIZES).map((index) => `${name}.${index}`)) }];
 }
 
-/** How many cases `groups` have. */
+/** The number of cases in `groups`. */
 export function caseCount(groups: string[]): number {
   return groups.reduce((sum, group) => sum + countOf(group), 0);
 }

@@ -1,12 +1,12 @@
-// Autobahn's test suite in a Python 2.7 environment under target/autobahn, made once. It runs on nothing newer, so a
-// machine without Python 2.7 can't run it and says so.
+// Autobahn's test suite in a Python 2.7 environment under target/autobahn, created once. It runs only on Python 2.7; on
+// a machine without it, the installation fails with a message.
 
 import { execFile } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 
-/** The last virtualenv that makes environments for Python 2.7. */
+/** The last virtualenv that supports Python 2.7. */
 const VIRTUALENV = 'virtualenv==20.15.1';
 const SUITE = 'autobahntestsuite==25.10.1';
 
@@ -14,7 +14,7 @@ export const FOLDER = resolve(import.meta.dirname, '../../target/autobahn');
 const ENVIRONMENT = join(FOLDER, 'environment');
 const MARK = join(FOLDER, 'installed');
 
-/** The path of `wstest`, which is installed if necessary. */
+/** The path of `wstest`; installs it if necessary. */
 export async function installed(): Promise<string> {
   const wanted = `${VIRTUALENV} ${SUITE}\n`;
   if (!existsSync(MARK) || readFileSync(MARK, 'utf8') !== wanted) {
@@ -25,7 +25,7 @@ export async function installed(): Promise<string> {
   return join(ENVIRONMENT, 'bin/wstest');
 }
 
-/** Fails with one sentence where there is no Python 2.7. */
+/** Fails with a message if Python 2.7 is missing. */
 export async function requirePython27(env: NodeJS.ProcessEnv): Promise<void> {
   try {
     await python(env, '-c', 'import sys; assert sys.version_info[:2] == (2, 7)');
@@ -44,6 +44,6 @@ async function install(): Promise<void> {
 }
 
 async function python(env: NodeJS.ProcessEnv, ...args: string[]): Promise<void> {
-  // pyenv's python2.7 is there only when a version is chosen.
+  // pyenv's python2.7 works only if a version is selected.
   await promisify(execFile)('python2.7', args, { env: { PYENV_VERSION: '2.7.18', ...env } });
 }

@@ -1,4 +1,4 @@
-// The servers that Autobahn's fuzzing client talks to: the echo over our frames and event loop, and the binary itself. They
+// The servers for Autobahn's fuzzing client: the echo over our frames and event loop, and the binary itself. They
 // are built if necessary, with the features of the unit tests, so that they share their build.
 
 import { execFile, spawn } from 'node:child_process';
@@ -27,7 +27,7 @@ export async function built(): Promise<Built> {
   return { echo: resolve(folder, 'examples/websocket_echo'), tidewire: resolve(folder, 'tidewire') };
 }
 
-/** Starts an echo server that ends with `test`; gives its address. */
+/** Starts an echo server that stops at the end of `test`; returns its address. */
 export async function startEcho(test: TestContext, binary: string, fault?: string): Promise<string> {
   const child = spawn(binary, fault === undefined ? [] : [fault], { stdio: ['ignore', 'pipe', 'inherit'] });
   const ended = once(child, 'exit').then(([code, signal]) => `the echo server ended with ${code ?? signal}`);

@@ -1,4 +1,4 @@
-// The judgement of reports, with reports made by hand: whatever is not good is a failure, and so is what did not run.
+// The evaluation of reports, with hand-made reports: every outcome that is not good is a failure, and so is a case that did not run.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -67,6 +67,6 @@ test('the quick groups have the smallest messages with compression', () => {
   assert.equal(caseCount(QUICK), 301 + 12 * 3);
 });
 
-test('a machine without Python 2.7 is told what it needs', async () => {
+test('a machine without Python 2.7 reports what it needs', async () => {
   await assert.rejects(requirePython27({ PATH: import.meta.dirname }), /needs Python 2\.7, which this machine does not have/);
 });

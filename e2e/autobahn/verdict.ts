@@ -1,12 +1,12 @@
-// What a report of Autobahn means: which outcomes are good. NON-STRICT, right but later than possible, is
-// none of them; UNIMPLEMENTED is one where the case wants a window that we decline.
+// The evaluation of an Autobahn report: which outcomes are good. NON-STRICT, correct but later than possible, is not
+// good; UNIMPLEMENTED is good only for cases with a window that the server declines.
 
 import type { Report } from './fuzz.ts';
 import { DECLINED } from './groups.ts';
 
 const GOOD = ['OK', 'INFORMATIONAL'];
 
-/** What is wrong with a report, one line for each case, in the report's order. */
+/** The failures of a report, one line for each case, in the report's order. */
 export function failures(report: Report, expectedCount: number): string[] {
   const bad = Object.entries(report).filter(([name, { behavior, behaviorClose }]) => {
     const isDeclined = behavior === 'UNIMPLEMENTED' && DECLINED.some((offer) => name.startsWith(`${offer}.`));
@@ -17,7 +17,7 @@ export function failures(report: Report, expectedCount: number): string[] {
   return count === expectedCount ? lines : [...lines, `${count} cases ran, not ${expectedCount}`];
 }
 
-/** One line: how many cases, how many of each behaviour, and which are not strict. */
+/** One line with the number of cases, the number of each behaviour, and the cases that are not strict. */
 export function summary(report: Report): string {
   const names = Object.keys(report);
   const kinds = [...new Set(Object.values(report).map(({ behavior }) => behavior))].sort();

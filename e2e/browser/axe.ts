@@ -1,4 +1,4 @@
-// What axe-core has to say about a page: whether everybody can use it.
+// Accessibility checks of a page with axe-core.
 
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -6,7 +6,7 @@ import type { Page } from 'playwright-core';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-/** What axe-core finds in the page. */
+/** The violations that axe-core finds in the page. */
 export async function findings(page: Page): Promise<string[]> {
   await page.evaluate(AXE);
   return page.evaluate(`axe.run().then(({ violations }) =>

@@ -1,4 +1,4 @@
-// A browser offers permessage-deflate by itself: what is large reaches its page compressed, and leaves it so.
+// A browser offers permessage-deflate by default: a large message reaches its page compressed, and leaves it compressed.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-// EventSource of a real browser: it comes back by itself with the id of the last piece, and with logins by one-time tickets.
+// EventSource of a real browser: it reconnects by itself with the last event id, and logs in with one-time tickets.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -13,16 +13,16 @@ import { browserDuring, FOREIGN_HOST, openPage, servePage } from './page.ts';
 const write = (recordName: string, data: unknown): object => ({ topic: 'record', action: 'write', recordName, data });
 const LOGIN = { username: 'alice', password: 'abcdefgh' };
 
-/** What a page's EventSource says. */
+/** An event of a page's EventSource. */
 interface Said {
   kind: string;
   data?: any;
   id?: string;
-  /** `readyState`: 0 is connecting, 2 closed for good. */
+  /** `readyState`: 0 means connecting, 2 means closed permanently. */
   state?: number;
 }
 
-/** Has the page listen to `address` and hands on what it hears. */
+/** Makes the page open an EventSource to `address` and returns its events. */
 async function listen(page: Page, address: string): Promise<Inbox<Said>> {
   const said = new Inbox<Said>('pieces in the page');
   const name = `say${Math.random().toString(36).slice(2)}`;
@@ -42,14 +42,14 @@ async function listen(page: Page, address: string): Promise<Inbox<Said>> {
   return said;
 }
 
-/** The next piece of this kind or the end of the wait. */
+/** The next event of this kind; fails at the deadline. */
 async function next(said: Inbox<Said>, kind: string): Promise<Said> {
   const one = await said.next();
   assert.equal(one.kind, kind, JSON.stringify(one));
   return one;
 }
 
-test('a page hears events and records, and after a lost connection what has changed meanwhile', async (t) => {
+test('a page receives events and records, and after a lost connection the changes in between', async (t) => {
   const server = await Server.during(t);
   const proxy = await Proxy.during(t, server);
   const browser = await browserDuring(t);
@@ -58,7 +58,7 @@ test('a page hears events and records, and after a lost connection what has chan
   await command(server, write('changed', { b: 1 }));
   const said = await listen(page, `http://${proxy.address}/sse?event=e&record=same&record=changed`);
   await next(said, 'open');
-  // Records of different shards come in whatever order.
+  // Records of different shards arrive in any order.
   const first = [await next(said, 'record'), await next(said, 'record')].map(({ data }) => data);
   assert.deepEqual(first.sort((one, other) => one.name.localeCompare(other.name)), [
     { name: 'changed', version: 1, data: { b: 1 } },
@@ -71,7 +71,7 @@ test('a page hears events and records, and after a lost connection what has chan
   assert.equal((await next(said, 'error')).state, 0);
   await command(server, write('changed', { b: 2 }));
   proxy.restore();
-  // It may try more than once before the way is free.
+  // The browser may try more than once before the server accepts it.
   const opened = await said.find(({ kind }) => kind === 'open' && said.seen.filter((one) => one.kind === 'open').length === 2);
   assert.ok(opened);
   let piece = await said.next();
@@ -81,7 +81,7 @@ test('a page hears events and records, and after a lost connection what has chan
   assert.deepEqual((await next(said, 'record')).data, { name: 'same', version: 2, data: { a: 2 } });
 });
 
-test('with logins a ticket lets in once, and a new one goes on where the last piece was', async (t) => {
+test('with logins a ticket is valid once, and a new one continues after the last event', async (t) => {
   const port = await servePage(t);
   const users = { [LOGIN.username]: { password: hashPassword(LOGIN.password) } };
   const server = await Server.during(t, { users, origins: [`http://localhost:${port}`], authAttemptsMax: 100 });
@@ -110,7 +110,7 @@ test('with logins a ticket lets in once, and a new one goes on where the last pi
   proxy.cut();
   assert.equal((await next(said, 'error')).state, 0);
   proxy.restore();
-  // The ticket is used up, so it gives up.
+  // The ticket has been used, so the browser gives up.
   await said.find(({ kind, state }) => kind === 'error' && state === 2);
   await command(server, write('changed', { b: 2 }), { authData: LOGIN });
   const again = await listen(page, `${path}&ticket=${await ticket()}&last_event_id=${encodeURIComponent(id ?? '')}`);
@@ -118,7 +118,7 @@ test('with logins a ticket lets in once, and a new one goes on where the last pi
   assert.deepEqual((await next(again, 'record')).data, { name: 'changed', version: 2, data: { b: 2 } });
 });
 
-test('a page of another host hears nothing', async (t) => {
+test('a page of another host receives nothing', async (t) => {
   const server = await Server.during(t);
   const browser = await browserDuring(t);
   const page = await openPage(browser, FOREIGN_HOST, await servePage(t));

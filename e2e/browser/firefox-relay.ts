@@ -1,6 +1,6 @@
 #!/usr/bin/env -S node --import tsx
-// Firefox as Playwright starts it: the same arguments and output, with a relay before its WebDriver BiDi. Playwright asks of every
-// context for media features, which Firefox 153 does not know yet; the relay answers that alone, with nothing done.
+// Starts Firefox as Playwright does: the same arguments and output, with a relay before its WebDriver BiDi. Playwright sets media
+// features for every context, which Firefox 153 does not support yet; the relay answers this command itself and does nothing.
 
 import { spawn } from 'node:child_process';
 import type { AddressInfo } from 'node:net';
@@ -26,7 +26,7 @@ createInterface({ input: firefox.stderr }).on('line', (line) => {
   server.on('connection', (asking, { url }) => relay(asking, new WebSocket(`${address}${url}`)));
 });
 
-/** Carries messages both ways, and ends one when the other has ended. */
+/** Forwards messages in both directions, and closes one side when the other has closed. */
 function relay(asking: WebSocket, answering: WebSocket): void {
   asking.pause();
   answering.once('open', () => asking.resume());

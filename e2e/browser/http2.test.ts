@@ -1,4 +1,4 @@
-// A browser over HTTP/2: more streams at a time than HTTP/1.1 gives it connections, requests and a WebSocket beside them.
+// A browser over HTTP/2: more concurrent streams than HTTP/1.1 allows connections, together with requests and a WebSocket.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -9,7 +9,7 @@ import { browserDuring, loginFrom, openPage, servePage } from './page.ts';
 /** HTTP/1.1 allows a browser six connections for each origin. */
 const STREAMS = 10;
 
-test('a page has more than six streams at a time, and requests and wss go on beside them', async (t) => {
+test('a page has more than six streams at a time, and requests and wss work at the same time', async (t) => {
   const { certificate, key } = new CertificateFiles(t, certify());
   const server = await Server.during(t, { tls: { certificate, key } });
   const browser = await browserDuring(t);
@@ -20,7 +20,7 @@ test('a page has more than six streams at a time, and requests and wss go on bes
       const opened = Array.from({ length: count }, () => {
         const source = new EventSource(`${origin}/sse?event=news&record=browser/none`);
         heard.push(new Promise((done) => source.addEventListener('event', (told) => done((told as MessageEvent).data))));
-        // Records are asked for behind events, so the subscription is in force.
+        // The server handles the record after the events, so the event subscription is active.
         return new Promise((done) => source.addEventListener('deleted', done));
       });
       await Promise.all(opened);
@@ -32,7 +32,7 @@ test('a page has more than six streams at a time, and requests and wss go on bes
     { origin: `https://localhost:${server.tlsPort}`, count: STREAMS },
   );
   assert.deepEqual(received, Array(STREAMS).fill('{"name":"news","data":"to all"}'));
-  // Until it knows what the server speaks, a browser may open as many as for HTTP/1.1.
+  // Until the browser knows that the server supports HTTP/2, it may open as many connections as for HTTP/1.1.
   const connections = await server.metric('tidewire_http2_connections_total');
   assert.ok(connections >= 1 && connections <= 6, `${connections} connections`);
   assert.equal(await loginFrom(page, `wss://localhost:${server.tlsPort}`), 'open');

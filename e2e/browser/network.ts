@@ -1,5 +1,5 @@
-// The network between a browser and the server, which can be cut: by Chromium itself, which then knows that it is offline; for others,
-// which leave WebSockets open when they are told so or can't be told, by a proxy.
+// The network between a browser and the server, which tests can cut. Chromium cuts it itself and then knows that it is offline. Other
+// browsers keep WebSockets open or have no such function, so a proxy cuts the connection.
 
 import type { TestContext } from 'node:test';
 import type { BrowserContext } from 'playwright-core';
@@ -9,7 +9,7 @@ import { BROWSER } from './page.ts';
 
 export class Network {
   private constructor(
-    /** Where pages find the server. */
+    /** The address of the server for pages. */
     readonly address: string,
     private readonly proxy: Proxy | undefined,
   ) {}
@@ -19,7 +19,7 @@ export class Network {
     return new Network(proxy?.address ?? server.address, proxy);
   }
 
-  /** Ends the connections of the context's pages, and refuses new ones until `restore`. */
+  /** Closes the connections of the context's pages, and refuses new ones until `restore`. */
   async cut(context: BrowserContext): Promise<void> {
     if (this.proxy) this.proxy.cut();
     else await context.setOffline(true);

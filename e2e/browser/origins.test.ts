@@ -1,5 +1,5 @@
-// Which pages may connect in development mode: those of loopback hosts on any port, and no others. A browser sends the
-// Origin and Host headers that no test client can be trusted to send.
+// The pages that may connect in development mode: pages of loopback hosts on any port, and no others. Only a browser sends
+// trustworthy Origin and Host headers; a test client could send anything.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,11 +1,11 @@
-// The suites of the client and the demo in the browsers beside Chromium, one after the other; with `smoke` a part of them, side by side.
+// Runs the suites of the client and the demo in order in the other browsers; with `smoke`, a subset of them, in parallel.
 
 import { spawn } from 'node:child_process';
 
 const SUITES = ['client/browser.test.ts', 'client/offline.test.ts', 'client/tabs.test.ts', 'demo/demo.test.ts', 'demo/accessible.test.ts'];
 const OTHERS = ['firefox', 'webkit'];
 
-/** Runs the files in `browser` one after the other, and says whether all of them have passed. */
+/** Runs the files in `browser` in order, and returns whether all of them have passed. */
 async function run(browser: string, files: string[]): Promise<boolean> {
   const command = ['--import', 'tsx', '--test', '--test-concurrency=1', ...files];
   const child = spawn(process.execPath, command, { env: { ...process.env, E2E_BROWSER: browser }, stdio: ['ignore', 'pipe', 'inherit'] });

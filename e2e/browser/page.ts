@@ -1,4 +1,4 @@
-// A page in a real browser: Chromium, and a small web server that gives it a client's bundle.
+// A page in a real browser, and a small web server that serves it a client's bundle.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -10,13 +10,13 @@ import { chromium, firefox, type Browser, type Page } from 'playwright-core';
 import { atEnd } from '../harness/cleanup.ts';
 import { webkit } from './webkit.ts';
 
-/** A host name that is not a loopback name, although the browser finds it on this machine. */
+/** A host name that is not a loopback name, although the browser resolves it to this machine. */
 export const FOREIGN_HOST = 'elsewhere.example';
 
 const BUNDLE = createRequire(import.meta.url).resolve('@deepstream/client/dist/bundle/ds.min.js');
 const PAGE = '<!doctype html><meta charset="utf-8"><title>page</title><script src="/client.js"></script>';
 
-/** How Chromium is started. */
+/** Launch options of Chromium. */
 export const LAUNCH = {
   executablePath: process.env['CHROMIUM_BIN'] ?? '/usr/bin/chromium',
   args: [
@@ -25,29 +25,29 @@ export const LAUNCH = {
     '--disable-background-networking',
     '--disable-component-update',
     '--disable-sync',
-    // The certificates of tests are signed by nobody.
+    // No authority has signed the certificates of tests.
     '--ignore-certificate-errors',
     `--host-resolver-rules=MAP ${FOREIGN_HOST} 127.0.0.1`,
   ],
 };
 
-/** The browser that the suites use. */
+/** The browser under test. */
 export const BROWSER = process.env['E2E_BROWSER'] ?? 'chromium';
 
-/** For tests of what no other browser lets a test do, such as setting what a site may keep. */
+/** For tests that need a function that only Chromium offers, such as setting a site's storage. */
 export const ONLY_CHROMIUM = BROWSER === 'chromium' ? {} : { skip: `${BROWSER} lets no test do this` };
 
-/** For tests of pages of `FOREIGN_HOST`: WebKit asks the system alone where a host is. */
+/** For tests with pages of `FOREIGN_HOST`: WebKit resolves host names only through the system. */
 export const NEEDS_FOREIGN_HOST = BROWSER === 'webkit' ? { skip: `${BROWSER} does not find ${FOREIGN_HOST}` } : {};
 
-/** How Firefox is started: the one of the system, which speaks WebDriver BiDi. */
+/** Launch options of the system's Firefox, which supports WebDriver BiDi. */
 const LAUNCH_FIREFOX = {
   channel: 'moz-firefox',
   executablePath: resolve(import.meta.dirname, 'firefox-relay.ts'),
   firefoxUserPrefs: { 'network.dns.localDomains': FOREIGN_HOST },
 };
 
-/** Starts the browser; it ends with `test`. `args` are for Chromium. */
+/** Starts the browser; it closes at the end of `test`. `args` are for Chromium. */
 export async function browserDuring(test: TestContext, ...args: string[]): Promise<Browser> {
   const start: Record<string, () => Promise<Browser>> = {
     chromium: () => chromium.launch({ ...LAUNCH, args: [...LAUNCH.args, ...args] }),
@@ -59,7 +59,7 @@ export async function browserDuring(test: TestContext, ...args: string[]): Promi
   return browser;
 }
 
-/** What a page is served with. */
+/** The content and headers of the page. */
 export interface Served {
   /** The file of `/client.js`; by default the bundle of deepstream's client. */
   script?: string;
@@ -69,7 +69,7 @@ export interface Served {
   worker?: string;
 }
 
-/** Serves the page on a free loopback port, which is given back; it ends with `test`. */
+/** Serves the page on a free loopback port until the end of `test`; returns the port. */
 export async function servePage(test: TestContext, { script = BUNDLE, policy, worker = '' }: Served = {}): Promise<number> {
   const scripts: Record<string, string | Buffer> = { '/client.js': readFileSync(script), '/worker.js': worker };
   const server: HttpServer = createServer((request, response) => {
@@ -93,7 +93,7 @@ export async function openPage(browser: Browser, host: string, port: number): Pr
   return page;
 }
 
-/** Logs in from within the page and says how that ended, within ten seconds: `open`, or the error of the socket. */
+/** Logs in from the page and returns the result within ten seconds: `open`, or the error of the socket. */
 export function loginFrom(page: Page, address: string): Promise<string> {
   return page.evaluate(async (url) => {
     const { DeepstreamClient } = (globalThis as any).DeepstreamClient;

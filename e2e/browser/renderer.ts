@@ -1,14 +1,14 @@
-// The processes of the browser, to be stopped as a system does that is short of memory.
+// The processes of the browser, which tests stop as a system does that is short of memory.
 
 import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Page } from 'playwright-core';
 import { eventually } from '../harness/wait.ts';
 
-/** In Chromium, Firefox and WebKit. */
+/** The renderers of Chromium, Firefox and WebKit. */
 const RENDERER = /--type=renderer|-contentproc .* tab$|WebKitWebProcess/;
 
-/** The processes that draw the pages of the browser, and those that wait for one. */
+/** The processes that render pages of the browser, and spare processes. */
 export function renderers(): number[] {
   const children = (parent: number): number[] => {
     return readdirSync(`/proc/${parent}/task`).flatMap((task) => {
@@ -20,13 +20,13 @@ export function renderers(): number[] {
   return browserPids().flatMap(all).filter((pid) => RENDERER.test(commandOf(pid)));
 }
 
-/** The processes of browsers, or of what has started them: children of this one. */
+/** The processes of browsers, or their launchers: children of this process. */
 function browserPids(): number[] {
   const text = readFileSync(`/proc/${process.pid}/task/${process.pid}/children`, 'utf8').trim();
   return text.split(' ').map(Number).filter((child) => /chrom|firefox|WebKit/.test(commandOf(child)));
 }
 
-/** Its arguments, one after the other; nothing for one that has ended. */
+/** The command line of a process; empty if the process has ended. */
 function commandOf(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
@@ -35,7 +35,7 @@ function commandOf(pid: number): string {
   }
 }
 
-/** Sends the signal `name` to those of `pids` that have not ended. */
+/** Sends the signal `name` to all `pids` that are still running. */
 export function signal(name: NodeJS.Signals, ...pids: number[]): void {
   for (const pid of pids) {
     try {
@@ -46,10 +46,10 @@ export function signal(name: NodeJS.Signals, ...pids: number[]): void {
   }
 }
 
-/** Milliseconds without an answer after which a page is taken for stopped. */
+/** A page that does not answer for this time counts as stopped. */
 const ANSWER_MS = 500;
 
-/** The process that draws `page`: the one without which it does not answer, and that alone lets it answer. */
+/** The process that renders `page`: without it the page does not answer, and with it alone the page answers. */
 export async function rendererOf(page: Page): Promise<number> {
   const answersWithout = async (stopped: number[]): Promise<boolean> => {
     signal('SIGSTOP', ...stopped);
@@ -60,7 +60,7 @@ export async function rendererOf(page: Page): Promise<number> {
     return answers;
   };
   const draws = async (pid: number): Promise<boolean> => {
-    // On a busy machine a page is silent for so long by itself, too.
+    // On a busy machine a page may be silent for this time without a cause, so check twice.
     return !(await answersWithout([pid])) && (await answersWithout(renderers().filter((other) => other !== pid)));
   };
   const found = await eventually(async () => {

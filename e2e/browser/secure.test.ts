@@ -1,4 +1,4 @@
-// A browser over wss: its TLS and its WebSocket against ours.
+// A browser over wss: its TLS and WebSocket with the server's.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

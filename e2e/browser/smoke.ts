@@ -1,4 +1,4 @@
-// A part of what runs in Chromium, for the other browsers (`E2E_BROWSER`): the demo in two tabs, and a record that is held offline.
+// A subset of the Chromium tests for the other browsers (`E2E_BROWSER`): the demo in two tabs, and a record that is held offline.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -15,7 +15,7 @@ import { BROWSER, browserDuring, servePage } from './page.ts';
 test(`in ${BROWSER}`, async (t) => {
   const [server, browser] = await Promise.all([Server.during(t, { withoutRules: true }), browserDuring(t)]);
 
-  await t.test('two tabs of the demo see each other and what the other one edits, also after the server was away', async (inner) => {
+  await t.test('two tabs of the demo see each other and what the other one edits, also after the server was down', async (inner) => {
     const [one, other] = await Promise.all([openTab(inner, browser, server), openTab(inner, browser, server)]);
     await eventually(async () => (await people(one)).length === 2 && (await people(other)).length === 2, 'each sees two people');
     await add(one, 'milk');
@@ -26,7 +26,7 @@ test(`in ${BROWSER}`, async (t) => {
     await add(one, 'bread');
     await server.start();
     await connected(other);
-    await eventually(async () => (await entries(other)).join() === 'bread,milk', 'the other tab has what was edited meanwhile');
+    await eventually(async () => (await entries(other)).join() === 'bread,milk', 'the other tab has the edit made in the meantime');
   });
 
   await t.test('an edit without a connection is kept, and made by another tab', async (inner) => {

@@ -1,17 +1,17 @@
-// Elements of a page in WebKit, found as Playwright finds them: by role and name, by label, by text, by selector.
+// Elements of a page in WebKit, located as in Playwright: by role and name, by label, by text, by selector.
 
 import { eventually } from '../harness/wait.ts';
 import type { Send } from './webkit-session.ts';
 
-/** What a page has to do for its locators. */
+/** The functions of a page that its locators use. */
 export interface Actor {
   evaluate(script: string): Promise<any>;
-  /** Runs commands in its window. */
+  /** Runs commands in the page's window. */
   act<T>(commands: (send: Send) => Promise<T>): Promise<T>;
 }
 
 type Words = string | RegExp;
-/** One narrowing: elements below those found so far, or those among them. */
+/** One step of a locator: descendants of the elements found so far, or a subset of them. */
 type Step =
   | { role: string; name?: Words | undefined; exact?: boolean | undefined }
   | { label: Words }
@@ -23,7 +23,7 @@ type Step =
 
 const ELEMENT = 'element-6066-11e4-a52e-4f735466cecf';
 
-/** Finds in the page: gives back the elements of `steps`, in which a pattern is `{ source, flags }`. */
+/** Runs in the page: returns the elements of `steps`, in which a pattern is `{ source, flags }`. */
 const FIND = `((steps) => {
   const roles = {
     button: 'button', checkbox: 'input[type=checkbox]', list: 'ul, ol', listitem: 'li', status: 'output', alert: '', heading: 'h1, h2, h3', img: 'img',
@@ -90,11 +90,11 @@ export class Locator {
     return this.#narrowed({ first: true });
   }
 
-  /** What `use`, the text of a function, makes of the elements. */
+  /** Applies `use`, the source of a function, to the elements. */
   #all(use: string): Promise<any> {
     return this.page.evaluate(`(${use})(${FIND}(${JSON.stringify(this.steps, patterns)}))`);
   }
-  /** Waits for the one element, and gives back what `use` makes of it. */
+  /** Waits for exactly one element, and returns the result of `use`. */
   async #one(use: string): Promise<any> {
     let found: { count: number; value?: unknown } = { count: 0 };
     const look = `(found) => ({ count: found.length, value: found.length === 1 ? (${use})(found[0]) : undefined })`;
@@ -104,7 +104,7 @@ export class Locator {
     });
     return found.value;
   }
-  /** Sends a command to the one element, as somebody does who uses the page. */
+  /** Sends a command to the one element, as a user's action. */
   async #command(path: string, body: object): Promise<void> {
     await this.#one('(element) => element.scrollIntoView({ block: "nearest" })');
     await this.page.act(async (send) => {
@@ -157,7 +157,7 @@ export class Locator {
   }
 }
 
-/** For JSON: patterns as `FIND` reads them. */
+/** Serializes patterns in the format of `FIND`. */
 function patterns(_: string, value: unknown): unknown {
   return value instanceof RegExp ? { source: value.source, flags: value.flags } : value;
 }

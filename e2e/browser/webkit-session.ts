@@ -1,4 +1,4 @@
-// WebKitGTK by WebDriver: a browser of its own for each session, because its driver has one at a time. Commands are HTTP requests.
+// WebKitGTK through WebDriver: a separate browser for each session, because its driver supports only one. Commands are HTTP requests.
 
 import { spawn } from 'node:child_process';
 import { freePort } from '../harness/ports.ts';
@@ -33,7 +33,7 @@ export class Session {
     return new Session(driver, sessionId, stop);
   }
 
-  /** Runs `act` with the commands of a window, when all that was asked before is done: the driver knows one window at a time. */
+  /** Runs `act` with the commands of a window, after all earlier calls: the driver handles one window at a time. */
   async inWindow<T>(handle: string | undefined, act: (send: Send) => Promise<T>): Promise<T> {
     const send: Send = (method, path, body) => ask(this.driver, method, `/session/${this.id}${path}`, body);
     const turn = this.#last.then(async () => {
@@ -50,7 +50,7 @@ export class Session {
   }
 }
 
-/** Sends a command and gives back what it says. */
+/** Sends a command and returns its result. */
 export type Send = (method: 'GET' | 'POST' | 'DELETE', path: string, body?: object) => Promise<unknown>;
 
 async function ask(driver: string, method: string, path: string, body?: object): Promise<unknown> {

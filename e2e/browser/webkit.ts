@@ -1,4 +1,4 @@
-// WebKit with as much of Playwright's interface as the suites use. Each context is a browser of its own, so that it keeps its own data.
+// WebKit behind the part of Playwright's interface that the suites use. Each context is a separate browser with its own data.
 
 import assert from 'node:assert/strict';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -6,15 +6,15 @@ import type { Browser } from 'playwright-core';
 import { Locator, type Actor } from './webkit-locator.ts';
 import { Session, type Send } from './webkit-session.ts';
 
-/** Between two questions whether a promise in the page has an end. */
+/** Milliseconds between two checks whether a promise in the page has settled. */
 const POLL_INTERVAL_MS = 5;
 
-/** Keys that are no letters, by Playwright's names, as WebDriver numbers them. */
+/** The WebDriver codes of keys that are not letters, by Playwright's names. */
 const KEYS: Record<string, string> = {
   Tab: '\uE004', Enter: '\uE007', Shift: '\uE008', Space: ' ', End: '\uE010', ArrowUp: '\uE013', ArrowDown: '\uE015',
 };
 
-/** What stands for Playwright's browser: types are those of the suites, and what is missing fails when it is called. */
+/** A substitute for Playwright's browser with its types; a function that is missing fails when a suite calls it. */
 export function webkit(): Browser {
   const contexts = new Set<Context>();
   const newContext = async (): Promise<Context> => {
@@ -35,7 +35,7 @@ class Context {
 
   constructor(private readonly session: Session) {}
 
-  /** Opens another window beside the first one, with which the browser would end. */
+  /** Opens an additional window; the browser would end with its first one. */
   async newPage(): Promise<Page> {
     this.#first ??= this.session.inWindow(undefined, async (send) => (await send('GET', '/window')) as string);
     const { handle } = await this.session.inWindow(await this.#first, async (send) => {
@@ -65,7 +65,7 @@ class Page extends Locator implements Actor {
   context(): Context {
     return this.of;
   }
-  /** WebDriver tells of neither errors nor dialogs. */
+  /** Ignored: WebDriver reports neither errors nor dialogs. */
   on(): void {}
 
   act<T>(commands: (send: Send) => Promise<T>): Promise<T> {
@@ -93,7 +93,7 @@ class Page extends Locator implements Actor {
     },
   };
 
-  /** Presses keys one after the other, and lets go of them in reverse order. */
+  /** Presses keys in order, and releases them in reverse order. */
   async #press(keys: string[]): Promise<void> {
     const down = keys.map((value) => ({ type: 'keyDown', value }));
     const up = [...keys].reverse().map((value) => ({ type: 'keyUp', value }));
@@ -104,7 +104,7 @@ class Page extends Locator implements Actor {
     return (await this.act((send) => send('GET', '/title'))) as string;
   }
 
-  /** Runs a function or an expression in the page. Others can be asked while its promise has no end yet. */
+  /** Runs a function or an expression in the page. Other calls may run while its promise is pending. */
   async evaluate(script: string | ((argument: any) => unknown), argument?: unknown): Promise<any> {
     const place = `__answers[${this.#asked++}]`;
     const expression = typeof script === 'string' ? script : `(${script})(...arguments)`;

@@ -1,5 +1,5 @@
-// A store that is down, slow or weak, as clients and operators see it: what was acknowledged is never lost, cached records
-// are read on, writes wait up to their deadline, and everything goes on by itself when the store is back.
+// A store that is down, slow or weak, as clients and operators see it: acknowledged writes are never lost, cached records
+// stay readable, writes wait until their deadline, and everything recovers by itself when the store is back.
 
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
@@ -34,7 +34,7 @@ for (const [kind, section, path] of STORES) {
       return { database, server };
     }
 
-    test('keeps what was acknowledged when it and the server are killed', async (t) => {
+    test('keeps acknowledged writes when it and the server are killed', async (t) => {
       const { database, server } = await started(t);
       await server.prints(/on disk, synced: (MongoDB|PostgreSQL|Redis) with/);
       const client = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
@@ -58,13 +58,13 @@ for (const [kind, section, path] of STORES) {
       await seesOutage(t, outage, /the store can't commit/, /the store fails/);
     });
 
-    test('that answers nothing any more, as clients and operators see it', async (t) => {
+    test('that no longer answers, as clients and operators see it', async (t) => {
       const { database, server } = await started(t, OUTAGE_OPTIONS);
       const outage = { server, begin: () => database.freeze(), end: () => database.thaw() };
       await seesOutage(t, outage, /the store has not answered for/, /has not answered/);
     });
 
-    test('that another server opens takes nothing from the first one any more', async (t) => {
+    test('that another server opens accepts no more writes from the first one', async (t) => {
       const { database, server } = await started(t);
       const client = await connect(t, server, { errors: ['CONNECTION_ERROR', 'RECORD_UPDATE_ERROR'] });
       await client.record.setDataWithAck('shared', { n: 1 });
@@ -90,7 +90,7 @@ test('a Redis whose memory is full, as clients and operators see it', async (t) 
   await seesOutage(t, outage, /the store can't commit.*make room/, /OOM|maxmemory/);
 });
 
-test('a Redis that does not sync is refused with the setting to change, unless less is asked for by name', async (t) => {
+test('a Redis that does not sync is refused with the setting to change, unless an option allows it', async (t) => {
   const database = await Database.during(t, 'redis');
   await database.command('CONFIG', 'SET', 'appendfsync', 'everysec');
   await assert.rejects(
@@ -104,7 +104,7 @@ test('a Redis that does not sync is refused with the setting to change, unless l
   await relaxed.prints(/acknowledged writes may be lost/);
 });
 
-test('a MongoDB that does not say whether it keeps anything is refused, unless less is asked for by name', async (t) => {
+test('a MongoDB that does not report durability is refused, unless an option allows it', async (t) => {
   const database = await Database.during(t, 'silentMongodb');
   await assert.rejects(
     Server.start(options(database, 'mongodb', '/tidewire')),
@@ -114,7 +114,7 @@ test('a MongoDB that does not say whether it keeps anything is refused, unless l
   assert.deepEqual((await ready(relaxed)).warnings.map(({ code }) => code), ['store_relaxed']);
 });
 
-test('a password comes from a file and is nowhere to be seen', async (t) => {
+test('a password comes from a file and is never printed', async (t) => {
   const database = await Database.during(t, 'redis');
   const password = 'correct horse battery staple';
   await database.command('CONFIG', 'SET', 'requirepass', password);

@@ -1,5 +1,5 @@
-// A database server whose disk is full, as clients and operators see it: PostgreSQL refuses to write, Redis and Valkey end. Nothing
-// that was acknowledged is lost, and the server of Tidewire goes on by itself when there is room again.
+// A database server whose disk is full, as clients and operators see it: PostgreSQL refuses writes, Redis and Valkey end. No
+// acknowledged write is lost, and Tidewire's server recovers by itself when the disk has space again.
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -15,9 +15,9 @@ interface Store {
   kind: DatabaseKind;
   section: string;
   path: string;
-  /** What `/ready` says of it. */
+  /** The reason in `/ready`. */
   text: RegExp;
-  /** With `appendfsync always` these do not go on without their file. */
+  /** Whether the database ends: with `appendfsync always` it can't continue without its file. */
   ends: boolean;
 }
 
@@ -26,17 +26,17 @@ const STORES: Store[] = [
   { kind: 'redis', section: 'redis', path: '/0', text: /the store fails/, ends: true },
   { kind: 'valkey', section: 'redis', path: '/0', text: /the store fails/, ends: true },
 ];
-/** Room for an empty PostgreSQL and its log. */
+/** Space for an empty PostgreSQL and its log. */
 const DISK_MEGABYTES = 160;
-/** Far more of them than a full disk takes. */
+/** Far more writes than the disk can hold. */
 const WRITES_MAX = 500;
 
-/** A value that no server makes smaller. */
+/** A value that no server can compress. */
 function filling(): { text: string } {
   return { text: randomBytes(48 * 1024).toString('base64') };
 }
 
-/** Writes until a write is refused, and gives what was acknowledged and what was not. */
+/** Writes until a write is refused; returns the acknowledged writes and the refused one. */
 async function writeUntilRefused(client: TestClient): Promise<{ kept: Map<string, object>; open: [name: string, value: object] }> {
   const kept = new Map<string, object>();
   for (let n = 0; n < WRITES_MAX; n += 1) {
@@ -49,7 +49,7 @@ async function writeUntilRefused(client: TestClient): Promise<{ kept: Map<string
     }
     kept.set(name, value);
   }
-  throw new Error('a full disk takes everything');
+  throw new Error('a full disk accepts every write');
 }
 
 for (const { kind, section, path, text, ends } of STORES) {
@@ -70,7 +70,7 @@ for (const { kind, section, path, text, ends } of STORES) {
     assert.match((await ready(server)).reasons[0]?.text ?? '', text);
     await server.prints(/the store can't commit/);
     if (ends) await database.ended();
-    // What is in memory is read on.
+    // Records in memory stay readable.
     const reader = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
     assert.deepEqual(await reader.record.snapshot('cached'), { n: 1 });
     assert.deepEqual(await reader.record.snapshot(open[0]), open[1]);
@@ -80,9 +80,9 @@ for (const { kind, section, path, text, ends } of STORES) {
     await eventually(() => isReady(server), '/ready says yes again');
     await client.record.setDataWithAck('cached', { n: 2 });
     assert.deepEqual(cached.get(), { n: 2 });
-    await eventually(async () => (await server.metric('tidewire_dirty_records')) === 0, 'nothing waits for the store any more');
+    await eventually(async () => (await server.metric('tidewire_dirty_records')) === 0, 'no write waits for the store');
 
-    // All of it is on the disk, what was refused as well: it waited for the store.
+    // All writes are on the disk, including the refused one: it stayed in the queue.
     await database.crash();
     await server.kill();
     await database.start();

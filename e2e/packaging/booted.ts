@@ -1,5 +1,5 @@
-// A real systemd as the first process of a container: a copy of this machine's system that is thrown away, with the server and its unit
-// installed as docs/deployment.md says. Needs root and systemd-nspawn; the network is that of the machine.
+// A real systemd as the first process of a container: a temporary copy of this machine's system, with the server and its unit
+// installed as docs/deployment.md describes. Needs root and systemd-nspawn; the container uses the machine's network.
 
 import { execFile, execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -14,7 +14,7 @@ import { eventually } from '../harness/wait.ts';
 const UNIT = resolve(import.meta.dirname, '../../packaging/tidewire.service');
 const BOOT_MS = 60_000;
 
-/** What systemd says of the unit. */
+/** The state of the unit as systemd reports it. */
 export interface UnitState {
   ActiveState: string;
   MainPID: string;
@@ -26,20 +26,20 @@ export interface UnitState {
 }
 
 export class Booted {
-  /** `first` is the id of systemd, as the machine counts. */
+  /** `first` is systemd's process id on the machine. */
   private constructor(private readonly first: number) {}
 
-  /** Boots it; it ends with `test`. `configuration` is the server's, `dropIn` what the unit has besides. */
+  /** Boots the container; it stops at the end of `test`. `configuration` is the server's, `dropIn` is added to the unit. */
   static async during(test: TestContext, configuration: string, dropIn: string): Promise<Booted> {
     const folder = mkdtempSync(join(tmpdir(), 'tidewire-systemd-'));
     const root = join(folder, 'root');
     mkdirSync(root);
-    // What nspawn writes goes to memory, and nothing to the machine's own files.
+    // nspawn writes to memory and changes none of the machine's own files.
     execFileSync('mount', ['--bind', '/', root]);
     const args = ['--quiet', '--boot', `--directory=${root}`, '--volatile=overlay', '--register=no', '--keep-unit', '--link-journal=no'];
     const names = [`--machine=tidewire-${process.pid}`, '--console=pipe', `--bind-ro=${binary()}:/usr/local/bin/tidewire`];
     const container = spawn('systemd-nspawn', [...args, ...names, '--', '--unit=basic.target'], { stdio: ['ignore', 'pipe', 'pipe'] });
-    // Without the program it has no id, which is said below.
+    // If the program is missing, there is no process id; the error below says so.
     container.once('error', () => undefined);
     let said = '';
     for (const stream of [container.stdout, container.stderr]) stream.on('data', (text: Buffer) => (said += text.toString()));
@@ -66,13 +66,13 @@ export class Booted {
     return booted;
   }
 
-  /** Runs a program in the container, and gives back what it prints. It fails with what the program says if that does not end with 0. */
+  /** Runs a program in the container and returns its output. If the exit code is not 0, the error contains the program's messages. */
   async run(...command: string[]): Promise<string> {
     const entered = ['--target', String(this.first), '--mount', '--pid', '--ipc', '--uts', '--cgroup', `--root=/proc/${this.first}/root`, '--wd=/'];
     return (await promisify(execFile)('nsenter', [...entered, '--', ...command])).stdout;
   }
 
-  /** Writes a file of the container. */
+  /** Writes a file in the container. */
   write(path: string, content: string): void {
     const file = `/proc/${this.first}/root${path}`;
     mkdirSync(dirname(file), { recursive: true });
@@ -85,7 +85,7 @@ export class Booted {
     return Object.fromEntries(pairs) as UnitState;
   }
 
-  /** Waits until the state is so. */
+  /** Waits until `holds` is true for the unit's state. */
   async until(holds: (state: UnitState) => boolean, what: string, ms?: number): Promise<UnitState> {
     let state: UnitState | undefined;
     await eventually(async () => holds((state = await this.state())), what, ms);

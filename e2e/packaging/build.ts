@@ -1,5 +1,5 @@
-// A release: the program for x86_64 Linux with glibc 2.28 or later, stripped, its symbols beside it, and what one needs to install it.
-// The bytes are the same wherever the sources lie. Zig brings the linker and the old C library (`cargo zigbuild`).
+// A release: the stripped program for x86_64 Linux with glibc 2.28 or later, its symbols, and the files for an installation. The bytes
+// do not depend on the folder of the sources. Zig provides the linker and the old C library (`cargo zigbuild`).
 
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -11,15 +11,15 @@ import { installed } from '../harness/python.ts';
 import { components } from './components.ts';
 
 const TARGET = 'x86_64-unknown-linux-gnu';
-/** The oldest C library that a release starts on: that of Debian 10, RHEL 8 and Ubuntu 18.10. */
+/** The oldest C library that a release supports: the one of Debian 10, RHEL 8 and Ubuntu 18.10. */
 export const GLIBC = '2.28';
 export const BYTES_MAX = 25_000_000;
 /** Files of the repository that are part of a release. */
 const COPIED = ['packaging/tidewire.service', 'packaging/Dockerfile', 'LICENSE-APACHE', 'LICENSE-MIT'];
-/** What a builder's own environment could change in the program. */
+/** Variables of a builder's environment that could change the program. */
 const FOREIGN = /^(CARGO_(?!HOME$)|RUST(FLAGS|C_|DOCFLAGS)|C(XX)?FLAGS|CC$|CXX$|LDFLAGS|AR$|SOURCE_DATE_EPOCH)/;
 
-/** What was made. */
+/** The result of a build. */
 export interface Release {
   folder: string;
   bytes: number;
@@ -27,9 +27,9 @@ export interface Release {
   componentCount: number;
 }
 
-/** Builds the sources in `source` and puts the release into `folder`, which is emptied. */
+/** Builds the sources in `source` and writes the release to `folder`, which is emptied first. */
 export async function build(source: string, folder: string): Promise<Release> {
-  // Zig and cargo-zigbuild, as they are pinned beside this file.
+  // Zig and cargo-zigbuild in the versions of `requirements.txt`.
   const tools = await installed('release-tools', resolve(import.meta.dirname, 'requirements.txt'));
   run('cargo', ['fetch', '--locked'], { cwd: source });
   const env = environment(source, tools);
@@ -41,7 +41,7 @@ export async function build(source: string, folder: string): Promise<Release> {
   mkdirSync(folder, { recursive: true });
   const built = join(source, 'target', TARGET, 'release/tidewire');
   run('objcopy', ['--only-keep-debug', built, 'tidewire.debug'], { cwd: folder });
-  // No link to the symbols: its checksum would be one of the folder in which Zig has compiled its own start code.
+  // Add no link to the symbols: its checksum would depend on the folder in which Zig compiles its start code.
   run('objcopy', ['--strip-all', built, 'tidewire'], { cwd: folder });
   for (const path of COPIED) copyFileSync(join(source, path), join(folder, path.slice(path.lastIndexOf('/') + 1)));
   const list = components(source) as { components: unknown[] };
@@ -57,13 +57,13 @@ export async function build(source: string, folder: string): Promise<Release> {
   return { folder, bytes, glibc, componentCount: list.components.length };
 }
 
-/** The hash of each file. */
+/** The hash of each file in a release. */
 export function sumsOf(folder: string): Record<string, string> {
   const sum = (name: string): string => createHash('sha256').update(readFileSync(join(folder, name))).digest('hex');
   return Object.fromEntries(readdirSync(folder).sort().map((name) => [name, sum(name)]));
 }
 
-/** The sections of a program that are not as in another one, with the first text in which they differ; none of what is no program. */
+/** The sections that differ between two programs, each with the first text that differs; empty if a file is not a program. */
 export function differentSections(path: string, other: string): string[] {
   const [bytes, otherBytes] = [readFileSync(path), readFileSync(other)];
   if (!bytes.subarray(1, 4).equals(Buffer.from('ELF'))) return [];
@@ -78,12 +78,12 @@ export function differentSections(path: string, other: string): string[] {
   });
 }
 
-/** The newest version of glibc of whose symbols the program needs one. */
+/** The newest version of glibc that the program needs for one of its symbols. */
 export function highestGlibc(program: string): string {
   const symbols = run('objdump', ['-T', program]);
   const versions = [...symbols.matchAll(/\bGLIBC_(\d+(?:\.\d+)+)/g)].map(([, version]) => version as string);
   const highest = versions.sort(compareVersions).at(-1);
-  if (highest === undefined) throw new Error(`${program} needs no symbol of glibc, so it is no program that was linked to it`);
+  if (highest === undefined) throw new Error(`${program} needs no symbol of glibc, so it was not linked to glibc`);
   return highest;
 }
 
@@ -93,7 +93,7 @@ export function compareVersions(a: string, b: string): number {
   return difference ?? left.length - right.length;
 }
 
-/** No path of the builder gets into the program, neither through Rust's messages and symbols nor through those of C. */
+/** The environment of a build. It keeps the builder's paths out of the program: out of Rust's messages and symbols and out of C's. */
 function environment(source: string, tools: string): NodeJS.ProcessEnv {
   const own = Object.entries(process.env).filter(([name]) => !FOREIGN.test(name));
   const registry = join(process.env['CARGO_HOME'] ?? join(homedir(), '.cargo'), 'registry/src');
@@ -103,13 +103,13 @@ function environment(source: string, tools: string): NodeJS.ProcessEnv {
   return {
     ...Object.fromEntries(own),
     PATH: `${tools}${delimiter}${process.env['PATH']}`,
-    // Whatever a file of Cargo's says, the flags are those of the wrapper.
+    // The flags come from the wrapper only, whatever a Cargo configuration contains.
     RUSTFLAGS: '',
     RUSTC_WRAPPER: join(import.meta.dirname, 'rustc.sh'),
     TIDEWIRE_RUSTC_FLAGS: flags('--remap-path-prefix'),
     CFLAGS: flags('-ffile-prefix-map'),
     CXXFLAGS: flags('-ffile-prefix-map'),
-    // A crate among those of the MongoDB driver takes random numbers while it is compiled; with this they are always the same.
+    // A dependency of the MongoDB driver uses random numbers at compile time; with this variable they are always the same.
     CONST_RANDOM_SEED: 'tidewire',
   };
 }

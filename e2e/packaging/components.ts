@@ -1,5 +1,5 @@
-// What a release consists of, as a list in CycloneDX' format: the crates that end in the program, the packages in its web pages, and
-// Rust's own library. Two lists of one state of the sources are the same bytes.
+// The components of a release, as a list in CycloneDX format: the crates in the program, the packages in its web pages, and
+// Rust's standard library. Two lists of the same sources are equal byte for byte.
 
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,11 +10,11 @@ export interface Component {
   name: string;
   version: string;
   licenses: { expression: string }[];
-  /** Its address, as package managers have it. */
+  /** Its package URL. */
   purl: string;
 }
 
-/** What one row of `cargo tree` says of a crate. */
+/** One row of `cargo tree`. */
 interface Crate {
   name: string;
   version: string;
@@ -25,7 +25,7 @@ const TARGET = 'x86_64-unknown-linux-gnu';
 /** The folders of the web pages in the program. */
 const PAGES = ['packages/admin', 'examples/demo'];
 
-/** The list for the sources in `root`. */
+/** The components of the sources in `root`. */
 export function components(root: string): object {
   const [server, ...crates] = crateRows(root);
   if (server === undefined) throw new Error('cargo tree has named nothing');
@@ -41,12 +41,12 @@ export function components(root: string): object {
 }
 
 function component(kind: string, { name, version, licence }: Crate): Component {
-  // Older crates write a slash for "or".
+  // Older crates use a slash for "or".
   const expression = licence.replaceAll('/', ' OR ');
   return { type: 'library', name, version, licenses: [{ expression }], purl: `pkg:${kind}/${name}@${version}` };
 }
 
-/** The server and the crates that it needs while it runs. */
+/** The server's crate and its dependencies at run time. */
 function crateRows(root: string): Crate[] {
   const args = ['tree', '--locked', '--package', 'tidewire', '--target', TARGET, '--edges', 'normal,no-proc-macro'];
   const rows = run('cargo', [...args, '--prefix', 'none', '--format', '{p}|{l}'], { cwd: root }).trim().split('\n');
@@ -63,7 +63,7 @@ function rustLibrary(root: string): Component {
   return component('generic', { name: 'rust-std', version, licence: 'MIT OR Apache-2.0' });
 }
 
-/** The packages of others that are bundled into a page. */
+/** The third-party packages that are bundled into a page. */
 function pagePackages(folder: string): Component[] {
   const text = readFileSync(join(folder, 'package-lock.json'), 'utf8');
   const { packages } = JSON.parse(text) as { packages: Record<string, { version?: string; license?: string; dev?: boolean; link?: boolean }> };

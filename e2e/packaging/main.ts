@@ -1,5 +1,5 @@
-// `make release` puts a release of the sources as they are into target/dist; with `twice` one of the last commit is built in two
-// folders and compared byte for byte (`make proof-release`), one after the other, which takes as long as two builds from nothing.
+// `make release` builds a release of the current sources in target/dist. With `twice`, it builds a release of the last commit in two
+// folders, first one, then the other, and compares them byte for byte (`make proof-release`). That takes as long as two clean builds.
 
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -27,7 +27,7 @@ async function twice(): Promise<void> {
       const release = await build(source, join(folder, name.replace('/', '-') + '.release'));
       tell(release);
       releases.push(release.folder);
-      // One target folder at a time.
+      // Keep only one target folder at a time.
       rmSync(source, { recursive: true });
     }
     const [one, other] = releases as [string, string];

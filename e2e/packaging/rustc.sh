@@ -1,5 +1,5 @@
 #!/bin/sh
-# The compiler with flags for all crates. Those of RUSTFLAGS are for what ends in the program only; macros and build scripts run while that is
-# compiled, and a hash of them ends in it, too.
+# The compiler with flags for all crates. Cargo passes RUSTFLAGS only to crates of the program. Macros and build scripts run at compile
+# time, and a hash of them is in the program, so they need the same flags.
 # shellcheck disable=SC2086
 exec "$@" $TIDEWIRE_RUSTC_FLAGS

@@ -1,5 +1,5 @@
-// The unit under a real systemd: a start that is over when the server serves, signs of life, a reload, a crash, a server that stands still, a
-// stop. `npm run unit`, as in `make proof-unit`; it needs root and systemd-nspawn.
+// The unit under a real systemd: a start that completes when the server serves, watchdog messages, a reload, a crash, a server that
+// hangs, a stop. `npm run unit`, as in `make proof-unit`; it needs root and systemd-nspawn.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,7 +8,7 @@ import { freePort } from '../harness/ports.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 import { Booted } from './booted.ts';
 
-/** The unit's times would make the test wait for half a minute; everything else is as it is shipped. */
+/** Short timeouts, because the test would wait for half a minute with the unit's own. Everything else is as shipped. */
 const TIMES = '[Service]\nWatchdogSec=2s\nTimeoutAbortSec=2s\n';
 const NAME = 'written/before';
 
@@ -22,7 +22,7 @@ test('the unit under systemd', async (t) => {
     const headers = { 'content-type': 'application/json' };
     return fetch(`http://${address}/records/${NAME}`, { method, headers, ...(method === 'PUT' && { body: '{"kept":true}' }) });
   };
-  /** What `act` takes until the server serves again as another process, in milliseconds. */
+  /** Milliseconds from `act` until the server serves again as another process. */
   const comesBack = async (act: (pid: string) => Promise<unknown>): Promise<number> => {
     const before = await systemd.state();
     assert.equal(before.ActiveState, 'active');
@@ -35,7 +35,7 @@ test('the unit under systemd', async (t) => {
     return performance.now() - start;
   };
 
-  await t.test('a start is over when the server serves, as its own user', async (inner) => {
+  await t.test('a start completes when the server serves, as its own user', async (inner) => {
     const start = performance.now();
     await systemd.run('systemctl', 'start', 'tidewire');
     assert.equal(await health(), 200);
@@ -49,13 +49,13 @@ test('the unit under systemd', async (t) => {
     assert.ok((await record('PUT')).ok);
   });
 
-  await t.test('it gives signs of life', async () => {
+  await t.test('it sends watchdog messages', async () => {
     const seen = new Set<string>();
     await systemd.until(({ WatchdogTimestampMonotonic }) => seen.add(WatchdogTimestampMonotonic).size >= 6, 'signs of life');
     assert.equal((await systemd.state()).NRestarts, '0');
   });
 
-  await t.test('a reload takes what has changed, says what is wrong, and ends no connection', async (inner) => {
+  await t.test('a reload applies changes, reports errors, and closes no connection', async (inner) => {
     const user = client(inner, address);
     await within(DEADLINE_MS, user.connect(), 'login');
     const { MainPID } = await systemd.state();
@@ -74,12 +74,12 @@ test('the unit under systemd', async (t) => {
     console.log(`unit: killed, back after ${(await comesBack((pid) => systemd.run('kill', '-KILL', pid))).toFixed(0)} ms`);
   });
 
-  await t.test('a server that stands still is ended and started again', async () => {
+  await t.test('a server that hangs is killed and started again', async () => {
     console.log(`unit: stopped in its tracks, back after ${(await comesBack((pid) => systemd.run('kill', '-STOP', pid))).toFixed(0)} ms`);
     assert.match(await systemd.run('journalctl', '--unit=tidewire', '--output=cat'), /Watchdog timeout/);
   });
 
-  await t.test('a stop waits for what is under way', async (inner) => {
+  await t.test('a stop waits for pending requests', async (inner) => {
     const [caller, provider] = [client(inner, address), client(inner, address)];
     await within(DEADLINE_MS, Promise.all([caller.connect(), provider.connect()]), 'login');
     let answer = (_: string): void => {};
@@ -87,19 +87,19 @@ test('the unit under systemd', async (t) => {
     const slow = new Promise<string>((done) => (answer = done));
     await provider.rpc.provide('slow', () => ((isAsked = true), slow)).ready;
     const call = caller.rpc.call('slow', null);
-    await eventually(() => isAsked, 'the provider is asked');
+    await eventually(() => isAsked, 'the provider receives a call');
     const start = performance.now();
     const stopped = systemd.run('systemctl', 'stop', 'tidewire');
     await systemd.until(({ ActiveState, StatusText }) => ActiveState === 'deactivating' && StatusText === 'stopping', 'the server stops');
     answer('answered');
     assert.equal(await call, 'answered');
-    await within(DEADLINE_MS, stopped, 'the stop is over');
+    await within(DEADLINE_MS, stopped, 'the stop has completed');
     console.log(`unit: stopped after ${(performance.now() - start).toFixed(0)} ms`);
     const { ActiveState, Result, ExecMainStatus } = await systemd.state();
     assert.deepEqual([ActiveState, Result, ExecMainStatus], ['inactive', 'success', '0']);
   });
 
-  await t.test('a wrong configuration is told, and not tried again', async () => {
+  await t.test('a wrong configuration is reported, and not tried again', async () => {
     systemd.write('/etc/tidewire/tidewire.yml', configuration('limits: { name_bites_max: 20 }\n'));
     await assert.rejects(systemd.run('systemctl', 'start', 'tidewire'), /Job for tidewire.service failed/);
     const { ActiveState, ExecMainStatus, NRestarts } = await systemd.state();

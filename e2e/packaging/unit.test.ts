@@ -1,4 +1,4 @@
-// The unit of systemd in packaging/: systemd takes it without a word, it leaves an intruder little, and its times fit the server's.
+// The systemd unit in packaging/: systemd accepts it without warnings, it restricts an intruder, and its timeouts fit the server's.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -9,12 +9,12 @@ import { test, type TestContext } from 'node:test';
 import { binary } from '../harness/server.ts';
 
 const UNIT = readFileSync(resolve(import.meta.dirname, '../../packaging/tidewire.service'), 'utf8');
-/** Where the unit has the server. */
+/** The path of the server in the unit. */
 const INSTALLED = '/usr/local/bin/tidewire';
-/** The most that the unit may leave open, in tenths of the ten points of `systemd-analyze security`. */
+/** The highest allowed exposure, in tenths of the ten points of `systemd-analyze security`. */
 const EXPOSURE_MAX = 25;
 
-/** What `systemd-analyze` says of a unit whose server is the one that is tested. */
+/** The output of `systemd-analyze` for a unit that starts the server under test. */
 function analyze(t: TestContext, unit: string, ...args: string[]): { status: number | null; said: string } {
   const folder = mkdtempSync(join(tmpdir(), 'tidewire-unit-'));
   t.after(() => rmSync(folder, { recursive: true }));
@@ -25,18 +25,18 @@ function analyze(t: TestContext, unit: string, ...args: string[]): { status: num
   return { status, said: stdout + stderr };
 }
 
-/** The seconds of an option that is a number of s or min. */
+/** The seconds of an option whose value has the unit s or min. */
 function seconds(option: string): number {
   const [, number, scale] = new RegExp(`^${option}=(\\d+)(s|min)$`, 'm').exec(UNIT) ?? [];
   assert.ok(number !== undefined, option);
   return Number(number) * (scale === 'min' ? 60 : 1);
 }
 
-test('systemd has nothing to say of the unit', (t) => {
+test('systemd reports no problem of the unit', (t) => {
   assert.deepEqual(analyze(t, UNIT, 'verify'), { status: 0, said: '' });
 });
 
-test('an option that systemd does not know is found', (t) => {
+test('the test detects an option that systemd does not know', (t) => {
   assert.match(analyze(t, UNIT.replace('WatchdogSec', 'WatchdogSeconds'), 'verify').said, /WatchdogSeconds/);
 });
 

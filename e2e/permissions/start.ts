@@ -1,5 +1,5 @@
-// The server of the table of permission cases: its records are written by a server without rules on the same data, then
-// the rules are in force. Users log in with one password, a guest without any.
+// The server for the table of permission cases. A server without rules writes the records first; then a server with the rules starts
+// on the same data. All users have the same password, and a guest has none.
 
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -10,18 +10,18 @@ import { hashPassword } from '../harness/users.ts';
 import { DEADLINE_MS, within } from '../harness/wait.ts';
 import { PERMISSIONS, RECORDS, SERVER_DATA, type Asker } from './table.ts';
 
-/** Everybody's. */
+/** The password of all users. */
 export const PASSWORD = 'one for all';
 
-/** A record that everybody may ask about, and that there is not. */
+/** The name of a missing record that all users may read. */
 export const MARK = 'mark';
 
-/** What somebody of the table gives to a login. */
+/** The login data of a user in the table. */
 export function loginOf(asker: Asker): C.JSONObject {
   return asker === 'guest' ? {} : { username: asker, password: PASSWORD };
 }
 
-/** A server with the rules and records of the table, and what ends it. */
+/** Starts a server with the rules and records of the table; returns it with a function that stops it. */
 export async function startRuled(): Promise<{ server: Server; stop: () => Promise<void> }> {
   const folder = mkdtempSync(join(tmpdir(), 'tidewire-permissions-'));
   const seeding = await Server.start({ dataFolder: folder });

@@ -1,14 +1,14 @@
-// The table of permission cases: a file of rules as deepstream reads it, and for each rule what it lets through and the
-// opposite that it does not. The suites of the client and of the HTTP API walk it; `start.ts` starts its server.
+// The table of permission cases: a rules file in deepstream's format, and for each rule a request that it allows and an opposite request
+// that it denies. The suites of the client and of the HTTP API run all cases; `start.ts` starts the server.
 
-/** What somebody does. Each is judged by one rule of the file. */
+/** The operation of a request. One rule of the file decides each operation. */
 export type Operation =
   | 'publish' | 'subscribe' | 'listenEvents' | 'request' | 'provide'
   | 'read' | 'head' | 'open' | 'write' | 'patch' | 'erase' | 'delete' | 'listenRecords' | 'notify'
   | 'readList' | 'writeList' | 'deleteList'
   | 'queryUser' | 'queryAll' | 'watchUser';
 
-/** Who asks; `guest` has not said who it is and is called `open`. */
+/** The user who sends the request; `guest` has not logged in and has the id `open`. */
 export type Asker = 'ann' | 'bob' | 'cid' | 'guest';
 
 /** One request. */
@@ -21,11 +21,11 @@ export interface Ask {
   path?: string;
 }
 
-/** What a refused request is told. */
+/** The code of a denied request. */
 export type Refusal = 'MESSAGE_DENIED' | 'MESSAGE_PERMISSION_ERROR';
 
 export interface Row {
-  /** What the rule decides. */
+  /** The content of the rule. */
   what: string;
   allowed: Ask;
   refused: Ask;
@@ -36,14 +36,14 @@ type Rule = string | boolean;
 type Section = 'record' | 'event' | 'rpc' | 'presence';
 type Rules = Record<string, Rule>;
 
-/** What the auth handler says of users: `user.data`. */
+/** The data that the auth handler returns for users: `user.data`. */
 export const SERVER_DATA: Record<Exclude<Asker, 'guest'>, object> = {
   ann: { role: 'admin', level: 5, tags: ['x', 'y'] },
   bob: { role: 'guest', level: 1, tags: [] },
   cid: { role: 'user', level: '7', tags: 'xyz' },
 };
 
-/** Records that are there before anybody asks. */
+/** Records that exist before the first request. */
 export const RECORDS: Record<string, object> = {
   'x/open': { open: true, to: 'closed', v: 1 },
   'x/closed': { open: false, to: 'open', v: 9 },
@@ -70,7 +70,7 @@ function row(what: string, allowed: Ask, refused: Ask, refusal: Refusal = 'MESSA
 const ALL: Array<[Operation, Section, string]> = [['publish', 'event', 'publish'], ['request', 'rpc', 'request'], ['write', 'record', 'write']];
 let count = 0;
 
-/** A rule about the payload, in a section of its own: events, rpcs and records in turn. */
+/** A rule about the payload, for events, rpcs and records in turn, each in a separate section. */
 function data(expression: string, yes: unknown, no: unknown, refusal?: Refusal): void {
   count += 1;
   const isRecord = [yes, no].every((value) => typeof value === 'object' && value !== null);
@@ -182,11 +182,11 @@ data("$id + '-' + data.a === 'open-1-x'", { a: 'x' }, { a: 'y' });
 data('typeof data.a === typeof data.b', { a: null, b: [] }, { a: null });
 data("data.a > 1 === true && data.b === !data.c", { a: 2, b: true, c: 0 }, { a: 2, b: true, c: 1 });
 
-/** A rule about who asks. */
+/** A rule about the user who sends the request. */
 function user(expression: string, yes: Asker, no: Asker, refusal?: Refusal): void {
   count += 1;
   const path = `u${count}/$id`;
-  // deepstream takes `['data']` for the payload, which reading has not.
+  // deepstream uses the text `['data']` to detect rules about the payload, and a read has none.
   const isEvent = count % 2 === 0 || expression.includes("['data']");
   if (isEvent) file.event[path] = { publish: expression };
   else file.record[path] = { read: expression };
@@ -213,7 +213,7 @@ user('(user.data || {}).role === undefined', 'guest', 'cid');
 user("user.data.tags == 'x,y'", 'ann', 'cid');
 user("user.id > 'ann'", 'bob', 'ann');
 
-/** Paths of records with their rule for reading, and two names. */
+/** Patterns of records with their rule for reading, and two names. */
 function path(what: string, rules: Record<string, Rule>, yes: string, no: string): void {
   for (const [text, rule] of Object.entries(rules)) file.record[text] = { ...file.record[text], read: rule };
   const ask = (name: string): Ask => ({ by: 'ann', operation: 'read', name });
@@ -242,7 +242,7 @@ path('digits in the names of variables', { 'p20/$a1.$b2': "$a1 < $b2" }, 'p20/1.
 file.record['p17/$id'] = { write: false };
 path('one without the rule leaves it to a shorter one', { 'p17*': "name === 'p17/a'" }, 'p17/a', 'p17/b');
 
-/** A constant for each kind of rule. */
+/** A case with a constant for each kind of rule. */
 function kind(section: Section, rule: string, operation: Operation): void {
   for (const [name, value] of Object.entries({ yes: true, no: false })) {
     file[section][`k/${name}/${operation}`] = { [rule]: value };
@@ -280,7 +280,7 @@ row('presence: watching, not asking', presence('watchUser', 'watch-a'), presence
 row('presence: by whom', presence('queryUser', 'team-a'), presence('queryUser', 'team-a', 'cid'));
 row('presence: all, by whom', presence('queryAll', ''), presence('queryAll', '', 'bob'));
 
-/** A record that is there, its rule, and two requests for it or another. */
+/** A rule for a record with an initial value, and two requests, for this record or another one. */
 function record(what: string, rule: string, expression: Rule, value: object | null, yes: Partial<Ask>, no: Partial<Ask>, refusal?: Refusal): void {
   count += 1;
   file.record[`o${count}/$id`] = { [rule]: expression };
@@ -324,18 +324,18 @@ record('one member never changes', 'write', 'data.a.b === oldData.a.b', { a: { b
 record('steps of one', 'write', 'data.n === oldData.n + 1', { n: 1 }, { data: { n: 2 } }, { data: { n: 3 } });
 record('a state follows another', 'write', "data.state === {draft: 'open', open: 'closed'}[oldData.state]", { state: 'draft' }, { data: { state: 'open' } }, { data: { state: 'closed' } });
 record('the owner or an admin writes', 'write', "oldData.owner === user.id || user.data.role === 'admin'", { owner: 'bob' }, { by: 'bob', data: {} }, { by: 'cid', data: {} });
-record('what is over is written', 'write', 'now > oldData.until', { until: 1 }, { data: {} }, { data: {}, name: 'x/until' });
+record('an expired record is written', 'write', 'now > oldData.until', { until: 1 }, { data: {} }, { data: {}, name: 'x/until' });
 RECORDS['x/until'] = { until: 9e15 };
 file.record['x/until'] = { write: 'now > oldData.until' };
-record('who sets what exists may create, too', 'create', "user.data.role === 'admin'", { a: 0 }, { data: { a: 1 } }, { data: { a: 1 }, by: 'cid' });
+record('a user who sets an existing record may create it, too', 'create', "user.data.role === 'admin'", { a: 0 }, { data: { a: 1 } }, { data: { a: 1 }, by: 'cid' });
 record('a list only grows', 'write', 'data.length >= oldData.length', ['a'], { operation: 'writeList', data: ['a', 'b'] }, { operation: 'writeList', data: [] });
 record('a list has this entry', 'write', "data.includes('x')", null, { operation: 'writeList', data: ['y', 'x'] }, { operation: 'writeList', data: ['xx'] });
-record('a list is read by who is on it', 'read', 'oldData.includes(user.id)', ['ann', 'bob'], { operation: 'readList' }, { operation: 'readList', by: 'cid' });
+record('a user on the list reads it', 'read', 'oldData.includes(user.id)', ['ann', 'bob'], { operation: 'readList' }, { operation: 'readList', by: 'cid' });
 record('an empty list is deleted', 'delete', 'oldData.length === 0', [], { operation: 'deleteList' }, { operation: 'deleteList', name: 'x/list' });
 RECORDS['x/list'] = ['a'];
 file.record['x/list'] = { delete: 'oldData.length === 0' };
 
-/** A rule with other records, asked for in turn by events, rpcs and records. */
+/** A rule that reads other records, for events, rpcs and records in turn. */
 function reference(expression: string, yes: Partial<Ask>, no: Partial<Ask>, refusal?: Refusal): void {
   count += 1;
   const [operation, section, rule] = ALL[count % 3] as (typeof ALL)[number];
@@ -358,5 +358,5 @@ reference("data.v > _('x/open').v && data.v < _('x/closed').v", { name: 'a', dat
 reference("_(data.name) === null", { name: 'a', data: { name: 'x/none' } }, { name: 'b', data: { name: 5 } }, 'MESSAGE_PERMISSION_ERROR');
 reference("(_('x/' + $id) || { open: 1 }).open === 1", { name: 'none' }, { name: 'open' });
 
-/** The file of rules. JSON is YAML, and deepstream 10 reads both; it takes this one as it is. */
+/** The rules file. JSON is valid YAML, so deepstream 10 reads this text unchanged. */
 export const PERMISSIONS = JSON.stringify(file, null, 1);

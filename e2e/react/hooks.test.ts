@@ -1,4 +1,4 @@
-// The hooks in React 18 and 19 against the real server: what components show, and what of it reaches the server.
+// The hooks in React 18 and 19 against the real server: the output of components, and the messages that reach the server.
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -16,7 +16,7 @@ interface App {
 }
 
 const todo = (): `todo/${string}` => fresh('todo') as `todo/${string}`;
-/** What eve may not, and nobody. */
+/** The rules: what eve may not do, and what no user may do. */
 const PERMISSIONS = `
 presence: { '*': { allow: true } }
 rpc: { '*': { provide: true, request: true } }
@@ -58,7 +58,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await shown.reads('true {"title":"eggs"}');
     });
 
-    test('a part of a record is drawn again only when it changes', async (t) => {
+    test('a part of a record is rendered again only when it changes', async (t) => {
       const server = await Server.during(t);
       const bob = await other<App>(t, server.address);
       const name = todo();
@@ -89,7 +89,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       let draws = 0;
       const Mark = memo((): Node => {
         draws += 1;
-        // Each drawing makes another array.
+        // Each render creates a new array.
         const { value, set } = useRecord(name, { path: ['marks', 'ann@x.org'] });
         edit = () => set(['marks', 'ann@x.org'], 2);
         return texts(value);
@@ -105,12 +105,12 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await record.setWithAck('title', 'bread');
       await record.setWithAck(['marks', 'ann@x.org'], 3);
       await shown.reads('3');
-      // StrictMode calls a component twice for each drawing.
-      assert.ok(draws - before <= 2, `${draws - before} calls: an edit elsewhere has drawn the component`);
+      // StrictMode calls a component twice for each render.
+      assert.ok(draws - before <= 2, `${draws - before} calls: an edit elsewhere has rendered the component`);
       assert.equal(sent.about(Topic.Record, name).filter((action) => action === RecordAction.SubscribeCreateAndRead).length, 1);
     });
 
-    test('a record that is not created is an error until another client writes it, also where a component is suspended', async (t) => {
+    test('a missing record is an error until another client writes it, also for a suspended component', async (t) => {
       const server = await Server.during(t);
       const bob = await other<App>(t, server.address);
       const name = todo();
@@ -154,7 +154,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await eventually(() => seen.at(-1) === '{}', 'the edit is taken back');
     });
 
-    test('a double mount leaves one subscription of each kind, and none is left when nothing is shown', async (t) => {
+    test('a double mount creates one subscription of each kind, and none remains after the unmount', async (t) => {
       const server = await Server.during(t);
       const bob = await other<App>(t, server.address, { username: freshUser() });
       const [name, chat, add, user] = [todo(), fresh('chat') as `chat/${string}`, fresh('add') as `add/${string}`, freshUser()];
@@ -180,14 +180,14 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       const once = [[RecordAction.SubscribeCreateAndRead], [EventAction.Subscribe], [RpcAction.Provide], [PresenceAction.Subscribe], [PresenceAction.SubscribeAll]];
       assert.deepEqual(asked(), once);
       draw(null);
-      await eventually(() => sent.messages.some(({ action, topic }) => topic === Topic.Presence && action === PresenceAction.UnsubscribeAll), 'all is given back');
-      await eventually(() => asked()[0]?.length === 2, 'the record is given back');
+      await eventually(() => sent.messages.some(({ action, topic }) => topic === Topic.Presence && action === PresenceAction.UnsubscribeAll), 'all subscriptions are removed');
+      await eventually(() => asked()[0]?.length === 2, 'the record is released');
       const gone = [RecordAction.Unsubscribe, EventAction.Unsubscribe, RpcAction.Unprovide, PresenceAction.Unsubscribe];
       assert.deepEqual(asked().slice(0, 4), once.slice(0, 4).map((actions, i) => [...actions, gone[i]]));
       assert.deepEqual(client.event.names, []);
     });
 
-    test('many components share a subscription, and what is shown anew in time is still there', async (t) => {
+    test('many components share a subscription, and a component that is mounted again in time has its value', async (t) => {
       const server = await Server.during(t);
       const name = todo();
       const first: unknown[] = [];
@@ -204,7 +204,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       first.length = 0;
       draw(h(Todo));
       await shown.reads('true');
-      assert.deepEqual(first, [true], 'its first drawing has the value');
+      assert.deepEqual(first, [true], 'its first render has the value');
       assert.deepEqual(sent.about(Topic.Record, name), [RecordAction.SubscribeCreateAndRead]);
     });
 
@@ -223,7 +223,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await shown.reads('nothing');
     });
 
-    test('a suspended component is there with its value, also right below the root', async (t) => {
+    test('a suspended component appears with its value, also directly below the root', async (t) => {
       const server = await Server.during(t);
       const bob = await other<App>(t, server.address);
       const name = todo();
@@ -243,7 +243,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       for (const { sent } of [bounded, bare]) assert.deepEqual(sent.about(Topic.Record, name), [RecordAction.SubscribeCreateAndRead]);
     });
 
-    test('what a suspended component has waited for and does not want any more is given back', async (t) => {
+    test('a record that a suspended component no longer needs is released', async (t) => {
       const server = await Server.during(t);
       const name = todo();
       const Todo = (): Node => texts(useRecord(name, { suspense: true }).value);
@@ -254,11 +254,11 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await shown.reads('something else');
       assert.deepEqual([client.state, sent.messages], ['closed', []], 'only the app connects');
       await within(DEADLINE_MS, client.connect(), 'login');
-      await eventually(() => sent.about(Topic.Record, name).length === 2, 'the record is given back');
+      await eventually(() => sent.about(Topic.Record, name).length === 2, 'the record is released');
       assert.deepEqual(sent.about(Topic.Record, name), [RecordAction.SubscribeCreateAndRead, RecordAction.Unsubscribe]);
     });
 
-    test('a record that is refused is an error, thrown where a component is suspended', async (t) => {
+    test('a refused record is an error, which a suspended component throws', async (t) => {
       const server = await Server.during(t, { permissions: PERMISSIONS });
       const name = todo();
       const auth = { username: 'eve' };
@@ -272,7 +272,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await thrown.shown.reads('failed: MESSAGE_DENIED');
     });
 
-    test('a record that was deleted is an error, and is created anew by a retry', async (t) => {
+    test('a deleted record is an error, and a retry creates it again', async (t) => {
       const server = await Server.during(t);
       const bob = await other<App>(t, server.address);
       const name = todo();
@@ -316,7 +316,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       assert.equal(await answers.find((text) => text === 'three'), 'three');
     });
 
-    test('the end of a subscription is told', async (t) => {
+    test('the end of a subscription is reported', async (t) => {
       const server = await Server.during(t, { permissions: PERMISSIONS });
       const ends = new Inbox<string>('ends');
       const name = fresh('chat') as `chat/${string}`;
@@ -335,7 +335,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       const Who = ({ suspense }: { suspense: boolean }): Node => texts(usePresence(bob, { suspense }).value, usePresence({ suspense }).value?.length);
       const { client, shown, draw } = page(t, server, 'empty', { auth: { username: alice }, keepMs: 5_000 });
       await within(DEADLINE_MS, client.connect(), 'login');
-      await eventually(async () => (await watcher.presence.query([alice]))[alice], 'all know that the page is there');
+      await eventually(async () => (await watcher.presence.query([alice]))[alice], 'the user of the page is online');
       draw(h(Who, { suspense: false }));
       await shown.reads('false 1');
       const peer = await other<App>(t, server.address, { username: bob });
@@ -363,7 +363,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await shown.reads('false nothing nothing "open"');
       const sum = add?.({ a: 1, b: 2 });
       await shown.reads('true nothing nothing "open"');
-      await eventually(() => answer, 'bob is asked');
+      await eventually(() => answer, 'bob receives the call');
       answer?.(0);
       await shown.reads('false 3 nothing "open"');
       assert.equal(await sum, 3);
@@ -373,7 +373,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await shown.reads('false 1 nothing "open"');
     });
 
-    test('an rpc that fails and whose promise nobody looks at ends in its error only', async (t) => {
+    test('an rpc that fails without a handler for its promise ends in its error only', async (t) => {
       const server = await Server.during(t);
       const name = fresh('add') as `add/${string}`;
       let add: ((argument: { a: number; b: number }) => Promise<number>) | undefined;
@@ -388,7 +388,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await shown.reads('"NO_RPC_PROVIDER" "open"');
     });
 
-    test('the connection is shown, and what is shown comes back with it', async (t) => {
+    test('the connection state is shown, and values return with the connection', async (t) => {
       const server = await Server.during(t);
       const bob = await other<App>(t, server.address);
       const name = todo();
@@ -402,7 +402,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await shown.reads('"open" {"title":"meanwhile"}');
     });
 
-    test('what is shown first while the client is closed comes when it is connected', async (t) => {
+    test('a component mounted before the client connects receives its value afterwards', async (t) => {
       const server = await Server.during(t);
       const bob = await other<App>(t, server.address);
       const [name, chat] = [todo(), fresh('chat') as `chat/${string}`];
@@ -420,13 +420,13 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await shown.reads('nothing "CLOSED"');
       await within(DEADLINE_MS, client.connect(), 'login');
       await shown.reads('{} nothing');
-      await eventually(() => sent.about(Topic.Event, chat).length === 1, 'the event is asked for');
+      await eventually(() => sent.about(Topic.Event, chat).length === 1, 'the page requests the event');
       await within(DEADLINE_MS, client.event.subscribe(chat, () => {}).ready, 'the event is subscribed');
       bob.event.emit(chat, 'hello');
       assert.equal(await heard.next(), 'hello');
     });
 
-    test('a hook without a provider says what is missing', async (t) => {
+    test('a hook without a provider reports the missing provider', async (t) => {
       const Todo = (): Node => texts(useRecord(todo()).value);
       const shown = new Shown(t, on, h(Boundary, null, h(Todo)));
       await shown.reads('failed: no <TidewireProvider client={...}> is above this component');

@@ -1,4 +1,4 @@
-// `useList` in React 18 and 19 against the real server: what components show, and what of it reaches the server.
+// `useList` in React 18 and 19 against the real server: the output of components, and the messages that reach the server.
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -12,7 +12,7 @@ type Name = `list/${string}`;
 interface App {
   records: { [name: Name]: string[] };
 }
-/** What the hook gives to change a list. */
+/** The functions of the hook that change a list. */
 interface Edits {
   add(entry: string, index?: number): Promise<void>;
   remove(entry: string, index?: number): Promise<void>;
@@ -37,9 +37,9 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
     const { TidewireProvider, useRecord } = on.hooks.hooks<App>();
     const { useList } = on.lists.listHooks<App>();
     const page = (t: TestContext, server: Server, node: Node, options?: PageOptions) => pageOn<App>(t, on, server.address, node, options);
-    const made = (edit: Promise<void> | undefined): Promise<void> => within(DEADLINE_MS, edit ?? Promise.reject(new Error('nothing was drawn')), 'edit');
+    const made = (edit: Promise<void> | undefined): Promise<void> => within(DEADLINE_MS, edit ?? Promise.reject(new Error('nothing was rendered')), 'edit');
 
-    /** A component that shows a list, and the edits of its last drawing. */
+    /** A component that shows a list, and the functions of its last render. */
     function lister(): { List: (props: { name: Name | undefined }) => Node; edits: () => Edits | undefined } {
       let edits: Edits | undefined;
       const List = ({ name }: { name: Name | undefined }): Node => {
@@ -70,7 +70,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await shown.reads('true tea fine');
     });
 
-    test('a new list has no entries, and neither has a record that is no list', async (t) => {
+    test('a new list has no entries, and neither has a record that is not a list', async (t) => {
       const server = await Server.during(t);
       const bob = await other(t, server.address);
       const [list, record] = [listName(), listName()];
@@ -86,7 +86,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await shown.reads('false nothing fine');
     });
 
-    test('what two add at once is in both lists', async (t) => {
+    test('concurrent additions of two clients are in both lists', async (t) => {
       const server = await Server.during(t);
       const name = listName();
       const [one, two] = [lister(), lister()];
@@ -99,7 +99,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       for (const { shown } of pages) await shown.reads(`true ${all?.join()} fine`);
     });
 
-    test('a double mount leaves one subscription, which components of the record share, and none when nothing is shown', async (t) => {
+    test('a double mount creates one subscription, which components of the record share, and none remains after the unmount', async (t) => {
       const server = await Server.during(t);
       const name = listName();
       let mounts = 0;
@@ -116,11 +116,11 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       const asked = (): number[] => sent.about(Topic.Record, name).filter((action) => action !== RecordAction.Update);
       assert.deepEqual(asked(), [RecordAction.SubscribeCreateAndRead]);
       draw(null);
-      await eventually(() => asked().length === 2, 'the list is given back');
+      await eventually(() => asked().length === 2, 'the list is released');
       assert.deepEqual(asked(), [RecordAction.SubscribeCreateAndRead, RecordAction.Unsubscribe]);
     });
 
-    test('a suspended component is there with its entries, and asks once', async (t) => {
+    test('a suspended component appears with its entries, and sends one request', async (t) => {
       const server = await Server.during(t);
       const bob = await other<App>(t, server.address);
       const name = listName();
@@ -155,7 +155,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       assert.ok(seen.includes('mine'), seen.join('; '));
     });
 
-    test('a list that is refused is an error, thrown where a component is suspended', async (t) => {
+    test('a refused list is an error, which a suspended component throws', async (t) => {
       const server = await Server.during(t, { permissions: PERMISSIONS });
       const { List } = lister();
       const plain = page(t, server, h(List, { name: 'list/secret' }));
@@ -166,7 +166,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await thrown.shown.reads('failed: MESSAGE_DENIED');
     });
 
-    test('without a name there is nothing to change, and it is said', async (t) => {
+    test('without a name a change is rejected with a reason', async (t) => {
       const server = await Server.during(t);
       const { List, edits } = lister();
       const { shown } = page(t, server, h(List, { name: undefined }));
@@ -174,7 +174,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await assert.rejects(made(edits()?.add('milk')), { message: 'there is no list to change: useList has no name' });
     });
 
-    test('on a server it shows what it was given, and what that has drawn becomes alive', async (t) => {
+    test('on a server it renders its initial entries, and the browser hydrates the result', async (t) => {
       const server = await Server.during(t);
       const bob = await other<App>(t, server.address);
       const name = listName();

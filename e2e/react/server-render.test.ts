@@ -1,4 +1,4 @@
-// The hooks on a server, in React 18 and 19: pages are drawn without a connection, and become alive in the browser.
+// The hooks on a server, in React 18 and 19: pages are rendered without a connection, and hydrated in the browser.
 
 import assert from 'node:assert/strict';
 import { PassThrough } from 'node:stream';
@@ -27,7 +27,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       return JSON.stringify(useRecord(name, { suspense: true, ...(initial !== undefined && { initial }) }).value);
     };
 
-    /** What a stream of a page has at its end, and the errors that were told about it. */
+    /** The complete output of a streamed page, and the errors that the stream reported. */
     async function streamed(node: Node): Promise<{ html: string; errors: string[] }> {
       const errors: string[] = [];
       const out = new PassThrough();
@@ -38,7 +38,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       return { html: await within(DEADLINE_MS, text(out), 'the stream ends'), errors };
     }
 
-    test('all hooks are drawn without a connection', async (t) => {
+    test('all hooks render without a connection', async (t) => {
       const { client, sent } = clientOfPage(t, 'localhost:1');
       const page = h(TidewireProvider, { client }, h(All));
       const html = 'from the server undefined false false closed';
@@ -47,7 +47,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       assert.deepEqual([client.state, sent.messages, client.event.names], ['closed', [], []]);
     });
 
-    test('a suspended component is left to the browser, unless it has something to show', async (t) => {
+    test('a suspended component is left to the browser, unless it has an initial value', async (t) => {
       const { client, sent } = clientOfPage(t, 'localhost:1');
       const page = (initial?: unknown): Node => h(TidewireProvider, { client }, h(Suspense, { fallback: 'wait' }, h(Suspended, { initial })));
       assert.match(on.server.renderToString(page()), /wait/);
@@ -58,7 +58,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       assert.deepEqual([client.state, sent.messages], ['closed', []]);
     });
 
-    test('what a server has drawn becomes alive without a difference', async (t) => {
+    test('server output is hydrated without a mismatch', async (t) => {
       const server = await Server.during(t);
       const bob = await other<{ records: { [name: string]: { title: string } } }>(t, server.address);
       await bob.record.set(name, { title: 'milk' });
@@ -71,7 +71,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       assert.deepEqual(errors, []);
     });
 
-    test('a component that a server has left to the browser gets its value there', async (t) => {
+    test('a component that the server has left to the browser receives its value there', async (t) => {
       const server = await Server.during(t);
       const bob = await other<{ records: { [name: string]: { title: string } } }>(t, server.address);
       await bob.record.set(name, { title: 'milk' });

@@ -1,4 +1,4 @@
-// The built package `@tidewire/react` in one version of React, on a document that is no browser's, with a look at what is sent.
+// The built package `@tidewire/react` in one version of React, on a document of jsdom, with a record of all sent messages.
 
 import type { TestContext } from 'node:test';
 import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
@@ -21,13 +21,13 @@ import { eventually, within, DEADLINE_MS } from '../harness/wait.ts';
 const PACKAGE = resolve(import.meta.dirname, '../../packages/react');
 const CLIENT = resolve(import.meta.dirname, '../../packages/client');
 
-/** The folders with the versions of React that are tested. */
+/** The folders of the tested React versions. */
 export const VERSIONS: Record<string, string> = {
   'React 18': join(PACKAGE, 'tests/react-18/node_modules'),
   'React 19': join(PACKAGE, 'node_modules'),
 };
 
-/** An element, as far as it is looked at. */
+/** The properties of an element that tests read. */
 interface Drawn extends Element {
   innerHTML: string;
   readonly textContent: string | null;
@@ -39,15 +39,15 @@ interface Window {
   document: { body: Drawn; createElement(tag: string): Drawn };
 }
 
-/** Its types would bring those of a browser to all tests. */
+/** Loaded without types, because they would add a browser's types to all tests. */
 const { JSDOM } = createRequire(import.meta.url)('jsdom') as { JSDOM: new (html: string, options: object) => { window: Window } };
 const { window } = new JSDOM('<!doctype html>', { url: 'http://localhost/' });
-// React looks for these when it is loaded.
+// React reads these globals when it is loaded.
 for (const [name, value] of Object.entries({ window, document: window.document, navigator: window.navigator })) {
   Object.defineProperty(globalThis, name, { value, configurable: true });
 }
 
-/** Something that can be drawn. */
+/** A value that React can render. */
 export type Node = ReactTypes.ReactNode;
 
 /** One version of React with the hooks. */
@@ -60,7 +60,7 @@ export interface Stage {
   lists: typeof Lists;
 }
 
-/** Loads the package where it finds the React of `modules`, and no other. */
+/** Loads the package with the React of `modules` and no other. */
 export function stage(modules: string): Stage {
   const folder = mkdtempSync(join(tmpdir(), 'tidewire-react-'));
   const home = join(folder, 'node_modules/@tidewire/react');
@@ -78,11 +78,11 @@ export function stage(modules: string): Stage {
   }
 }
 
-/** What a client has sent: each message, in order. */
+/** All messages that a client has sent, in order. */
 export class Sent {
   readonly messages: Message[] = [];
 
-  /** Sockets whose messages are noted here. */
+  /** A socket class that records its messages here. */
   readonly webSocket: WebSocketClass = ((note: (data: Uint8Array) => void): WebSocketClass => {
     return class extends WebSocket {
       override send(data: Uint8Array): void {
@@ -98,7 +98,7 @@ export class Sent {
   }
 }
 
-/** What a component shows, in the document. */
+/** The output of a component in the document. */
 export class Shown {
   readonly element: Drawn = window.document.createElement('div');
   readonly #root: DomTypes.Root;
@@ -106,7 +106,7 @@ export class Shown {
   constructor(
     test: TestContext,
     on: Stage,
-    /** What is drawn at first, on what a server has drawn already if there is `html`. */
+    /** The initial node; hydrates `html`, the output of a server, if it is given. */
     node: Node,
     html?: string,
     errors: unknown[] = [],
@@ -134,7 +134,7 @@ export class Shown {
     return this.element.textContent ?? '';
   }
 
-  /** Waits until exactly `text` is shown. */
+  /** Waits until the output is exactly `text`. */
   async reads(text: string): Promise<void> {
     await eventually(() => this.text === text, `"${text}" is shown`).catch((error: Error) => {
       throw new Error(`${error.message}; shown is "${this.text}"`);
@@ -142,7 +142,7 @@ export class Shown {
   }
 }
 
-/** A client of a component, and what it sends. Nothing connects it but the hooks. */
+/** A client for a component, and the messages that it sends. Only the hooks connect it. */
 export function clientOfPage<App extends Schema = {}>(
   test: TestContext,
   address: string,
@@ -152,7 +152,7 @@ export function clientOfPage<App extends Schema = {}>(
   return { client: newClient<App>(test, address, { ...options, webSocket: sent.webSocket }), sent };
 }
 
-/** How a page differs from others. */
+/** The options of a page. */
 export interface PageOptions {
   errors?: string[];
   auth?: object;
@@ -160,26 +160,26 @@ export interface PageOptions {
   autoConnect?: boolean;
 }
 
-/** A page on which `node` is drawn below a provider, in StrictMode. */
+/** A page that renders `node` below a provider, in StrictMode. */
 export function page<App extends Schema = {}>(test: TestContext, on: Stage, address: string, node: Node, options: PageOptions = {}) {
   const { createElement, StrictMode } = on.React;
   const { TidewireProvider } = on.hooks.hooks<App>();
   const { client, sent } = clientOfPage<App>(test, address, options);
   const { keepMs = 0, autoConnect = true } = options;
-  // React mounts twice what StrictMode surrounds from the root on.
+  // React mounts components twice if StrictMode is at the root.
   const below = (child: Node): Node => createElement(StrictMode, null, createElement(TidewireProvider, { client, keepMs, autoConnect }, child));
   const shown = new Shown(test, on, below(node));
   return { client, sent, shown, draw: (child: Node) => shown.draw(below(child)) };
 }
 
-/** Another client, which is connected. */
+/** Another client, already connected. */
 export async function other<App extends Schema = {}>(test: TestContext, address: string, auth: object = {}): Promise<Client<App>> {
   const made = newClient<App>(test, address, { auth });
   await within(DEADLINE_MS, made.connect(), 'login');
   return made;
 }
 
-/** Shows the error that components below have thrown. */
+/** Renders the error that a component below has thrown. */
 export function boundaryOf({ React }: Stage): ReactTypes.ComponentClass<{ children?: Node }> {
   return class extends React.Component<{ children?: Node }, { error?: TidewireError }> {
     override state: { error?: TidewireError } = {};

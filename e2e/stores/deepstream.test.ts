@@ -1,5 +1,5 @@
-// Records that deepstream's own connectors have written, in PostgreSQL, Redis and what stands for MongoDB, are brought into Tidewire,
-// and a deepstream client reads each of them with the same data and version.
+// Imports records that deepstream's own connectors have written to PostgreSQL, Redis and a substitute for MongoDB into Tidewire. A
+// deepstream client then reads each of them with the same data and version.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -15,16 +15,16 @@ import { binary, environment, Server } from '../harness/server.ts';
 import { eventually, within } from '../harness/wait.ts';
 
 const DEADLINE_MS = 60_000;
-/** More than a page of any server, and more than a batch. */
+/** More records than a page of any server, and more than a batch. */
 const MANY = 700;
 
-/** What a connector has in common with the others. */
+/** The common interface of the connectors. */
 interface Connector {
   init?(): void;
   whenReady(): Promise<void>;
   set(name: string, version: number, value: unknown, done: (error: unknown) => void): void;
   close?(): Promise<void>;
-  /** MongoDB's driver. */
+  /** The MongoDB driver. */
   client?: { isConnected(): boolean; topology: { close(): void }; close(): Promise<void> };
 }
 
@@ -33,13 +33,13 @@ type NewConnector = new (options: object, services: object) => Connector;
 interface Place {
   kind: DatabaseKind;
   connector: string;
-  /** The options of the connector. */
+  /** The connector's options. */
   options(database: Database): object;
-  /** The address for Tidewire. */
+  /** The address in the format of Tidewire. */
   from(database: Database): string;
-  /** Those for Tidewire. */
+  /** The options of Tidewire's import. */
   flags?: string[];
-  /** What can't be a record of Tidewire's, and what is said of it. */
+  /** Entries that can't become records of Tidewire, and the reason that the import prints. */
   refused: Array<[name: string, version: number, value: unknown, reason: RegExp]>;
 }
 
@@ -62,7 +62,7 @@ const PLACES: Place[] = [
   {
     kind: 'postgres',
     connector: '@deepstream/storage-postgres',
-    // As `jsonb`, in a schema and a default table of other names.
+    // With `jsonb`, and a schema and a default table with other names.
     options: ({ port }) => ({
       ...{ host: '127.0.0.1', port, user: 'postgres', database: 'postgres' },
       ...{ schema: 'other', defaultTable: 'rest', useJsonb: true },
@@ -87,7 +87,7 @@ const PLACES: Place[] = [
   },
 ];
 
-/** Names, versions and values that deepstream keeps. */
+/** Names, versions and values that deepstream stores. */
 function records(): Array<[name: string, version: number, value: object]> {
   const value = { n: 1.5, small: -0.25, large: 1e21, zero: 0, text: 'é\u{1f600}"\\\n', none: null, yes: true };
   return [
@@ -102,7 +102,7 @@ function records(): Array<[name: string, version: number, value: object]> {
   ];
 }
 
-/** The connector, connected. Its loggers are the server's, of which there is none. */
+/** The connected connector. It normally logs to its server, which does not exist here. */
 async function connected(t: TestContext, place: Place, database: Database): Promise<Connector> {
   const { default: Connector } = createRequire(import.meta.url)(place.connector) as { default: NewConnector };
   const quiet = (): void => undefined;
@@ -111,7 +111,7 @@ async function connected(t: TestContext, place: Place, database: Database): Prom
   const notifications = {};
   const connector = new Connector({ ...place.options(database), notifications }, { logger });
   connector.init?.();
-  // The one for MongoDB connects twice, and its driver forgets the first time.
+  // The MongoDB connector connects twice, and its driver forgets the first connection, which the test must close.
   const { client } = connector;
   if (place.kind === 'mongodb') await eventually(() => client?.isConnected() === true, `${place.connector} connects`);
   const forgotten = client?.topology;
@@ -145,7 +145,7 @@ for (const place of PLACES) {
     const database = await Database.during(t, place.kind);
     const connector = await connected(t, place, database);
     const all = records();
-    // Copies, because the connector for MongoDB adds fields to what it is given.
+    // Pass copies, because the MongoDB connector adds fields to its argument.
     await Promise.all(all.map(([name, version, value]) => set(connector, name, version, structuredClone(value))));
     const folder = mkdtempSync(join(tmpdir(), 'tidewire-import-'));
     atEnd(t, () => rmSync(folder, { recursive: true, force: true }));
@@ -159,7 +159,7 @@ for (const place of PLACES) {
     assert.match(first.out, new RegExp(`; ${all.length} records added, 0 replaced, 0 there already, 0 kept`), first.error);
     assert.equal(first.code, 0);
 
-    // deepstream goes on meanwhile; what it has changed takes its place when that is asked for.
+    // deepstream changes a record after the first import; a second import replaces it if the option says so.
     await set(connector, 'plain', 9, { n: 9 });
     const kept = await run(...into);
     assert.match(kept.out, new RegExp(`; 0 records added, 0 replaced, ${all.length - 1} there already, 1 kept`), kept.error);
@@ -180,7 +180,7 @@ for (const place of PLACES) {
 
     const server = await Server.during(t, { dataFolder: folder });
     const client = await connect(t, server);
-    // The connector for MongoDB leaves fields that a write has not got.
+    // The MongoDB connector keeps fields that are missing in a later write.
     const newest = place.kind === 'mongodb' ? { ...all[0]?.[2], n: 9 } : { n: 9 };
     const expected = [...all.slice(1), ['plain', 9, newest] as const];
     await Promise.all(

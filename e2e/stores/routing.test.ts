@@ -1,5 +1,5 @@
-// Records of some prefixes in a store of their own, as clients and operators see it: an outage of one store is felt by its
-// records only, all of them are where they belong, and a change of prefixes loses none.
+// Records of some prefixes in a separate store, as clients and operators see it: an outage of one store affects only its records,
+// every record is in its own store, and a change of prefixes loses none.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -19,7 +19,7 @@ const KINDS: Array<[kind: DatabaseKind, section: string, path: string]> = [
   ['redis', 'redis', '/0'],
 ];
 
-/** A server that keeps what begins with `logs/` elsewhere. */
+/** Options of a server that keeps records below `logs/` in another store. */
 function routed(logs: object): ServerOptions {
   return { ...OUTAGE_OPTIONS, stores: { logs: { prefixes: ['logs/'], ...logs } } };
 }
@@ -37,7 +37,7 @@ async function store(server: Server, ...words: string[]): Promise<string> {
 
 for (const [kind, section, path] of KINDS) {
   describe(`records of a prefix in ${kind}, all others in the data folder`, () => {
-    test('feel an outage of their store, and nobody else does', async (t) => {
+    test('are affected by an outage of their store, and no others are', async (t) => {
       const database = await Database.during(t, kind);
       const server = await Server.during(t, routed({ kind: section, timeout: '3s', [section]: { url: database.url + path } }));
       await server.prints(/store +logs for logs\/, database /);
@@ -49,10 +49,10 @@ for (const [kind, section, path] of KINDS) {
       const refused = assert.rejects(async () => client.record.setDataWithAck('logs/cached', { n: 2 }));
       await eventually(() => isWarning(server), '/ready names the store', NOTICED_MS + LOOK_MS);
       const { ready: isReady, warnings } = await ready(server);
-      assert.equal(isReady, true, 'a server whose other records go on is ready');
+      assert.equal(isReady, true, 'a server whose other records are available is ready');
       assert.match(warnings[0]?.text ?? '', /^the store logs fails: /);
       await server.prints(/the store logs can't commit/);
-      // Ten times as many as may wait for the store that is down.
+      // Write ten times as many records as the queue of the failed store holds.
       for (let n = 1; n <= 50; n += 1) await client.record.setDataWithAck('other', { n });
       for (let n = 1; n <= 50; n += 1) await client.record.setDataWithAck(`other/${n}`, { n });
       await refused;
@@ -72,7 +72,7 @@ for (const [kind, section, path] of KINDS) {
       assert.deepEqual(await again.record.snapshot('other'), { n: 50 });
     });
 
-    test('are told of as ever when the default store fails', async (t) => {
+    test('are stored while the default store fails, which /ready reports', async (t) => {
       const database = await Database.during(t, kind);
       const options = routed({ kind: 'sqlite' });
       const server = await Server.during(t, { ...options, store: { kind: section, [section]: { url: database.url + path } } });
@@ -91,7 +91,7 @@ for (const [kind, section, path] of KINDS) {
 }
 
 describe('two SQLite stores', () => {
-  test('have all that was acknowledged after a kill, each its own', async (t) => {
+  test('are complete after a kill, each in its own store', async (t) => {
     const server = await Server.during(t, routed({}));
     const client = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
     for (let n = 0; n < 50; n += 1) await client.record.setDataWithAck(n % 2 ? `logs/${n}` : `other/${n}`, { n });
@@ -127,7 +127,7 @@ describe('two SQLite stores', () => {
     await assert.rejects(store(server, 'check', '--store', 'lgos'), /there is no such store/);
   });
 
-  test('make other tags, so that none names a record that was created anew in another store', async (t) => {
+  test('make other tags, so that none names a record that was created again in another store', async (t) => {
     const options = { headers: { 'content-type': 'application/json' } };
     const server = await Server.during(t, {});
     const ask = (method: string, headers: object, body?: string): Promise<Response> => {
@@ -138,7 +138,7 @@ describe('two SQLite stores', () => {
       server.setStores(stores);
       await server.start();
     };
-    // The second start of either store creates the record, the default one first; both are stopped cleanly, and one is gone meanwhile.
+    // The second start of each store creates the record, the default store first. Both stores stop cleanly; one is absent in between.
     await startedWith({ logs: { prefixes: ['else/'] } });
     const before = (await ask('PUT', {}, '{"in":"default"}')).headers.get('etag');
     assert.ok(before);

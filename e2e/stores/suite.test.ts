@@ -1,4 +1,4 @@
-// The suite of stores (crates/tidewire-store/tests/remote_stores.rs) on real servers.
+// Runs the suite of stores (crates/tidewire-store/tests/remote_stores.rs) on real servers.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { Database } from '../harness/database.ts';
 
 const REPOSITORY = resolve(import.meta.dirname, '../..');
-// Of the whole workspace and with all features, as the suites before have built it: alone, the package would have other ones.
+// Test the whole workspace with all features, as the earlier suites do: the package alone would be built with other features.
 const ARGS = ['test', '--locked', '--workspace', '--all-features', '--test', 'remote_stores', '--', '--include-ignored'];
 
 test('the suite of stores passes on PostgreSQL, Redis, Valkey and a re-implementation of MongoDB', async (t) => {
@@ -23,7 +23,7 @@ test('the suite of stores passes on PostgreSQL, Redis, Valkey and a re-implement
         ['TIDEWIRE_TEST_VALKEY_SETTINGS', 'valkey'],
       ] as const
     ).map(async ([variable, kind]) => {
-      // A real MongoDB may be named; its databases test_* are made and dropped.
+      // A variable may name a real MongoDB; the suite creates and drops databases test_* there.
       variables[variable] = process.env[variable] ?? (await Database.during(t, kind)).url;
     }),
   );

@@ -1,4 +1,4 @@
-// TLS between the server and its database: the certificate is verified, and one that can't be is refused with what is wrong.
+// TLS between the server and its database: the server verifies the certificate and refuses an invalid one with a reason.
 
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
@@ -17,8 +17,8 @@ const STORES: Array<[kind: DatabaseKind, section: string, path: string]> = [
 const LOOPBACK = 'DNS:localhost,IP:127.0.0.1';
 
 for (const [kind, section, path] of STORES) {
-  describe(`a ${kind} that speaks nothing but TLS`, () => {
-    /** One whose certificate is of these names, and the options of a server that trusts an authority. */
+  describe(`a ${kind} that accepts TLS only`, () => {
+    /** Starts a database whose certificate has these names; returns also options of a server that trusts an authority. */
     async function started(t: TestContext, names = LOOPBACK): Promise<{ url: string; options: (trusted: Authority) => ServerOptions; own: Authority }> {
       const own = new Authority(t);
       const tls = own.issue('database', { names, usage: 'serverAuth' });
@@ -54,7 +54,7 @@ for (const [kind, section, path] of STORES) {
   });
 }
 
-test('a PostgreSQL that wants TLS says so to a server that does not speak it', async (t) => {
+test('a server without TLS reports that a PostgreSQL requires it', async (t) => {
   const tls = new Authority(t).issue('database', { names: LOOPBACK, usage: 'serverAuth' });
   const database = await Database.during(t, 'postgres', { tls });
   const postgres = { url: `${database.url}/postgres?sslmode=disable` };
