@@ -88,7 +88,7 @@ describe('the admin page', { concurrency: 3 }, () => {
     const port = await servePage(t);
     const operator = await Operator.of(server);
     const revoked = async (): Promise<string[]> => (await operator.ask('GET', '/v1/revocations')).revocations.map(({ name }: { name: string }) => name);
-    /** Makes a page in the operator's browser request a revocation, as any page may; returns the server's response and the revoked users. */
+    /** Makes a page in the operator's browser request a revocation; returns the server's response and the revoked users. */
     const attack = async (unguarded: Record<string, string | undefined> | undefined): Promise<[number, string, string[]]> => {
       const between = await Unguarded.during(t, server, unguarded);
       const evil = await page.context().newPage();

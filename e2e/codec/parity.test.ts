@@ -1,5 +1,5 @@
-// deepstream's own JavaScript codec reads every message that Tidewire's codec wrote into the fuzz corpus, and writes it
-// again to the same bytes. The vectors among them came from that codec; the others came from ours.
+// deepstream's own JavaScript codec decodes every message that Tidewire's codec wrote into the fuzz corpus, and encodes it
+// again to the same bytes. The vectors in the corpus came from that codec; the other messages came from ours.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -14,7 +14,7 @@ interface JsMessage {
   requestorData?: string;
 }
 
-// The package names no entry that has both halves, so they are taken from where they lie.
+// The package exports no entry with both halves, so load them by their paths.
 const require = createRequire(import.meta.url);
 const { parse } = require('@deepstream/protobuf/dist/src/message-parser') as {
   parse(bytes: Buffer): JsMessage[];
@@ -28,7 +28,7 @@ const CORPUS = mkdtempSync(join(tmpdir(), 'corpus-'));
 execFileSync('tar', ['-xzf', ARCHIVE, '-C', CORPUS]);
 after(() => rmSync(CORPUS, { recursive: true }));
 
-/** The payload of the one frame of a seed: two bytes of settings, then a frame whose mask, if any, is zero. */
+/** The payload of a seed's only frame: two bytes of settings, then a frame whose mask, if any, is zero. */
 function payload(seed: Buffer): Buffer {
   const masked = (seed[3]! & 0x80) !== 0;
   const long = (seed[3]! & 0x7f) === 126;
@@ -47,7 +47,7 @@ for (const name of seeds) {
     const bytes = payload(readFileSync(resolve(CORPUS, name)));
     const [message] = parse(bytes);
     assert.ok(message !== undefined && message.parseError !== true);
-    // The builder takes this one as a value and encodes it once more.
+    // The builder treats this field as a value and encodes it again, so pass it decoded.
     if (message.requestorData !== undefined) {
       message.requestorData = JSON.parse(message.requestorData);
     }

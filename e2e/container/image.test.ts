@@ -1,4 +1,4 @@
-// The image as it is: its own command, variables, user and health check, on a base without a shell.
+// The unmodified image: its own command, variables, user and health check, on a base without a shell.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
@@ -13,13 +13,13 @@ import { innermost } from '../harness/server.ts';
 import { within } from '../harness/wait.ts';
 
 const START_MS = 30_000;
-/** What an operator says who wants an open server. */
+/** The options with which an operator allows open logins. */
 const OPEN = ['TIDEWIRE_AUTH__OPEN_ON_PUBLIC_ADDRESS=true', 'TIDEWIRE_PERMISSIONS=allow_all', 'TIDEWIRE_DRAIN_DELAY=0s'];
 
 const folder = containerFolder() ?? assert.fail('npm run container builds the image');
 const image = imageSettings(folder);
 
-/** What runs `command` in the container with variables beside those of the image. */
+/** The command line that runs `command` in the container with the image's variables and additional ones. */
 function inside(command: string[], variables: string[]): [program: string, args: string[]] {
   const [program, ...args] = insideCommand(folder, command, variables.flatMap((variable) => ['--env', variable]));
   return [program as string, args];
@@ -55,12 +55,12 @@ async function start(t: TestContext, variables: string[]): Promise<{ pid: number
   return { pid: pid(), ended };
 }
 
-test('there is no shell, and nobody is root', () => {
+test('there is no shell, and no process is root', () => {
   for (const path of ['bin/sh', 'usr/bin/sh', 'bin/bash', 'usr/bin/bash']) assert.ok(!existsSync(join(containerRoot(folder), path)), path);
   assert.equal(image.User, `${USER}:${USER}`);
 });
 
-test('a server that everybody may log in to does not start, and says two ways out', async () => {
+test('a server with open logins does not start, and reports two ways to fix this', async () => {
   const { status, said } = runInside(image.Entrypoint, [`TIDEWIRE_NETWORK__PORT=${await freePort()}`]);
   assert.equal(status, 2, said);
   assert.match(said, /network\.host \(TIDEWIRE_NETWORK__HOST\).*every login succeeds/);
@@ -68,7 +68,7 @@ test('a server that everybody may log in to does not start, and says two ways ou
   assert.match(said, /auth\.open_on_public_address/);
 });
 
-test('it serves a client that writes, is found well, and stops', async (t) => {
+test('it serves a client that writes, passes its health check, and stops', async (t) => {
   const port = await freePort();
   const variables = [...OPEN, `TIDEWIRE_NETWORK__PORT=${port}`];
   const [kind, ...check] = image.Healthcheck.Test;

@@ -1,5 +1,5 @@
-// Builds the image of packaging/Dockerfile, looks at it (`image.test.ts`), and runs suites against servers in it (see
-// `harness/container.ts`): `npm run container -- events records`, all of them without names.
+// Builds the image of packaging/Dockerfile, tests it (`image.test.ts`), and runs suites against servers in it (see
+// `harness/container.ts`): `npm run container -- events records`, or all suites without names.
 // Needs root, buildah and mmdebstrap, and the release build of the server.
 
 import { spawnSync } from 'node:child_process';

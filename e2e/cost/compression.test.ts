@@ -1,5 +1,5 @@
-// What compression costs the server for a delivery to 1,000 recipients, beside the clear and beside TLS: processor time of
-// its threads, by /proc. The peers are bare sockets that count frames, so that they keep up.
+// The cost of compression for the server per delivery to 1,000 recipients, compared with plain connections and TLS: processor time of
+// its threads, from /proc. The peers are bare sockets that only count frames, so that they keep up.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -16,7 +16,7 @@ import { within } from '../harness/wait.ts';
 
 const RECIPIENTS = 1_000;
 const ROUNDS = Number(process.env['COST_ROUNDS'] ?? 60);
-/** Each case is measured so often, in turn with the others; the median counts. */
+/** The number of measurements of each case, which alternate; the median counts. */
 const REPEATS = Number(process.env['COST_REPEATS'] ?? 3);
 const DEADLINE_MS = 120_000;
 const EVENT = 'ticks';
@@ -41,7 +41,7 @@ const BATCHED: Case[] = [
   { name: 'TLS', tls: true },
 ];
 
-/** A peer that counts the frames that it gets. */
+/** A peer that counts received frames. */
 class Peer {
   readonly reader = new FrameReader();
   private constructor(readonly socket: Socket) {
@@ -62,7 +62,7 @@ class Peer {
     // CHALLENGE with or without the field `batches`, which the client's codec does not know.
     const body = batches ? [0x08, 5, 0x78, 1] : [0x08, 5];
     const login = { topic: C.TOPIC.AUTH, action: C.AUTH_ACTION.REQUEST, data: '{}' };
-    // One after the other: both answers may come in one frame else.
+    // Send them one by one: otherwise both answers may arrive in one frame.
     peer.send([Buffer.from([4 + body.length, 0x10, 2, 0x1a, body.length, ...body])]);
     await peer.#until(1);
     peer.send([getMessage(login, false)]);
@@ -76,7 +76,7 @@ class Peer {
     await this.#until(3);
   }
 
-  /** Sends messages as one write; the mask is zero. */
+  /** Sends messages in one write; the mask is zero. */
   send(messages: Uint8Array[]): void {
     const frames = messages.flatMap((message) => {
       const { length } = message;
@@ -102,7 +102,7 @@ function tick(number: number): string {
   );
 }
 
-/** Nanoseconds that the threads of the process spent on processors. */
+/** Nanoseconds of processor time of the process's threads. */
 function processorNanos(pid: number): number {
   const threads = readdirSync(`/proc/${pid}/task`);
   const nanos = threads.map((thread) => Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]));

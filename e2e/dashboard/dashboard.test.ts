@@ -1,5 +1,5 @@
-// The dashboard file for Grafana: a real Prometheus scrapes a server that clients keep busy, and each expression of each panel has
-// to give a number. Grafana itself is not among Debian's packages, so what it would reject of the file is checked by hand below.
+// The dashboard file for Grafana: a real Prometheus scrapes a server under load, and each expression of each panel must return a
+// number. Debian has no package of Grafana, so the checks below replace Grafana's own validation of the file.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -17,17 +17,17 @@ import { Prometheus, type Dashboard, type Panel } from './prometheus.ts';
 const DOCS = resolve(import.meta.dirname, '../../docs');
 const read = (): Dashboard => JSON.parse(readFileSync(`${DOCS}/grafana/tidewire.json`, 'utf8')) as Dashboard;
 const COLUMNS = 24;
-/** Between two rounds of the load. */
+/** Milliseconds between two rounds of the load. */
 const ROUND_MS = 20;
 
-/** The configuration of Prometheus that the documents give. */
+/** The configuration of Prometheus in the documents. */
 function documentedConfiguration(): string {
   const [, found] = /^```prometheus\n(scrape_configs:\n[\s\S]*?)^```$/m.exec(readFileSync(`${DOCS}/operations.md`, 'utf8')) ?? [];
   assert.ok(found, 'docs/operations.md has a configuration of Prometheus');
   return found;
 }
 
-/** Clients that publish, write and call until the test is over. */
+/** Clients that publish, write and call until the end of the test. */
 async function load(t: TestContext, server: Server): Promise<void> {
   const [client, other] = [await connect(t, server), await connect(t, server)];
   const event = fresh('event');
@@ -44,12 +44,12 @@ async function load(t: TestContext, server: Server): Promise<void> {
       await pause(ROUND_MS);
     }
   })();
-  // An earlier end is an error, which is thrown where the load ends.
+  // The end of the load rethrows an earlier error.
   busy.catch(() => {});
   atEnd(t, () => (over.abort(), busy));
 }
 
-test('every expression of every panel gives numbers of a server under load, and one of an unknown metric is found', async (t) => {
+test('every expression of every panel returns numbers for a server under load, and the test detects an unknown metric', async (t) => {
   const server = await Server.during(t);
   await load(t, server);
   const prometheus = await Prometheus.during(t, documentedConfiguration(), server.address);
@@ -57,10 +57,10 @@ test('every expression of every panel gives numbers of a server under load, and 
   await eventually(async () => (await prometheus.query('count_over_time(up[4s]) >= 3')).length > 0, 'the server was scraped three times');
   const variables = await prometheus.variables(dashboard);
   assert.deepEqual([variables['job'], variables['instance']], ['tidewire', server.address]);
-  // A scrape that comes late leaves a rate without numbers for a while.
+  // A late scrape leaves a rate without numbers for a while.
   let without: string[] = [];
   const hasNumbers = async (): Promise<boolean> => (without = await prometheus.complaints(dashboard, variables)).length === 0;
-  await eventually(hasNumbers, 'every expression gives a number').catch(() => undefined);
+  await eventually(hasNumbers, 'every expression returns a number').catch(() => undefined);
   assert.deepEqual(without, []);
 
   const planted = {
@@ -74,7 +74,7 @@ test('every expression of every panel gives numbers of a server under load, and 
   expected.forEach((pattern, i) => assert.match(complaints[i] as string, pattern));
 });
 
-test('promtool finds nothing to say about the metrics, and says what is wrong with others', async (t) => {
+test('promtool finds no problem in the metrics, and reports one in others', async (t) => {
   const server = await Server.during(t);
   await load(t, server);
   const answer = await fetch(`http://${server.address}/metrics`);
@@ -84,14 +84,14 @@ test('promtool finds nothing to say about the metrics, and says what is wrong wi
     return [status, stdout, stderr];
   };
   assert.deepEqual(checked(await answer.text()), [0, '', '']);
-  // As it was: the names of counters in OpenMetrics.
+  // With the counter names of OpenMetrics, which promtool rejects.
   const accept = { accept: 'application/openmetrics-text;version=1.0.0' };
   const open = await fetch(`http://${server.address}/metrics`, { headers: accept });
   assert.equal(open.headers.get('content-type'), 'application/openmetrics-text; version=1.0.0; charset=utf-8');
   assert.notEqual(checked(await open.text())[0], 0);
 });
 
-test('the panels have numbers of their own, ask the chosen source, and lie beside each other', () => {
+test('the panels have unique ids, query the chosen source, and do not overlap', () => {
   const { panels: all, templating } = read();
   assert.equal(new Set(all.map(({ id }) => id)).size, all.length);
   const cells = new Map<string, string>();
@@ -111,7 +111,7 @@ test('the panels have numbers of their own, ask the chosen source, and lie besid
   }
 });
 
-/** The panels that are no rows. */
+/** The panels that are not rows. */
 function panels(dashboard: Dashboard): Panel[] {
   return dashboard.panels.filter(({ type }) => type !== 'row');
 }

@@ -1,4 +1,4 @@
-// Debian's Prometheus as a real process, set up as the documents say, and the queries of a dashboard as Grafana asks them.
+// Debian's Prometheus as a real process, configured as in the documents, and the queries of a dashboard as Grafana sends them.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -10,17 +10,17 @@ import { atEnd } from '../harness/cleanup.ts';
 import { freePort } from '../harness/ports.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
-/** The shortest scrapes that Prometheus takes without being asked much; Grafana's rates are over four of them. */
+/** A short scrape interval for a fast test; Grafana's rates cover four intervals. */
 const SCRAPE_INTERVAL = '1s';
 const RATE_INTERVAL = '4s';
 
-/** What a dashboard asks. */
+/** The parts of a dashboard that query data. */
 export interface Dashboard {
   templating: { list: Array<{ name: string; type: string; query: string | { query: string } }> };
   panels: Panel[];
 }
 
-/** A panel, or a row, which asks nothing. */
+/** A panel, or a row, which has no queries. */
 export interface Panel {
   id: number;
   type: string;
@@ -29,7 +29,7 @@ export interface Panel {
   targets?: Array<{ expr: string; legendFormat: string; datasource: { uid: string } }>;
 }
 
-/** One answer of an instant query. */
+/** One result of an instant query. */
 interface Sample {
   metric: Record<string, string>;
   value: [number, string];
@@ -41,7 +41,7 @@ export type Variables = Record<string, string>;
 export class Prometheus {
   private constructor(readonly url: string) {}
 
-  /** Scrapes `target` with the configuration of `documented`, more often than that, until the test is over. */
+  /** Scrapes `target` until the end of the test, with the configuration in `documented` but a shorter interval. */
   static async during(test: TestContext, documented: string, target: string): Promise<Prometheus> {
     const folder = mkdtempSync(join(tmpdir(), 'tidewire-prometheus-'));
     atEnd(test, () => rmSync(folder, { recursive: true, force: true }));
@@ -66,7 +66,7 @@ export class Prometheus {
     return new Prometheus(`http://${address}`);
   }
 
-  /** The samples of an expression now. */
+  /** The current samples of an expression. */
   async query(expression: string): Promise<Sample[]> {
     const answer = await fetch(`${this.url}/api/v1/query`, { method: 'POST', body: new URLSearchParams({ query: expression }) });
     const body = (await answer.json()) as { status: string; error?: string; data: { result: Sample[] } };
@@ -74,7 +74,7 @@ export class Prometheus {
     return body.data.result;
   }
 
-  /** What each variable of `dashboard` that is a query offers first, the variables before it filled in. */
+  /** For each query variable of `dashboard`, its first value; earlier variables are substituted in the query. */
   async variables(dashboard: Dashboard): Promise<Variables> {
     const chosen: Variables = { __rate_interval: RATE_INTERVAL };
     for (const { name, type, query } of dashboard.templating.list) {
@@ -88,7 +88,7 @@ export class Prometheus {
     return chosen;
   }
 
-  /** One line for each expression of `dashboard` that gives no number. */
+  /** One line for each expression of `dashboard` that does not return a number. */
   async complaints(dashboard: Dashboard, variables: Variables): Promise<string[]> {
     const asked = dashboard.panels.flatMap(({ title, targets = [] }) => targets.map(({ expr }) => ({ title, expr })));
     const answers = asked.map(async ({ title, expr }) => {
@@ -104,7 +104,7 @@ export class Prometheus {
   }
 }
 
-/** `expression` with the values of its variables. One that is not known stays and is an error of syntax. */
+/** `expression` with substituted variables. An unknown variable stays and causes a syntax error. */
 function filled(expression: string, variables: Variables): string {
   return expression.replaceAll(/\$(\w+)/g, (whole, name: string) => variables[name] ?? whole);
 }

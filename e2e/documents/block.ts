@@ -8,25 +8,25 @@ export const REPOSITORY = resolve(import.meta.dirname, '../..');
 
 export interface Block {
   document: string;
-  /** Document and line. */
+  /** The document and the line. */
   place: string;
-  /** The first word behind the fence; `indented` if there is no fence. */
+  /** The first word after the fence; `indented` if there is no fence. */
   language: string;
-  /** The second word: which of the things of this language it is. */
+  /** The second word, which selects the kind of check for this language. */
   word: string;
   text: string;
-  /** What the program prints, if the next block says so. */
+  /** The program's output, if the next block contains it. */
   expected?: string;
-  /** The last configuration above it. */
+  /** The last configuration before the block. */
   configuration: string;
-  /** The last file of rules above it. */
+  /** The last rules file before the block. */
   rules: string;
 }
 
-/** Languages of programs, whose output a block of text may follow. */
+/** Languages of programs; a block of text with the output may follow. */
 const PROGRAMS = ['js', 'ts', 'sh'];
 
-/** All documents, from the repository's root. */
+/** All documents, relative to the repository's root. */
 export function documents(): string[] {
   const args = ['ls-files', '--cached', '--others', '--exclude-standard', '--deduplicate', '*.md'];
   const { status, stdout, stderr } = spawnSync('git', args, { cwd: REPOSITORY, encoding: 'utf8' });
@@ -72,7 +72,7 @@ export function blocksOf(document: string, content = readFileSync(join(REPOSITOR
   return found;
 }
 
-/** Whether this is a file of rules, and not one of cases for them, of users or of keys. */
+/** Whether this is a rules file, and not a file of test cases, users or keys. */
 export function isRules(text: string): boolean {
   return /^(record|event|rpc|presence):/m.test(text);
 }

@@ -1,5 +1,5 @@
-// The code blocks of all documents are proved by their language (`checkers.ts`), TypeScript by its types, too; links between the
-// documents lead somewhere.
+// A checker for each language (`checkers.ts`) tests the code blocks of all documents; the compiler also checks the types of TypeScript.
+// Links between the documents must lead to a target.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -14,15 +14,15 @@ import { JSON_CHECKS } from './json.ts';
 const TSC = resolve(import.meta.dirname, '../node_modules/typescript/bin/tsc');
 const BLOCKS = documents().flatMap((document) => blocksOf(document));
 
-/** Why nothing proves the block; empty if something does. */
+/** The reason why no checker tests the block; empty if one does. */
 function unproved({ place, language, word }: Block): string {
   if (language === 'json' && !Object.hasOwn(JSON_CHECKS, word)) {
     return `${place}: that it is JSON says little; say behind the word json what it is: ${Object.keys(JSON_CHECKS).join(', ')}`;
   }
   if (Object.hasOwn(CHECKERS, language)) return '';
   if (language === 'indented') return `${place}: an indented block has no language; put it between fences`;
-  if (language === 'text') return `${place}: text stands behind a program and is what that prints; nothing proves it here`;
-  return `${place}: nothing proves ${language === '' ? 'a block without a language' : language}; checkers.ts has the languages`;
+  if (language === 'text') return `${place}: a block of text must follow a program and contain its output; no program precedes this one`;
+  return `${place}: no checker tests ${language === '' ? 'a block without a language' : language}; checkers.ts has the languages`;
 }
 
 test('each block has a checker', () => {
@@ -30,7 +30,7 @@ test('each block has a checker', () => {
   assert.deepEqual(BLOCKS.map(unproved).filter((reason) => reason !== ''), []);
 });
 
-test('a block without a checker is found, whatever it looks like', () => {
+test('the test detects a block without a checker in any form', () => {
   const planted = ['```cobol\nSTOP RUN.\n```', '```\nls\n```', '~~~\nls\n~~~', 'As in\n\n    ls', '- so:\n\n  ```lua\n  x = 1\n  ```', '```text\nhello\n```', '```sql\nSELECT 1;\n```\n\n```text\n1\n```', '```json\n{}\n```', '```json thing\n{}\n```'];
   for (const content of planted) {
     const reasons = blocksOf('planted.md', `# Planted\n\n${content}\n`).map(unproved).filter((reason) => reason !== '');
@@ -48,7 +48,7 @@ for (const [language, text, wrong] of [
 ] as const) {
   const right = { place: 'planted', document: 'planted.md', language, word: '', configuration: '', rules: '' };
   const check = async (t: TestContext, content: string): Promise<void> => CHECKERS[language]?.check(t, { ...right, text: content });
-  test(`a planted block of ${language} is taken, and refused with ${wrong} in it`, async (t) => {
+  test(`a planted block of ${language} is accepted, and refused with ${wrong} in it`, async (t) => {
     await check(t, text);
     const broken = text.replace(/proxy_pass|listen|server one|notify|yes|job_name/, (found) => (found === 'server one' ? `${wrong} one` : wrong));
     assert.notEqual(broken, text);
@@ -86,7 +86,7 @@ test('the TypeScript of the documents has no errors of types', (t) => {
   assert.equal(checked.status, 0, checked.stdout);
 });
 
-test('links between the documents lead somewhere', () => {
+test('links between the documents have targets', () => {
   const broken = documents().flatMap((document) =>
     [...readFileSync(join(REPOSITORY, document), 'utf8').matchAll(/\]\((?!https?:)([^)#]+)[^)]*\)/g)]
       .map(([, target = '']) => target)
@@ -96,13 +96,13 @@ test('links between the documents lead somewhere', () => {
   assert.deepEqual(broken, []);
 });
 
-test('the tests that the guarantees name are there', () => {
+test('the tests that the guarantees name exist', () => {
   const page = readFileSync(join(REPOSITORY, 'docs/guarantees.md'), 'utf8');
   const named = [...page.matchAll(/`([^`]+) · ([^`]+)`/g)].filter(([, file]) => file !== 'FILE');
   const isThere = (file: string, name: string): boolean => readFileSync(join(REPOSITORY, file), 'utf8').includes(name);
   assert.deepEqual(named.filter(([, file = '', name = '']) => !isThere(file, name)).map(([span]) => span), []);
   assert.ok(named.length >= 30, `the page names ${named.length} tests`);
-  // A promise stands in a row of two: what is said, and what shows it.
+  // A promise is a row of two columns: the promise and its test.
   const bare = page.split('\n').filter((line) => line.split(' | ').length === 2 && !/ · |SIM|Guaranteed|^\|-/.test(line));
   assert.deepEqual(bare, []);
 });

@@ -1,4 +1,4 @@
-// How blocks are proved, by language. A block whose language is not here is an error.
+// The checkers of code blocks, by language. A block of another language is an error.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
@@ -14,16 +14,16 @@ import { configurationFolder, programFolder, temporaryFolder, withCertificates }
 import { JSON_CHECKS, checkExport } from './json.ts';
 import { checkTerminal, psql } from './terminal.ts';
 
-/** What is shown, and what shows it. */
+/** The property that a checker tests, and the function that tests it. */
 export interface Checker {
   shows: string;
   check(t: TestContext, block: Block): void | Promise<void>;
 }
 
-/** Commands of a block that other suites run (`bench`, `crash`, `torture`), or that run this one. */
+/** Commands of a block that other suites run (`bench`, `crash`, `torture`), or that would run this suite. */
 const ELSEWHERE = /^(([A-Z_]+=\S+ )?(make|npm|cargo) |target\/release\/tidewire-bench |tidewire torture )/;
 const TSX = import.meta.resolve('tsx');
-/** What an nginx has around a part of its configuration, in which its certificates are those of a test. */
+/** The context that nginx needs around a part of its configuration; certificates are replaced by test certificates. */
 const NGINX_CONTEXTS: [inside: RegExp, around: (text: string, folder: string) => string][] = [
   [/^http \{/m, (text) => text],
   [/^(server|map|upstream) /m, (text) => `http {\n${text}\n}`],
@@ -33,7 +33,7 @@ const NGINX_CONTEXTS: [inside: RegExp, around: (text: string, folder: string) =>
 export const CHECKERS: Record<string, Checker> = {
   js: { shows: 'runs', check: runProgram },
   ts: { shows: 'runs', check: runProgram },
-  // Components need a page; their types are checked with those of the programs.
+  // Components need a page; the compiler checks their types together with the programs.
   tsx: { shows: 'has types', check: () => undefined },
   sh: { shows: 'runs', check: runShell },
   console: { shows: 'shows what is printed', check: checkTerminal },
@@ -51,31 +51,31 @@ export const CHECKERS: Record<string, Checker> = {
     },
   },
   jsonl: { shows: 'can be imported', check: (t, { text }) => checkExport(t, text) },
-  nginx: { shows: 'is taken by nginx', check: checkNginx },
+  nginx: { shows: 'is accepted by nginx', check: checkNginx },
   haproxy: {
-    shows: 'is taken by haproxy',
+    shows: 'is accepted by haproxy',
     check: (t, { text }) => {
       const folder = configurationFolder(t, '', '');
       writeFileSync(join(folder, 'haproxy.cfg'), withCertificates(text, folder));
-      // Without warnings, too: exit code 0 alone allows them.
+      // Fail on warnings, too: exit code 0 alone allows them.
       program(folder, 'haproxy', '-c', '-dW', '-f', 'haproxy.cfg');
     },
   },
   systemd: {
-    shows: 'is taken by systemd',
+    shows: 'is accepted by systemd',
     check: (t, { text }) => {
       const folder = temporaryFolder(t);
       const unit = text.replace(/^(Exec\w+=)\/\S*\/tidewire\b/gm, `$1${binary()}`);
       assert.notEqual(unit, text, 'the unit starts /.../tidewire');
       writeFileSync(join(folder, 'tidewire.service'), unit);
-      // Of what it passes over it only warns, of other units of this machine too.
+      // systemd-analyze only warns about settings that it ignores, and also warns about other units of this machine.
       const warnings = program(folder, 'systemd-analyze', 'verify', './tidewire.service');
       assert.ok(!warnings.includes('tidewire.service'), warnings);
     },
   },
-  redis: { shows: 'is taken by Redis', check: checkRedis },
+  redis: { shows: 'is accepted by Redis', check: checkRedis },
   prometheus: {
-    shows: 'is taken by Prometheus',
+    shows: 'is accepted by Prometheus',
     check: (t, { text }) => {
       const folder = temporaryFolder(t);
       writeFileSync(join(folder, 'prometheus.yml'), text);
@@ -105,7 +105,7 @@ async function runShell(t: TestContext, { text, configuration, rules, expected }
   const server = await Server.during(t);
   const folder = configurationFolder(t, configuration, rules);
   const path = `${dirname(server.binary)}${delimiter}${process.env['PATH']}`;
-  // With a configuration the commands are about that one.
+  // If the document has a configuration, the commands address that server.
   const address = configuration === '' ? { TIDEWIRE_NETWORK__PORT: String(server.port) } : {};
   const env = { ...process.env, PATH: path, ...address };
   let output = '';
@@ -149,7 +149,7 @@ function checkNginx(t: TestContext, { text }: Block): void {
   program(folder, 'nginx', '-t', '-q', '-e', 'stderr', '-p', folder, '-c', join(folder, 'nginx.conf'));
 }
 
-/** It has no way to check a configuration but to start with it. */
+/** Redis can check a configuration only by starting with it. */
 async function checkRedis(t: TestContext, { text }: Block): Promise<void> {
   const folder = temporaryFolder(t);
   writeFileSync(join(folder, 'redis.conf'), `${text}\nport ${await freePort()}\nbind 127.0.0.1\n`);
@@ -168,7 +168,7 @@ async function checkRedis(t: TestContext, { text }: Block): Promise<void> {
   assert.equal(await within(20_000, said, 'Redis starts or ends'), 'ready');
 }
 
-/** Of a table it is what the source of the store has; everything else is run on these tables. */
+/** A table must be in the source of the store; every other statement runs on these tables. */
 async function checkSql(t: TestContext, { text, word, document }: Block): Promise<void> {
   const source = { sqlite: 'sqlite.rs', postgres: 'postgres.rs' }[word];
   assert.ok(source, 'say behind the word sql which one: sqlite, postgres');
@@ -181,12 +181,12 @@ async function checkSql(t: TestContext, { text, word, document }: Block): Promis
     else queries.push(statement);
   }
   if (queries.length === 0) return;
-  assert.equal(word, 'postgres', `${document} asks something of another database than PostgreSQL`);
+  assert.equal(word, 'postgres', `${document} has a statement for a database other than PostgreSQL`);
   const database = await Database.during(t, 'postgres');
   psql(database, 'postgres', [...tables, ...queries].join('\n'));
 }
 
-/** Arrows lead from a crate to one that it depends on; a line that begins with an arrow goes on with the crate above. */
+/** Arrows lead from a crate to its dependency; a line that begins with an arrow continues with the crate above. */
 function checkPicture(_: TestContext, { text }: Block): void {
   assert.match(text, /[─►]/, 'a picture has lines or arrows; code has its language');
   let first = '';

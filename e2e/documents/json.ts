@@ -1,4 +1,4 @@
-// What blocks of JSON stand for: each is compared with what a server says or keeps, or is given to a server that must take it.
+// The checks of JSON blocks: each is compared with a server's output or state, or sent to a server that must accept it.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -18,11 +18,11 @@ import { Server, binary } from '../harness/server.ts';
 import { eventually } from '../harness/wait.ts';
 import { temporaryFolder } from './folder.ts';
 
-/** By the word behind `json`: says whether the value is what it is shown as. */
+/** By the word after `json`: fails if the value does not have this meaning. */
 export const JSON_CHECKS: Record<string, (t: TestContext, value: unknown) => Promise<void>> = {
-  /** What a client may send on the JSON endpoint. */
+  /** A message that a client may send on the JSON endpoint. */
   message: async (t, value) => {
-    // The server passes over names that it does not know.
+    // The server ignores unknown names, so check them here.
     assert.deepEqual(Object.keys(value as object).sort(), ['action', 'name', 'parsedData', 'topic']);
     const server = await Server.during(t);
     const peer = await JsonPeer.login(server);
@@ -39,7 +39,7 @@ export const JSON_CHECKS: Record<string, (t: TestContext, value: unknown) => Pro
     assert.equal(status, 201, JSON.stringify(answer));
     sameShape(value, answer);
   },
-  /** The body that makes a user. */
+  /** The request body that creates a user. */
   user: async (t, value) => {
     const server = await Server.during(t, { adminKey: ADMIN_KEY, auth: { chain: ['store'] } });
     const [status, answer] = await admin(server, 'PUT', '/users/alice', value);
@@ -92,7 +92,7 @@ export const JSON_CHECKS: Record<string, (t: TestContext, value: unknown) => Pro
   },
 };
 
-/** Imports lines of JSON as an export has them. */
+/** Imports lines of JSON in the format of an export. */
 export function checkExport(t: TestContext, lines: string): void {
   const folder = temporaryFolder(t);
   writeFileSync(join(folder, 'export.jsonl'), lines);
@@ -104,7 +104,7 @@ export function checkExport(t: TestContext, lines: string): void {
   assert.deepEqual([again.name, again.data], [name, data]);
 }
 
-/** Fails unless both have the same members of the same types. `null` and empty objects of the example may be anything. */
+/** Fails unless both values have the same members with the same types. `null` and empty objects in the example match anything. */
 function sameShape(example: unknown, real: unknown, place = 'the value'): void {
   if (example === null) return;
   assert.equal(Array.isArray(real), Array.isArray(example), place);

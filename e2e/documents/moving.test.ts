@@ -1,5 +1,5 @@
-// An app of deepstream moves: it runs on deepstream's own server, its configuration is taken over as the guide says, and on Tidewire
-// it prints the same.
+// Moves an app of deepstream: it runs on deepstream's own server, its configuration is converted as the guide describes, and on Tidewire
+// the app prints the same.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
@@ -17,7 +17,7 @@ import { temporaryFolder } from './folder.ts';
 const LAUNCHER = join(REPOSITORY, 'e2e/original-server/start.cjs');
 const START_DEADLINE_MS = 30_000;
 
-/** Starts a server and waits until it prints that it serves. */
+/** Starts a server and waits until it prints that it is ready. */
 async function started(t: TestContext, cwd: string, ready: RegExp, program: string, ...args: string[]): Promise<void> {
   const child = spawn(program, args, { cwd, stdio: ['ignore', 'pipe', 'pipe'] });
   const ended = once(child, 'exit');
@@ -38,7 +38,7 @@ async function started(t: TestContext, cwd: string, ready: RegExp, program: stri
   await within(START_DEADLINE_MS, said, `${program} starts`);
 }
 
-test('an app of deepstream prints the same on its own server and, with its configuration taken over, on Tidewire', async (t) => {
+test('an app of deepstream prints the same on its own server and, with its configuration converted, on Tidewire', async (t) => {
   const folder = temporaryFolder(t);
   cpSync(join(REPOSITORY, 'examples/from-deepstream'), folder, { recursive: true });
   symlinkSync(join(REPOSITORY, 'e2e/node_modules'), join(folder, 'node_modules'));
@@ -51,7 +51,7 @@ test('an app of deepstream prints the same on its own server and, with its confi
   const port = await freePort();
   const config = join(folder, 'conf/config.yml');
   const original = readFileSync(config, 'utf8');
-  // At this level it prints that it has started.
+  // At this log level the server prints that it has started.
   writeFileSync(config, original.replace('port: 6020', `port: ${port}`).replace('logLevel: 2', 'logLevel: 1'));
   await started(t, folder, /Deepstream started/i, process.execPath, LAUNCHER, config);
   const before = run(port);

@@ -1,4 +1,4 @@
-// `docs/cli.md`, made of what the program says for `--help`.
+// `docs/cli.md`, generated from the program's `--help` output.
 
 import { spawnSync } from 'node:child_process';
 import { binary } from '../harness/server.ts';
@@ -21,7 +21,7 @@ export function cliReference(): string {
   const page = [
     '# The command line',
     '',
-    'This page is made of what `tidewire COMMAND --help` says, by `npm --prefix e2e run references`.',
+    '`npm --prefix e2e run references` generates this page from `tidewire COMMAND --help`.',
     '',
     'Every command also takes `--config FILE` (the configuration, by default `tidewire.yml` if it exists), `--set NAME=VALUE` for any option of',
     '[configuration.md](configuration.md), and the flag of each option. `tidewire help options` lists the options, `tidewire help COMMAND` explains a',
@@ -35,7 +35,7 @@ export function cliReference(): string {
   return `${page.join('\n')}\n`;
 }
 
-/** The command of these words and those below it, without `help`. */
+/** The command with these words and its subcommands, without `help`. */
 function commands(words: string[]): Command[] {
   const { stdout, status, stderr } = spawnSync(binary(), [...words, '--help'], { encoding: 'utf8' });
   if (status !== 0) throw new Error(`tidewire ${words.join(' ')} --help: ${stderr}`);
@@ -54,7 +54,7 @@ function commands(words: string[]): Command[] {
   return [command, ...deeper];
 }
 
-/** What stands below a heading: names, and behind or below each its text. */
+/** The entries below a heading: names with their texts, which follow the name or are below it. */
 function rows(help: string, heading: string): Row[] {
   const found: Row[] = [];
   const start = help.indexOf(`\n${heading}:\n`);

@@ -1,4 +1,4 @@
-// `docs/http-reference.md`, made of the description that a server gives of its HTTP API.
+// `docs/http-reference.md`, generated from the server's description of its HTTP API.
 
 interface Described {
   $ref?: string;
@@ -49,7 +49,7 @@ export function httpReference(api: OpenApi): string {
   const page = [
     '# The operations of the HTTP API',
     '',
-    'This page is made of `/openapi.json`, by `npm --prefix e2e run references`; a running server has the same with its own limits. [http-api.md](http-api.md)',
+    '`npm --prefix e2e run references` generates this page from `/openapi.json`; a running server serves the same description with its own limits. [http-api.md](http-api.md)',
     'explains the operations and shows them in use.',
   ];
   for (const [path, operations] of Object.entries(api.paths)) {

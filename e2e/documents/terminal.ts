@@ -1,4 +1,4 @@
-// Blocks of what is typed and shown: commands behind `$`, and below each what it prints.
+// Terminal blocks: commands after `$`, and below each its output.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -12,12 +12,12 @@ import { REPOSITORY, type Block } from './block.ts';
 import { configurationFolder } from './folder.ts';
 
 const RECORDS = 1_000;
-/** Records of one request. */
+/** The number of records in one request. */
 const BATCH = 50;
-/** What deepstream's connector has written where documents import from one. */
+/** The content of the deepstream database from which documents import. */
 const DEEPSTREAM = { database: 'deepstream', records: 1_203, lists: 31, large: 'report/2019', bytes: 2_301_172 };
 
-/** Runs the commands one after the other; all that is shown below one must be what it prints. */
+/** Runs the commands in order; the text below each command must equal its output. */
 export async function checkTerminal(t: TestContext, { text, configuration, rules }: Block): Promise<void> {
   const folder = configurationFolder(t, configuration, rules);
   mkdirSync(join(folder, 'backup'));
@@ -45,7 +45,7 @@ export async function checkTerminal(t: TestContext, { text, configuration, rules
   }
 }
 
-/** The text without durations and sizes of files, which differ from run to run. */
+/** The text without durations and file sizes, which differ from run to run. */
 function steady(text: string): string {
   return text.replace(/\d+\.\d s\b/g, '0.0 s').replace(/(, | in )\d+ bytes/g, '$10 bytes');
 }
@@ -62,13 +62,13 @@ async function filledServer(t: TestContext): Promise<Server> {
   return server;
 }
 
-/** PostgreSQL with an empty database, and one that deepstream's connector has written. */
+/** PostgreSQL with an empty database, and a database as deepstream's connector writes it. */
 async function deepstreamDatabase(t: TestContext): Promise<Database> {
   const database = await Database.during(t, 'postgres');
   const { database: name, records, lists, large, bytes } = DEEPSTREAM;
   psql(database, 'postgres', `CREATE DATABASE ${name}`);
   const [table, id] = large.split('/');
-  // As one text in quotes it has two bytes more, and in an object with a key of one letter six.
+  // The JSON text without the filling has eight bytes.
   const value = `('{"a":"' || repeat('x', ${bytes - 8}) || '"}')`;
   psql(database, name, `
     CREATE SCHEMA ds;
@@ -80,7 +80,7 @@ async function deepstreamDatabase(t: TestContext): Promise<Database> {
   return database;
 }
 
-/** Runs statements; fails where one does. */
+/** Runs statements; fails at the first error. */
 export function psql(database: Database, name: string, statements: string): void {
   const args = [`${database.url}/${name}`, '--quiet', '--set', 'ON_ERROR_STOP=1', '--file', '-'];
   const { status, stderr } = spawnSync('psql', args, { input: statements, encoding: 'utf8' });

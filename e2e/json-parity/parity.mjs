@@ -1,8 +1,8 @@
-// Says where Tidewire's JSON patches differ from what a JavaScript peer makes of the same patch.
+// Reports differences between Tidewire's JSON patches and the result of the same patch in JavaScript.
 //
 // Reads one case per line from stdin, written by crates/tidewire-core/tests/json_parity.rs; writes one line per
 // disagreement and a summary at the end. The expected result is JSON.parse, set or delete each path, JSON.stringify.
-// If @deepstream/client is installed beside this folder, its own setValue must give the same.
+// If @deepstream/client is installed next to this folder, its own setValue must give the same.
 
 import { createRequire } from 'node:module'
 
@@ -12,10 +12,10 @@ const INDEX_MAX = 2 ** 32 - 2
 /** Elements of null ("null," each) that fit into the limit of the Rust side, 1 MiB. */
 const NULLS_MAX = 2 ** 20 / 5
 
-/** What a patch is refused for; the name is that of the Rust error. */
+/** A refused patch; the message is the name of the Rust error. */
 class Refused extends Error {}
 
-/** The client's own setValue, or undefined where it is not installed. */
+/** The client's own setValue, or undefined if it is not installed. */
 function clientSetValue () {
   try {
     return createRequire(import.meta.url)('@deepstream/client/dist/src/record/json-path.js').setValue
@@ -45,7 +45,7 @@ function tokens (path) {
 const isContainer = (value) => typeof value === 'object' && value !== null
 const own = (container, token) => Object.hasOwn(container, token) ? container[token] : undefined
 
-/** Writes one property as JavaScript does, except that an array's length takes whole numbers only. */
+/** Writes one property as JavaScript does, except that an array's length accepts whole numbers only. */
 function write (container, token, value) {
   if (Array.isArray(container) && token === 'length') {
     const isLength = Number.isInteger(value) && value >= 0 && value < 2 ** 32
@@ -78,7 +78,7 @@ function apply (root, path, value) {
   }
 }
 
-/** What is at the path, as far as JSON text has it: an array's length is not in its text. */
+/** The value at the path, as far as JSON text contains it: an array's length is not part of its text. */
 function find (root, path) {
   return path.reduce((value, token) => {
     if (!isContainer(value) || (Array.isArray(value) && token === 'length')) return undefined
@@ -86,7 +86,7 @@ function find (root, path) {
   }, root)
 }
 
-/** The value as it comes back from JSON text: holes, infinities and -0 are gone. */
+/** The value after a round trip through JSON text, which removes holes, infinities and -0. */
 const settle = (value) => JSON.parse(JSON.stringify(value))
 
 function isEqual (left, right) {
@@ -106,7 +106,7 @@ function isJson (text) {
   }
 }
 
-/** The expected document after all patches, each on what the one before has left. */
+/** The expected document after all patches; each patch applies to the result of the previous one. */
 function expectedOf (document, patches) {
   const paths = patches.map(({ path }) => tokens(path))
   return patches.reduce((before, { data }, place) => {
@@ -119,7 +119,7 @@ function expectedOf (document, patches) {
 const setValue = clientSetValue()
 const outcomes = {}
 
-/** Why this case disagrees, or undefined. */
+/** The disagreement in this case, or undefined. */
 function disagreement ({ document, patches, ours, found, text, accepted }) {
   if (isJson(text) !== accepted) return `JSON.parse accepts: ${!accepted}: ${text}`
   const parsed = JSON.parse(document)

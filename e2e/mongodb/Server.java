@@ -7,8 +7,8 @@ import java.util.List;
 import org.h2.mvstore.MVStore;
 
 /**
- * What stands for MongoDB in the tests: a re-implementation of its protocol that keeps what it has done in a file before it
- * answers, so that it may be killed. Arguments: the port, the file, and "silent" if it is not to say that it does.
+ * A substitute for MongoDB in the tests: a re-implementation of its protocol that writes every change to a file before it
+ * answers, so that tests may kill it. Arguments: the port, the file, and "silent" if the server must not report durability.
  */
 public final class Server {
     public static void main(String[] args) {
@@ -18,7 +18,7 @@ public final class Server {
         server.bind("127.0.0.1", Integer.parseInt(args[0]));
     }
 
-    /** What drivers of today ask for at least; the library says less of itself. */
+    /** The lowest version that current drivers accept; the library reports an older one. */
     private static final class Version implements MongoVersion {
         @Override
         public List<Integer> getVersionArray() {
@@ -39,7 +39,7 @@ public final class Server {
             this.isSilent = isSilent;
         }
 
-        /** One command at a time: the library makes indexes and collections while others look at them. */
+        /** Runs one command at a time: the library creates indexes and collections while other commands read them. */
         @Override
         public synchronized Document handleCommand(Channel channel, String database, String command, Document query) {
             if (command.equals("hello")) {

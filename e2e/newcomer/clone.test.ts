@@ -1,4 +1,4 @@
-// The first minute in a clean clone, without any configuration; it takes as long as a build.
+// The first minute in a clean clone, without any configuration; the test takes as long as a build.
 
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,5 +1,5 @@
-// What a newcomer does, with a clock: `make run`, and two tabs of a real browser in which each sees the edits of the other. Building is
-// not timed: it is done before, so that `make run` finds nothing to do.
+// The first minute of a newcomer, timed: `make run`, and two tabs of a real browser, each of which shows the edits of the other. The build
+// is not timed: it runs before, so that `make run` has nothing to build.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -14,14 +14,14 @@ import { environment } from '../harness/server.ts';
 import { eventually, within } from '../harness/wait.ts';
 
 export const REPOSITORY = resolve(import.meta.dirname, '../..');
-/** Where the screenshots are kept. */
+/** The folder of the screenshots. */
 const ARTEFACTS = join(REPOSITORY, 'target/newcomer');
 const DEADLINE_MS = 60_000;
-/** Of the build, which is not timed. */
+/** The deadline of the build, which is not timed. */
 const BUILD_DEADLINE_MS = 1_800_000;
 const STOP_DEADLINE_MS = 25_000;
 
-/** From `make run` in `folder`, with `options` beside its defaults, to two tabs that see each other, within a minute. */
+/** Checks that two tabs see each other within a minute after `make run` in `folder`; `options` override its defaults. */
 export async function firstMinute(t: TestContext, folder: string, options: NodeJS.ProcessEnv = {}): Promise<void> {
   const build = ['build', '--locked', '--release', '--package', 'tidewire'];
   run('cargo', build, { cwd: folder, env: environment(), timeoutMs: BUILD_DEADLINE_MS });

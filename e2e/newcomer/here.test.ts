@@ -1,4 +1,4 @@
-// The first minute in this folder, which on a clean clone is one. Its data and its port are the test's own: another server may run here.
+// The first minute in this folder instead of a clean clone. The test uses its own data and port, because another server may run here.
 
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

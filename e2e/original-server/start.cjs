@@ -1,5 +1,5 @@
-// Starts deepstream's own server with the configuration file given as the only argument: its own, as YAML, or one of the harness, as JSON.
-// It has to be a file: required from `node -e` the server does not find its package.
+// Starts deepstream's own server with the configuration file given as the only argument: its own format in YAML, or the harness's in JSON.
+// It must be a file: with `node -e` the server does not find its package.
 
 const { readFileSync } = require('node:fs');
 const { Deepstream } = require('@deepstream/server');

@@ -1,4 +1,4 @@
-// The packages as npm installs them: on Node 20 and 22, in an app that Vite builds, and drawn on a server.
+// The packages as npm installs them: on Node 20 and 22, in an app that Vite builds, and rendered on a server.
 
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
@@ -13,17 +13,17 @@ import { Server } from '../harness/server.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 import { Project } from './project.ts';
 
-/** The Node with a WebSocket of its own, as a package without scripts. */
+/** Node 22, which has a built-in WebSocket, as a package without scripts. */
 const NODE_22 = `node-${process.platform}-${process.arch}`;
 const README = resolve(import.meta.dirname, '../../packages/react/README.md');
 
-/** The app that the README begins with. */
+/** The app at the beginning of the README. */
 function appOfReadme(): string {
   const found = /^```tsx\n([\s\S]*?)^```$/m.exec(readFileSync(README, 'utf8'))?.[1];
   return found ?? assert.fail('the README of the hooks begins with an app');
 }
 
-/** Serves the files of `folder`; gives back the port. */
+/** Serves the files of `folder`; returns the port. */
 async function serve(test: TestContext, folder: string): Promise<number> {
   const server = createServer(({ url = '/' }, response) => {
     const file = join(folder, url === '/' ? 'index.html' : url);
@@ -81,7 +81,7 @@ test('the app of the README, built by Vite, in two tabs', async (t) => {
   assert.deepEqual(await other.record.get('todos/1'), { title: 'milk', done: true });
 });
 
-test('the hooks drawn on a server, as ESM and as CommonJS, with React 18', (t) => {
+test('the hooks rendered on a server, as ESM and as CommonJS, with React 18', (t) => {
   const project = new Project(t, ['@tidewire/client', '@tidewire/react', 'react@18.3.1', 'react-dom@18.3.1']);
   const program = `
     const Title = () => useRecord('todos/1', { path: 'title', initial: 'milk' }).value

@@ -1,4 +1,4 @@
-// A project as somebody begins it: in an empty folder, with packages that npm installs, ours from what `npm pack` wrote.
+// A new project: an empty folder with packages that npm installs; our packages come from `npm pack`.
 
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -8,14 +8,14 @@ import { atEnd } from '../harness/cleanup.ts';
 import { run } from '../harness/program.ts';
 
 const PACKAGES = resolve(import.meta.dirname, '../../packages');
-/** An install from npm's cache takes seconds; the first of all fetches. */
+/** An install from npm's cache takes seconds; the first install downloads everything. */
 const INSTALL_DEADLINE_MS = 120_000;
 const RUN_DEADLINE_MS = 60_000;
 
 const packed = mkdtempSync(join(tmpdir(), 'tidewire-packed-'));
 after(() => rmSync(packed, { recursive: true }));
 
-/** The packed `@tidewire/NAME`, whose build has run before: `npm run packages` does it. */
+/** The packed `@tidewire/NAME`, which `npm run packages` has built before. */
 function tarball(name: string): string {
   const found = (): string | undefined => readdirSync(packed).find((file) => file.startsWith(`tidewire-${name}-`));
   if (!found()) run('npm', ['pack', '--silent', '--ignore-scripts', '--pack-destination', packed], { cwd: join(PACKAGES, name) });
@@ -25,7 +25,7 @@ function tarball(name: string): string {
 export class Project {
   readonly folder = mkdtempSync(join(tmpdir(), 'tidewire-project-'));
 
-  /** Installs `packages`; `@tidewire/...` are ours. The project ends with `test`. */
+  /** Installs `packages`; `@tidewire/...` are ours. The project is removed at the end of `test`. */
   constructor(test: TestContext, packages: string[]) {
     atEnd(test, () => rmSync(this.folder, { recursive: true }));
     this.write('package.json', '{ "private": true }');
@@ -40,7 +40,7 @@ export class Project {
     writeFileSync(full, text);
   }
 
-  /** What a program of the project prints; a failure has what it said. */
+  /** Runs a program of the project and returns its output. If the program fails, the error contains the output. */
   runs(path: string, args: string[] = [], node = process.execPath): string {
     return run(node, [path, ...args], { cwd: this.folder, timeoutMs: RUN_DEADLINE_MS });
   }

@@ -39,7 +39,7 @@ export class Booted {
     const args = ['--quiet', '--boot', `--directory=${root}`, '--volatile=overlay', '--register=no', '--keep-unit', '--link-journal=no'];
     const names = [`--machine=tidewire-${process.pid}`, '--console=pipe', `--bind-ro=${binary()}:/usr/local/bin/tidewire`];
     const container = spawn('systemd-nspawn', [...args, ...names, '--', '--unit=basic.target'], { stdio: ['ignore', 'pipe', 'pipe'] });
-    // If the program is missing, there is no process id; the error below says so.
+    // If the program is missing, there is no process id, which the error below reports.
     container.once('error', () => undefined);
     let said = '';
     for (const stream of [container.stdout, container.stderr]) stream.on('data', (text: Buffer) => (said += text.toString()));

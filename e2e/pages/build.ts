@@ -1,12 +1,12 @@
-// Builds the web pages that are in the server's binary from their sources. `npm run pages` puts them where the server's build finds them.
+// Builds the web pages that are embedded in the server's binary. `npm run pages` writes them to the folder that the server's build reads.
 
 import { spawnSync } from 'node:child_process';
 import { join, resolve } from 'node:path';
 
 const REPOSITORY = resolve(import.meta.dirname, '../..');
-/** What is committed: a folder for each site. */
+/** The committed pages: one folder for each site. */
 export const COMMITTED = join(REPOSITORY, 'crates/tidewire-http/pages');
-/** The sites, by the names of their folders, and where their sources are: packages whose script `build` takes the folder to build into. */
+/** The sites by folder name, with the folders of their packages, whose script `build` takes the output folder as argument. */
 export const SITES: Record<string, string> = {
   admin: 'packages/admin',
   demo: 'examples/demo',
@@ -17,7 +17,7 @@ function npm(folder: string, ...args: string[]): void {
   if (ran.status !== 0) throw new Error(`npm run ${args.join(' ')} in ${folder} ended with ${ran.status ?? ran.signal}`);
 }
 
-/** Builds all sites into folders of their names in `target`. */
+/** Builds all sites into folders with their names in `target`. */
 export function buildPages(target: string): void {
   npm('packages/client', 'build');
   for (const [name, source] of Object.entries(SITES)) npm(source, 'build', '--', join(target, name));

@@ -1,5 +1,5 @@
-// Behind nginx and haproxy, as operators run them: whose address the server takes for the client's, connections that are
-// silent for longer than the proxies' patience, a path prefix, and a reload of the proxy.
+// The server behind nginx and haproxy, in an operator's configuration: the client address that the server detects, connections that are
+// silent for longer than the proxies' timeouts, a path prefix, and a reload of the proxy.
 
 import assert from 'node:assert/strict';
 import { get, type IncomingMessage, type RequestOptions } from 'node:http';
@@ -11,14 +11,14 @@ import { fresh } from '../harness/names.ts';
 import { Server, type ServerOptions } from '../harness/server.ts';
 import { haproxyDuring, nginxDuring, type ReverseProxy } from './reverse-proxy.ts';
 
-/** nginx and haproxy end a connection on which nothing was said for 60 s. */
+/** nginx and haproxy close a connection that was silent for 60 s. */
 const SILENCE_MS = 63_000;
-/** A source address of a client that is not the proxy's own. */
+/** The source address of a client, different from the proxy's. */
 const CLIENT_ADDRESS = '127.0.0.77';
 const EVENT = 'streamed';
 const TRUSTING: ServerOptions = { trustedProxies: ['127.0.0.1'] };
 
-/** The lines that the documents give for a server behind nginx, with nginx' own time limits. */
+/** The lines of the documents for a server behind nginx, with nginx's default timeouts. */
 const nginxLocation = (server: Server, path = '/', target = ''): string => `
   location ${path} {
     proxy_pass http://${server.address}${target};
@@ -50,7 +50,7 @@ const KINDS = [
   },
 ];
 
-/** A GET whose connection comes from `from`. */
+/** A GET request from the source address `from`. */
 function request(address: string, from: string, headers: RequestOptions['headers']): Promise<IncomingMessage> {
   const [host, port] = address.split(':');
   return new Promise((done, failed) => {
@@ -59,7 +59,7 @@ function request(address: string, from: string, headers: RequestOptions['headers
   });
 }
 
-/** Both sides see what the other one says. */
+/** Checks that both clients receive each other's events. */
 async function shares(client: TestClient, other: TestClient): Promise<void> {
   const event = fresh('event');
   const inbox = await subscribed(client, event);
@@ -68,7 +68,7 @@ async function shares(client: TestClient, other: TestClient): Promise<void> {
   assert.equal(await inbox.next(), number);
 }
 
-/** A stream that is open and has told its record. */
+/** An open stream that has delivered its record. */
 async function streamThrough(t: TestContext, address: string): Promise<EventStream> {
   const stream = await openStream(t, `http://${address}/sse?event=${EVENT}&record=${fresh('record')}`);
   assert.equal(stream.answer.status, 200);
@@ -77,17 +77,17 @@ async function streamThrough(t: TestContext, address: string): Promise<EventStre
   return stream;
 }
 
-/** A small event arrives although nothing comes behind it. */
+/** Checks that a small event arrives although no other data follows. */
 async function tells(client: TestClient, stream: EventStream): Promise<void> {
   const data = Math.random();
   client.event.emit(EVENT, data);
   assert.deepEqual((await stream.pieces.next()).data, { name: EVENT, data });
 }
 
-// All wait for the same minute.
+// All tests wait for the same minute.
 describe('behind proxies', { concurrency: 6 }, () => {
   for (const { name, options, start } of KINDS) {
-    test(`${name}: the log has the address of the client, whatever it writes into its headers`, async (t) => {
+    test(`${name}: the log has the address of the client, whatever headers it sends`, async (t) => {
       const server = await Server.during(t, options);
       const proxy = await start(t, server);
       const headers = { origin: 'https://foreign.example', 'x-forwarded-for': '192.0.2.66', forwarded: 'for=192.0.2.66' };
@@ -116,7 +116,7 @@ describe('behind proxies', { concurrency: 6 }, () => {
       const stream = await streamThrough(t, proxy.address);
       let isLost = false;
       client.on('connectionStateChanged', () => (isLost = true));
-      // What is shown is that nothing happens in this time.
+      // The test shows that nothing happens in this time.
       await pause(SILENCE_MS);
       assert.equal(isLost, false);
       await shares(client, client);
@@ -131,7 +131,7 @@ describe('behind proxies', { concurrency: 6 }, () => {
       for (let count = 0; count < 3; count += 1) await tells(client, stream);
     });
 
-    test(`${name}: a reload loses nobody, and new clients come in`, async (t) => {
+    test(`${name}: a reload loses no client, and new clients connect`, async (t) => {
       const server = await Server.during(t, options);
       const proxy = await start(t, server);
       const early = await connect(t, server, { through: proxy.address });
@@ -143,9 +143,9 @@ describe('behind proxies', { concurrency: 6 }, () => {
     });
   }
 
-  test('under a path prefix of the proxy are the pages, and WebSockets where the proxy puts them', async (t) => {
+  test('pages work below a path prefix of the proxy, and WebSockets at the path that the proxy maps', async (t) => {
     const server = await Server.during(t, TRUSTING);
-    // The client leaves slashes out of longer paths, so its own has one part.
+    // The client removes slashes from longer paths, so its path has one part.
     const locations = nginxLocation(server, '/live/', '/') + nginxLocation(server, '/socket', '/deepstream');
     const proxy = await nginxDuring(t, locations);
     const client = await connect(t, server, { through: `${proxy.address}/socket` });
@@ -154,7 +154,7 @@ describe('behind proxies', { concurrency: 6 }, () => {
     await tells(client, await streamThrough(t, `${proxy.address}/live`));
   });
 
-  test('nobody else is believed, and a server without the option believes nobody', async (t) => {
+  test('no other address is trusted, and a server without the option trusts none', async (t) => {
     for (const options of [{ trustedProxies: ['127.0.0.2'] }, {}]) {
       const server = await Server.during(t, options);
       const headers = { origin: 'https://foreign.example', 'x-forwarded-for': '192.0.2.66' };

@@ -1,5 +1,5 @@
-// nginx and haproxy as real processes before a server: started with a configuration on a free port, reloaded as their
-// operators do it, stopped with their test.
+// nginx and haproxy as real processes in front of a server: started with a configuration on a free port, reloaded as their
+// operators do it, and stopped at the end of their test.
 
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -12,18 +12,18 @@ import { atEnd } from '../harness/cleanup.ts';
 import { freePort } from '../harness/ports.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
-/** How long haproxy may take to answer a signal before it is sent again. */
+/** If haproxy has not answered a signal within this time, the signal is sent again. */
 const SIGNAL_INTERVAL_MS = 1_000;
 
-/** A program that stands before a server. */
+/** A proxy in front of a server. */
 export interface ReverseProxy {
-  /** `host:port` of its clients' side. */
+  /** `host:port` on the clients' side. */
   readonly address: string;
-  /** Starts new processes with the same configuration, which take over, and waits until they do. */
+  /** Starts new processes with the same configuration, and waits until they have taken over. */
   reload(): Promise<void>;
 }
 
-/** nginx with a server block of this content. */
+/** nginx with this content in its server block. */
 export async function nginxDuring(test: TestContext, locations: string): Promise<ReverseProxy> {
   const folder = temporaryFolder(test);
   const port = await freePort();
@@ -46,18 +46,18 @@ export async function nginxDuring(test: TestContext, locations: string): Promise
     }`);
   const { child } = start(test, 'nginx', ['-e', join(folder, 'error.log'), '-c', config]);
   const pid = child.pid as number;
-  // It knows its signals once it has workers.
+  // nginx handles signals once it has workers.
   await eventually(async () => workers(pid).length > 0 && (await answers(port)), 'nginx listens');
   const reload = async (): Promise<void> => {
     const before = workers(pid);
     child.kill('SIGHUP');
-    // The old ones stay for their connections; they take no new ones.
+    // The old workers stay for their connections and accept no new ones.
     await eventually(() => workers(pid).some((worker) => !before.includes(worker)), 'nginx has new workers');
   };
   return { address: `127.0.0.1:${port}`, reload };
 }
 
-/** haproxy with a backend of these lines. */
+/** haproxy with these lines in its backend. */
 export async function haproxyDuring(test: TestContext, backend: string): Promise<ReverseProxy> {
   const folder = temporaryFolder(test);
   const port = await freePort();
@@ -83,7 +83,7 @@ ${backend}
   await eventually(async () => loadings() === 1 && (await answers(port)), 'haproxy listens');
   const reload = async (): Promise<void> => {
     const before = loadings();
-    // A signal is lost as long as the master does not know it, and it does not tell from when on it does.
+    // A signal is lost until the master has installed its handler, and nothing announces that. So repeat the signal.
     let signalledAt = 0;
     const hasLoaded = (): boolean => {
       if (performance.now() - signalledAt > SIGNAL_INTERVAL_MS) {
@@ -103,7 +103,7 @@ function temporaryFolder(test: TestContext): string {
   return folder;
 }
 
-/** What runs, and what it has printed. */
+/** The running process and its output. */
 interface Started {
   child: ChildProcess;
   output: () => string;
@@ -128,7 +128,7 @@ function start(test: TestContext, program: string, args: string[]): Started {
     const ended = once(child, 'exit');
     child.kill('SIGTERM');
     await within(DEADLINE_MS, ended, `${program} ends`);
-    // What outlives a reload waits for its connections.
+    // Processes that survive a reload wait for their connections, so kill them.
     for (const pid of children) if (existsSync(`/proc/${pid}`)) kill(pid);
   });
   return { child, output: () => output };
@@ -138,11 +138,11 @@ function kill(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
-    // It has ended meanwhile.
+    // The process has already ended.
   }
 }
 
-/** The processes of a master. */
+/** The child processes of a master. */
 function workers(pid: number): number[] {
   const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
   return text === '' ? [] : text.split(' ').map(Number);

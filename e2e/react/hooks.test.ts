@@ -16,7 +16,7 @@ interface App {
 }
 
 const todo = (): `todo/${string}` => fresh('todo') as `todo/${string}`;
-/** The rules: what eve may not do, and what no user may do. */
+/** The rules: eve may not read records or subscribe to events, and no user may write `todo/kept`. */
 const PERMISSIONS = `
 presence: { '*': { allow: true } }
 rpc: { '*': { provide: true, request: true } }

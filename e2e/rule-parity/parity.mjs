@@ -1,7 +1,7 @@
-// Says where Tidewire's rules decide otherwise than JavaScript does.
+// Reports rules for which Tidewire decides differently from JavaScript.
 //
-// Reads lines of JSON from stdin, written by crates/tidewire-rules/tests/node_parity.rs: documents, and rules with what
-// Tidewire made of each. Every rule becomes a function by `new Function`, as deepstream does it. Writes one line per
+// Reads lines of JSON from stdin, written by crates/tidewire-rules/tests/node_parity.rs: documents, and rules with
+// Tidewire's results. Every rule becomes a function by `new Function`, as in deepstream. Writes one line per
 // disagreement and a summary at the end.
 
 import { createInterface } from 'node:readline'
@@ -10,7 +10,7 @@ const ARGUMENTS = ['_', 'user', 'data', 'oldData', 'now', 'action', 'name', '$id
 
 const parse = (text) => text === null ? undefined : JSON.parse(text)
 
-/** Every unit that is not plain ASCII as an escape, so that lone surrogates survive. */
+/** Escapes every unit that is not printable ASCII, so that lone surrogates survive. */
 const escaped = (text) => text.replace(/[^ -[\]-~]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
 
 /** A value as text with its type. */
@@ -26,7 +26,7 @@ function show (value) {
 }
 
 function evaluate (rule, scope) {
-  // A rule that is no expression is a fault of the generator and must not pass for one that throws.
+  // A rule that is not an expression is a fault of the generator and must not count as a rule that throws.
   const run = new Function(...ARGUMENTS, `return (${rule}\n)`)
   try {
     return show(run(...scope))

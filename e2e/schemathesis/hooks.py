@@ -61,7 +61,7 @@ def before_call(context, case, kwargs):
             case.body = {**case.body, "authData": LOGIN}
         if label == "POST /api/auth":
             case.body = {**case.body, **LOGIN}
-    # Events come when somebody publishes them. A record is told at once, so that the request need not time out.
+    # An event arrives only when a client publishes it. A record arrives at once, so the request need not time out.
     if label == "GET /sse" and isinstance(case.query, dict) and not case.query.get("record"):
         case.query = {**case.query, "record": ["schemathesis"]}
 

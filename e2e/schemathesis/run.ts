@@ -7,33 +7,33 @@ import { installed } from '../harness/python.ts';
 
 const FOLDER = resolve(import.meta.dirname, '../../target/schemathesis');
 
-/** What is run. */
+/** The parameters of a run. */
 export interface Run {
-  /** For the folder of its files under target/schemathesis. */
+  /** The name of the folder for its files under target/schemathesis. */
   name: string;
   /** `host:port` of the server. */
   address: string;
-  /** Requests of an operation in each phase, at most. */
+  /** The most requests of an operation in each phase. */
   examples: number;
   seed: number;
-  /** The object of a login with user name and password; without one nobody is logged in. */
+  /** The user name and password of a login; without it the requests are not authenticated. */
   login?: { username: string; password: string };
-  /** The description. As a file: of the one behind an address schemathesis leaves out the operation that gave it. */
+  /** The API description, as a file: if schemathesis fetches it from an address, it skips the operation of that address. */
   description: object;
-  /** More arguments. */
+  /** Additional arguments. */
   args?: string[];
 }
 
-/** What came of it. */
+/** The result of a run. */
 export interface Outcome {
-  /** Whether nothing was found. */
+  /** Whether schemathesis found no problem. */
   isClean: boolean;
   output: string;
   /** Requests by operation, such as `GET /sse`. */
   requests: Record<string, number>;
 }
 
-/** Runs it to its end. */
+/** Runs schemathesis and waits for its end. */
 export async function schemathesis(run: Run): Promise<Outcome> {
   const programs = await installed('schemathesis', join(import.meta.dirname, 'requirements.txt'));
   const folder = join(FOLDER, run.name);
@@ -63,7 +63,7 @@ export async function schemathesis(run: Run): Promise<Outcome> {
     COUNTS: counts,
   };
   const { code, output } = await finish(join(programs, 'schemathesis'), args, { cwd: folder, env });
-  // 0 is clean, 1 has findings; anything else did not test.
+  // 0 means clean, 1 means findings; with any other code schemathesis did not test.
   if (code !== 0 && code !== 1) throw new Error(`schemathesis ended with ${code}:\n${output}`);
   const requests = JSON.parse(readFileSync(counts, 'utf8')) as Outcome['requests'];
   return { isClean: code === 0, output, requests };

@@ -1,5 +1,5 @@
-// The description against the server: schemathesis makes requests that it allows and others that it does not, and looks at
-// what is answered. `SCHEMATHESIS_EXAMPLES` says how many of each operation and phase, `SCHEMATHESIS_SEED` which ones.
+// Checks the API description against the server: schemathesis sends valid and invalid requests, and checks the
+// responses. `SCHEMATHESIS_EXAMPLES` sets their number for each operation and phase, `SCHEMATHESIS_SEED` selects them.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -11,7 +11,7 @@ const EXAMPLES = Number(process.env['SCHEMATHESIS_EXAMPLES'] ?? 12);
 const SEED = Number(process.env['SCHEMATHESIS_SEED'] ?? 1);
 const LOGIN = { username: 'alice', password: 'a secret' };
 
-/** Small bounds, so that requests beyond them are small, too. */
+/** Low limits, so that requests beyond them are small, too. */
 const OPEN: ServerOptions = { http: { batch_commands_max: 20 }, limits: { name_bytes_max: 200 } };
 const CLOSED: ServerOptions = {
   ...OPEN,
@@ -19,7 +19,7 @@ const CLOSED: ServerOptions = {
   authAttemptsMax: 1_000_000,
 };
 
-/** Operations that take nothing: there is one request of each that the description allows. */
+/** Operations without parameters: the description allows exactly one request of each. */
 const FIXED = ['GET /api', 'GET /openapi.json', 'HEAD /openapi.json'];
 
 interface Description {
@@ -39,7 +39,7 @@ function operations({ paths }: Description): string[] {
 }
 
 const KINDS: Array<{ name: string; options: ServerOptions; login?: Run['login'] }> = [
-  { name: 'where everybody may log in', options: OPEN },
+  { name: 'with open logins', options: OPEN },
   { name: 'logged in', options: CLOSED, login: LOGIN },
   { name: 'not logged in', options: CLOSED },
 ];
@@ -55,7 +55,7 @@ describe('schemathesis', () => {
       const all = operations(described);
       assert.deepEqual(Object.keys(outcome.requests).sort(), all.sort(), 'every operation was tried');
       for (const operation of all.filter((operation) => !FIXED.includes(operation))) {
-        // Beside others an operation gets the few records that they have made; alone it gets names of its own.
+        // Together with others an operation receives only the few records that they created; alone it receives generated names.
         if ((outcome.requests[operation] ?? 0) < EXAMPLES) {
           const args = ['--include-name', operation, '--phases', 'coverage,fuzzing'];
           const alone = await schemathesis({ ...run, name: `${run.name}-alone`, description: described, args, ...(login && { login }) });
@@ -69,7 +69,7 @@ describe('schemathesis', () => {
     });
   }
 
-  /** Each is a way in which a description and a server drift apart. */
+  /** Planted differences between a description and a server. */
   const FAULTS: Array<[what: string, finding: RegExp, operation: string, plant: (description: Description) => void]> = [
     [
       'a status that is not described',
@@ -84,13 +84,13 @@ describe('schemathesis', () => {
       ({ components }) => void (components.schemas['BatchAnswer'].properties.result.enum = ['SUCCESS']),
     ],
     [
-      'a server that takes more than is described',
+      'a server that accepts more than is described',
       /ST201 /,
       'POST /api',
       ({ components }) => void (components.schemas['Name'].maxLength = 5),
     ],
     [
-      'a server that takes less than is described',
+      'a server that accepts less than is described',
       /ST202 /,
       'POST /api',
       ({ components }) => void (components.schemas['Name'].minLength = 0),

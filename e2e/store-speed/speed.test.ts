@@ -1,5 +1,5 @@
-// Acknowledged writes beside what disk and databases do alone, with a real PostgreSQL and a Redis that syncs each write.
-// `STORE_ROUNDS` and `STORE_SECONDS` make it longer or shorter.
+// Acknowledged writes compared with the disk and databases alone, with a real PostgreSQL and a Redis that syncs each write.
+// `STORE_ROUNDS` and `STORE_SECONDS` change the duration.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -11,7 +11,7 @@ import { Database } from '../harness/database.ts';
 
 const BENCH = resolve(import.meta.dirname, '../../target/release/tidewire-bench');
 
-test('acknowledged writes keep up with the databases that they are in', async (t) => {
+test('acknowledged writes keep up with the databases that store them', async (t) => {
   const [postgres, redis] = [await Database.during(t, 'postgres'), await Database.during(t, 'redis')];
   const bench = spawn(
     BENCH,

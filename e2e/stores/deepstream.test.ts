@@ -159,7 +159,7 @@ for (const place of PLACES) {
     assert.match(first.out, new RegExp(`; ${all.length} records added, 0 replaced, 0 there already, 0 kept`), first.error);
     assert.equal(first.code, 0);
 
-    // deepstream changes a record after the first import; a second import replaces it if the option says so.
+    // deepstream changes a record after the first import. Only an import with --replace overwrites the imported record.
     await set(connector, 'plain', 9, { n: 9 });
     const kept = await run(...into);
     assert.match(kept.out, new RegExp(`; 0 records added, 0 replaced, ${all.length - 1} there already, 1 kept`), kept.error);

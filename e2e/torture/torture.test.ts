@@ -1,16 +1,16 @@
-// `tidewire torture`: a minute of it finds nothing, each of its broken servers is found out within 30 seconds, and where faults
-// can't be injected it says so and is not green. `make proof-torture` runs ten minutes.
+// `tidewire torture`: one minute finds no fault, and it detects each of its broken servers within 30 seconds. Where faults
+// can't be injected, it reports that and does not pass. `make proof-torture` runs ten minutes.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { type TestContext, test } from 'node:test';
 import { binary } from '../harness/server.ts';
 
-/** A run of this length is far beyond its first pass through all faults. */
+/** This time is far longer than the first pass through all faults. */
 const SECONDS = Number(process.env['TORTURE_SECONDS'] ?? 60);
-/** What a broken server may have before its loss is found. */
+/** Within this time the loss of a broken server must be detected. */
 const BROKEN_SECONDS = 30;
-/** Starting, and checking everything a last time. */
+/** Time for the start and the last check. */
 const SLACK_MS = 60_000;
 
 interface Outcome {
@@ -19,7 +19,7 @@ interface Outcome {
   seconds: number;
 }
 
-/** Runs `tidewire torture`, whose verdict the test shows. */
+/** Runs `tidewire torture` and shows its verdict. */
 function torture(t: TestContext, args: string[], env: NodeJS.ProcessEnv = process.env): Promise<Outcome> {
   const start = performance.now();
   const child = spawn(binary(), ['torture', ...args], { stdio: ['ignore', 'pipe', 'pipe'], env });
@@ -49,12 +49,12 @@ test(`${SECONDS} seconds are green`, { timeout: 3 * SECONDS * 1000 + SLACK_MS },
   for (const name of ['acked writes', 'delivered events']) assert.ok(figure(text, name) > 1000, text);
 });
 
-/** What each of them is found out by. */
+/** The verdict on a broken server. */
 const LOSS = /^verdict: RED: (after a restart: )?torture\//m;
 const losses: [broken: string, loss: RegExp][] = [
   ['ack-before-sync', LOSS],
   ['event-before-sync', /^verdict: RED: (after a restart: )?torture\/(long|short): /m],
-  // Without its syncs a database may be no database any more.
+  // Without syncs the file of a database may be unreadable.
   ['skip-sync', /^verdict: RED: ((after a restart: )?torture\/|the stored records are damaged|.*can't be opened)/m],
   ['drop-on-drain', LOSS],
 ];
