@@ -1,4 +1,4 @@
-// Folders with what the blocks of the documents name: clients, certificates, secrets, records of stores.
+// Folders with the files that the blocks of the documents name: clients, certificates, secrets, records of stores.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -17,7 +17,7 @@ export function temporaryFolder(t: TestContext): string {
   return folder;
 }
 
-/** A folder for programs, in which the clients are installed. */
+/** A folder for programs, with the clients installed. */
 export function programFolder(t: TestContext): string {
   const folder = temporaryFolder(t);
   mkdirSync(join(folder, 'node_modules/@types'), { recursive: true });
@@ -32,14 +32,14 @@ export function programFolder(t: TestContext): string {
   return folder;
 }
 
-/** Where documents have the certificate of a server, and what it is called in a test's folder. */
+/** The paths of a server's certificate in the documents, and its names in a test's folder. */
 const CERTIFICATES = [
   ['/etc/letsencrypt/live/app.example.com/fullchain.pem', 'server.pem'],
   ['/etc/letsencrypt/live/app.example.com/privkey.pem', 'server.key'],
   ['/etc/haproxy/app.example.com.pem', 'server-and-key.pem'],
 ] as const;
 
-/** The text with the certificates of a test's folder, which `configurationFolder` has made. */
+/** The text with the certificates of a test's folder, which `configurationFolder` has written. */
 export function withCertificates(text: string, folder: string): string {
   return CERTIFICATES.reduce((changed, [path, name]) => changed.replaceAll(path, join(folder, name)), text);
 }
