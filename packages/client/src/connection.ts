@@ -277,7 +277,7 @@ export class Connection {
   /** Does what `checkUse` does, for a function that registers `callback`. */
   checkCallback(callback: unknown): void {
     this.checkUse();
-    if (typeof callback !== 'function') throw new TidewireError('INVALID_ARGUMENT', 'what is to be called must be a function');
+    if (typeof callback !== 'function') throw new TidewireError('INVALID_ARGUMENT', 'the callback must be a function');
   }
 
   /** Throws if the connection was closed, or if too many bytes wait in its socket. */
@@ -388,7 +388,7 @@ export class Connection {
       this.#drop();
       this.#dial(url);
     } else if (action === ConnectionAction.Reject) {
-      this.#end(new TidewireError('CONNECTION_REJECTED', 'the server does not want this client'));
+      this.#end(new TidewireError('CONNECTION_REJECTED', 'the server rejected this client'));
     } else if (action === ConnectionAction.AuthenticationTimeout) {
       this.#end(new TidewireError('AUTHENTICATION_TIMEOUT', 'no credentials were accepted in time'));
     }
@@ -536,7 +536,7 @@ export class Connection {
 
   /** Gives up the socket and schedules another attempt. */
   #lose(why: string, code?: number): void {
-    if (code === TOO_BIG && !this.isLoggedIn) return this.#end(new TidewireError('TOO_LARGE', 'the credentials have more bytes than the server takes'));
+    if (code === TOO_BIG && !this.isLoggedIn) return this.#end(new TidewireError('TOO_LARGE', 'the credentials have more bytes than the server accepts'));
     const refused = code === TOO_BIG ? this.#tooBig() : undefined;
     const reason = new TidewireError('CONNECTION_LOST', `the connection was lost: ${why}`, { data: code });
     const lasted = this.#openedAt === undefined ? 0 : Date.now() - this.#openedAt;

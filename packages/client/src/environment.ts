@@ -50,7 +50,7 @@ export function socketUrl(address = ''): string {
   const page = surroundings().location;
   if (host === '' && !page?.host) throw new TidewireError('INVALID_URL', 'without a page the client needs an address, such as "localhost:6020"');
   const isSecure = scheme ? /^(https|wss)$/i.test(scheme) : page?.protocol === 'https:';
-  if (scheme && !/^(https?|wss?)$/i.test(scheme)) throw new TidewireError('INVALID_URL', `"${address}" is no ws:, wss:, http: or https: address`);
+  if (scheme && !/^(https?|wss?)$/i.test(scheme)) throw new TidewireError('INVALID_URL', `"${address}" is not a ws:, wss:, http: or https: address`);
   return `${isSecure ? 'wss' : 'ws'}://${host || page?.host}${/^\/?$/.test(path) ? '/deepstream' : path}`;
 }
 

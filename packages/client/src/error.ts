@@ -35,7 +35,7 @@ export function refused(code: string, subject?: string): TidewireError {
 /** The error of a message that exceeds the server's limit. */
 export function tooLarge(bytes: number, bytesMax: number | undefined, subject?: string): TidewireError {
   const about = subject === undefined ? '' : ` about "${subject}"`;
-  const limit = bytesMax === undefined ? 'the server takes' : `the ${bytesMax} that the server takes`;
+  const limit = bytesMax === undefined ? 'the server accepts' : `the ${bytesMax} that the server accepts`;
   const text = `the message${about} has ${bytes} bytes, more than ${limit}: send less at a time, or raise limits.message_bytes_max`;
   return new TidewireError('TOO_LARGE', text, { subject });
 }

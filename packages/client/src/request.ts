@@ -119,7 +119,7 @@ export class Requests {
       if (pending.message === refused?.message) pending.answer.reject(refused.error);
       else if (pending.isRepeatable) pending.isSent = false;
       else if (pending.isSent) {
-        const text = 'the connection was lost before the answer: nobody knows whether the request was carried out';
+        const text = 'the connection was lost before the answer: the server may have carried out the request';
         pending.answer.reject(new TidewireError('CONNECTION_LOST', text, { subject: pending.message.name }));
       }
     }

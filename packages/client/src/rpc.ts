@@ -145,7 +145,7 @@ export class Rpcs<App extends Schema = {}> {
       get aborted() {
         return isOver;
       },
-      reason: new TidewireError('CALL_OVER', `the call of "${name}" is over`, { subject: name }),
+      reason: new TidewireError('CALL_OVER', `the call of "${name}" has ended`, { subject: name }),
       addEventListener: (_event, listener) => listeners.add(listener),
       removeEventListener: (_event, listener) => listeners.delete(listener),
     };

@@ -40,7 +40,7 @@ export class ValidationError extends TidewireError {
     const more = issues.length > 1 ? `, and ${issues.length - 1} more` : '';
     const text = first ? `: ${first.path === undefined ? '' : `${first.path}: `}${first.message}${more}` : '';
     const what = kind === 'argument' || kind === 'result' ? `${kind} of` : kind;
-    super('VALIDATION_FAILED', `the ${what} "${name}" is not what its schema says${text}`, { subject: name, data: issues, cause });
+    super('VALIDATION_FAILED', `the ${what} "${name}" does not match its schema${text}`, { subject: name, data: issues, cause });
   }
 }
 

@@ -26,7 +26,7 @@ async function opened(t: TestContext, name?: string): Promise<Stage> {
   const { webSocket, last } = fakeSockets();
   const client = new Client('server:1', { webSocket });
   t.after(() => client.close());
-  client.onError(({ code }) => assert.equal(code, 'CLOSED', 'what was not made when the client is closed'));
+  client.onError(({ code }) => assert.equal(code, 'CLOSED', 'an edit pending when the client is closed'));
   void client.connect();
   await last().logsIn();
   const ends: string[] = [];
@@ -51,7 +51,7 @@ async function opened(t: TestContext, name?: string): Promise<Stage> {
   };
 }
 
-test('one record is held at a time, and callbacks get the values of the last one', async (t) => {
+test('one record is open at a time, and callbacks receive the values of the last one', async (t) => {
   const { record, asked, reads } = await opened(t, 'one');
   const [values, titles, names]: [unknown[], unknown[], unknown[]] = [[], [], []];
   record.subscribe((value) => values.push(value));
@@ -75,7 +75,7 @@ test('one record is held at a time, and callbacks get the values of the last one
   assert.deepEqual([values, titles, names], [[{ title: 'first' }, { title: 'second' }], ['first', 'second'], ['two', undefined]]);
 });
 
-test('switched again before the value is here, both promises are about the last name', async (t) => {
+test('after a second switch before the value arrives, both promises settle with the last name', async (t) => {
   const { record, asked, reads } = await opened(t);
   const values: unknown[] = [];
   record.subscribe((value) => values.push(value));
@@ -92,7 +92,7 @@ test('switched again before the value is here, both promises are about the last 
   assert.deepEqual(values, [{ title: 'second' }]);
 });
 
-test('a refusal is of the name it was about', async (t) => {
+test('a refusal applies only to the refused name', async (t) => {
   const { record, asked, refuses, reads, ends } = await opened(t, 'one');
   await asked();
   refuses('one');
@@ -109,7 +109,7 @@ test('a refusal is of the name it was about', async (t) => {
   assert.deepEqual(record.value, { title: 'now' });
 });
 
-test('a record that was deleted is created anew by its name', async (t) => {
+test('switching to the name of a deleted record creates it again', async (t) => {
   const { record, asked, reads, deletes, ends } = await opened(t, 'one');
   await asked();
   const values: unknown[] = [];
@@ -124,7 +124,7 @@ test('a record that was deleted is created anew by its name', async (t) => {
   assert.deepEqual(values, [{ title: 'first' }, undefined, {}]);
 });
 
-test('an edit stays with its record, and without a name there is none to edit', async (t) => {
+test('an edit stays with its record, and without a name an edit fails', async (t) => {
   const { record, asked, reads, client } = await opened(t);
   assert.throws(() => record.set({}), { code: 'INVALID_ARGUMENT', message: 'there is no record to edit: switchTo() gives the handle a name' });
   await assert.rejects(record.patch({ title: 'mine' }), { code: 'INVALID_ARGUMENT' });
@@ -137,10 +137,10 @@ test('an edit stays with its record, and without a name there is none to edit', 
   void record.switchTo('two');
   assert.equal(record.isSaved, true);
   assert.deepEqual(client.record.document('one')?.value, { title: 'mine' });
-  assert.deepEqual(await asked(), ['+two'], 'the first one is held until its edit is made');
+  assert.deepEqual(await asked(), ['+two'], 'the first record stays open until its edit is made');
 });
 
-test('a wrong name changes nothing, and a closed handle says so', async (t) => {
+test('a wrong name changes nothing, and a closed handle reports an error', async (t) => {
   const { record, asked, reads } = await opened(t, 'one');
   await asked();
   reads('one', {});

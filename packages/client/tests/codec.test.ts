@@ -26,7 +26,7 @@ const message = ({ topicNumber, actionNumber, fields }: Vector): Message => ({ t
 const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));
 const bytes = (hex: string): Uint8Array => Uint8Array.from(Buffer.from(hex, 'hex'));
 
-test('there are as many vectors as the specification says', () => {
+test('the number of vectors matches the specification', () => {
   assert.ok(VECTORS.length >= 130, `${VECTORS.length} vectors`);
 });
 
@@ -37,12 +37,12 @@ for (const vector of VECTORS) {
   });
 }
 
-test('a batch is its messages in their order', () => {
+test('a batch decodes to its messages in order', () => {
   const batch = bytes(VECTORS.map(({ hex }) => hex).join(''));
   assert.deepEqual(plain(decode(batch)), VECTORS.map(message));
 });
 
-test('every beginning of a message is refused, and no byte is read behind the end', () => {
+test('every incomplete message is refused, and no byte is read after its end', () => {
   for (const { hex } of VECTORS) {
     const whole = bytes(hex);
     for (let length = 1; length < whole.length; length += 1) {
@@ -51,7 +51,7 @@ test('every beginning of a message is refused, and no byte is read behind the en
   }
 });
 
-test('random bytes are messages or refused', () => {
+test('random bytes decode to messages or are refused', () => {
   let seed = 1;
   const random = (): number => (seed = (seed * 48_271) % 0x7fffffff);
   let refused = 0;
@@ -68,7 +68,7 @@ test('random bytes are messages or refused', () => {
   assert.ok(refused > 1_000, `${refused} refused`);
 });
 
-test('fields that are not known are passed over, whatever their type', () => {
+test('unknown fields of any type are skipped', () => {
   // Fields 90 to 93 of the event as varint, bytes, fixed64 and fixed32, before its action.
   const strange = 'd00501' + 'da050161' + 'e1050102030405060708' + 'ed0501020304';
   const content = `${strange}0802`;
@@ -77,7 +77,7 @@ test('fields that are not known are passed over, whatever their type', () => {
   assert.deepEqual(decode(bytes(frame)), [{ topic: Topic.Event, action: 2 }]);
 });
 
-test('numbers at their limits come back', () => {
+test('numbers at their limits survive a round trip', () => {
   for (const version of [0, 1, 127, 128, 2 ** 31 - 1, -1, -(2 ** 31)]) {
     assert.deepEqual(decode(encode({ topic: Topic.Record, action: 18, version })), [{ topic: Topic.Record, action: 18, version }]);
   }

@@ -68,7 +68,7 @@ test('a login goes through its states, and announces batches and jumps', async (
   assert.deepEqual(client.loginData, { color: 'red' });
 });
 
-test('a lost connection comes back after waits that double up to the longest, each a random part of it', async (t) => {
+test('reconnect delays double up to the longest, each with a random part', async (t) => {
   const { client, sockets, last, states } = await opened(t, { reconnectMinMs: 100, reconnectMaxMs: 1_000 });
   last().ends();
   for (const wait of [100, 200, 400, 800, 1_000, 1_000]) {
@@ -84,13 +84,13 @@ test('a lost connection comes back after waits that double up to the longest, ea
   last().ends();
   const count = sockets.length;
   pass(500);
-  assert.equal(sockets.length, count + 1, 'half of the wait');
+  assert.equal(sockets.length, count + 1, 'half of the delay');
   await last().logsIn();
   assert.equal(client.state, 'open');
   assert.deepEqual(states.slice(0, 3), ['waiting', 'connecting', 'waiting']);
 });
 
-test('a server that lets a client in only to end it is not asked faster and faster', async (t) => {
+test('the delay also grows if the server accepts each connection and closes it', async (t) => {
   const { sockets, last } = await opened(t, { reconnectMinMs: 100, reconnectMaxMs: 10_000 });
   for (const wait of [100, 200, 400]) {
     last().ends(1008);
@@ -102,7 +102,7 @@ test('a server that lets a client in only to end it is not asked faster and fast
   }
 });
 
-test('a session that lasted begins with short waits again', async (t) => {
+test('after a long session the delays are short again', async (t) => {
   const { sockets, last } = await opened(t, { reconnectMinMs: 100, reconnectMaxMs: 1_000, heartbeatIntervalMs: 500 });
   last().ends();
   pass(100);
@@ -125,7 +125,7 @@ test('a socket that does not open is given up', async (t) => {
   assert.equal(sockets.length, 2);
 });
 
-test('heartbeats leave at their interval once they are answered, however long their answers may take', async (t) => {
+test('heartbeats are sent at their interval after answers, however long the answers take', async (t) => {
   const { last, states } = await opened(t, { heartbeatIntervalMs: 100, staleAfterMs: 4_000 });
   for (let beat = 0; beat < 50; beat += 1) {
     pass(99);
@@ -175,7 +175,7 @@ test('any message shows that a stale connection flows again', async (t) => {
   assert.deepEqual(last().take(), [PING]);
 });
 
-test('a server that has a client wait for its login is asked for signs of life, too', async (t) => {
+test('heartbeats are also sent while the server delays the login', async (t) => {
   const { client, last } = stage(t);
   void client.connect();
   last().opens();
@@ -190,7 +190,7 @@ test('a server that has a client wait for its login is asked for signs of life, 
   assert.equal(client.state, 'waiting');
 });
 
-test('after a pause the connection is proved by a round trip before it is open again', async (t) => {
+test('after a pause a round trip checks the connection before it is open again', async (t) => {
   const { client, last, states } = await opened(t);
   client.check();
   assert.deepEqual([states, last().take()], [['checking'], [PING]]);
@@ -203,7 +203,7 @@ test('after a pause the connection is proved by a round trip before it is open a
   assert.deepEqual(last().take().map(({ name }) => name), ['news']);
 });
 
-test('the answer to an older heartbeat is no proof', async (t) => {
+test('the answer to an older heartbeat does not count', async (t) => {
   const { client, last } = await opened(t);
   pass(15_000);
   client.check();
@@ -213,7 +213,7 @@ test('the answer to an older heartbeat is no proof', async (t) => {
   assert.equal(client.state, 'open');
 });
 
-test('a connection that does not prove itself is replaced', async (t) => {
+test('a connection that fails the check is replaced', async (t) => {
   const { client, sockets } = await opened(t, { checkTimeoutMs: 300, reconnectMinMs: 10 });
   client.check();
   pass(299);
@@ -222,14 +222,14 @@ test('a connection that does not prove itself is replaced', async (t) => {
   assert.equal(sockets.length, 2);
 });
 
-test('who waits for the next attempt dials at once when it is woken', async (t) => {
+test('a client that waits for the next attempt dials at once when it is woken', async (t) => {
   const { client, last, sockets } = await opened(t);
   last().ends();
   client.check();
   assert.deepEqual([client.state, sockets.length], ['connecting', 2]);
 });
 
-test('a heartbeat that comes much too late shows that the process slept', async (t) => {
+test('a heartbeat that is much too late shows that the process was asleep', async (t) => {
   const { client, last } = await opened(t);
   mock.timers.setTime(Date.now() + 60_000);
   pass(1);
@@ -237,7 +237,7 @@ test('a heartbeat that comes much too late shows that the process slept', async 
 });
 
 for (const event of ['online', 'offline', 'pageshow']) {
-  test(`the event ${event} of a page has the connection checked, until the client is closed`, async (t) => {
+  test(`the event ${event} of a page triggers a check of the connection, until the client is closed`, async (t) => {
     const page = new EventTarget();
     const watched = new Set<string>();
     Object.assign(globalThis, {
@@ -291,7 +291,7 @@ test('a revoked login ends an open session with its reason', async (t) => {
   assert.deepEqual(client.closeReason?.data, JSON.parse(data));
 });
 
-test('credentials that are larger than the server takes are refused for good', async (t) => {
+test('credentials that are larger than the server accepts are refused for good', async (t) => {
   const { client, last, sockets } = stage(t, { auth: { token: 'x'.repeat(600) } });
   const known = client.connect();
   last().opens();
@@ -323,7 +323,7 @@ test('redirects are followed, and the next attempt begins at the first address',
   assert.equal(last().url, 'ws://server:1/deepstream');
 });
 
-test('redirects in a circle end in a wait', (t) => {
+test('circular redirects end in a delay', (t) => {
   const { client, last, sockets } = stage(t);
   void client.connect();
   for (let step = 0; step < 6; step += 1) {
@@ -333,7 +333,7 @@ test('redirects in a circle end in a wait', (t) => {
   assert.deepEqual([client.state, sockets.length], ['waiting', 6]);
 });
 
-test('a function gives credentials for every login, and once more after a refusal', async (t) => {
+test('a function returns credentials for every login, and once more after a refusal', async (t) => {
   const asked: unknown[] = [];
   const auth = ({ refusal }: { refusal: unknown }): object => ({ token: asked.push(refusal) });
   const { client, last } = stage(t, { auth, reconnectMinMs: 10 });
@@ -353,7 +353,7 @@ test('a function gives credentials for every login, and once more after a refusa
   assert.deepEqual(asked, [undefined, { error: 'TOKEN_EXPIRED' }, undefined]);
 });
 
-test('a function that is refused twice is not asked for ever', async (t) => {
+test('a function whose credentials are refused twice is not called again', async (t) => {
   const { client, last } = stage(t, { auth: () => ({}) });
   const connected = client.connect();
   last().opens();
@@ -365,7 +365,7 @@ test('a function that is refused twice is not asked for ever', async (t) => {
   await assert.rejects(connected, { code: 'AUTH_REFUSED' });
 });
 
-test('a function that fails is told, and asked again at the next attempt', async (t) => {
+test('a failure of the function is reported, and the function is called again at the next attempt', async (t) => {
   let count = 0;
   const auth = async (): Promise<object> => {
     count += 1;
@@ -383,7 +383,7 @@ test('a function that fails is told, and asked again at the next attempt', async
   await connected;
 });
 
-test('a login is renewed in place when its time has come', async (t) => {
+test('a login is renewed in the open session when it is due', async (t) => {
   let count = 0;
   const auth = ({ renewIn }: { renewIn(ms: number): void }): object => {
     renewIn(60_000);
@@ -400,7 +400,7 @@ test('a login is renewed in place when its time has come', async (t) => {
   assert.deepEqual([sockets.length, errors], [1, []]);
 });
 
-test('a login whose time has come while the connection was not open is renewed when it is', async (t) => {
+test('a renewal that was due without an open connection follows when it is open', async (t) => {
   let count = 0;
   const auth = ({ renewIn }: { renewIn(ms: number): void }): object => {
     count += 1;
@@ -439,7 +439,7 @@ test('bytes that are not a message end the connection with an error', async (t) 
   }
 });
 
-test('a closed client says nothing more and hears nothing', async (t) => {
+test('a closed client sends and receives nothing', async (t) => {
   const { client, last, states } = await opened(t);
   let heard = 0;
   client.event.subscribe('news', () => (heard += 1));
@@ -453,14 +453,14 @@ test('a closed client says nothing more and hears nothing', async (t) => {
   assert.equal(client.closeReason?.code, 'CLOSED');
 });
 
-test('a client that is closed while it connects is told so', async (t) => {
+test('connect is rejected if the client is closed in the meantime', async (t) => {
   const { client } = stage(t);
   const connected = client.connect();
   client.close();
   await assert.rejects(connected, { code: 'CLOSED' });
 });
 
-test('without any WebSocket the error says what to do', async (t) => {
+test('without any WebSocket the error names the solution', async (t) => {
   const original = Object.getOwnPropertyDescriptor(globalThis, 'WebSocket');
   Reflect.deleteProperty(globalThis, 'WebSocket');
   t.after(() => original && Object.defineProperty(globalThis, 'WebSocket', original));
@@ -500,7 +500,7 @@ test('addresses', async (t) => {
   }
 });
 
-test('too much that waits in the socket is refused', async (t) => {
+test('messages are refused if too many bytes wait in the socket', async (t) => {
   const { client, last } = await opened(t, { sendBufferBytesMax: 1_000 });
   last().bufferedAmount = 1_001;
   assert.throws(() => client.event.emit('news', 1), { code: 'OVERLOADED', message: /sendBufferBytesMax/ });
@@ -510,7 +510,7 @@ test('too much that waits in the socket is refused', async (t) => {
   assert.equal(last().take().length, 1);
 });
 
-test('a callback that fails stops no other, and is told', async (t) => {
+test('a callback that fails does not stop others, and the failure is reported', async (t) => {
   const { client, last, errors } = await opened(t);
   let heard = 0;
   client.event.subscribe('news', () => {

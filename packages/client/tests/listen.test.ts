@@ -53,7 +53,7 @@ for (const { what, topic, of, numbers } of KINDS) {
   const removed = (name: string): Message => message(REMOVED, { subscription: name });
   const part = (client: Client): Client['event'] => of(client) as Client['event'];
 
-  test(`${what}: a name is accepted, or declined for the next provider, and ended when nobody wants it`, async (t) => {
+  test(`${what}: a name is accepted, or declined for the next provider, and ended when no session holds it`, async (t) => {
     const { client, last, errors } = await opened(t);
     const log: string[] = [];
     const stop = listen(part(client), 'p', (name) => name === 'mine' && (() => log.push(`${name} ended`)));
@@ -67,7 +67,7 @@ for (const { what, topic, of, numbers } of KINDS) {
     assert.deepEqual([log, errors], [['mine ended'], []]);
   });
 
-  test(`${what}: what is served ends with the listening, which may begin again`, async (t) => {
+  test(`${what}: serving ends with the listening, which may begin again`, async (t) => {
     const { client, last } = await opened(t);
     const log: string[] = [];
     const stop = listen(part(client), 'p', (name) => () => log.push(name));
@@ -83,7 +83,7 @@ for (const { what, topic, of, numbers } of KINDS) {
     assert.deepEqual(last().take(), [message(LISTEN)]);
   });
 
-  test(`${what}: a loss ends what is served, and the pattern is asked for again in the next session only`, async (t) => {
+  test(`${what}: a loss ends all serving, and the pattern is requested again only in the next session`, async (t) => {
     const { client, last, returns } = await opened(t);
     const log: string[] = [];
     let accept: (end: () => void) => void = () => {};
@@ -103,7 +103,7 @@ for (const { what, topic, of, numbers } of KINDS) {
     assert.deepEqual(last().take(), [{ topic: Topic.Connection, action: ConnectionAction.Ping }]);
   });
 
-  test(`${what}: who answers too late, or serves what nobody wants any more, is not the provider`, async (t) => {
+  test(`${what}: an answer that is too late, or for a name without sessions, makes no provider`, async (t) => {
     const { client, last } = await opened(t);
     const log: string[] = [];
     const accept = new Map<string, (end: () => void) => void>();
@@ -116,7 +116,7 @@ for (const { what, topic, of, numbers } of KINDS) {
     assert.deepEqual([log, last().take()], [['late', 'unwanted'], []]);
   });
 
-  test(`${what}: a function that fails declines, and the app is told`, async (t) => {
+  test(`${what}: a function that fails declines, and the app receives the error`, async (t) => {
     const { client, last, errors } = await opened(t);
     listen(part(client), 'p', () => {
       throw new Error('no data');
@@ -131,7 +131,7 @@ for (const { what, topic, of, numbers } of KINDS) {
     ['no expression', message(INVALID), 'INVALID_LISTEN_REGEX'],
     ['not allowed', message(DENIED, { isError: true, originalAction: LISTEN }), 'MESSAGE_DENIED'],
   ] as const) {
-    test(`${what}: a pattern that is ${why} is refused, and not asked for again`, async (t) => {
+    test(`${what}: a pattern that is ${why} is refused, and not requested again`, async (t) => {
       const { client, last, errors, returns } = await opened(t);
       const ends: string[] = [];
       const served: string[] = [];
@@ -149,7 +149,7 @@ for (const { what, topic, of, numbers } of KINDS) {
     });
   }
 
-  test(`${what}: a client that is closed says so to who waits`, async (t) => {
+  test(`${what}: closing the client rejects waiting promises`, async (t) => {
     const { client } = await opened(t);
     const { ready } = listen(part(client), 'p', () => false);
     client.close();

@@ -61,7 +61,7 @@ const exists = (write: Message, version: number, value: unknown): Message => {
   return answer(write, RecordAction.VersionExists, { version, data: JSON.stringify(value) });
 };
 
-test('changes that were too slow are made again on the newer entries', async (t) => {
+test('changes that lost a race are repeated on the newer entries', async (t) => {
   const { list, last } = await opened(t, ['a', 'b', 'a']);
   const changes = [list.remove('a', 2), list.add('x', 1)];
   assert.deepEqual(list.entries, ['a', 'x', 'b']);
@@ -80,7 +80,7 @@ for (const [what, now, isMade] of [
   ['made', ['a', 'x', 'y'], true],
   ['not made', ['a', 'y', 'z'], false],
 ] as const) {
-  test(`an addition that may have been made before a loss is looked for: ${what}`, async (t) => {
+  test(`after a loss the client looks for an addition that may have been made: ${what}`, async (t) => {
     const { list, last, returns } = await opened(t, ['a']);
     const added = list.add('x');
     await settle();
@@ -99,7 +99,7 @@ for (const [what, now, isMade] of [
   });
 }
 
-test('what is no entry, no index or not there changes nothing', async (t) => {
+test('an invalid entry, an invalid index or a missing entry changes nothing', async (t) => {
   const { list, last } = await opened(t, ['a']);
   for (const wrong of [() => list.add(1 as never), () => list.add('b', 2), () => list.add('b', 0.5), () => list.remove('a', 1), () => list.set('a' as never), () => list.set([1] as never)]) {
     await assert.rejects(wrong, { code: 'INVALID_ARGUMENT' });
@@ -109,7 +109,7 @@ test('what is no entry, no index or not there changes nothing', async (t) => {
   assert.deepEqual([last().take(), list.entries], [[], ['a']]);
 });
 
-test('a removal of a handler and the end of the handle are silent from then on', async (t) => {
+test('after its removal, or the end of the handle, a callback is not called', async (t) => {
   const { list, last } = await opened(t, {});
   const heard: unknown[] = [];
   const stop = list.onEntry((change) => heard.push(change));

@@ -20,7 +20,7 @@ const ENTRY_BYTES_MAX = { anonymous: 1000, listen: 1100, lists: 1100, offline: 7
 const packed = new Packed(PACKAGE);
 packed.link('ws');
 
-test('publint has nothing to say, and the types are right for every way to import', () => {
+test('publint reports nothing, and the types are right for every way to import', () => {
   packed.check('./tidewire.min.js', './tidewire-offline.min.js');
 });
 
@@ -42,7 +42,7 @@ test('its entries share what they have in common', () => {
   packed.runs('entries.cjs', `const { Client, TidewireError } = require('@tidewire/client')\nconst { listen } = require('@tidewire/client/listen')\n${check}`);
 });
 
-test('the offline entry is imported as ESM and as CommonJS, and gives handles of the client', () => {
+test('the offline entry is imported as ESM and as CommonJS, and returns handles of the client', () => {
   const check = `
     const offline = new Offline(new Client('server:1', { webSocket: class { close() {} } }))
     if (!(offline.open('todo') instanceof RecordHandle)) process.exit(1)
@@ -68,7 +68,7 @@ for (const [entry, bytesMax] of Object.entries(ENTRY_BYTES_MAX)) {
 }
 
 for (const script of ['tidewire', 'tidewire-offline']) {
-  test(`${script} evaluates no text, and needs and touches no global while it is loaded`, () => {
+  test(`${script} evaluates no text, and reads and writes no global while it is loaded`, () => {
     const bundle = readFileSync(join(PACKAGE, `dist/${script}.min.js`), 'utf8');
     const touched: string[] = [];
     const language = new Set(Object.getOwnPropertyNames(globalThis).filter((name) => name in runInNewContext('globalThis')));

@@ -56,7 +56,7 @@ function asked(socket: FakeSocket): Message {
   return message;
 }
 
-test('names of one turn travel together, and what is taken back in it is not asked for', async (t) => {
+test('names of one turn are sent together, and a name removed in the same turn is not sent', async (t) => {
   const { client, last } = await opened(t);
   client.event.subscribe('a', () => {});
   const dropped = client.event.subscribe('b', () => {});
@@ -68,7 +68,7 @@ test('names of one turn travel together, and what is taken back in it is not ask
   assert.deepEqual(sent.map(({ action, names }) => [action, names]), [[EventAction.Subscribe, ['a', 'c']]]);
 });
 
-test('five thousand names travel in messages of a thousand', async (t) => {
+test('five thousand names are sent in messages of a thousand', async (t) => {
   const { client, last } = await opened(t);
   for (let i = 0; i < 5_000; i += 1) client.event.subscribe(`name/${i}`, () => {});
   await settle();
@@ -91,7 +91,7 @@ test('a subscription is ready with the acknowledgement, refused by its own error
   await assert.rejects(late.ready, { code: 'INVALID_MESSAGE_DATA' });
 });
 
-test('a right that is lost ends the subscription, which is not asked for again', async (t) => {
+test('a revoked right ends the subscription, which is not requested again', async (t) => {
   const { client, last, errors, returns } = await opened(t);
   const ends: string[] = [];
   const { ready } = client.event.subscribe('news', () => {}, { onEnd: ({ code }) => ends.push(code) });
@@ -119,7 +119,7 @@ test('a refusal of an older request does not end a newer one', async (t) => {
   await second.ready;
 });
 
-test('a name that is given back and wanted again in one turn is asked for afresh', async (t) => {
+test('a name that is dropped and added again in one turn is requested again', async (t) => {
   const { client, last } = await opened(t);
   const first = client.event.subscribe('kept', () => {});
   await settle();
@@ -144,7 +144,7 @@ test('a name that is given back and wanted again in one turn is asked for afresh
   await second.ready;
 });
 
-test('events with history go on from the last one, whatever of it is known', async (t) => {
+test('events with history continue after the last one, even if its position is partly known', async (t) => {
   const { client, last, returns } = await opened(t);
   const gaps: unknown[] = [];
   client.event.subscribe('kept', () => {}, { onGap: (gap) => gaps.push(gap) });
@@ -172,7 +172,7 @@ test('events with history go on from the last one, whatever of it is known', asy
   assert.deepEqual(gaps, [...known, { name: 'kept' }]);
 });
 
-test('an app goes on from a place that it has kept', async (t) => {
+test('an app continues from a stored position', async (t) => {
   const { client, last } = await opened(t);
   const places: unknown[] = [];
   client.event.subscribe('kept', (_payload, { position }) => places.push(position), { from: { epoch: 5, offset: 1 } });
@@ -183,7 +183,7 @@ test('an app goes on from a place that it has kept', async (t) => {
   assert.deepEqual(places, [{ epoch: 5, offset: 2 }]);
 });
 
-test('events wait for a connection, in order, and not for ever', async (t) => {
+test('events wait for a connection, in order, until a deadline', async (t) => {
   const { client, last, errors, returns } = await opened(t, { requestTimeoutMs: 5_000, pendingMax: 3 });
   last().ends();
   client.event.emit('late', 1);
@@ -199,7 +199,7 @@ test('events wait for a connection, in order, and not for ever', async (t) => {
   assert.deepEqual(last().take(), []);
 });
 
-test('what is no JSON is refused where it is given', async (t) => {
+test('a value that is not JSON is refused by the call', async (t) => {
   const { client } = await opened(t);
   const circle: unknown[] = [];
   circle.push(circle);
@@ -240,13 +240,13 @@ test('a call ends with its answer, its deadline, its signal, or the connection',
   await assert.rejects(client.rpc.call('add', 1, { signal: control.signal }), /not wanted/);
   const lost = client.rpc.call('add', 1);
   last().ends();
-  await assert.rejects(lost, { code: 'CONNECTION_LOST', message: /nobody knows whether/ });
+  await assert.rejects(lost, { code: 'CONNECTION_LOST', message: /may have carried out/ });
   const closed = client.rpc.call('add', 1);
   client.close();
   await assert.rejects(closed, { code: 'CLOSED' });
 });
 
-test('a call without a connection is made when there is one, or says that there was none', async (t) => {
+test('a call without a connection is sent when there is one, or reports that there was none', async (t) => {
   const { client, last } = await opened(t, { pendingMax: 2 });
   last().ends();
   const late = client.rpc.call('late', 1, { timeoutMs: 1 });
@@ -262,7 +262,7 @@ test('a call without a connection is made when there is one, or says that there 
   assert.equal(await call, undefined);
 });
 
-test('a call that is made while the connection is checked is made in the next session if that one is over', async (t) => {
+test('a call made while the connection is checked is sent in the next session if this one has ended', async (t) => {
   const { client, last } = await opened(t);
   client.check();
   const call = client.rpc.call('add', 1);
@@ -276,7 +276,7 @@ test('a call that is made while the connection is checked is made in the next se
   assert.equal(await call, undefined);
 });
 
-test('a provider accepts, and answers, refuses, hands on or fails', async (t) => {
+test('a provider accepts, and answers, refuses, passes on or fails', async (t) => {
   const { client, last, errors } = await opened(t);
   const { ready } = client.rpc.provide('act', (how, { requestor }) => {
     if (how === 'refuse') throw new RpcError({ why: 'no' });
@@ -309,7 +309,7 @@ test('a provider accepts, and answers, refuses, hands on or fails', async (t) =>
   assert.deepEqual(errors.map(({ code }) => code), ['PROVIDER_FAILED', 'PROVIDER_FAILED']);
 });
 
-test('a provider hears that its answer is not wanted any more, and says nothing in another session', async (t) => {
+test('a provider learns that its answer is not needed, and sends nothing in another session', async (t) => {
   const { client, last, returns } = await opened(t);
   let aborted = false;
   let finish = (): void => {};
@@ -327,7 +327,7 @@ test('a provider hears that its answer is not wanted any more, and says nothing 
   assert.deepEqual(last().take(), []);
 });
 
-test('an answer that is ready while the connection is checked is given afterwards', async (t) => {
+test('an answer that is ready while the connection is checked is sent afterwards', async (t) => {
   const { client, last } = await opened(t);
   client.rpc.provide('echo', (argument) => argument);
   await settle();
@@ -340,7 +340,7 @@ test('an answer that is ready while the connection is checked is given afterward
   assert.deepEqual(last().take().map(({ action }) => action), [RpcAction.Accept, RpcAction.Response]);
 });
 
-test('a name is provided once, and a call of one that is not provided any more is handed on', async (t) => {
+test('a name is provided once, and a call of a name no longer provided is passed on', async (t) => {
   const { client, last } = await opened(t);
   const stop = client.rpc.provide('echo', (argument) => argument);
   assert.throws(() => client.rpc.provide('echo', () => 1), { code: 'INVALID_ARGUMENT', message: /provided by this client already/ });
@@ -352,7 +352,7 @@ test('a name is provided once, and a call of one that is not provided any more i
   assert.equal(asked(last()).action, RpcAction.Reject);
 });
 
-test('changes that overtake the answer about a user count, and what changed in a loss is told', async (t) => {
+test('changes that overtake the answer about a user count, and changes during a loss are reported', async (t) => {
   const { client, last, returns } = await opened(t);
   const seen: boolean[] = [];
   const { ready } = client.presence.subscribe('bob', (isOnline) => seen.push(isOnline));
@@ -375,7 +375,7 @@ test('changes that overtake the answer about a user count, and what changed in a
   assert.deepEqual(seen, [true, false]);
 });
 
-test('all who are online are known, also those who came and went meanwhile', async (t) => {
+test('all online users are known, also users who came and left in between', async (t) => {
   const { client, last, returns } = await opened(t);
   const seen: unknown[] = [];
   const { ready } = client.presence.subscribeAll((users, change) => seen.push([[...users].sort(), change]));
@@ -398,7 +398,7 @@ test('all who are online are known, also those who came and went meanwhile', asy
   ]);
 });
 
-test('questions about presence are asked again after a loss, those about all users one after the other', async (t) => {
+test('presence queries are repeated after a loss, queries for all users one at a time', async (t) => {
   const { client, last, returns } = await opened(t);
   const answers = Promise.all([client.presence.query(['bob']), client.presence.all(), client.presence.all()]);
   await settle();
@@ -414,7 +414,7 @@ test('questions about presence are asked again after a loss, those about all use
   assert.deepEqual(await answers, [{ bob: true }, ['ada'], ['eve']]);
 });
 
-test('refused questions and subscriptions of presence are told', async (t) => {
+test('refused presence queries and subscriptions are reported', async (t) => {
   const { client, last } = await opened(t);
   const denied = (originalAction: number, correlationId?: string): Message =>
     presence(102, { originalAction, isError: true, ...(correlationId !== undefined && { correlationId }) });
@@ -435,7 +435,7 @@ test('refused questions and subscriptions of presence are told', async (t) => {
 
 const LONG = 'x'.repeat(600);
 
-test('what is larger than the server takes is refused where it is given, and never sent', async (t) => {
+test('a message larger than the server accepts is refused by the call, and never sent', async (t) => {
   const { client, last, errors } = await opened(t, {}, 500);
   const heard: unknown[] = [];
   client.event.subscribe('news', (payload) => heard.push(payload));
@@ -452,7 +452,7 @@ test('what is larger than the server takes is refused where it is given, and nev
   assert.deepEqual([asked(last()).data, heard], ['"short"', ['short']]);
 });
 
-test('what waits for a connection is refused when the connection takes less than it has', async (t) => {
+test('a waiting message is refused if it exceeds the limit of the new connection', async (t) => {
   mock.timers.enable({ apis: ['setTimeout', 'Date'] });
   t.after(() => mock.timers.reset());
   const { webSocket, last } = fakeSockets();
@@ -473,7 +473,7 @@ test('what waits for a connection is refused when the connection takes less than
   assert.throws(() => client.event.emit('third', LONG), { code: 'TOO_LARGE' });
 });
 
-test('an answer that is larger than the server takes fails its call, and is reported', async (t) => {
+test('an answer that is larger than the server accepts fails its call, and is reported', async (t) => {
   const { client, last, errors } = await opened(t, {}, 500);
   client.rpc.provide('long', () => LONG);
   client.rpc.provide('wrong', () => {
@@ -495,7 +495,7 @@ test('an answer that is larger than the server takes fails its call, and is repo
   ]);
 });
 
-test('names travel in messages that the server takes, and one that fits in none is refused', async (t) => {
+test('names are sent in messages that the server accepts, and a name that fits in none is refused', async (t) => {
   const { client, last, errors } = await opened(t, {}, 500);
   const names = Array.from({ length: 40 }, (_, at) => `${at}-`.padEnd(50, 'n'));
   for (const name of names) client.event.subscribe(name, () => {});
@@ -507,7 +507,7 @@ test('names travel in messages that the server takes, and one that fits in none 
   assert.deepEqual(errors.map(({ code }) => code), ['TOO_LARGE']);
 });
 
-test('a call for which the server closes the connection fails, and others go on', async (t) => {
+test('a call for which the server closes the connection fails, and others continue', async (t) => {
   const { client, last, errors } = await opened(t);
   const [large, small] = [client.record.get(LONG), client.record.get('small')];
   last().ends(1009);

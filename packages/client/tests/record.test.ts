@@ -89,7 +89,7 @@ async function opened(
   return { client, record, last, errors, returns };
 }
 
-test('a write says the version that it expects to make, and is confirmed by its key', async (t) => {
+test('a write carries the version that it expects to make, and is confirmed by its key', async (t) => {
   const { record, last } = await opened(t);
   const done = record.setWithAck('title', 'new');
   await settle();
@@ -103,7 +103,7 @@ test('a write says the version that it expects to make, and is confirmed by its 
   assert.deepEqual([record.value, record.version, record.isSaved], [{ title: 'new' }, 2, true]);
 });
 
-test('edits that come while a write is on its way travel together, each kind in its message', async (t) => {
+test('edits made while a write is in flight are sent together, each kind in its message', async (t) => {
   const { record, last } = await opened(t);
   const next = async (...expected: unknown[]): Promise<void> => {
     await settle();
@@ -131,7 +131,7 @@ test('edits that come while a write is on its way travel together, each kind in 
   assert.deepEqual(record.value, { title: 'p', count: 3 });
 });
 
-test('a change of somebody else behind an own write shows that it was made', async (t) => {
+test('a change of another client that follows the write shows that the write was made', async (t) => {
   const { record, last } = await opened(t);
   record.set('title', 'mine');
   await settle();
@@ -144,7 +144,7 @@ test('a change of somebody else behind an own write shows that it was made', asy
   assert.deepEqual([record.value, record.version], [{ title: 'theirs', count: 1 }, 4]);
 });
 
-test('an edit that was too slow is made again at its path, on the new value', async (t) => {
+test('an edit that lost a race is repeated at its path, on the new value', async (t) => {
   const { record, last } = await opened(t);
   const done = record.setWithAck('title', 'mine');
   await settle();
@@ -158,7 +158,7 @@ test('an edit that was too slow is made again at its path, on the new value', as
   assert.deepEqual([record.value, record.version], [{ title: 'mine', count: 1 }, 3]);
 });
 
-test('a conflict without a value refuses the edits of that write and has the record read again', async (t) => {
+test('a conflict without a value refuses the edits of that write, and the client reads the record again', async (t) => {
   for (const merge of ['local', 'remote', () => assert.fail('there is nothing to merge')] as const) {
     await t.test(typeof merge === 'string' ? merge : 'function', async (t) => {
       const { record, last, errors } = await opened(t, 1, { title: 'old' }, { merge });
@@ -191,7 +191,7 @@ test('a conflict without a value refuses the edits of that write and has the rec
   }
 });
 
-test('a record whose right to read is found to be lost by a conflict ends with the denial', async (t) => {
+test('a record ends with the denial if a conflict reveals that the right to read was revoked', async (t) => {
   const ends: string[] = [];
   const { record, last } = await opened(t, 1, { title: 'old' }, { onEnd: ({ code }) => ends.push(code) });
   const first = record.setWithAck('title', 'mine');
@@ -218,7 +218,7 @@ test('a repeated write that meets a conflict without a value may have been made'
   assert.deepEqual([record.value, record.isSaved], [{ title: 'old' }, true]);
 });
 
-test('an edit is given up if that is the strategy', async (t) => {
+test('an edit is dropped if that is the merge strategy', async (t) => {
   const { record, last } = await opened(t, 1, { title: 'old' }, { merge: 'remote' });
   const done = record.setWithAck('title', 'mine');
   await settle();
@@ -227,7 +227,7 @@ test('an edit is given up if that is the strategy', async (t) => {
   assert.deepEqual([record.value, record.isSaved, last().take()], [{ title: 'theirs' }, true, []]);
 });
 
-test('a function that merges is told all three values; if it fails the edit does', async (t) => {
+test('a merge function receives all three values; if it fails, the edit fails', async (t) => {
   const conflicts: unknown[] = [];
   const merge = (conflict: { remote: Todo }): Todo => {
     conflicts.push(conflict);
@@ -250,7 +250,7 @@ test('a function that merges is told all three values; if it fails the edit does
   assert.deepEqual(record.value, { title: 'last' });
 });
 
-test('of edits that were refused together each is tried alone, and only the bad one is rolled back', async (t) => {
+test('edits that were refused together are tried separately, and only the bad one is rolled back', async (t) => {
   const { record, last, errors } = await opened(t);
   record.set('count', 0);
   const outcomes = Promise.allSettled([record.setWithAck('tags', ['good']), record.setWithAck('title', 'bad'), record.setWithAck('count', 1)]);
@@ -270,7 +270,7 @@ test('of edits that were refused together each is tried alone, and only the bad 
   assert.deepEqual([record.value?.title, errors.map(({ code, subject }) => [code, subject])], ['old', [['MESSAGE_DENIED', 'todo']]]);
 });
 
-test('a write that may have been made is sent once more as it was', async (t) => {
+test('a write that may have been made is sent again unchanged', async (t) => {
   const { record, last, returns } = await opened(t);
   const done = record.setWithAck('title', 'mine');
   await settle();
@@ -282,7 +282,7 @@ test('a write that may have been made is sent once more as it was', async (t) =>
   assert.deepEqual([record.value, record.version], [{ title: 'mine' }, 2]);
 });
 
-test('a repeated write that was not made is made again on what came meanwhile', async (t) => {
+test('a repeated write that was not made is applied to the newer value', async (t) => {
   const { record, last, returns } = await opened(t);
   const done = record.setWithAck('title', 'mine');
   await settle();
@@ -295,7 +295,7 @@ test('a repeated write that was not made is made again on what came meanwhile', 
   await done;
 });
 
-test('after a restart that forgot keys, what looks like the own write is it, and else an update is not made twice', async (t) => {
+test('after a restart that lost the keys, an equal value counts as the write, and an update is not made twice', async (t) => {
   const { record, last, returns } = await opened(t, 1, { count: 1 });
   const add = (todo: Todo): Todo => ({ ...todo, count: (todo.count ?? 0) + 1 });
   const first = record.update(add);
@@ -313,7 +313,7 @@ test('after a restart that forgot keys, what looks like the own write is it, and
   assert.deepEqual([record.value, record.isSaved, last().take()], [{ count: 9 }, true, []]);
 });
 
-test('a repeated update whose version somebody else has made was not made, and is made again', async (t) => {
+test('a repeated update whose version another client has written is made again', async (t) => {
   const { record, last, returns } = await opened(t, 1, { count: 1 });
   const done = record.update((todo) => ({ ...todo, count: (todo.count ?? 0) + 1 }));
   await settle();
@@ -327,7 +327,7 @@ test('a repeated update whose version somebody else has made was not made, and i
   assert.deepEqual(record.value, { title: 'theirs', count: 2 });
 });
 
-test('what changes nothing is not sent, unless it waits for the disk or for edits before it', async (t) => {
+test('an edit that changes nothing is not sent, unless it waits for the disk or for earlier edits', async (t) => {
   const { record, last } = await opened(t, 1, { title: 'old', tags: ['a'] });
   record.set('title', 'old');
   record.set({ tags: ['a'], title: 'old' });
@@ -345,7 +345,7 @@ test('what changes nothing is not sent, unless it waits for the disk or for edit
   assert.deepEqual(shown(sent(last())), [RecordAction.Patch, 3, 'title', '"old"']);
 });
 
-test('a change that is missing has the record read again, and one that is known is ignored', async (t) => {
+test('after a missing change the client reads the record again, and a known change is ignored', async (t) => {
   const { record, last } = await opened(t, 5);
   last().says(patch(5, 'title', 'known'), update(4, { title: 'older' }));
   assert.deepEqual([record.value, last().take()], [{ title: 'old' }, []]);
@@ -359,13 +359,13 @@ test('a change that is missing has the record read again, and one that is known 
   assert.deepEqual([record.value, sent(last()).version], [{ title: 'nine', count: 1 }, 10]);
 });
 
-test('whoever lags is given the newest value, and goes on from it', async (t) => {
+test('a lagging client receives the newest value, and continues from it', async (t) => {
   const { record, last } = await opened(t);
   last().says(update(40, { title: 'jump' }), patch(41, 'count', 1));
   assert.deepEqual([record.value, record.version], [{ title: 'jump', count: 1 }, 41]);
 });
 
-test('notes about a record that is not here yet change nothing', async (t) => {
+test('notifications about a record that has not arrived yet change nothing', async (t) => {
   const { client, last, errors } = await opened(t);
   const second = (client as Client).record.open('provided');
   await settle();
@@ -376,13 +376,13 @@ test('notes about a record that is not here yet change nothing', async (t) => {
   assert.deepEqual([second.version, second.value], [0, {}]);
 });
 
-test('behind the last version comes 1', async (t) => {
+test('version 1 follows the last version', async (t) => {
   const { record, last } = await opened(t, 2 ** 31 - 1);
   last().says(update(1, { title: 'one' }));
   assert.deepEqual([record.value, record.version], [{ title: 'one' }, 1]);
 });
 
-test('a server that is behind what the client has seen is believed', async (t) => {
+test('a server with an older version than the client has seen is trusted', async (t) => {
   const { record, last } = await opened(t, 9);
   const done = record.setWithAck('title', 'mine');
   await settle();
@@ -395,7 +395,7 @@ test('a server that is behind what the client has seen is believed', async (t) =
   await done;
 });
 
-test('a write that did not become durable in time is told, and the value is read again', async (t) => {
+test('a write that did not become durable in time is reported, and the value is read again', async (t) => {
   const { record, last } = await opened(t);
   const done = record.setWithAck('title', 'mine');
   await settle();
@@ -404,7 +404,7 @@ test('a write that did not become durable in time is told, and the value is read
   assert.equal(sent(last()).action, RecordAction.Read);
 });
 
-test('the order of keys is that of the newest value', async (t) => {
+test('the keys have the order of the newest value', async (t) => {
   const { record, last } = await opened(t, 1, { title: 'a', count: 1 });
   const before = record.value;
   last().says(update(2, { count: 1, title: 'a' }));
@@ -412,7 +412,7 @@ test('the order of keys is that of the newest value', async (t) => {
   assert.notEqual(record.value, before);
 });
 
-test('what did not change stays the same object, and who watches a path hears of that only', async (t) => {
+test('unchanged parts stay the same object, and a path subscription receives only its changes', async (t) => {
   const { record, last } = await opened(t, 1, { title: 'old', tags: ['a'] });
   const tags = record.value?.tags;
   const heard: unknown[] = [];
@@ -437,7 +437,7 @@ test('what did not change stays the same object, and who watches a path hears of
   assert.deepEqual(heard, []);
 });
 
-test('a record that is refused, that loses its right or is deleted is over', async (t) => {
+test('a record that is refused, whose right is revoked, or that is deleted, ends', async (t) => {
   const ends: string[] = [];
   const { client, record, last } = await opened(t, 1, {}, { onEnd: ({ code }) => ends.push(code) });
   const pending = record.setWithAck('title', 'mine');
@@ -457,7 +457,7 @@ test('a record that is refused, that loses its right or is deleted is over', asy
   assert.deepEqual(last().take().map(({ action }) => action), [RecordAction.SubscribeCreateAndRead]);
 });
 
-test('a handle is let go when the last one is closed and everything is saved', async (t) => {
+test('a record is released when its last handle is closed and everything is saved', async (t) => {
   const { client, record, last } = await opened(t);
   const second = client.record.open('todo');
   record.set('title', 'mine');
@@ -475,7 +475,7 @@ test('a handle is let go when the last one is closed and everything is saved', a
   await assert.rejects(record.setWithAck('title', 'x'), { code: 'CLOSED' });
 });
 
-test('what can not be a record or a path is refused at once', async (t) => {
+test('an invalid record or path is refused at once', async (t) => {
   const { record, last } = await opened(t);
   for (const value of ['text', 1, null, undefined]) {
     await assert.rejects(record.setWithAck(value as never), { code: 'INVALID_ARGUMENT' });
@@ -513,7 +513,7 @@ test('records are read, written and deleted by their answers; a repetition after
   await assert.rejects(set, { code: 'CLOSED' });
 });
 
-test('a client that is closed rolls its edits back and tells', async (t) => {
+test('a client that is closed rolls its edits back and reports them', async (t) => {
   const { client, record } = await opened(t);
   const done = record.setWithAck('title', 'mine');
   await settle();
@@ -536,7 +536,7 @@ test('a record that is closed and opened again in one turn is read again', async
   assert.deepEqual([again.value, again.version], [{ title: 'new' }, 2]);
 });
 
-test('so is one that is opened again while the connection is checked', async (t) => {
+test('a record that is opened again while the connection is checked is read again', async (t) => {
   const { client, record, last } = await opened(t);
   client.check();
   record.close();
@@ -549,7 +549,7 @@ test('so is one that is opened again while the connection is checked', async (t)
   await again.ready;
 });
 
-test('an edit with a key of its own is a write of its own under that key, behind which the record is read', async (t) => {
+test('an edit with a given key is a separate write under that key, after which the record is read', async (t) => {
   const { client, record, last, returns } = await opened(t);
   const document = client.record.document('todo');
   const took: unknown[] = [];
@@ -565,7 +565,7 @@ test('an edit with a key of its own is a write of its own under that key, behind
   assert.deepEqual(shown(write), [RecordAction.PatchMulti, -1, undefined, '[{"path":"title","data":"new"},{"path":"tags","data":[]}]']);
   assert.deepEqual([write.key, write.correlationId], ['k1', 'k1']);
   const [again] = (await returns(3, { title: 'new', count: 4, tags: [] })).slice(-1);
-  assert.notEqual(again?.key, 'k1', 'it waits for the value');
+  assert.notEqual(again?.key, 'k1', 'the edit waits for the value');
   const repeated = sent(last());
   assert.equal(repeated.key, 'k1');
   // The server made this write before the other clients' writes, and the client can't know that.
@@ -578,7 +578,7 @@ test('an edit with a key of its own is a write of its own under that key, behind
   assert.deepEqual(took.at(-1), [{ title: 'new', count: 4, tags: [] }, 3]);
 });
 
-test('a record is read again when the connection is proved, if it had to be while that was under way', async (t) => {
+test('a read that becomes necessary during the check of the connection follows the check', async (t) => {
   const { client, record, last } = await opened(t);
   client.check();
   last().take();
@@ -593,12 +593,12 @@ test('a record is read again when the connection is proved, if it had to be whil
 
 const LONG = 'x'.repeat(600);
 
-test('an edit that is larger than the server takes is refused before it is shown or sent', async (t) => {
+test('an edit that is larger than the server accepts is refused before it is shown or sent', async (t) => {
   const { record, last, errors } = await opened(t, 1, { title: 'old' }, {}, 500);
   const seen: unknown[] = [];
   record.subscribe('title', (title) => seen.push(title));
   await settle();
-  await assert.rejects(record.setWithAck('title', LONG), { code: 'TOO_LARGE', subject: 'todo', message: /more than the 500 that the server takes/ });
+  await assert.rejects(record.setWithAck('title', LONG), { code: 'TOO_LARGE', subject: 'todo', message: /more than the 500 that the server accepts/ });
   await assert.rejects(record.update((todo) => ({ ...todo, title: LONG })), { code: 'TOO_LARGE' });
   record.set('title', LONG);
   await settle();
@@ -608,7 +608,7 @@ test('an edit that is larger than the server takes is refused before it is shown
   assert.equal(sent(last()).data, '"short"');
 });
 
-test('edits that are too large together travel in messages that fit', async (t) => {
+test('edits that are too large together are sent in messages that fit', async (t) => {
   const { record, last } = await opened(t, 1, { title: 'old' }, {}, 500);
   const pieces = Array.from({ length: 9 }, (_, at) => `${at}`.repeat(100));
   const all = pieces.map((piece, at) => record.setWithAck(`tags[${at}]`, piece));
@@ -687,7 +687,7 @@ test('of several unanswered messages the largest is the one that was too large',
   await small;
 });
 
-test('array paths say what they mean: as a text where one can spell them, else in a list of patches', async (t) => {
+test('array paths are sent as a text if one can express them, otherwise in a list of patches', async (t) => {
   const { record, last } = await opened(t);
   const next = async (expected: unknown[]): Promise<void> => {
     await settle();
@@ -719,7 +719,7 @@ test('array paths say what they mean: as a text where one can spell them, else i
   assert.deepEqual(record.value, { title: 'new', tags: [null, 'x'], map: { 'ann.lee@x.org': 1, 'b.c': 2 } });
 });
 
-test('a subscription of an array path hears what changes there and nothing else', async (t) => {
+test('a subscription of an array path receives only changes at that path', async (t) => {
   const { record, last } = await opened(t, 1, { map: { 'a.b': 1 } });
   const seen: unknown[] = [];
   record.subscribe(['map', 'a.b'], (value) => seen.push(value));
@@ -728,7 +728,7 @@ test('a subscription of an array path hears what changes there and nothing else'
   assert.deepEqual(seen, [1, 2]);
 });
 
-test('a record that is not to be created is undefined until another client has written it', async (t) => {
+test('a record that must not be created is undefined until another client has written it', async (t) => {
   const { record, last, errors } = await opened(t, -1, {}, { create: false });
   const seen: unknown[] = [];
   record.subscribe((value) => seen.push(value));
@@ -743,7 +743,7 @@ test('a record that is not to be created is undefined until another client has w
   assert.deepEqual(shown(sent(last())), [RecordAction.Patch, 2, 'title', '"mine"']);
 });
 
-test('edits of a record that is not to be created fail with it, also after a loss', async (t) => {
+test('edits of a record that must not be created fail with it, also after a loss', async (t) => {
   const { record, last, returns } = await opened(t, 1, { title: 'old' }, { create: false });
   last().ends();
   const edit = record.setWithAck('title', 'new');
@@ -771,7 +771,7 @@ test('another handle that creates the record creates it for all', async (t) => {
   assert.equal(sent(last()).version, 1);
 });
 
-test('a refusal is told apart from a record that is not there', async (t) => {
+test('a refusal is distinguished from a missing record', async (t) => {
   const { client, last } = await opened(t);
   const other = client.record.open('todo2' as 'todo', { create: false });
   await settle();

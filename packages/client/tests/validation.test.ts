@@ -59,7 +59,7 @@ const read = (name: string, version: number, value: unknown): Message => {
   return { topic: Topic.Record, action: RecordAction.ReadResponse, name, version, data: JSON.stringify(value) };
 };
 
-test('a record that is not what its schema says is not written, and what is right is', async (t) => {
+test('an invalid record is not written, and a valid one is', async (t) => {
   const { client, last, errors, sent } = await opened(t);
   const record = client.record.open('todos/1');
   last().says(read('todos/1', 1, { title: 'milk' }));
@@ -76,11 +76,11 @@ test('a record that is not what its schema says is not written, and what is righ
   const [write] = await sent();
   assert.equal(write?.action, RecordAction.Patch);
   const any = client.record.set('any.thing', { title: 1 });
-  assert.equal((await sent()).length, 1, 'a name without a schema is not looked at');
+  assert.equal((await sent()).length, 1, 'a name without a schema is not validated');
   void any.catch(() => undefined);
 });
 
-test('what is edited before its record is here is refused then, and what is right beside it is written', async (t) => {
+test('invalid edits made before the record arrives are refused then, and valid ones are written', async (t) => {
   const { client, last, errors, sent } = await opened(t);
   const record = client.record.open('todos/1');
   const bad = record.setWithAck('title', '');
@@ -95,7 +95,7 @@ test('what is edited before its record is here is refused then, and what is righ
   assert.deepEqual([record.value, record.isSaved, errors], [{ title: 'milk', steps: [{ text: 'boil' }] }, true, []]);
 });
 
-test('what is merged on the value of somebody else is held against the schema again', async (t) => {
+test('a value merged with a write of another client is validated again', async (t) => {
   const noMore = v.check(({ a = 0, b = 0 }: { a?: number | undefined; b?: number | undefined }) => a + b <= 10, 'more than 10');
   const sums = v.pipe(v.object({ a: v.optional(v.number()), b: v.optional(v.number()) }), noMore);
   const { client, last, sent } = await opened(t, validateWith({ records: { 'any.thing': sums } }));
@@ -109,7 +109,7 @@ test('what is merged on the value of somebody else is held against the schema ag
   assert.deepEqual([record.value, record.isSaved, await sent()], [{ a: 2 }, true, []]);
 });
 
-test('a record that comes and is wrong is told and shown as the server has it; one that is only just created is not looked at', async (t) => {
+test('an invalid record that arrives is reported and shown as the server has it; a new record is not validated', async (t) => {
   const { client, last, errors } = await opened(t);
   const record = client.record.open('todos/1');
   last().says(read('todos/1', 0, {}));
@@ -119,7 +119,7 @@ test('a record that comes and is wrong is told and shown as the server has it; o
   assert.deepEqual([record.value, errors[0]?.subject], [{ title: 1 }, 'todos/1']);
 });
 
-test('a record that is read once and is wrong is an error', async (t) => {
+test('reading an invalid record once is an error', async (t) => {
   const { client, last, sent } = await opened(t);
   const reading = client.record.get('todos/1');
   const [question] = await sent();
@@ -127,7 +127,7 @@ test('a record that is read once and is wrong is an error', async (t) => {
   await assert.rejects(reading, wrong('record', 'title'));
 });
 
-test('an event that is wrong is not sent, and one that comes does not reach callbacks', async (t) => {
+test('an invalid event is not sent, and one that arrives does not reach callbacks', async (t) => {
   const { client, last, errors, sent } = await opened(t);
   const heard: unknown[] = [];
   client.event.subscribe('chat/1', (payload) => heard.push(payload));
@@ -140,7 +140,7 @@ test('an event that is wrong is not sent, and one that comes does not reach call
   assert.deepEqual([heard, errors.length, wrong('event', 'text')(errors[0])], [[{ text: 'hello' }, 1], 1, true]);
 });
 
-test('an rpc is not called with a wrong argument, and a wrong result fails the call', async (t) => {
+test('an rpc is not called with an invalid argument, and an invalid result fails the call', async (t) => {
   const { client, last, sent } = await opened(t);
   await assert.rejects(client.rpc.call('add', { a: 1 } as never), wrong('argument', 'b'));
   assert.deepEqual(await sent(), []);
@@ -150,7 +150,7 @@ test('an rpc is not called with a wrong argument, and a wrong result fails the c
   await assert.rejects(call, wrong('result', undefined));
 });
 
-test('a provider is not asked with a wrong argument, and its wrong result is its own failure', async (t) => {
+test('a provider is not called with an invalid argument, and its invalid result is its own failure', async (t) => {
   const { client, last, errors, sent } = await opened(t);
   const asked: unknown[] = [];
   client.rpc.provide('add', (argument) => (asked.push(argument), argument.a === 0 ? ('none' as never) : argument.a + argument.b));
@@ -169,7 +169,7 @@ test('a provider is not asked with a wrong argument, and its wrong result is its
 
 const byHand = (validate: (value: unknown) => unknown): StandardSchema => ({ '~standard': { version: 1, vendor: 'test', validate } }) as StandardSchema;
 
-test('names are found by patterns in their order, with all other characters as they are', () => {
+test('names match patterns in their order, with all other characters literally', () => {
   const refuses = (message: string): StandardSchema => byHand(() => ({ issues: [{ message }] }));
   const validate = validateWith({ records: { 'a.b/*': refuses('first'), 'a.b/c': refuses('second'), '*/end': refuses('third'), 'x[*]': refuses('fourth') } });
   const found = (name: string): string | undefined => (validate('record', name, 1) as ValidationError | undefined)?.issues[0]?.message;
@@ -177,22 +177,22 @@ test('names are found by patterns in their order, with all other characters as t
   assert.equal(validate('event', 'a.b/c', 1), undefined);
 });
 
-test('paths are told as the client writes them, and a schema that fails or takes its time is told', async () => {
+test('paths are reported in the format of the client, and a schema that fails or is asynchronous is reported', async () => {
   const said = (validate: (value: unknown) => unknown): string => {
     const error = validateWith({ events: { e: byHand(validate) } })('event', 'e', 1);
     assert.ok(error instanceof ValidationError);
     return error.message;
   };
-  assert.equal(said(() => ({ issues: [{ message: 'no', path: ['a', { key: 0 }, 'b'] }] })), 'the event "e" is not what its schema says: a[0].b: no');
-  assert.equal(said(() => ({ issues: [{ message: 'no' }, { message: 'nor this' }] })), 'the event "e" is not what its schema says: no, and 1 more');
-  assert.equal(said(() => ({ issues: [] })), 'the event "e" is not what its schema says');
+  assert.equal(said(() => ({ issues: [{ message: 'no', path: ['a', { key: 0 }, 'b'] }] })), 'the event "e" does not match its schema: a[0].b: no');
+  assert.equal(said(() => ({ issues: [{ message: 'no' }, { message: 'nor this' }] })), 'the event "e" does not match its schema: no, and 1 more');
+  assert.equal(said(() => ({ issues: [] })), 'the event "e" does not match its schema');
   assert.equal(
     said(() => {
       throw new Error('broken');
     }),
-    'the event "e" is not what its schema says: its schema failed: Error: broken',
+    'the event "e" does not match its schema: its schema failed: Error: broken',
   );
-  const text = 'the event "e" is not what its schema says: its schema gives a promise; only schemas that answer at once can be used';
+  const text = 'the event "e" does not match its schema: its schema gives a promise; only schemas that answer at once can be used';
   assert.equal(said(() => Promise.reject(new Error('later'))), text);
   assert.equal(validateWith({ events: { e: byHand((value) => ({ value })) } })('event', 'e', 1), undefined);
 });

@@ -18,7 +18,7 @@ packed.link('react');
 packed.link('react-dom');
 packed.link('@tidewire/client');
 
-test('publint has nothing to say, and the types are right for every way to import', () => packed.check());
+test('publint reports nothing, and the types are right for every way to import', () => packed.check());
 
 test('it is imported as ESM and as CommonJS, and loads nothing but React', () => {
   const check = 'if (typeof TidewireProvider !== "function" || hooks().useRecord !== useRecord) process.exit(1)';
@@ -63,7 +63,7 @@ test(`the entry of lists adds at most ${LISTS_BYTES_MAX} bytes`, () => {
   isSmall('dist/esm/lists.js, minified', code, LISTS_BYTES_MAX);
 });
 
-test('all modules say that they are for browsers', () => {
+test('all modules are marked as client components', () => {
   for (const kind of ['esm', 'cjs']) {
     const modules = readdirSync(join(PACKAGE, 'dist', kind)).filter((file) => file.endsWith('.js'));
     assert.ok(modules.length >= 2);

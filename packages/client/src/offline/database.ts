@@ -171,5 +171,5 @@ function forgetOldest(records: IDBObjectStore, max: number): void {
 export function storageError(cause: unknown): TidewireError {
   const { name, message } = (cause ?? {}) as Partial<Error>;
   const text = name === 'QuotaExceededError' ? 'its space is used up' : String(message ?? cause);
-  return new TidewireError('NO_STORAGE', `nothing is kept on this device any more: ${text}`, { cause });
+  return new TidewireError('NO_STORAGE', `this device no longer stores records: ${text}`, { cause });
 }
