@@ -148,7 +148,7 @@ describe('the admin page', { concurrency: 3 }, () => {
     await page.locator('pre').filter({ hasText: '"n": 3' }).waitFor();
     await field.fill('{"n": 4}');
     await page.getByRole('button', { name: 'Save' }).click();
-    await page.getByText('It was changed meanwhile').waitFor();
+    await page.getByText('The record has changed').waitFor();
     await page.getByRole('button', { name: 'Load anew' }).click();
     await eventually(async () => (await field.inputValue()).includes('"n": 3'), 'the newer value is shown');
     await page.getByRole('button', { name: 'Delete' }).click();
@@ -248,7 +248,7 @@ describe('the admin page', { concurrency: 3 }, () => {
     await reach('Name, or its beginning');
     await page.keyboard.type('by/keyboard');
     await page.keyboard.press('Enter');
-    await page.getByText('There is no such record').waitFor();
+    await page.getByText('The record does not exist').waitFor();
     await reach('Save');
     await page.keyboard.press('Enter');
     await page.getByText('Saved.').waitFor();

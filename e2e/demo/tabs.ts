@@ -47,7 +47,7 @@ export async function add(page: Page, text: string): Promise<void> {
 
 /** The names of the users who are online, with this tab's user first. */
 export async function people(page: Page): Promise<string[]> {
-  return page.getByRole('list', { name: 'Who is here' }).getByRole('listitem').allTextContents();
+  return page.getByRole('list', { name: 'Users online' }).getByRole('listitem').allTextContents();
 }
 
 /** Scrolls the list from its beginning to its end and returns the duration of each frame, in milliseconds. */

@@ -1,4 +1,4 @@
-// Builds the page: one script, one style sheet, and what is served as it is. `node --import tsx build.ts FOLDER`; `dist` by default.
+// Builds the page: one script, one style sheet, and the files of `public`. `node --import tsx build.ts FOLDER`; `dist` by default.
 
 import { build } from 'esbuild';
 import { cpSync, mkdirSync, rmSync } from 'node:fs';

@@ -4,9 +4,9 @@ import { DeepstreamClient } from '@deepstream/client'
 
 const address = process.argv[2] ?? 'localhost:6020'
 
-/** A client that is logged in. What it is refused is told below, where it matters. */
+/** A client that is logged in. It ignores `error` events; the code below prints the refusals that matter. */
 async function login(username, password = 'password') {
-  // Subscriptions leave at once, in their order with everything else.
+  // Subscriptions are sent immediately, in order with all other messages.
   const client = new DeepstreamClient(address, { subscriptionInterval: -1 })
   client.on('error', () => {})
   client.loginData = await client.login({ username, password })
@@ -18,8 +18,8 @@ console.log('a wrong password is', wrong)
 
 const alice = await login('alice')
 const bob = await login('bob')
-console.log('bob is told', JSON.stringify(bob.loginData))
-console.log('online beside alice:', await alice.presence.getAll())
+console.log('bob receives', JSON.stringify(bob.loginData))
+console.log('other users online:', await alice.presence.getAll())
 
 const hers = await alice.record.getRecord('account/bob').whenReady()
 await hers.setWithAck({ owner: 'bob', balance: 1 })
@@ -36,7 +36,7 @@ await new Promise((done) => list.setEntries(['account/alice', 'account/bob'], do
 console.log('the list', (await bob.record.snapshot('accounts')).join())
 
 const heard = new Promise((done) => bob.event.subscribe('alarm', done))
-// An answer that comes after the subscription was made.
+// An answer that arrives after the server has processed the subscription.
 await bob.presence.getAll()
 alice.event.emit('alarm', { level: 'red' })
 console.log('bob hears', JSON.stringify(await heard))
@@ -45,7 +45,7 @@ alice.event.subscribe('alarm', (alarm) => alarms.push(alarm))
 const noted = new Promise((done) => alice.event.subscribe('note', done))
 await alice.presence.getAll()
 bob.event.emit('alarm', 'false alarm')
-bob.event.emit('note', 'one behind the alarm')
+bob.event.emit('note', 'after the alarm')
 console.log('alice hears', await noted, 'and of alarms', alarms.length)
 
 alice.rpc.provide('double', (value, response, { requestorName }) => response.send({ doubled: value * 2, asked: requestorName }))

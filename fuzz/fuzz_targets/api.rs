@@ -1,4 +1,4 @@
-//! What the HTTP API reads of a request: batches, targets, credentials, conditions, ids of streams.
+//! The parts of requests that the HTTP API parses: batches, targets, credentials, conditions, ids of streams.
 
 #![no_main]
 

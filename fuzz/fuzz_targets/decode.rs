@@ -1,5 +1,5 @@
-//! All decoders: a WebSocket stream in random cuts, and the deepstream message in each of its messages: in
-//! protobuf where it is bytes, in JSON where it is text.
+//! All decoders: a WebSocket stream, split at random, and the deepstream messages in it: as protobuf
+//! if a message is binary, as JSON if it is text.
 
 #![no_main]
 

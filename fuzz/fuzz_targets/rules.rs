@@ -1,4 +1,4 @@
-//! Loading files of rules, parsing rules and deciding by them.
+//! Loads rules files, parses rules and evaluates them.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! What the fuzz targets and their tools share: the judges, which `cargo test` runs over the committed corpora, too, and the
-//! way in for planted faults.
+//! Shared code of the fuzz targets and their tools: the checks, which `cargo test` also runs on the committed corpora, and
+//! the activation of planted faults.
 
 pub mod corpus;
 #[path = "../../crates/tidewire-wire/tests/codec/harness/mod.rs"]
@@ -8,23 +8,23 @@ pub mod harness;
 #[path = "../../crates/tidewire-server/tests/fuzz/judge/mod.rs"]
 pub mod server;
 
-/// Targets that do not contain the server, which is most of what cargo would have to build.
+/// Targets that do not contain the server, whose build takes most of the time.
 pub const WITHOUT_SERVER: [&str; 3] = ["decode", "json", "rules"];
 
-/// The variable that names a fault to be planted.
+/// The variable with the name of the fault to plant.
 pub const PLANTED_FAULT: &str = "PLANTED_FAULT";
 
-/// Plants the fault that the environment asks for, if any.
+/// Plants the fault that the environment names, if any.
 pub fn plant() {
     if let Ok(fault) = std::env::var(PLANTED_FAULT) {
         tidewire_core::planted_fault::plant(Some(Box::leak(fault.into_boxed_str())));
     }
 }
 
-/// The variable that names a folder, into which a target of the server then writes its seeds in place of judging anything.
+/// The variable with a folder. If it is set, a target of the server writes its seeds there and checks no inputs.
 pub const SEEDS_FOLDER: &str = "SEEDS_FOLDER";
 
-/// Begins a target of the server: writes its seeds, if the environment asks for that, or plants a fault.
+/// Starts a target of the server: writes its seeds if the environment names a folder, and otherwise plants a fault if it names one.
 ///
 /// # Panics
 /// The seeds can't be written.

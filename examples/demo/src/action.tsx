@@ -1,4 +1,4 @@
-// A button that stays where it is, with the focus, while it means nothing.
+// A button that keeps its place and its focus while it is disabled.
 
 import type { ComponentChildren } from 'preact';
 

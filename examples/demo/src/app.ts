@@ -1,4 +1,4 @@
-// The types of the app: which names there are on the server, and what they carry.
+// The types of the app: the names on the server and the types of their values.
 
 /** An entry of the list. */
 export interface Todo {
@@ -6,10 +6,10 @@ export interface Todo {
   done: boolean;
 }
 
-/** The list: entries by id. With a path of its own for each, edits of different entries never replace each other. */
+/** The list: entries by id. Each entry has its own path, so edits of different entries never replace each other. */
 export interface Todos {
   items?: { [id: string]: Todo };
-  /** Whether the server refuses all edits but of this: see `permissions.yml`. */
+  /** Whether the server refuses all edits except of this field: see `permissions.yml`. */
   locked?: boolean;
 }
 
@@ -18,7 +18,7 @@ export interface Prices {
   points?: number[];
 }
 
-/** In which row of the list a user is; null in none. */
+/** The row of the list that a user is in; null for none. */
 export interface Cursor {
   user: string;
   row: string | null;
@@ -33,7 +33,7 @@ export interface Demo {
     'tidewire-demo/cursor': Cursor;
   };
   rpcs: {
-    /** A number from 1 to `sides`, and the user whose tab has thrown it. */
+    /** Throws a die: returns a number from 1 to `sides`, and the user whose tab has thrown it. */
     'tidewire-demo/throw': (argument: { sides: number }) => { number: number; by: string };
   };
 }

@@ -1,10 +1,10 @@
-// Where the others are in the list. Cursors are events: nobody needs those of yesterday, so the server keeps none.
+// The cursors of other users in the list. Cursors are events without a history, because old positions are useless.
 
 import type { Client } from '@tidewire/client';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { Cursor, Demo } from './app.ts';
 
-/** Shortest time between two events of this tab. */
+/** The shortest time between two events of this tab. */
 const INTERVAL_MS = 80;
 
 /** The users in each row. */
@@ -12,7 +12,7 @@ export type Cursors = ReadonlyMap<string, string[]>;
 
 export interface Following {
   cursors: Cursors;
-  /** Tells the others in which row this user is. */
+  /** Sends this user's row to the others. */
   move: (row: string | null) => void;
 }
 
@@ -36,7 +36,7 @@ export function useCursors(client: Client<Demo>, user: string): Following {
         if (typeof of === 'string' && (typeof row === 'string' || row === null)) put(of, row);
       }),
       client.presence.subscribeAll((_, change) => {
-        // Who has just come knows no cursors yet.
+        // A new user has received no cursors yet.
         if (change?.isOnline) own.repeat();
         else if (change) put(change.user, null);
       }),
@@ -57,13 +57,13 @@ export function useCursors(client: Client<Demo>, user: string): Following {
   return { cursors, move: own.move };
 }
 
-/** Emits the cursor of this tab: at once where it may, else the last one when the time has come. */
+/** Emits the cursor of this tab: at once if the interval allows it, otherwise the latest row at the end of the interval. */
 function teller(client: Client<Demo>, user: string) {
   let row: string | null = null;
   let told: string | null = null;
   let timer: ReturnType<typeof setTimeout> | undefined;
   const emit = (): void => {
-    // Without a connection it would wait for one, and come too late.
+    // Without a connection the event would wait and arrive too late.
     if (client.state !== 'open') return;
     told = row;
     client.event.emit('tidewire-demo/cursor', { user, row });

@@ -1,4 +1,4 @@
-// A remote procedure call: some tab throws the die, whichever the server asks.
+// A remote procedure call: the server chooses a tab, which throws the die.
 
 import { TidewireError, type Client } from '@tidewire/client';
 import { useEffect, useState } from 'preact/hooks';
@@ -26,7 +26,7 @@ export function Die({ client, user }: { client: Client<Demo>; user: string }) {
       const { number, by } = await client.rpc.call('tidewire-demo/throw', { sides: SIDES });
       setResult(`${by === user ? 'Your own tab' : `The tab of ${nameOf(String(by))}`} threw ${number}.`);
     } catch (error) {
-      setResult(`Nobody threw: ${error instanceof TidewireError ? error.code : String(error)}.`);
+      setResult(`The call failed: ${error instanceof TidewireError ? error.code : String(error)}.`);
     }
     setCalling(false);
   };

@@ -1,4 +1,4 @@
-// The page: who is here, and what they share. Each name has a connection of its own.
+// The page: the users online, and the data that they share. Each name has its own connection.
 
 import { Client, type State } from '@tidewire/client';
 import { render } from 'preact';
@@ -10,7 +10,7 @@ import { Ticker } from './ticker.tsx';
 import { TodoList } from './todo-list.tsx';
 import { keepName, keptName, NAME_CHARACTERS_MAX, userId } from './user.ts';
 
-/** How long the page says what happened. */
+/** How long the page shows a notice. */
 const NOTICE_MS = 6_000;
 
 const STATES: Record<State, string> = {
@@ -57,7 +57,7 @@ function NameForm({ name, onName }: { name: string; onName: (name: string) => vo
   );
 }
 
-/** What one user sees, over one connection. */
+/** The shared parts of the page for one user, over one connection. */
 function Shared({ user }: { user: string }) {
   const client = useMemo(() => new Client<Demo>(undefined, { auth: { username: user } }), []);
   const [state, setState] = useState<State>(client.state);
@@ -72,7 +72,7 @@ function Shared({ user }: { user: string }) {
   useEffect(() => {
     client.onState(setState);
     client.onError((error) => tell(error.message));
-    client.connect().catch(() => tell(`The server lets nobody in here: ${client.closeReason?.message ?? ''}`));
+    client.connect().catch(() => tell(`The server refused the login: ${client.closeReason?.message ?? ''}`));
     return () => client.close();
   }, []);
 

@@ -1,11 +1,11 @@
-// Who else has the page open.
+// The list of users online.
 
 import type { Client } from '@tidewire/client';
 import { useEffect, useState } from 'preact/hooks';
 import type { Demo } from './app.ts';
 import { colourOf, nameOf } from './user.ts';
 
-/** Names that are shown; the others are counted. */
+/** The most names that are shown; others are only counted. */
 const SHOWN_MAX = 12;
 
 export function People({ client, user }: { client: Client<Demo>; user: string }) {
@@ -13,7 +13,7 @@ export function People({ client, user }: { client: Client<Demo>; user: string })
   useEffect(() => client.presence.subscribeAll((users) => setOthers([...users].sort())), [client]);
   const shown = [user, ...others.filter((other) => other !== user)];
   return (
-    <ul class="people" aria-label="Who is here">
+    <ul class="people" aria-label="Users online">
       {shown.slice(0, SHOWN_MAX).map((one) => (
         <li key={one} class={`person ${colourOf(one)}`}>
           {nameOf(one)}

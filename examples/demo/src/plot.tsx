@@ -3,7 +3,7 @@
 import { useLayoutEffect, useRef } from 'preact/hooks';
 
 const PADDING = 6;
-/** Room for the numbers at the right. */
+/** Space for the numbers on the right. */
 const NUMBERS = 56;
 
 export function Plot({ label, points, places }: { label: string; points: number[]; places: number }) {

@@ -9,7 +9,7 @@ export function Ticker({ client }: { client: Client<Demo> }) {
   const points = usePrices(client);
   const [last, before = last] = [points.at(-1), points.at(-2)];
   const change = last === undefined || before === undefined ? 0 : last - before;
-  const range = points.length > 0 ? `between ${Math.min(...points).toFixed(2)} and ${Math.max(...points).toFixed(2)}` : 'not there yet';
+  const range = points.length > 0 ? `between ${Math.min(...points).toFixed(2)} and ${Math.max(...points).toFixed(2)}` : 'not available yet';
   return (
     <section class="card" aria-labelledby="price-title">
       <h2 id="price-title">Live price</h2>

@@ -1,4 +1,4 @@
-// The shared list. Every edit shows at once; what the server refuses goes back, and its row says so.
+// The shared list. Every edit shows at once; if the server refuses an edit, it is undone, and its row is marked.
 
 import type { Client, RecordHandle, TidewireError } from '@tidewire/client';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
@@ -14,7 +14,7 @@ const REFUSED_MS = 2_000;
 const TEXT_CHARACTERS_MAX = 200;
 const EXAMPLES = 1_000;
 const NOBODY: string[] = [];
-/** Entries from which no more examples are added: they would make the record larger than the server takes. */
+/** The most entries for which examples can be added: with more, the record would exceed the server's limit. */
 const ROWS_MAX = 5_000;
 
 export interface TodoListProps {
@@ -33,7 +33,7 @@ export function TodoList({ client, user, tell }: TodoListProps) {
 
   useEffect(() => {
     const opened = client.record.open('tidewire-demo/todos', {
-      onEnd: (error) => tell(`The list is gone: ${error.code}. Reload the page to have it again.`),
+      onEnd: (error) => tell(`The list has ended: ${error.code}. Reload the page to open it again.`),
     });
     opened.ready.catch(() => undefined);
     opened.subscribe(setValue);
@@ -45,7 +45,7 @@ export function TodoList({ client, user, tell }: TodoListProps) {
   const isLocked = value?.locked === true;
   const left = rows.filter(({ done }) => !done).length;
 
-  /** Waits for the server's word about an edit of `id`. */
+  /** Waits for the server's answer to an edit of `id`. */
   const follow = (edit: Promise<void> | undefined, id?: string): void => {
     edit?.catch((error: TidewireError) => {
       if (error.code === 'CLOSED') return;
@@ -77,7 +77,7 @@ export function TodoList({ client, user, tell }: TodoListProps) {
         <input
           ref={field}
           aria-label="New entry"
-          placeholder="What is to be done?"
+          placeholder="What needs to be done?"
           autocomplete="off"
           maxLength={TEXT_CHARACTERS_MAX}
           value={text}
@@ -119,7 +119,7 @@ export function TodoList({ client, user, tell }: TodoListProps) {
 interface EntryProps {
   row: Row;
   tabIndex: number;
-  /** Whose cursors are here. */
+  /** The users whose cursors are in this row. */
   users: string[];
   isRefused: boolean;
   handle: RecordHandle<Todos> | undefined;

@@ -1,12 +1,12 @@
-// A long list of which only the rows that can be seen are in the page, and the one that the keyboard was last in: Tab leads into that one
-// and out of the list again, the arrows lead from row to row.
+// A long list. The page contains only the visible rows and the row that last had the focus: Tab leads into that row
+// and out of the list again, the arrow keys lead from row to row.
 
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 /** Pixels. The style sheet gives rows the same height. */
 const ROW_HEIGHT = 48;
-/** Rows above and below those that can be seen: they are there before they are scrolled to. */
+/** Rows above and below the visible ones, so that they exist before the user scrolls to them. */
 const AROUND = 6;
 const CONTROLS = 'input, button';
 
@@ -14,9 +14,9 @@ export interface VirtualRowsProps<Row> {
   label: string;
   rows: Row[];
   idOf: (row: Row) => string;
-  /** Called with the row that has the focus or the pointer. */
+  /** Called with the id of the row that has the focus or the pointer. */
   onEnter: (id: string | null) => void;
-  /** What stands in a row; its controls have this `tabIndex`. */
+  /** Renders the content of a row; its controls have this `tabIndex`. */
   children: (row: Row, tabIndex: number) => ComponentChildren;
 }
 
@@ -24,7 +24,7 @@ export interface VirtualRowsProps<Row> {
 interface Focus {
   id: string;
   index: number;
-  /** Which one of its row it is. */
+  /** The index of the control in its row. */
   control: number;
 }
 
@@ -55,7 +55,7 @@ export function VirtualRows<Row>({ label, rows, idOf, onEnter, children }: Virtu
   const indexOf = (id: string | undefined): number => (id === undefined ? -1 : rows.findIndex((row) => idOf(row) === id));
   const focused = indexOf(focus?.id);
 
-  // Where the row with the focus was removed, the focus goes to the one in its place.
+  // If the row with the focus was removed, its successor gets the focus.
   useLayoutEffect(() => {
     if (!focus || focused >= 0) return;
     const index = Math.min(focus.index, rows.length - 1);
@@ -63,7 +63,7 @@ export function VirtualRows<Row>({ label, rows, idOf, onEnter, children }: Virtu
     controlsOf(index)[focus.control]?.focus();
   }, [rows]);
 
-  /** Scrolls to a row, so that it is there, and gives it the focus. */
+  /** Scrolls to a row, so that it is rendered, and gives it the focus. */
   const go = (index: number, control: number): void => {
     const element = scroller.current;
     if (!element || index < 0 || index >= rows.length) return;

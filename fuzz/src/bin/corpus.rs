@@ -70,7 +70,7 @@ fn minimise(target: &str) -> Result<()> {
     }
     cargo.arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
     if !cargo.status()?.success() {
-        return Err(format!("cargo fuzz cmin {target} failed; its lines above say why").into());
+        return Err(format!("cargo fuzz cmin {target} failed; see its output above").into());
     }
     for (name, input) in corpus::read(target)? {
         if !is_hash(&name) {
@@ -80,7 +80,7 @@ fn minimise(target: &str) -> Result<()> {
     pack(target)
 }
 
-/// Whether libFuzzer gave the name. Tests look for the others.
+/// Whether libFuzzer chose the name. Tests look for the other names.
 fn is_hash(name: &str) -> bool {
     name.len() == HASH_NAME_BYTES
 }
@@ -93,7 +93,7 @@ fn pack(target: &str) -> Result<()> {
         inputs.push((name, fs::read(entry.path())?));
     }
     let found = inputs.len();
-    // Of two equal inputs the named one stays.
+    // Of two equal inputs, keep the named one.
     inputs.sort_by_key(|(name, _)| (is_hash(name), name.clone()));
     let mut seen = HashSet::new();
     inputs.retain(|(_, input)| seen.insert(input.clone()));

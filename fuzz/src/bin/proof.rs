@@ -1,7 +1,8 @@
-//! Proves that the fuzz targets find what is wrong, and that nothing is. Usage: `proof faults SECONDS [TARGET...]` plants each fault
-//! of all or these targets and lets its target look for it, without the inputs that would show it at once: from the committed corpus,
-//! and where a target has seeds of its own from these, because what grew from them without a fault leads away from it;
-//! `proof clean SECONDS TARGET...` fuzzes each of these targets for so long. Needs `cargo-fuzz`. Exit code 1 if one fails.
+//! Proves that the fuzz targets find planted faults, and find none without them. Usage: `proof faults SECONDS [TARGET...]` plants each
+//! fault of all or these targets and runs its target. The inputs that would reveal the fault at once are removed first. The run starts
+//! from the target's own seeds, if it has any, and otherwise from the committed corpus, because a corpus that grew without the fault
+//! leads away from it. `proof clean SECONDS TARGET...` fuzzes each of these targets for that time. Needs `cargo-fuzz`. Exits with code 1
+//! if a proof fails.
 
 use std::env;
 use std::error::Error;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tidewire_fuzz::{PLANTED_FAULT, SEEDS_FOLDER, WITHOUT_SERVER, corpus};
 
-/// Faults by their target.
+/// Faults by target.
 const FAULTS: [(&str, &[&str]); 8] = [
     (
         "decode",
@@ -36,7 +37,7 @@ const FAULTS: [(&str, &[&str]); 8] = [
     ("client_address", &["proxy-length", "forwarded-trust"]),
 ];
 
-/// Longest inputs: every length class of a frame but the last, which costs too much time here.
+/// The longest input: covers every length class of a frame except the last one, which takes too much time here.
 const INPUT_BYTES_MAX: u32 = 4096;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -87,7 +88,7 @@ fn prove_faults(targets: &[&str], seconds: u64) -> Result<bool> {
     Ok(all_found)
 }
 
-/// Whether the targets show nothing.
+/// Whether fuzzing the targets finds nothing.
 fn prove_clean(targets: &[&str], seconds: u64) -> Result<bool> {
     let mut all_clean = true;
     for target in targets {
@@ -116,7 +117,7 @@ fn unpack(target: &str, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The files of a folder by their names.
+/// The paths of all files in a folder, sorted.
 fn paths_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder)?;
     let mut paths = entries
@@ -126,13 +127,13 @@ fn paths_in(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Where one run works: its own copy of the corpus, because the fuzzer adds to it.
+/// The files of one run. It has its own copy of the corpus, because the fuzzer adds to it.
 struct Folder {
     corpus: PathBuf,
-    /// The inputs to choose from: the committed ones, or the target's own.
+    /// The inputs to choose from: the committed ones, or the target's own seeds.
     seeds: PathBuf,
     artifacts: PathBuf,
-    /// For what shows a fault and is left out.
+    /// For inputs that reveal the fault and are removed.
     scratch: PathBuf,
     log: PathBuf,
 }
@@ -163,20 +164,20 @@ impl Folder {
 }
 
 struct Run {
-    /// What the fuzzer said about what it found.
+    /// The fuzzer's message about a finding.
     finding: Option<String>,
     took: Duration,
     inputs: String,
 }
 
-/// A target that was built, maybe with a fault in it.
+/// A target that has been built, possibly with a planted fault.
 struct Fuzzer<'a> {
     target: &'a str,
     fault: Option<&'a str>,
 }
 
 impl<'a> Fuzzer<'a> {
-    /// Builds the target, which is no part of any time.
+    /// Builds the target; the build does not count as fuzzing time.
     fn build(target: &'a str, fault: Option<&'a str>) -> Result<Self> {
         let fuzzer = Self { target, fault };
         let built = fuzzer.cargo("build").output()?;
@@ -203,7 +204,7 @@ impl<'a> Fuzzer<'a> {
         cargo
     }
 
-    /// Copies the inputs to begin with that do not show the fault; returns how many they are, in words.
+    /// Copies the initial inputs that do not reveal the fault; returns their number in words.
     fn copy_passing(&self, folder: &Folder) -> Result<String> {
         let (mut passing, what) = match WITHOUT_SERVER.contains(&self.target) {
             true => {
@@ -213,7 +214,7 @@ impl<'a> Fuzzer<'a> {
             false => (self.seeds(folder)?, "seeds"),
         };
         let mut dropped = 0;
-        // The fuzzer stops at an input that shows something, and has said which it is.
+        // The fuzzer stops at the first input that reveals the fault, and reports its name.
         while let Some(shown) = self.first_shown(&passing, folder)? {
             passing.retain(|input| *input != shown);
             dropped += 1;
@@ -222,10 +223,10 @@ impl<'a> Fuzzer<'a> {
             let name = input.file_name().ok_or("an input has a name")?;
             fs::copy(input, folder.corpus.join(name))?;
         }
-        Ok(format!("{} {what} kept, {dropped} left out", passing.len()))
+        Ok(format!("{} {what} kept, {dropped} removed", passing.len()))
     }
 
-    /// The seeds of a target of the server, which it writes itself.
+    /// The seeds that a target of the server writes itself.
     fn seeds(&self, folder: &Folder) -> Result<Vec<PathBuf>> {
         let output = self
             .cargo("run")
@@ -287,7 +288,7 @@ impl<'a> Fuzzer<'a> {
     }
 }
 
-/// The panic's message in a log of the fuzzer: the line below the one that says where.
+/// The panic's message in a log of the fuzzer: the line after its location.
 fn finding(log: &str) -> String {
     let mut lines = log
         .lines()

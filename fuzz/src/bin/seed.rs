@@ -19,14 +19,14 @@ const DEEPSTREAM: &str = include_str!("../../../spec/vectors/deepstream/messages
 const ADDITIONS: &str = include_str!("../../../spec/vectors/deepstream/additions.json");
 const WEBSOCKET: &str = include_str!("../../../spec/vectors/websocket/frames.json");
 
-/// One entry of either file.
+/// One entry of either vectors file.
 #[derive(Deserialize)]
 struct Vector {
     hex: String,
-    /// Of a deepstream message.
+    /// The sender of a deepstream message.
     #[serde(default)]
     direction: String,
-    /// Of a WebSocket stream: who reads it.
+    /// The receiver of a WebSocket stream.
     #[serde(default)]
     role: String,
 }
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Input::seed(role, &from_hex(&vector.hex)),
         );
     }
-    // Of either side, so that none of them is taken for a message of deepstream's own.
+    // Use either side for both, so that no addition counts as a message of deepstream's own.
     for (index, vector) in serde_json::from_str::<Vec<Vector>>(ADDITIONS)?
         .iter()
         .enumerate()
@@ -126,7 +126,7 @@ fn message_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The same as JSON.
+/// Every kind of message as JSON text.
 fn text_seeds() -> Vec<Vec<u8>> {
     let pool = pool();
     let timeout = r#"{"topic":5,"action":100,"isError":true,"name":"n","originalAction":3}"#;
@@ -144,7 +144,7 @@ fn text_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Texts that no message of ours is written as.
+/// Texts that no encoder of ours writes.
 const ODD_TEXTS: [&str; 9] = [
     "",
     "[]",
@@ -157,7 +157,7 @@ const ODD_TEXTS: [&str; 9] = [
     r#"{"topic":4,"action":3,"names":["\u0061","b",["c"]],"correlationId":7}"#,
 ];
 
-/// What gets smaller by compression: messages, and what comes close to the limit of 70,000 bytes.
+/// Payloads that compress well: messages, and data close to the limit of 70,000 bytes.
 fn deflated_payloads() -> Vec<Vec<u8>> {
     let mut payloads = vec![vec![0; 70_000], copies(69_990), copies(70_000)];
     let text = "the same again and again, ".repeat(8);
@@ -179,7 +179,7 @@ fn deflated_payloads() -> Vec<Vec<u8>> {
     payloads
 }
 
-/// Bytes that repeat others in pieces of many lengths, so that a changed bit of the compressed form makes a piece longer.
+/// Bytes that repeat earlier bytes in pieces of many lengths, so that a flipped bit of the compressed form makes a piece longer.
 fn copies(bytes: usize) -> Vec<u8> {
     let mut state = 1u32;
     let mut below = |bound: usize| {
@@ -197,7 +197,7 @@ fn copies(bytes: usize) -> Vec<u8> {
     payload
 }
 
-/// The one answer that Tidewire reads but never writes.
+/// The only answer that Tidewire decodes but never encodes.
 fn cache_retrieval_timeout() -> Vec<u8> {
     let fields = Fields {
         name: Some("n"),
@@ -214,7 +214,7 @@ fn cache_retrieval_timeout() -> Vec<u8> {
     payload
 }
 
-/// Short texts, so that mutations hit the structure more often than the texts.
+/// A pool of short texts, so that mutations change the structure more often than the texts.
 fn pool() -> Pool {
     Pool {
         name: "n".into(),

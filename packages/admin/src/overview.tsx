@@ -16,13 +16,13 @@ export function Overview({ figures, points }: OverviewProps) {
       <h2 id="overview">Overview</h2>
       {figures && <Health figures={figures} />}
       <div class="plots">
-        <Plot title="Messages each second" points={points} show={count} series={[{ label: 'received', of: (at) => at.messagesIn }, { label: 'delivered', of: (at) => at.deliveries }]} />
-        <Plot title="Bytes each second" points={points} show={bytes} series={[{ label: 'in', of: (at) => at.bytesIn }, { label: 'out', of: (at) => at.bytesOut }]} />
-        <Plot title="Time of a turn" points={points} show={milliseconds} series={[{ label: 'half below', of: (at) => at.turnMedian }, { label: '99 % below', of: (at) => at.turn99 }]} />
+        <Plot title="Messages per second" points={points} show={count} series={[{ label: 'received', of: (at) => at.messagesIn }, { label: 'delivered', of: (at) => at.deliveries }]} />
+        <Plot title="Bytes per second" points={points} show={bytes} series={[{ label: 'in', of: (at) => at.bytesIn }, { label: 'out', of: (at) => at.bytesOut }]} />
+        <Plot title="Turn time" points={points} show={milliseconds} series={[{ label: 'median', of: (at) => at.turnMedian }, { label: '99th percentile', of: (at) => at.turn99 }]} />
         <Plot title="Round trip of this page" points={points} show={milliseconds} series={[{ label: 'now', of: (at) => at.roundTrip }]} />
         <Plot title="Connections" points={points} show={count} series={[{ label: 'open', of: (at) => at.connections }]} />
         <Plot title="Memory" points={points} show={bytes} series={[{ label: 'process', of: (at) => at.residentBytes }, { label: 'outboxes', of: (at) => at.outboxBytes }]} />
-        <Plot title="Records to be stored" points={points} show={count} series={[{ label: 'waiting', of: (at) => at.dirtyRecords }, { label: 'written each second', of: (at) => at.writes }]} />
+        <Plot title="Records waiting for the store" points={points} show={count} series={[{ label: 'waiting', of: (at) => at.dirtyRecords }, { label: 'written per second', of: (at) => at.writes }]} />
       </div>
       {figures && <Stores figures={figures} />}
     </section>

@@ -30,7 +30,7 @@ export function RecordEditor({ server, name, onClose }: { server: Server; name: 
       if (!(error instanceof Refused && error.status === 404)) return setNotice(reason(error));
       setRead({ text: '' });
       setText('{}');
-      setNotice('There is no such record; saving makes it.');
+      setNotice('The record does not exist; saving creates it.');
     }
   };
   useEffect(() => void load(), []);
@@ -44,7 +44,7 @@ export function RecordEditor({ server, name, onClose }: { server: Server; name: 
     });
     client.onError((error) => setNotice(error.message));
     const record = client.record.open(name);
-    const removal = record.subscribe((value: unknown) => setWatched(value === undefined ? 'It was deleted.' : shown(value)));
+    const removal = record.subscribe((value: unknown) => setWatched(value === undefined ? 'The record was deleted.' : shown(value)));
     client.connect().catch((error: unknown) => setNotice(`It can't be watched: ${reason(error)}`));
     return () => {
       removal();
@@ -61,7 +61,7 @@ export function RecordEditor({ server, name, onClose }: { server: Server; name: 
       setNotice('Saved.');
     } catch (error) {
       const isNewer = error instanceof Refused && error.status === 412;
-      setNotice(isNewer ? 'It was changed meanwhile: load it anew, then edit.' : reason(error));
+      setNotice(isNewer ? 'The record has changed: load it again, then edit.' : reason(error));
     }
   };
 

@@ -29,7 +29,7 @@ export function Revocations({ server, wanted }: { server: Server; wanted: string
     event.preventDefault();
     try {
       await server.ask('POST', '/v1/revocations', { [kind]: name });
-      setNotice(`${kind} ${name} is kept out.`);
+      setNotice(`${kind} ${name} is revoked.`);
       setName('');
     } catch (error) {
       setNotice(reason(error));

@@ -89,7 +89,7 @@ export function RulesView({ server }: { server: Server }) {
             {explained && (
               <div class="card">
                 <p class={explained.outcome === 'allowed' ? 'good' : 'bad'}>{explained.outcome}</p>
-                <p class="name">{explained.rule ?? 'No path that takes the name has this rule.'}</p>
+                <p class="name">{explained.rule ?? 'No pattern that matches the name has this rule.'}</p>
                 {explained.reads.length > 0 && <p class="name">It reads {explained.reads.join(', ')}.</p>}
                 {explained.others.map((other) => (
                   <p class="quiet name" key={other.rule}>

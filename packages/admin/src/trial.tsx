@@ -24,7 +24,7 @@ export function Trial({ server }: { server: Server }) {
     try {
       value = data.trim() === '' ? undefined : JSON.parse(data);
     } catch {
-      return tell('The data is no JSON; text stands in quotes.');
+      return tell('The data is not JSON; put text in quotes.');
     }
     const command = kind === 'event' ? { topic: 'event', action: 'emit', eventName: name } : { topic: 'rpc', action: 'make', rpcName: name };
     try {
