@@ -117,7 +117,7 @@ describe('the admin page', { concurrency: 3 }, () => {
     const client = await connect(t, server, { login: {} });
     await page.getByRole('img', { name: /^Connections: open 1$/ }).waitFor();
     client.close();
-    await eventually(async () => (await page.locator('canvas').count()) === 7, 'all plots are there');
+    await eventually(async () => (await page.locator('canvas').count()) === 7, 'all plots are visible');
     const inked = (): Promise<number> => page.locator('canvas').first().evaluate((canvas: any) => {
       const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
       return data.filter((value: number) => value > 0).length;

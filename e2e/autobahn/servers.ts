@@ -39,5 +39,5 @@ export async function startEcho(test: TestContext, binary: string, fault?: strin
   const early = ended.then((sentence): never => {
     throw new Error(sentence);
   });
-  return within(START_DEADLINE_MS, Promise.race([address, early]), 'the echo server says where it listens');
+  return within(START_DEADLINE_MS, Promise.race([address, early]), 'the echo server reports its address');
 }

@@ -42,7 +42,7 @@ test('a case that did not run has failed', () => {
   assert.deepEqual(failures({ '1.1.1': OK }, 2), ['1 cases ran, not 2']);
 });
 
-test('the summary counts behaviours and names what is not strict', () => {
+test('the summary counts behaviours and names the cases that are not strict', () => {
   const report = { '1.1.1': OK, '1.1.2': OK, '6.4.3': NON_STRICT };
   assert.equal(summary(report), '3 cases: 1 NON-STRICT (6.4.3), 2 OK');
 });

@@ -6,7 +6,7 @@ import { CertificateFiles, certify } from '../harness/certificate.ts';
 import { Server } from '../harness/server.ts';
 import { browserDuring, loginFrom, openPage, servePage } from './page.ts';
 
-test('a page logs in over wss and gets back what it sent', async (t) => {
+test('a page logs in over wss and receives the same message back', async (t) => {
   const { certificate, key } = new CertificateFiles(t, certify());
   const server = await Server.during(t, { tls: { certificate, key } });
   const browser = await browserDuring(t);

@@ -15,7 +15,7 @@ import { BROWSER, browserDuring, servePage } from './page.ts';
 test(`in ${BROWSER}`, async (t) => {
   const [server, browser] = await Promise.all([Server.during(t, { withoutRules: true }), browserDuring(t)]);
 
-  await t.test('two tabs of the demo see each other and what the other one edits, also after the server was down', async (inner) => {
+  await t.test('two tabs of the demo see each other and the edits of the other one, also after the server was down', async (inner) => {
     const [one, other] = await Promise.all([openTab(inner, browser, server), openTab(inner, browser, server)]);
     await eventually(async () => (await people(one)).length === 2 && (await people(other)).length === 2, 'each sees two people');
     await add(one, 'milk');

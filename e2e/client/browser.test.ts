@@ -85,7 +85,7 @@ test('the client in a browser', async (t) => {
     const name = fresh('event');
     await hears(page, name);
     other.event.emit(name, { text: 'to the page' });
-    await eventually(async () => (await heardBy(page)).length === 1, 'the page hears the event');
+    await eventually(async () => (await heardBy(page)).length === 1, 'the page receives the event');
     assert.deepEqual(await heardBy(page), [{ text: 'to the page' }]);
     await page.evaluate((rpc) => (globalThis as any).client.rpc.provide(rpc, (argument: unknown) => [argument]).ready, name);
     assert.deepEqual(await other.rpc.call(name, 'there and back'), ['there and back']);

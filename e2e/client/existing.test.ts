@@ -26,7 +26,7 @@ async function connected(t: TestContext, address: string, user = 'alice'): Promi
 }
 
 describe('records that must not be created', { concurrency: 3, timeout: 60_000 }, () => {
-  test('a missing one stays missing, and its value comes when another client writes it', async (t) => {
+  test('a missing record stays missing, and its value arrives when another client writes it', async (t) => {
     const server = await Server.during(t);
     const [alice, bob] = [await connected(t, server.address), await connected(t, server.address, 'bob')];
     const name = fresh('record');

@@ -131,7 +131,7 @@ describe('messages that are too large', { concurrency: 3, timeout: 60_000 }, () 
     assert.equal(Number(max), LIMIT);
   });
 
-  test("are no matter of deepstream's own client, which hears nothing of a limit", async (t) => {
+  test("do not concern deepstream's own client, which receives no limit", async (t) => {
     const server = await Server.during(t, { limits });
     const peer = await RawPeer.challenge(server);
     assert.deepEqual(peer.received.seen.map(({ topic, action, data, parsedData }: any) => [topic, action, data, parsedData]), [

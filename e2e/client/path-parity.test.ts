@@ -53,7 +53,7 @@ test('a hundred thousand random changes give the same documents', () => {
     const before = JSON.stringify(root);
     const changed = withValue(root, where, leaf);
     assert.deepEqual(plain(changed), expected, `${JSON.stringify(leaf)} at ${where} of ${before}`);
-    assert.equal(JSON.stringify(root), before, 'what was there is not changed');
+    assert.equal(JSON.stringify(root), before, 'the original value is not changed');
     // Inherited properties are not part of a document.
     if (!where.includes('toString')) assert.deepEqual(valueAt(expected, where), found(expected, where), `${where} of ${JSON.stringify(changed)}`);
     compared += 1;

@@ -88,7 +88,7 @@ function assertTree(spans: Span[], parent: string | undefined, shardCount: numbe
 }
 
 describe('traces', { concurrency: 4 }, () => {
-  test('a publication with a context becomes one tree with its subscribers on all shards, who get their delivery as parent', async (t) => {
+  test('a publication with a context becomes one tree with its subscribers on all shards, who receive their delivery span as parent', async (t) => {
     const { server, collector } = await traced(t, { service_name: 'shop' });
     const name = fresh('event');
     const inboxes = await Promise.all(Array.from({ length: SHARD_COUNT }, () => contexts(t, server, name)));

@@ -98,7 +98,7 @@ test('failing syncs over HTTP: outcomes are unknown, then the queue is full, and
   for (const name of ['before', 'first', 'second', 'third', 'fourth']) assert.equal((await ask('GET', name))[0], 200, name);
 });
 
-test('a stop that the disk does not let finish ends with code 5 and counts what is lost', async (t) => {
+test('a stop that the disk prevents ends with code 5 and counts the lost records', async (t) => {
   const { server, begin } = await failingSyncs(t, { drainTimeoutMs: 2_000 });
   const writer = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
   begin();
@@ -140,7 +140,7 @@ test('a damaged record is reported and never served, and the others are', async 
   assert.match(await (await server.get('/metrics')).text(), /^tidewire_store_corrupt_records\S* [1-9]/m);
 });
 
-test('a start on a full disk ends with code 4 and says what to do', async (t) => {
+test('a start on a full disk ends with code 4 and reports what to do', async (t) => {
   const disk = await SmallDisk.during(t);
   disk.fill();
   const start = Server.start({ dataFolder: join(disk.path, 'data'), launcher: disk.launcher });

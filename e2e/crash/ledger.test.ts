@@ -48,7 +48,7 @@ test('a delete in flight may have happened or not', () => {
   }
 });
 
-test('what was found counts as acknowledged afterwards', () => {
+test('the state that was found counts as acknowledged afterwards', () => {
   const ledger = written();
   assert.equal(ledger.compare('a', { state: 3, version: 8 }), undefined);
   assert.match(ledger.compare('a', { state: 2, version: 7 }) ?? '', /is 2, but 3 was acknowledged/);

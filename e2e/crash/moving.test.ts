@@ -24,7 +24,7 @@ const COMMANDS = 6;
 
 const timeout = 60_000 + (COMMANDS * RECORD_COUNT * 1_000) / RECORDS_PER_SECOND_MIN;
 
-test(`${RECORD_COUNT} records of 1 KB are moved in little memory`, { timeout }, async (t) => {
+test(`${RECORD_COUNT} records of 1 KB are moved with little memory`, { timeout }, async (t) => {
   const server = await Server.during(t);
   await server.stop();
   const folder = mkdtempSync(join(tmpdir(), 'tidewire-moving-'));

@@ -38,7 +38,7 @@ test('the demo', async (t) => {
   const browser = await browserDuring(t);
   const tab = (inner: TestContext, options: TabOptions = {}): Promise<Page> => openTab(inner, browser, server, options);
 
-  await t.test('two tabs see each other and what the other one edits', async (inner) => {
+  await t.test('two tabs see each other and the edits of the other one', async (inner) => {
     const [one, other] = [await tab(inner), await tab(inner)];
     await eventually(async () => (await people(one)).length === 2 && (await people(other)).length === 2, 'each sees two people');
     await add(one, 'milk');

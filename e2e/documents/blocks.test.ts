@@ -17,7 +17,7 @@ const BLOCKS = documents().flatMap((document) => blocksOf(document));
 /** The reason why no checker tests the block; empty if one does. */
 function unproved({ place, language, word }: Block): string {
   if (language === 'json' && !Object.hasOwn(JSON_CHECKS, word)) {
-    return `${place}: that it is JSON says little; say behind the word json what it is: ${Object.keys(JSON_CHECKS).join(', ')}`;
+    return `${place}: a kind of JSON is missing; add after the word json what it is: ${Object.keys(JSON_CHECKS).join(', ')}`;
   }
   if (Object.hasOwn(CHECKERS, language)) return '';
   if (language === 'indented') return `${place}: an indented block has no language; put it between fences`;
@@ -57,7 +57,7 @@ for (const [language, text, wrong] of [
 }
 
 for (const word of Object.keys(JSON_CHECKS)) {
-  test(`a block of json ${word} is refused with a misspelt name in it, whichever it is`, async (t) => {
+  test(`a block of json ${word} is refused if any of its names is misspelt`, async (t) => {
     const [block] = BLOCKS.filter((one) => one.language === 'json' && one.word === word);
     assert.ok(block, 'a document has one');
     const names = Object.keys(JSON.parse(block.text) as object);
@@ -73,7 +73,7 @@ for (const block of BLOCKS) {
   if (checker !== undefined) test(`${block.place} ${checker.shows}`, (t) => checker.check(t, block));
 }
 
-test('the TypeScript of the documents has no errors of types', (t) => {
+test('the TypeScript of the documents has no type errors', (t) => {
   const folder = programFolder(t);
   const programs = BLOCKS.filter(({ language }) => language === 'ts' || language === 'tsx');
   assert.ok(programs.length > 0);

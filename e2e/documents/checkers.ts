@@ -36,17 +36,17 @@ export const CHECKERS: Record<string, Checker> = {
   // Components need a page; the compiler checks their types together with the programs.
   tsx: { shows: 'has types', check: () => undefined },
   sh: { shows: 'runs', check: runShell },
-  console: { shows: 'shows what is printed', check: checkTerminal },
+  console: { shows: 'matches the real output', check: checkTerminal },
   yaml: {
     shows: 'is a configuration',
     check: (t, { text, rules }) => tidewire(configurationFolder(t, text, rules), 'config', 'check'),
   },
   yml: { shows: 'is a file of rules, of cases for them, of users or of keys', check: checkYaml },
   json: {
-    shows: 'is what it is shown as',
+    shows: 'matches the server',
     check: (t, { text, word }) => {
       const check = JSON_CHECKS[word];
-      assert.ok(check, `say behind the word json what it is: ${Object.keys(JSON_CHECKS).join(', ')}`);
+      assert.ok(check, `add after the word json what it is: ${Object.keys(JSON_CHECKS).join(', ')}`);
       return check(t, JSON.parse(text));
     },
   },
@@ -82,7 +82,7 @@ export const CHECKERS: Record<string, Checker> = {
       program(folder, 'promtool', 'check', 'config', 'prometheus.yml');
     },
   },
-  sql: { shows: 'is what the store has, or can be asked of it', check: checkSql },
+  sql: { shows: 'matches the schema of the store, or is a valid query', check: checkSql },
   picture: { shows: 'shows crates that depend on each other', check: checkPicture },
 };
 
@@ -171,7 +171,7 @@ async function checkRedis(t: TestContext, { text }: Block): Promise<void> {
 /** A table must be in the source of the store; every other statement runs on these tables. */
 async function checkSql(t: TestContext, { text, word, document }: Block): Promise<void> {
   const source = { sqlite: 'sqlite.rs', postgres: 'postgres.rs' }[word];
-  assert.ok(source, 'say behind the word sql which one: sqlite, postgres');
+  assert.ok(source, 'add after the word sql which one: sqlite, postgres');
   const content = readFileSync(join(REPOSITORY, 'crates/tidewire-store/src', source), 'utf8');
   const plain = (sql: string): string => sql.replace(/\s+/g, ' ').replaceAll('IF NOT EXISTS ', '').trim();
   const tables = [...plain(content).matchAll(/CREATE TABLE tidewire_\w+ \([^;"]*\)(?=;)/g)].map(([table]) => `${table};`);

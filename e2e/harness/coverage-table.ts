@@ -31,8 +31,8 @@ const ELSEWHERE = SITUATIONS.slice(1);
 
 /** Cells for which no test is possible. */
 const MEANINGLESS: Array<{ methods: RegExp; situations: readonly Situation[]; why: string }> = [
-  { methods: /^Emitter\.|\.getUid$/, situations: ELSEWHERE, why: 'nothing leaves the client' },
-  { methods: /OfflineStorage$/, situations: ELSEWHERE, why: 'Node has no such storage; nothing leaves the client' },
+  { methods: /^Emitter\.|\.getUid$/, situations: ELSEWHERE, why: 'sends no request' },
+  { methods: /OfflineStorage$/, situations: ELSEWHERE, why: 'Node has no such storage; sends no request' },
   {
     methods: /\.(getConnectionState|eventNames|providerNames|names|get|getEntries|getFirst|getLast|isEmpty)$/,
     situations: ['refusal'],
@@ -53,7 +53,7 @@ const MEANINGLESS: Array<{ methods: RegExp; situations: readonly Situation[]; wh
   {
     methods: /^(RPC|Listen)Response\./,
     situations: ['before login'],
-    why: 'the object comes with a request, and there is none before the login',
+    why: 'the object arrives with a request, and no request arrives before the login',
   },
   { methods: /^ListenResponse\.onStop$/, situations: ['refusal'], why: 'a callback within the client' },
   { methods: /^RecordHandler\.delete$/, situations: ['success'], why: 'throws in every call' },

@@ -72,7 +72,7 @@ export async function seesOutage(t: TestContext, outage: Outage, says: RegExp, t
   await server.prints(says);
   const failures = await server.metric('tidewire_store_failed_commits_total');
   const unanswered = await server.metric('tidewire_store_unanswered_seconds');
-  assert.ok(failures > 0 || unanswered > 0, 'no metric says that the store does not work');
+  assert.ok(failures > 0 || unanswered > 0, 'no metric reports that the store does not work');
   assert.equal((await server.get('/health')).status, 200);
 
   // The writer that requested an acknowledgement receives the error at the deadline and not earlier.

@@ -77,7 +77,7 @@ for (const { kind, section, path, text, ends } of STORES) {
 
     disk.empty();
     if (ends) await database.start();
-    await eventually(() => isReady(server), '/ready says yes again');
+    await eventually(() => isReady(server), '/ready answers 200 again');
     await client.record.setDataWithAck('cached', { n: 2 });
     assert.deepEqual(cached.get(), { n: 2 });
     await eventually(async () => (await server.metric('tidewire_dirty_records')) === 0, 'no write waits for the store');

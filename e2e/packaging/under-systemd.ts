@@ -61,10 +61,10 @@ test('the unit under systemd', async (t) => {
     const { MainPID } = await systemd.state();
     systemd.write('/etc/tidewire/tidewire.yml', configuration('limits: { name_bytes_max: 20 }\n'));
     await systemd.run('systemctl', 'reload', 'tidewire');
-    await systemd.until(({ StatusText }) => StatusText === 'reloaded', 'the new configuration is taken');
+    await systemd.until(({ StatusText }) => StatusText === 'reloaded', 'the new configuration is applied');
     systemd.write('/etc/tidewire/tidewire.yml', configuration('limits: { name_bites_max: 20 }\n'));
     await systemd.run('systemctl', 'reload', 'tidewire');
-    const { StatusText } = await systemd.until((state) => state.StatusText.startsWith('not reloaded'), 'the wrong one is refused');
+    const { StatusText } = await systemd.until((state) => state.StatusText.startsWith('not reloaded'), 'the wrong configuration is refused');
     assert.match(StatusText, /name_bites_max/);
     systemd.write('/etc/tidewire/tidewire.yml', configuration());
     assert.deepEqual([user.state, (await systemd.state()).MainPID], ['open', MainPID]);

@@ -32,7 +32,7 @@ function seconds(option: string): number {
   return Number(number) * (scale === 'min' ? 60 : 1);
 }
 
-test('systemd reports no problem of the unit', (t) => {
+test('systemd reports no problem with the unit', (t) => {
   assert.deepEqual(analyze(t, UNIT, 'verify'), { status: 0, said: '' });
 });
 
@@ -50,7 +50,7 @@ test('the exposure is at most 2.5', (t) => {
   assert.notEqual(analyze(t, open, ...judge).status, 0, 'one that leaves much is refused');
 });
 
-test('the server has more time to stop than it takes', () => {
+test('the unit gives the server more time to stop than it needs', () => {
   const { stdout } = spawnSync(binary(), ['config', 'print'], { encoding: 'utf8' });
   const [, drain] = /^drain_timeout: (\d+)s$/m.exec(stdout) ?? [];
   assert.ok(drain !== undefined, stdout);

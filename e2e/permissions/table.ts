@@ -220,27 +220,27 @@ function path(what: string, rules: Record<string, Rule>, yes: string, no: string
   row(`path: ${what}`, ask(yes), ask(no));
 }
 
-path('a longer one forbids', { 'p1/*': true, 'p1/x/*': false }, 'p1/y', 'p1/x/1');
-path('a longer one allows', { 'p2/*': false, 'p2/x/*': true }, 'p2/x/1', 'p2/y');
-path('of equally long ones the later decides', { 'p3/*b': true, 'p3/a*': false }, 'p3/xb', 'p3/ab');
-path('a variable takes no slash', { 'p4/*': false, 'p4/$id': true }, 'p4/a', 'p4/a/b');
-path('a star takes slashes', { 'p5/*/end': true, 'p5/*': false }, 'p5/a/b/end', 'p5/a/b/end/x');
+path('a longer pattern forbids', { 'p1/*': true, 'p1/x/*': false }, 'p1/y', 'p1/x/1');
+path('a longer pattern allows', { 'p2/*': false, 'p2/x/*': true }, 'p2/x/1', 'p2/y');
+path('of patterns of equal length the later one decides', { 'p3/*b': true, 'p3/a*': false }, 'p3/xb', 'p3/ab');
+path('a variable matches no slash', { 'p4/*': false, 'p4/$id': true }, 'p4/a', 'p4/a/b');
+path('a star matches slashes', { 'p5/*/end': true, 'p5/*': false }, 'p5/a/b/end', 'p5/a/b/end/x');
 path('two variables', { 'p6/$a/$b': '$a === $b' }, 'p6/x/x', 'p6/x/y');
 path('a variable in the middle', { 'p7/$id/end': "$id === 'x'", 'p7/*': true }, 'p7/x/end', 'p7/y/end');
-path('a point takes any one character', { 'p8/a.c': true, 'p8/*': false }, 'p8/abc', 'p8/abbc');
-path('a star takes nothing, too', { 'p9*': true, 'p9/x*': false }, 'p9', 'p9/x');
-path('the whole name counts', { 'p10/*': false, 'p10/a': true }, 'p10/a', 'p10/ab');
-path('the first of two variables takes what it can', { 'p11/$a-$b': "$a === 'x-y'" }, 'p11/x-y-z', 'p11/x-z');
+path('a dot matches any one character', { 'p8/a.c': true, 'p8/*': false }, 'p8/abc', 'p8/abbc');
+path('a star also matches the empty text', { 'p9*': true, 'p9/x*': false }, 'p9', 'p9/x');
+path('the pattern must match the whole name', { 'p10/*': false, 'p10/a': true }, 'p10/a', 'p10/ab');
+path('the first of two variables is greedy', { 'p11/$a-$b': "$a === 'x-y'" }, 'p11/x-y-z', 'p11/x-z');
 path('a variable is a text', { 'p12/$id': "$id === '7' && typeof $id === 'string'" }, 'p12/7', 'p12/07');
 path('the name', { 'p13/*': "name === 'p13/a/b'" }, 'p13/a/b', 'p13/a');
 path('the name and its end', { 'p14/*': "name.endsWith('/ok')" }, 'p14/a/ok', 'p14/a/ko');
-path('letters have a case', { 'p15/Ab': true, 'p15/*': false }, 'p15/Ab', 'p15/ab');
+path('patterns are case-sensitive', { 'p15/Ab': true, 'p15/*': false }, 'p15/Ab', 'p15/ab');
 path('other scripts', { 'p16/ü/$id': "$id === '😀'" }, 'p16/ü/😀', 'p16/ü/😃');
 path('a variable and a star', { 'p18/$id/*': "$id === 'a'" }, 'p18/a/b/c', 'p18/b/a/c');
 path('the longer text, not the better match', { 'p19/ab': true, 'p19/$aLongName': "$aLongName !== 'ab'" }, 'p19/x', 'p19/ab');
 path('digits in the names of variables', { 'p20/$a1.$b2': "$a1 < $b2" }, 'p20/1.2', 'p20/2.1');
 file.record['p17/$id'] = { write: false };
-path('one without the rule leaves it to a shorter one', { 'p17*': "name === 'p17/a'" }, 'p17/a', 'p17/b');
+path('a pattern without the rule leaves the decision to a shorter one', { 'p17*': "name === 'p17/a'" }, 'p17/a', 'p17/b');
 
 /** A case with a constant for each kind of rule. */
 function kind(section: Section, rule: string, operation: Operation): void {
@@ -293,33 +293,33 @@ function record(what: string, rule: string, expression: Rule, value: object | nu
 record('a price only rises', 'write', 'data.price > oldData.price', { price: 5 }, { data: { price: 6 } }, { data: { price: 5 } });
 record('the owner stays', 'write', 'data.owner === oldData.owner', { owner: 'ann' }, { data: { owner: 'ann', b: 1 } }, { data: { owner: 'bob' } });
 record('idiom for a first value', 'write', '!oldData.value || data.value > oldData.value', { value: 3 }, { data: { value: 4 } }, { data: { value: 2 } });
-record('old data of what is missing is null', 'write', 'oldData === null || data.force', null, { data: { a: 1 } }, { data: { a: 1 }, name: 'x/closed-not' });
+record('old data of a missing record is null', 'write', 'oldData === null || data.force', null, { data: { a: 1 } }, { data: { a: 1 }, name: 'x/closed-not' });
 RECORDS['x/closed-not'] = { a: 0 };
 file.record['x/closed-not'] = { write: 'oldData === null || data.force' };
-record('members of what is missing fail', 'write', "data.a === 1 || oldData.a === 1", null, { data: { a: 1 } }, { data: { a: 2 } }, 'MESSAGE_PERMISSION_ERROR');
-record('a patch is seen as the whole', 'write', 'data.a === 1 && data.b === 2', { a: 1 }, { operation: 'patch', path: 'b', data: 2 }, { operation: 'patch', path: 'b', data: 3 });
-record('a deep patch is seen as the whole', 'write', 'data.list.length === 3 && data.list[0] === 1', { list: [1, 2] }, { operation: 'patch', path: 'list[2]', data: 3 }, { operation: 'patch', path: 'list[0]', data: 3 });
+record('members of missing old data fail', 'write', "data.a === 1 || oldData.a === 1", null, { data: { a: 1 } }, { data: { a: 2 } }, 'MESSAGE_PERMISSION_ERROR');
+record('the rule sees the whole value after a patch', 'write', 'data.a === 1 && data.b === 2', { a: 1 }, { operation: 'patch', path: 'b', data: 2 }, { operation: 'patch', path: 'b', data: 3 });
+record('the rule sees the whole value after a deep patch', 'write', 'data.list.length === 3 && data.list[0] === 1', { list: [1, 2] }, { operation: 'patch', path: 'list[2]', data: 3 }, { operation: 'patch', path: 'list[0]', data: 3 });
 record('whole values, not patches', 'write', 'action === 18', { a: 1 }, { data: { a: 2 } }, { operation: 'patch', path: 'a', data: 2 });
 record('patches, not whole values', 'write', 'action === 19', { a: 1 }, { operation: 'patch', path: 'a', data: 2 }, { data: { a: 2 } });
 record('reading, not asking for the version', 'read', 'action === 3', { a: 1 }, { operation: 'read' }, { operation: 'head' });
 record('asking for the version, not reading', 'read', 'action === 5', { a: 1 }, { operation: 'head' }, { operation: 'read' });
 record('erasing, not deleting', 'delete', 'action === 20', { a: 1, b: 1 }, { operation: 'erase', path: 'a' }, { operation: 'delete' });
 record('deleting, not erasing', 'delete', 'action === 9', { a: 1, b: 1 }, { operation: 'delete' }, { operation: 'erase', path: 'a' });
-record('what is public is read', 'read', 'oldData.public', { public: true }, { operation: 'read' }, { operation: 'read', name: 'x/private' });
+record('a public record is read', 'read', 'oldData.public', { public: true }, { operation: 'read' }, { operation: 'read', name: 'x/private' });
 RECORDS['x/private'] = { public: false };
 file.record['x/private'] = { read: 'oldData.public' };
-record('what is missing may be looked for', 'read', 'oldData === null', null, { operation: 'read' }, { operation: 'read', name: 'x/there' });
+record('a missing record may be read', 'read', 'oldData === null', null, { operation: 'read' }, { operation: 'read', name: 'x/there' });
 RECORDS['x/there'] = {};
 file.record['x/there'] = { read: 'oldData === null' };
 record('the owner deletes', 'delete', 'oldData.owner === user.id', { owner: 'ann' }, { operation: 'delete' }, { operation: 'delete', by: 'bob' });
-record('what is locked is not erased', 'delete', '!oldData.locked', { a: 1 }, { operation: 'erase', path: 'a' }, { operation: 'erase', path: 'a', name: 'x/locked' });
+record('a locked record is not erased', 'delete', '!oldData.locked', { a: 1 }, { operation: 'erase', path: 'a' }, { operation: 'erase', path: 'a', name: 'x/locked' });
 RECORDS['x/locked'] = { a: 1, locked: true };
 file.record['x/locked'] = { delete: '!oldData.locked' };
 record('creating by the name', 'create', "$id === 'yes'", null, { operation: 'open' }, { operation: 'open' });
 record('creating by writing', 'create', "$id === 'yes'", null, { data: { a: 1 } }, { data: { a: 1 } });
 record('creating by the user', 'create', 'user.isAuthenticated', null, { operation: 'open' }, { operation: 'open', by: 'guest' });
 
-record('a deep patch creates what the rule sees', 'write', 'data.a.b === 1', null, { operation: 'patch', path: 'a.b', data: 1 }, { operation: 'patch', path: 'a.b', data: 2 });
+record('a deep patch of a missing record creates the value that the rule sees', 'write', 'data.a.b === 1', null, { operation: 'patch', path: 'a.b', data: 1 }, { operation: 'patch', path: 'a.b', data: 2 });
 record('one member never changes', 'write', 'data.a.b === oldData.a.b', { a: { b: 1 } }, { operation: 'patch', path: 'a.c', data: 2 }, { operation: 'patch', path: 'a.b', data: 2 });
 record('steps of one', 'write', 'data.n === oldData.n + 1', { n: 1 }, { data: { n: 2 } }, { data: { n: 3 } });
 record('a state follows another', 'write', "data.state === {draft: 'open', open: 'closed'}[oldData.state]", { state: 'draft' }, { data: { state: 'open' } }, { data: { state: 'closed' } });

@@ -126,7 +126,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       for (const { shown } of [plain, suspended]) await shown.reads('true {"title":"milk"} nothing');
     });
 
-    test('a record that is not created and may not be read is refused', async (t) => {
+    test('a missing record without the right to read is refused', async (t) => {
       const server = await Server.during(t, { permissions: PERMISSIONS });
       const name = todo();
       const Todo = (): Node => {

@@ -141,7 +141,7 @@ async function run(...args: string[]): Promise<{ code: number | null; out: strin
 
 for (const place of PLACES) {
   const title = [place.connector, ...(place.flags ?? [])].join(' ');
-  test(`what ${title} has written is taken over, and what can't be is named`, async (t) => {
+  test(`what ${title} has written is imported, and entries that can't be are named`, async (t) => {
     const database = await Database.during(t, place.kind);
     const connector = await connected(t, place, database);
     const all = records();

@@ -80,11 +80,11 @@ for (const [kind, section, path] of KINDS) {
       await client.record.setDataWithAck('other', { n: 0 });
       await database.crash();
       const refused = assert.rejects(async () => client.record.setDataWithAck('other', { n: 1 }));
-      await eventually(async () => !(await ready(server)).ready, '/ready says no', NOTICED_MS + LOOK_MS);
+      await eventually(async () => !(await ready(server)).ready, '/ready answers 503', NOTICED_MS + LOOK_MS);
       for (let n = 1; n <= 50; n += 1) await client.record.setDataWithAck(`logs/${n}`, { n });
       await refused;
       await database.start();
-      await eventually(async () => (await ready(server)).ready, '/ready says yes again');
+      await eventually(async () => (await ready(server)).ready, '/ready answers 200 again');
       await client.record.setDataWithAck('other', { n: 2 });
     });
   });

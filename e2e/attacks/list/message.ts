@@ -115,7 +115,7 @@ export const MESSAGES: Attack[] = [
     name: 'patterns that are costly to compile',
     limit: 'bytes and depth of a compiled pattern',
     metric: refused('uncompilable'),
-    off: { because: 'no option changes them; patterns are matched in linear time, and only what takes little memory is compiled' },
+    off: { because: 'no option changes them; patterns are matched in linear time, and only patterns that need little memory are compiled' },
     harm: 'tidewire_listen_patterns',
     bound: 0,
     run: (target) => {
