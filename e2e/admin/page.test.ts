@@ -46,7 +46,7 @@ async function unfold(page: Page, name: string): Promise<void> {
     await page.getByRole('button', { name: 'Do it' }).click();
     await page.getByRole('list', { name: 'Outcomes' }).getByRole('listitem').filter({ hasText: 'published' }).waitFor();
   } else if (name === 'Rules') {
-    await page.getByLabel('Who: user id').fill(EVIL);
+    await page.getByLabel('User id').fill(EVIL);
     await page.getByLabel('Name', { exact: true }).fill(EVIL);
     await page.getByRole('button', { name: 'Explain' }).click();
     await page.getByText('allowed', { exact: true }).waitFor();

@@ -33,7 +33,7 @@ function Page() {
         <h1>
           <img src="icon.svg" alt="" width="28" height="28" /> Tidewire
         </h1>
-        <p>Open this page in a second tab: whatever you change here is there at once.</p>
+        <p>Open this page in a second tab: it shows every change that you make here at once.</p>
         <NameForm name={name} onName={setName} />
       </header>
       <Shared key={user} user={user} />

@@ -60,7 +60,7 @@ export function RulesView({ server }: { server: Server }) {
         <>
           <form class="card fields" onSubmit={explain}>
             <label>
-              Who: user id
+              User id
               <input value={user} onInput={(event) => setUser(event.currentTarget.value)} autocomplete="off" />
             </label>
             <label>
