@@ -27,8 +27,8 @@ const NOT_OVER_REST: Partial<Record<Operation, string>> = {
 const OTHER_RULES: Record<string, string> = {
   'record: whole values, not patches': 'a patch is a write of the whole record, with the action of one',
   'record: patches, not whole values': 'a patch is a write of the whole record, with the action of one',
-  'record: a deep patch creates what the rule sees': 'a patch changes an existing record',
-  'record: who sets what exists may create, too': 'the replacement of an existing record needs no right to create',
+  'record: a deep patch of a missing record creates the value that the rule sees': 'a patch changes an existing record',
+  'record: a user who sets an existing record may create it, too': 'the replacement of an existing record needs no right to create',
 };
 
 /** The least number of rules with both cases as requests. */
