@@ -21,7 +21,7 @@ check: $(NODE_TESTS) ## format, lints and unit tests; fails if it takes longer t
 	node --import ./e2e/node_modules/tsx/dist/loader.mjs e2e/all/check.ts
 
 .PHONY: newcomer
-newcomer: $(NODE_TESTS) ## what a newcomer does, with a clock: clones, builds (not timed), runs, and opens two tabs; takes as long as the build
+newcomer: $(NODE_TESTS) ## the first minutes of a new user, timed: clones, builds (not timed), runs, and opens two tabs; takes as long as the build
 	npm --prefix e2e run --silent newcomer
 
 .PHONY: pages
@@ -33,11 +33,11 @@ release: $(NODE_TESTS) ## the program for x86_64 Linux with glibc 2.28 or later,
 	npm --prefix e2e run --silent release
 
 .PHONY: sim
-sim: ## the simulation: SEED=N repeats one, SIM_SEEDS=N runs so many
+sim: ## the simulation: SEED=N repeats one, SIM_SEEDS=N runs N
 	cargo test --locked --package tidewire-core --features fuzzing --test sim --test resume --test deferral -- --nocapture
 
 .PHONY: bench
-bench: bench-setup ## Tidewire, the null server and all rivals in turn: an HTML report, within an hour; goes on where it was stopped
+bench: bench-setup ## Tidewire, the null server and all rivals in turn: an HTML report, within an hour; continues where it was stopped
 	target/release/tidewire-bench all
 
 .PHONY: bench-quick
@@ -63,7 +63,7 @@ audit: ## known vulnerabilities; needs the advisory database, which is fetched
 	npm --prefix $* ci --no-audit --no-fund
 
 .PHONY: autobahn
-autobahn: proof-autobahn ## all 517 WebSocket cases of Autobahn; goes on where it was interrupted
+autobahn: proof-autobahn ## all 517 WebSocket cases of Autobahn; continues where it was interrupted
 
 .PHONY: proof-autobahn
 proof-autobahn: $(NODE_TESTS)

@@ -1,4 +1,4 @@
-//! What checking and patching JSON costs beside serde_json, in one run: `cargo bench -p tidewire-core --bench json`.
+//! Compares the cost of checking and patching JSON with serde_json, in one run: `cargo bench -p tidewire-core --bench json`.
 //!
 //! Prints nanoseconds per call in the fastest of many short rounds, since other work on the machine only adds. The
 //! rounds of all rows take turns. What counts is the ratio.

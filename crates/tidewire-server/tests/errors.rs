@@ -337,7 +337,7 @@ fn the_page_is_fresh() {
 
 fn page(table: &BTreeMap<String, Vec<Row>>) -> String {
     let mut page = "# Errors\n\n\
-        Every error code of the server, the client and the command line, with its cause and what to do. This page is generated from\n\
+        Every error code of the server, the client and the command line, with its cause and its remedy. This page is generated from\n\
         [spec/errors.toml](../spec/errors.toml). Programs act on codes and numbers, never on texts.\n\n\
         *Again* tells whether the same request may succeed later. *Fault* is *peer* if the sender made a mistake, *world* if a disk, a\n\
         server or a timeout failed, and *us* for a bug.\n"

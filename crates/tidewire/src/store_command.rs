@@ -49,11 +49,11 @@ pub fn run(plan: &Plan, store: Option<&str>, command: &StoreCommand) -> Result<E
             only_of_a_folder(plan, "backup")?;
             let copied =
                 backup::backup(&plan.config.store.path, to).map_err(|error| data(&error))?;
-            let beside = match copied.beside_server {
+            let server_state = match copied.beside_server {
                 true => " while the server runs",
                 false => "",
             };
-            print_out(&format!("backed up to {to:?}{beside}, {copied}\n"))?;
+            print_out(&format!("backed up to {to:?}{server_state}, {copied}\n"))?;
             verdict(
                 copied.check.is_sound(),
                 "the data folder has damaged records, and the backup has them too; restore them from an older backup",

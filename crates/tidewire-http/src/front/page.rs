@@ -12,11 +12,11 @@ pub fn index(host: &str, is_encrypted: bool, paths: &[String], json_paths: &[Str
         .iter()
         .map(|path| (path, "clients that speak JSON"));
     let paths = paths.iter().map(|path| (path, "deepstream clients"));
-    for (path, whom) in paths.chain(of_json) {
+    for (path, clients) in paths.chain(of_json) {
         let path = escape(path);
         let _ = writeln!(
             rows,
-            "<li><code>{scheme}://{host}{path}</code> for {whom}</li>"
+            "<li><code>{scheme}://{host}{path}</code> for {clients}</li>"
         );
     }
     for (path, text) in [
