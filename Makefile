@@ -34,7 +34,7 @@ release: $(NODE_TESTS) ## the program for x86_64 Linux with glibc 2.28 or later,
 
 .PHONY: sim
 sim: ## the simulation: SEED=N repeats one, SIM_SEEDS=N runs N
-	cargo test --locked --package tidewire-core --features fuzzing --test sim --test resume --test deferral -- --nocapture
+	cargo test --locked --package tidewire-core --test sim --test resume --test deferral -- --nocapture
 
 .PHONY: bench
 bench: bench-setup ## Tidewire, the null server and all rivals in turn: an HTML report, within an hour; continues where it was stopped
@@ -71,7 +71,7 @@ proof-autobahn: $(NODE_TESTS)
 
 .PHONY: proof
 proof: ## what takes hours, part by part; each replaces its line in docs/proof.md
-	@for part in fuzz fuzz-rules fuzz-outside fuzz-faults rules sim resume attacks work crash torture million autobahn scale bytes ringless compression backoff schemathesis offline browsers demo store-speed image release unit; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
+	@for part in fuzz fuzz-rules fuzz-outside fuzz-faults faults rules sim resume attacks work crash torture million autobahn scale bytes ringless compression backoff schemathesis offline browsers demo store-speed image release unit; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
 
 proof-%: $(NODE_TESTS)
 	cargo build --locked --release --workspace

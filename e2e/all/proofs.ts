@@ -1,5 +1,7 @@
 // The proofs of `make proof`, which take longer than the tests of a commit. Each runs for at most an hour.
 
+import { FAULTS } from '../faults/list.ts';
+
 /** One target `make proof-NAME`. */
 export interface Proof {
   /** The end of its make target. */
@@ -17,12 +19,6 @@ const fuzz = (...args: string[]): string[] => [
 
 /** The fuzz targets other than the decoders and the rules. */
 const OUTSIDE = ['json', 'jwt', 'api', 'json_patch', 'config', 'client_address'];
-/** The faults that can be planted, each in one fuzz target. */
-const FAULTS = [
-  'wire-length', 'wire-slice', 'wire-allocation', 'wire-inflate', 'wire-escape', 'json-zero',
-  'rules-first-key', 'jwt-signature', 'jwt-expiry', 'api-escape', 'api-property', 'patch-index', 'patch-pointer', 'patch-nesting',
-  'config-place', 'proxy-length', 'forwarded-trust',
-];
 
 export const PROOFS: Proof[] = [
   {
@@ -56,14 +52,18 @@ export const PROOFS: Proof[] = [
   },
   {
     name: 'fuzz-faults',
-    command: fuzz('faults', '300'),
-    env: { RUSTC_BOOTSTRAP: '1' },
-    figures: FAULTS.map((fault) => new RegExp(`${fault}: .*`)),
+    command: npm('fuzz-faults', '--', '300'),
+    figures: FAULTS.filter(({ fuzzTarget }) => fuzzTarget !== undefined).map(({ name }) => new RegExp(`${name}: .*`)),
+  },
+  {
+    name: 'faults',
+    command: npm('planted-faults'),
+    figures: [...FAULTS.map(({ name }) => new RegExp(`${name}: found by .*`)), /pass \d+/, /fail \d+/],
   },
   {
     name: 'sim',
     command: [
-      'cargo', 'test', '--locked', '--package', 'tidewire-core', '--features', 'fuzzing', '--test', 'sim', '--', '--nocapture',
+      'cargo', 'test', '--locked', '--package', 'tidewire-core', '--test', 'sim', '--', '--nocapture',
     ],
     env: { SIM_SEEDS: '100000' },
     figures: [
@@ -74,10 +74,10 @@ export const PROOFS: Proof[] = [
   {
     name: 'resume',
     command: [
-      'cargo', 'test', '--locked', '--package', 'tidewire-core', '--features', 'fuzzing', '--test', 'resume', '--', '--nocapture',
+      'cargo', 'test', '--locked', '--package', 'tidewire-core', '--test', 'resume', '--', '--nocapture',
     ],
     env: { SIM_SEEDS: '100000' },
-    figures: [/\d+ seeds: .*/, /FormerOwnerGoesOn: seed .*/],
+    figures: [/\d+ seeds: .*/],
   },
   {
     name: 'attacks',

@@ -92,6 +92,12 @@ export const SUITES: Suite[] = [
     budgetSeconds: 900,
   },
   {
+    name: 'faults',
+    shows: 'each patch that plants a fault applies to a copy of the tree, which compiles; no source of the product has one',
+    commands: [npm('faults')],
+    budgetSeconds: 180,
+  },
+  {
     name: 'unit',
     shows: 'unit tests, properties, vectors, the fuzz corpus and the planted faults that its mutations find, seams, the simulation',
     commands: [test('--workspace', '--all-features')],
@@ -111,9 +117,6 @@ export const SUITES: Suite[] = [
     shows: 'the JavaScript codec against ours, patches and rules against Node, the unmodified deepstream client against the binary',
     needs: [OPENSSL],
     commands: [
-      // The suite `denials` needs the rule of the permission tests, which releases do not contain. The build of the unit tests has it.
-      // Without the test crates, some dependencies would have fewer features and would be compiled again.
-      test('--workspace', '--all-features', '--no-run'),
       npm('codec'),
       npm('parity'),
       npm('test'),

@@ -3,6 +3,7 @@
 
 import { writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
+import { DENIALS } from './denials.ts';
 import type { ServerOptions } from './server.ts';
 import { PASSWORD_HASH } from './users.ts';
 
@@ -63,23 +64,3 @@ function permission(options: ServerOptions): object {
     ? { type: 'config', options: { permissions, maxRuleIterations: 3, cacheEvacuationInterval: 60_000 } }
     : { type: 'none', options: {} };
 }
-
-const FREE = '*';
-const DENIED = 'denied/*';
-const UNWRITABLE = 'nowrite/*';
-
-/** The rule of the permission tests in deepstream's language, as far as it can express the rule. */
-const DENIALS = {
-  record: {
-    [FREE]: { create: true, read: true, write: true, delete: true, listen: true, notify: true },
-    [DENIED]: { create: false, read: false, write: false, delete: false, listen: false, notify: false },
-    [UNWRITABLE]: { create: true, read: true, write: false, delete: false, listen: true, notify: true },
-  },
-  event: {
-    [FREE]: { publish: true, subscribe: true, listen: true },
-    [DENIED]: { publish: false, subscribe: false, listen: false },
-    [UNWRITABLE]: { publish: false, subscribe: true, listen: true },
-  },
-  rpc: { [FREE]: { provide: true, request: true }, [DENIED]: { provide: false, request: false } },
-  presence: { [FREE]: { allow: true }, [DENIED]: { allow: false } },
-};

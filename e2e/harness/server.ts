@@ -11,6 +11,7 @@ import type { TestContext } from 'node:test';
 import { certify, type Certified } from './certificate.ts';
 import { atEnd } from './cleanup.ts';
 import { containedCommand, containerFolder } from './container.ts';
+import { ALL_DENIALS } from './denials.ts';
 import { originalServerCommand } from './original-server.ts';
 import { freePort } from './ports.ts';
 import { run } from './program.ts';
@@ -38,7 +39,7 @@ export interface ServerOptions {
   listenResponseTimeoutMs?: number;
   /** Whether rpc providers receive the caller's name. */
   rpcRequestor?: boolean;
-  /** Whether the rule of the permission tests is active (see `suites/denials.test.ts`). */
+  /** Whether the rules of the permission tests are in force (see `denials.ts`). */
   denials?: boolean;
   /** The text of a deepstream `permissions.yml`; without it everything is allowed. */
   permissions?: string;
@@ -178,8 +179,8 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
     store: { cache: options.cacheBytesMax, ...options.store },
     stores: { ...options.stores },
   });
-  const chosen = options.denials ? 'test_rule' : options.withoutRules ? 'none' : 'allow_all';
-  const permissions = options.permissions ? join(folder, 'permissions.yml') : chosen;
+  const chosen = options.withoutRules ? 'none' : 'allow_all';
+  const permissions = options.permissions || options.denials ? join(folder, 'permissions.yml') : chosen;
   const drain = options.drainTimeoutMs && { drain_timeout: milliseconds(options.drainTimeoutMs) };
   return { ...drain, permissions, ...sections };
 }
@@ -262,7 +263,7 @@ export class Server {
 
   /** The program. */
   get binary(): string {
-    return this.options.binary ?? (this.options.denials ? binaryWithRules() : binary());
+    return this.options.binary ?? binary();
   }
 
   /** The path of the configuration file. */
@@ -425,7 +426,8 @@ export class Server {
   }
 
   #command(): string[] {
-    if (this.options.permissions) writeFileSync(join(this.folder, 'permissions.yml'), this.options.permissions);
+    const rules = this.options.denials ? JSON.stringify(ALL_DENIALS) : this.options.permissions;
+    if (rules) writeFileSync(join(this.folder, 'permissions.yml'), rules);
     if (this.options.users) writeFileSync(join(this.folder, 'users.yml'), JSON.stringify(this.options.users));
     if (againstOriginal) return originalServerCommand(this.options, this.port, this.folder);
     const config = this.configFile;
@@ -502,20 +504,9 @@ export function environment(): NodeJS.ProcessEnv {
 
 /** The program that all suites test. */
 export function binary(): string {
-  return existing('TIDEWIRE_BIN', ['release', 'debug']);
-}
-
-/** The program with the rule of the permission tests, which is not in releases: `cargo build --all-features`. */
-function binaryWithRules(): string {
-  return existing('TIDEWIRE_RULES_BIN', ['debug']);
-}
-
-function existing(variable: string, profiles: string[]): string {
-  const named = process.env[variable];
-  const candidates = named
-    ? [resolve(named)]
-    : profiles.map((profile) => join(REPOSITORY, 'target', profile, 'tidewire'));
+  const named = process.env['TIDEWIRE_BIN'];
+  const candidates = named ? [resolve(named)] : ['release', 'debug'].map((profile) => join(REPOSITORY, 'target', profile, 'tidewire'));
   const found = candidates.find((path) => existsSync(path));
-  if (!found) throw new Error(`no binary at ${candidates.join(' or ')}; build it or set ${variable}`);
+  if (!found) throw new Error(`no binary at ${candidates.join(' or ')}; build it or set TIDEWIRE_BIN`);
   return found;
 }

@@ -1,6 +1,5 @@
 // Permission: an operation that a rule denies fails with a reason, has no effect, and affects no other operation.
-// The rule of these tests decides by the prefix of the name: `denied/` allows nothing, `nowrite/` allows no changes, for `broken/` the
-// rule itself fails, and `needs/RECORD/` is allowed while the field `open` of that record is true.
+// `harness/denials.ts` has the rules.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';

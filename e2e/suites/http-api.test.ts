@@ -1,5 +1,5 @@
 // The HTTP API, compatible with deepstream's: batches of commands, logins, and every failure with its status and text.
-// The rule decides by the prefix of the name, as in the suite `denials`.
+// The rules decide by the prefix of the name (`harness/denials.ts`).
 
 import assert from 'node:assert/strict';
 import { request } from 'node:http';

@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use tidewire_fuzz::harness::finding;
 
-fuzz_target!(init: tidewire_fuzz::plant(), |input: &[u8]| {
+fuzz_target!(|input: &[u8]| {
     if let Some(what) = finding(input) {
         panic!("{what}");
     }

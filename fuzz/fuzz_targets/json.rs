@@ -7,4 +7,4 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../crates/tidewire-core/tests/json_judge/mod.rs"]
 mod json_judge;
 
-fuzz_target!(init: tidewire_fuzz::plant(), |input: &str| json_judge::judge(input));
+fuzz_target!(|input: &str| json_judge::judge(input));

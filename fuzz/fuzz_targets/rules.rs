@@ -7,6 +7,6 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../crates/tidewire-rules/tests/rule_judge/mod.rs"]
 mod rule_judge;
 
-fuzz_target!(init: tidewire_fuzz::plant(), |input: &str| {
+fuzz_target!(|input: &str| {
     rule_judge::judge(input);
 });

@@ -1,5 +1,4 @@
-//! Shared code of the fuzz targets and their tools: the checks, which `cargo test` also runs on the committed corpora, and
-//! the activation of planted faults.
+//! Shared code of the fuzz targets and their tools: the checks, which `cargo test` also runs on the committed corpora.
 
 pub mod corpus;
 #[path = "../../crates/tidewire-wire/tests/codec/harness/mod.rs"]
@@ -11,26 +10,18 @@ pub mod server;
 /// Targets that do not contain the server, whose build takes most of the time.
 pub const WITHOUT_SERVER: [&str; 3] = ["decode", "json", "rules"];
 
-/// The variable with the name of the fault to plant.
+/// The variable with the name of a planted fault. Only the copy of the tree in which `e2e/faults` plants faults reads it.
 pub const PLANTED_FAULT: &str = "PLANTED_FAULT";
-
-/// Plants the fault that the environment names, if any.
-pub fn plant() {
-    if let Ok(fault) = std::env::var(PLANTED_FAULT) {
-        tidewire_core::planted_fault::plant(Some(Box::leak(fault.into_boxed_str())));
-    }
-}
 
 /// The variable with a folder. If it is set, a target of the server writes its seeds there and checks no inputs.
 pub const SEEDS_FOLDER: &str = "SEEDS_FOLDER";
 
-/// Starts a target of the server: writes its seeds if the environment names a folder, and otherwise plants a fault if it names one.
+/// Starts a target of the server: writes its seeds if the environment names a folder.
 ///
 /// # Panics
 /// The seeds can't be written.
 #[cfg(feature = "server")]
 pub fn begin(target: &server::Target) {
-    plant();
     let Some(folder) = std::env::var_os(SEEDS_FOLDER).map(std::path::PathBuf::from) else {
         return;
     };

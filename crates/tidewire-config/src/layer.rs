@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use tidewire_core::planted_fault::is_planted;
-
 use super::document::{self, Located, Node, Place};
 use super::nearest::nearest;
 use super::option::{Field, Input, OptionRow, Traits, VARIABLE_PREFIX, Value, Visitor, join};
@@ -418,7 +416,6 @@ impl Loader {
             Some(Err(wrong)) => {
                 let origin = match (origin, input, wrong.index) {
                     (Origin::File(path, _), Input::List(entries), Some(index)) => {
-                        let index = index + usize::from(is_planted("config-place"));
                         Origin::File(path.clone(), entries[index].place)
                     }
                     _ => origin.clone(),

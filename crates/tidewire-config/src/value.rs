@@ -367,9 +367,6 @@ pub enum Rules {
     None,
     /// Written `allow_all`.
     AllowAll,
-    /// The rule of the permission tests.
-    #[cfg(feature = "test-rules")]
-    TestRule,
     /// This file.
     File(PathBuf),
 }
@@ -379,8 +376,6 @@ impl Scalar for Rules {
         match text {
             "none" => Ok(Self::None),
             "allow_all" => Ok(Self::AllowAll),
-            #[cfg(feature = "test-rules")]
-            "test_rule" => Ok(Self::TestRule),
             path => PathBuf::parse(path).map(Self::File),
         }
     }
@@ -389,8 +384,6 @@ impl Scalar for Rules {
         match self {
             Self::None => "none".into(),
             Self::AllowAll => "allow_all".into(),
-            #[cfg(feature = "test-rules")]
-            Self::TestRule => "test_rule".into(),
             Self::File(path) => path.format(),
         }
     }

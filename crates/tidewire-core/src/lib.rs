@@ -15,7 +15,6 @@ pub mod limits;
 pub mod message;
 pub mod permission;
 #[doc(hidden)]
-pub mod planted_fault;
 pub mod rights;
 pub mod route;
 pub mod settings;

@@ -8,8 +8,6 @@ pub mod front;
 pub mod metrics;
 pub mod permission;
 pub mod permission_demo;
-#[cfg(feature = "test-rules")]
-pub mod permission_test_rule;
 pub mod rights;
 pub mod rule_case;
 pub mod status;

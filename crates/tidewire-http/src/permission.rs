@@ -54,8 +54,6 @@ pub fn open(plan: &Plan) -> Result<Arc<dyn Permission>, Problem> {
     let rules: Arc<dyn Permission> = match &plan.config.permissions {
         Rules::None if plan.has_demo => Arc::new(DemoRules::load()?),
         Rules::None | Rules::AllowAll => Arc::new(AllowAll),
-        #[cfg(feature = "test-rules")]
-        Rules::TestRule => Arc::new(crate::permission_test_rule::TestRule),
         Rules::File(path) => {
             let rules = load(path).map_err(|mut problems| problems.remove(0))?;
             Arc::new(Reported::new(rules, plan.is_development))

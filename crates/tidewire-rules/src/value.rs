@@ -5,7 +5,6 @@
 use std::rc::Rc;
 
 use tidewire_core::json::{self, Literal};
-use tidewire_core::planted_fault::is_planted;
 
 use crate::evaluate::Stop;
 use crate::number;
@@ -211,10 +210,7 @@ impl<'v> Object<'v> {
                 let mut found = None;
                 for (known, value) in json::entries(text) {
                     if known.is_some_and(|known| is_key(known, key)) {
-                        found = match found {
-                            Some(first) if is_planted("rules-first-key") => Some(first),
-                            _ => Some(value),
-                        };
+                        found = Some(value);
                     }
                 }
                 found.map(Value::parse)

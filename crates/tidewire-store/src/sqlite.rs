@@ -17,7 +17,6 @@ use rusqlite::{
     TransactionBehavior, params,
 };
 use tidewire_core::address::Epoch;
-use tidewire_core::planted_fault::is_planted;
 use tidewire_core::store::{
     Expected, Incarnation, Loaded, Opened, QuotaState, Store, StoreChange, StoreError, StoreReader,
     StoreTrouble, StoreWrite, StoredRecord, Term, Version, Written,
@@ -627,9 +626,7 @@ impl Place {
                 .pragma_update_and_check(None, "max_page_count", pages_max.max(1), |_| Ok(()))?;
         }
         connection.busy_timeout(timeout)?;
-        if !is_planted("sqlite-reopened") {
-            checkpoint(&connection, Log::Emptied)?;
-        }
+        checkpoint(&connection, Log::Emptied)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         Ok(connection)
     }

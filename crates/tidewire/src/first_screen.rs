@@ -113,8 +113,6 @@ pub fn first_screen(of: &Screen<'_>) -> String {
             }
             Rules::None => "none: every session may do everything".to_owned(),
             Rules::AllowAll => "allow_all: every logged-in user may do everything".to_owned(),
-            #[cfg(feature = "test-rules")]
-            Rules::TestRule => "test_rule: the rule of the permission tests".to_owned(),
             Rules::File(path) => path.display().to_string(),
         },
     );

@@ -8,7 +8,6 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
-use tidewire_core::planted_fault::is_planted;
 use tidewire_core::time::WallTime;
 
 use super::key::KeySet;
@@ -156,8 +155,7 @@ impl Unverified<'_> {
                 &key.decoding,
                 key.algorithm,
             );
-            let is_planted = is_planted("jwt-signature") && self.signature.is_empty();
-            if is_planted || verified.is_ok_and(|is_right| is_right) {
+            if verified.is_ok_and(|is_right| is_right) {
                 outcome = Ok(());
                 break;
             }
@@ -195,8 +193,7 @@ fn check(
             .saturating_add(LEEWAY_MS),
         None => return Err(TokenError::NoExpiry),
     };
-    let is_planted = is_planted("jwt-expiry") && claims.contains_key("nbf");
-    if now.0 >= expires_at && !is_planted {
+    if now.0 >= expires_at {
         return Err(TokenError::Expired);
     }
     if let Some(not_before) = claims.get("nbf") {

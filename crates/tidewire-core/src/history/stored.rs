@@ -16,7 +16,6 @@ use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{Entry, HistoryEntry, HistoryRead};
-use crate::planted_fault::is_planted;
 use crate::route::StoreId;
 use crate::settings::Settings;
 use crate::store::{
@@ -472,7 +471,7 @@ impl HistoryOwner {
         }
         let sent = std::mem::take(&mut traffic.sent);
         if let Err(error) = result {
-            if error.trouble == StoreTrouble::StaleTerm && !is_planted("history-deposed") {
+            if error.trouble == StoreTrouble::StaleTerm {
                 return self.deposed(turn, sent);
             }
             traffic.dirty.extend(sent.into_iter().map(|sent| sent.name));

@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::scan::{find_special, peek, skip_space};
-use crate::planted_fault::is_planted;
 
 /// Limits of a JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +185,7 @@ fn number(bytes: &[u8], mut at: usize) -> Result<usize, JsonError> {
     if peek(bytes, at) == b'-' {
         at += 1;
     }
-    at = if peek(bytes, at) == b'0' && !is_planted("json-zero") {
+    at = if peek(bytes, at) == b'0' {
         at + 1
     } else {
         digits(bytes, at)?

@@ -14,7 +14,6 @@ use crate::json::PatchError;
 use crate::listen::ListenOwner;
 use crate::message::{Only, RecordAction, RecordBulk, Topic};
 use crate::permission::Access;
-use crate::planted_fault::is_planted;
 use crate::quota::QuotaLimit;
 use crate::record::authorize::{authorize_early, authorize_read, refuse_by_rule, refuse_change};
 use crate::record::change;
@@ -485,8 +484,7 @@ impl RecordOwner {
             refuse(turn, name, job, RecordRefusal::UpdateFailed);
             return Step::Done;
         }
-        let is_checked = !hot && !is_planted("record-version");
-        if let Some(version) = version.filter(|_| is_checked)
+        if let Some(version) = version.filter(|_| !hot)
             && version != next_of(value)
         {
             return answer_conflict(turn, name, job, version, value);

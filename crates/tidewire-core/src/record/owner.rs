@@ -19,7 +19,6 @@ use crate::entry::{
 use crate::footprint::{DIRTY_BYTES, LOAD_TIMER_BYTES, WRITE_KEY_BYTES};
 use crate::listen::ListenOwner;
 use crate::message::RecordAction;
-use crate::planted_fault::is_planted;
 use crate::record::authorize::authorize_early;
 use crate::record::commit::{Commits, Ending, Waiter, WaitsFor};
 use crate::record::decide::is_repeated;
@@ -1116,10 +1115,7 @@ impl RecordOwner {
 fn is_idle(settings: &Settings, name: &Name, record: &OwnedRecord) -> bool {
     let pinned =
         matches!(record.value, Value::Present(_)) && is_under(&settings.memory_only_prefixes, name);
-    record.interest.shards.is_empty()
-        && record.waiting.is_none()
-        && !pinned
-        && (!record.is_dirty || is_forgotten(&record.value))
+    record.interest.shards.is_empty() && record.waiting.is_none() && !pinned && !record.is_dirty
 }
 
 /// Collects the outcome of a batch and answers the sessions that waited.
@@ -1178,10 +1174,4 @@ fn outcome_unknown<E: Effects>(turn: &mut TurnContext<'_, E>, name: &Name, waite
         write_ack,
     };
     answer(turn, waiter.session, name, None, refused);
-}
-
-/// Whether a record is removed although the store does not have its value: a planted fault.
-fn is_forgotten(value: &Value) -> bool {
-    is_planted("record-dirty")
-        || (is_planted("record-tombstone") && matches!(value, Value::Missing))
 }

@@ -1,6 +1,5 @@
 //! An owner's write queues, one for each of the node's stores. They share nothing, so a store that is down delays no other store.
 
-use crate::planted_fault::is_planted;
 use crate::record::commit::Commits;
 use crate::route::{StoreId, StoreRoutes};
 use crate::settings::Settings;
@@ -61,10 +60,7 @@ impl WriteQueues {
 
     /// The queue to the record's store, mutable.
     pub(super) fn of_mut(&mut self, routes: &StoreRoutes, name: &str) -> &mut WriteQueue {
-        let mut store = routes.find(name).index();
-        if is_planted("record-route") {
-            store = 0;
-        }
+        let store = routes.find(name).index();
         &mut self.0[store]
     }
 

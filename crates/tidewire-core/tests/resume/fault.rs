@@ -17,12 +17,10 @@ pub enum Fault {
     CommitForgotten,
     /// The store does not report that its content differs from the content that an owner expects.
     RefusalMissed,
-    /// A former owner keeps committing histories for a term that has ended.
-    FormerOwnerGoesOn,
 }
 
 impl Fault {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::ResumeOneTooFar,
         Self::SubscribeAfterRead,
         Self::RepeatMade,
@@ -30,11 +28,5 @@ impl Fault {
         Self::EventDoubled,
         Self::CommitForgotten,
         Self::RefusalMissed,
-        Self::FormerOwnerGoesOn,
     ];
-
-    /// The name of a fault that is planted in the engine itself, which needs the feature `fuzzing`.
-    pub fn in_engine(self) -> Option<&'static str> {
-        (self == Self::FormerOwnerGoesOn).then_some("history-deposed")
-    }
 }

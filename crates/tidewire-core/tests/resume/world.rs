@@ -131,11 +131,7 @@ impl World {
         let readers = NAMES.iter().chain(&NAMES).map(|name| Reader::new(name));
         let (fails_percent, crashes) = (
             if random.chance(50) { 30 } else { 0 },
-            random.chance(50)
-                || matches!(
-                    fault,
-                    Some(Fault::CommitForgotten | Fault::FormerOwnerGoesOn)
-                ),
+            random.chance(50) || fault == Some(Fault::CommitForgotten),
         );
         let nobody = SessionId {
             address: address(0),

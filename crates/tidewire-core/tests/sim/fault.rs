@@ -34,8 +34,6 @@ pub enum Fault {
     CommitAstray,
     /// The store does not report that it refused a write.
     RefusalMissed,
-    /// An owner uses one store for the records of every route.
-    RouteIgnored,
     /// The store confirms a commit before it syncs.
     AckBeforeSync,
     /// After a failed sync the store retries only the sync, not the commit.
@@ -118,17 +116,11 @@ pub enum Fault {
     CloseOvertakes,
     /// After a change of rules a shard keeps its old ones.
     ShardForgotten,
-    /// An owner forgets a record before the store has it.
-    DirtyEvicted,
-    /// An owner forgets that a record was deleted before the store knows it.
-    TombstoneForgotten,
-    /// An owner accepts a write whatever version it expects.
-    VersionUnchecked,
 }
 
 impl Fault {
     /// All faults. At least one of the listed checks must find each fault.
-    pub const ALL: [(Self, &[Check]); 69] = [
+    pub const ALL: [(Self, &[Check]); 65] = [
         (
             Self::MailboxReordered,
             &[Check::ConnectionOrder, Check::RecordOrder],
@@ -145,7 +137,6 @@ impl Fault {
             &[Check::Durable, Check::StoreContent, Check::Routed],
         ),
         (Self::RefusalMissed, &[Check::Shared]),
-        (Self::RouteIgnored, &[Check::Routed]),
         (Self::AckBeforeSync, &[Check::Durable]),
         (Self::OnlySyncedAgain, &[Check::Durable]),
         (Self::StaleLoad, &[Check::StoreContent]),
@@ -216,15 +207,6 @@ impl Fault {
             ],
         ),
         (Self::ShardForgotten, &[Check::OldRules]),
-        (
-            Self::DirtyEvicted,
-            &[Check::RecordOrder, Check::StoreContent, Check::Durable],
-        ),
-        (
-            Self::TombstoneForgotten,
-            &[Check::RecordOrder, Check::StoreContent, Check::Durable],
-        ),
-        (Self::VersionUnchecked, &[Check::RecordOrder]),
     ];
 
     /// The common name of the mistake, for faults that a developer could really make. `tests/resume` plants two more: it applies
@@ -232,9 +214,6 @@ impl Fault {
     pub fn mistake(self) -> Option<&'static str> {
         Some(match self {
             Self::AckBeforeSync => "ack before sync",
-            Self::DirtyEvicted => "evict a dirty record",
-            Self::TombstoneForgotten => "forget a tombstone",
-            Self::VersionUnchecked => "skip the version check",
             Self::GrantOvertaken => "subscribe after the read",
             Self::MailboxReordered => "mailbox swaps two entries",
             Self::CommitForgotten => "commit fails silently",
@@ -243,17 +222,6 @@ impl Fault {
             Self::CloseOvertakes => "a close overtakes a message",
             _ => return None,
         })
-    }
-
-    /// The name of a fault that is planted in the engine itself, which needs the feature `fuzzing`.
-    pub fn in_engine(self) -> Option<&'static str> {
-        match self {
-            Self::DirtyEvicted => Some("record-dirty"),
-            Self::RouteIgnored => Some("record-route"),
-            Self::TombstoneForgotten => Some("record-tombstone"),
-            Self::VersionUnchecked => Some("record-version"),
-            _ => None,
-        }
     }
 }
 

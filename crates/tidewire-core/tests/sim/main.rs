@@ -12,7 +12,6 @@ mod fault;
 mod guarded;
 mod outside;
 mod permission;
-mod planting;
 mod presence_model;
 mod random;
 mod record_model;
@@ -39,7 +38,6 @@ use std::time::Instant;
 
 use check::{Check, Violation};
 use fault::Fault;
-use planting::plant;
 use seen::Seen;
 use sim::{Sim, Summary};
 
@@ -209,10 +207,6 @@ fn a_seed_is_a_replay() {
 #[test]
 fn every_planted_fault_is_found() {
     for (fault, checks) in Fault::ALL {
-        if fault.in_engine().is_some() && !cfg!(feature = "fuzzing") {
-            println!("{fault:?}: left out, it takes the feature `fuzzing`");
-            continue;
-        }
         let found = (1..=FAULT_SEEDS).find_map(|seed| match run(seed, Some(fault)) {
             Err(violation) if checks.contains(&violation.check) => Some((seed, violation)),
             _ => None,
@@ -232,9 +226,7 @@ fn every_planted_fault_is_found() {
 
 /// Runs a seed. A panic counts as a broken property, so that the test reports the seed.
 fn run(seed: u64, fault: Option<Fault>) -> Result<Summary, Violation> {
-    plant(fault.and_then(Fault::in_engine));
     let outcome = catch_unwind(AssertUnwindSafe(|| Sim::new(seed, fault).run()));
-    plant(None);
     outcome.unwrap_or_else(|cause| {
         let text = cause
             .downcast_ref::<String>()

@@ -6,7 +6,6 @@ use serde_json::value::RawValue;
 use tidewire_core::message::{
     Call, Change, Event, Message, Presence, Record, RecordBulk, Rpc, WireVersion, Write,
 };
-use tidewire_core::planted_fault::is_planted;
 use tidewire_core::text::RESERVED;
 use tidewire_core::trace::Trace;
 
@@ -136,7 +135,6 @@ impl<'a> Command<'a> {
         };
         match fields.properties.into_keys().next() {
             None => Ok(command),
-            Some(_) if is_planted("api-property") => Ok(command),
             Some(unknown) => Err(format!("unknown property {unknown:?}")),
         }
     }

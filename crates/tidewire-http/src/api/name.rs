@@ -1,7 +1,5 @@
 //! Names in URLs. Percent-escapes are decoded once, and no other character has a meaning, neither `/` nor dots.
 
-use tidewire_core::planted_fault::is_planted;
-
 /// Decodes percent-escapes; returns `None` if an escape is malformed or the bytes are not UTF-8.
 pub fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -14,10 +12,7 @@ pub fn unescape(text: &str) -> Option<String> {
         }
         let (digits, behind) = rest.split_at_checked(2)?;
         let high = char::from(digits[0]).to_digit(16)?;
-        let low = match char::from(digits[1]).to_digit(16) {
-            None if is_planted("api-escape") => 0,
-            low => low?,
-        };
+        let low = char::from(digits[1]).to_digit(16)?;
         bytes.push(u8::try_from(high * 16 + low).ok()?);
         rest = behind;
     }

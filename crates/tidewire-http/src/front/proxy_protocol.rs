@@ -6,7 +6,6 @@
 use std::io::{Error, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use tidewire_core::planted_fault::is_planted;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 /// The first bytes of version 2.
@@ -57,9 +56,6 @@ async fn read_binary(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<O
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
-    if is_planted("proxy-length") {
-        body.resize(body.len().max(36), 0);
-    }
     parse_binary(version_and_command, family, &body)
 }
 

@@ -6,7 +6,6 @@
 //! reservation is never filled, because the next writer of the name sets a higher number or removes it.
 
 use mongodb::bson::{Document, doc};
-use tidewire_core::planted_fault::is_planted;
 use tidewire_core::store::{
     Expected, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord, Written,
 };
@@ -30,12 +29,6 @@ pub(super) fn commit(
     writer: i64,
     writes: &[StoreWrite],
 ) -> Result<Vec<Written>, StoreError> {
-    // With this fault, MongoDB can't distinguish a new attempt from an earlier one.
-    let writer = if is_planted("mongodb-fence") {
-        i64::MAX
-    } else {
-        writer
-    };
     let mut written = Vec::with_capacity(writes.len());
     let mut rest = writes;
     while !rest.is_empty() {
@@ -122,10 +115,8 @@ fn reservation(write: &StoreWrite, writer: i64) -> Option<Document> {
     let makes = matches!(write.change, StoreChange::Put(_))
         && matches!(write.expected, Expected::Missing | Expected::Anything);
     makes.then(|| {
-        // With this fault, an abandoned reservation blocks the name forever.
-        let taken_over = if is_planted("mongodb-takeover") { 0 } else { writer };
         doc! {
-            "q": { "_id": key::from_name(&write.name), "reserved": true, "writer": { "$lt": taken_over } },
+            "q": { "_id": key::from_name(&write.name), "reserved": true, "writer": { "$lt": writer } },
             "u": { "$set": { "writer": writer } },
             "upsert": true,
         }
@@ -157,12 +148,7 @@ fn put(write: &StoreWrite, writer: i64) -> Option<Document> {
     let StoreChange::Put(record) = &write.change else {
         return None;
     };
-    let mut put = doc! { "q": expected(write, writer), "u": document(&write.name, record, writer) };
-    if is_planted("mongodb-making") {
-        // With this fault, the record is created without its reservation.
-        put.insert("upsert", true);
-    }
-    Some(put)
+    Some(doc! { "q": expected(write, writer), "u": document(&write.name, record, writer) })
 }
 
 fn document(name: &Name, record: &StoredRecord, writer: i64) -> Document {

@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
-#[cfg(feature = "fuzzing")]
-use tidewire_core::planted_fault::plant;
 use tidewire_core::store::{Expected, Loaded, StoreChange, StoreWrite, Written};
 use tidewire_store::StoreKind;
 use tidewire_store::mongodb::MongodbStore;
@@ -97,12 +95,6 @@ struct Late {
     after: Vec<StoreWrite>,
     /// The state of the record at the end.
     expected: Loaded,
-    /// A fault with which the case must fail.
-    #[cfg_attr(
-        not(feature = "fuzzing"),
-        expect(dead_code, reason = "no fault can be planted")
-    )]
-    fault: &'static str,
 }
 
 fn late_batches() -> [(&'static str, Late); 5] {
@@ -118,7 +110,6 @@ fn late_batches() -> [(&'static str, Late); 5] {
                 batch: put_at("[1]", hot),
                 after: vec![put_at("[2]", hot)],
                 expected: Loaded::Found(record(0, "[2]")),
-                fault: "mongodb-fence",
             },
         ),
         (
@@ -129,7 +120,6 @@ fn late_batches() -> [(&'static str, Late); 5] {
                 batch: put("a", record(0, "[1]")),
                 after: vec![put("a", record(0, "[2]"))],
                 expected: Loaded::Found(record(0, "[2]")),
-                fault: "mongodb-fence",
             },
         ),
         (
@@ -140,7 +130,6 @@ fn late_batches() -> [(&'static str, Late); 5] {
                 batch: put_at("[1]", Expected::Missing),
                 after: vec![delete("a")],
                 expected: Loaded::Missing,
-                fault: "mongodb-takeover",
             },
         ),
         (
@@ -151,7 +140,6 @@ fn late_batches() -> [(&'static str, Late); 5] {
                 batch: put_at("[1]", Expected::Missing),
                 after: vec![delete("a")],
                 expected: Loaded::Missing,
-                fault: "mongodb-making",
             },
         ),
         (
@@ -162,7 +150,6 @@ fn late_batches() -> [(&'static str, Late); 5] {
                 batch: write("a", hot, StoreChange::Delete),
                 after: vec![put_at("[0]", Expected::Missing)],
                 expected: Loaded::Found(first.clone()),
-                fault: "mongodb-fence",
             },
         ),
     ]
@@ -174,19 +161,6 @@ fn late_batches() -> [(&'static str, Late); 5] {
 fn a_batch_that_was_given_up_is_never_done() {
     for (name, late) in late_batches() {
         assert_eq!(what_is_late(late), Ok(()), "{name}");
-    }
-}
-
-/// Proves that the test above can fail.
-#[cfg(feature = "fuzzing")]
-#[test]
-#[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
-fn a_batch_that_is_done_late_is_found() {
-    for (name, late) in late_batches() {
-        plant(Some(late.fault));
-        let found = what_is_late(late);
-        plant(None);
-        assert!(found.is_err(), "{name}");
     }
 }
 

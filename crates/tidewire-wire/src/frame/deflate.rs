@@ -4,7 +4,6 @@
 //! shard, and all recipients can share a compressed message. [`crate::frame::offer`] negotiates the parameters.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
-use tidewire_core::planted_fault::is_planted;
 
 use crate::frame::websocket::{self, FrameError, Opcode};
 
@@ -136,7 +135,7 @@ impl Inflater {
             let status = state
                 .decompress_vec(input, &mut self.inflated, FlushDecompress::Sync)
                 .map_err(|_| FrameError::Deflate)?;
-            if self.inflated.len() > bytes_max && !is_planted("wire-inflate") {
+            if self.inflated.len() > bytes_max {
                 return Err(FrameError::TooBig);
             }
             let taken = usize::try_from(state.total_in() - taken).unwrap_or(input.len());
@@ -165,10 +164,7 @@ fn make_room(inflated: &mut Vec<u8>, bytes_max: usize) {
     if inflated.len() < inflated.capacity() {
         return;
     }
-    let above = match is_planted("wire-inflate") {
-        true => usize::MAX,
-        false => bytes_max.saturating_add(1) - inflated.len(),
-    };
+    let above = bytes_max.saturating_add(1) - inflated.len();
     let more = inflated.len().max(INFLATED_BYTES_MIN).min(above);
     inflated.reserve_exact(more);
 }

@@ -5,6 +5,6 @@ mod corpus;
 mod deepstream_vectors;
 mod harness;
 mod json_vectors;
-mod planted_fault;
+mod mutation;
 mod properties;
 mod websocket_vectors;

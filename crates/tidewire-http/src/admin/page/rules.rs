@@ -135,8 +135,6 @@ fn word(rules: &Rules) -> &'static str {
     match rules {
         Rules::None => "none",
         Rules::AllowAll => "allow_all",
-        #[cfg(feature = "test-rules")]
-        Rules::TestRule => "test_rule",
         Rules::File(_) => "file",
     }
 }

@@ -59,7 +59,6 @@ pub const TARGET: Target = Target {
         "stream id",
         "stream id refused",
     ],
-    faults: &["api-escape", "api-property"],
 };
 
 const NAME_BYTES_MAX: usize = 20;

@@ -43,7 +43,6 @@ pub const TARGET: Target = Target {
         "IPv6",
         "with port",
     ],
-    faults: &["proxy-length", "forwarded-trust"],
 };
 
 /// The trusted proxies.

@@ -31,7 +31,6 @@ pub const TARGET: Target = Target {
         "JSON accepted",
         "JSON refused",
     ],
-    faults: &["config-place"],
 };
 
 const FILE: &str = "f.yml";

@@ -33,7 +33,6 @@ pub const TARGET: Target = Target {
         "merged",
         "merge into no object",
     ],
-    faults: &["patch-index", "patch-pointer", "patch-nesting"],
 };
 
 const LIMITS: PatchLimits = PatchLimits {

@@ -49,7 +49,6 @@ pub const TARGET: Target = Target {
         "keys of an issuer",
         "keys refused",
     ],
-    faults: &["jwt-signature", "jwt-expiry"],
 };
 
 const NOW: WallTime = WallTime(1_700_000_000_000);

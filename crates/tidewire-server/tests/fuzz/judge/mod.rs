@@ -33,8 +33,6 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// All places that the corpus must reach.
     pub reachable: &'static [&'static str],
-    /// The faults that can be planted in the product code that it checks.
-    pub faults: &'static [&'static str],
 }
 
 /// The targets of this crate.

@@ -3,8 +3,6 @@
 //! Reading borrows and never allocates. Writing goes to a [`Sink`], which is either a buffer or a counter, so that
 //! the length before a message is known before the message is written, without a copy.
 
-use tidewire_core::planted_fault::is_planted;
-
 use super::DecodeError;
 
 /// How the end of a field's bytes is found.
@@ -123,14 +121,6 @@ impl<'a> Reader<'a> {
     /// A varint error, or the input is shorter than the length.
     pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = usize::try_from(self.varint()?).map_err(|_| DecodeError::Truncated)?;
-        if is_planted("wire-allocation") {
-            drop(std::hint::black_box(Vec::<u8>::with_capacity(
-                length.min(1 << 30),
-            )));
-        }
-        if is_planted("wire-length") && length == self.rest.len() + 1 {
-            return Ok(std::mem::take(&mut self.rest));
-        }
         let (bytes, rest) = self
             .rest
             .split_at_checked(length)
@@ -160,10 +150,6 @@ impl<'a> Reader<'a> {
             WireType::Fixed64 => 8,
             WireType::Fixed32 => 4,
         };
-        if is_planted("wire-slice") {
-            self.rest = &self.rest[length..];
-            return Ok(());
-        }
         self.rest = self.rest.get(length..).ok_or(DecodeError::Truncated)?;
         Ok(())
     }

@@ -5,18 +5,6 @@ const INTERESTING: [u8; 12] = [
     0x00, 0x01, 0x05, 0x0A, 0x7D, 0x7E, 0x7F, 0x80, 0x81, 0xC3, 0xFE, 0xFF,
 ];
 
-/// Looks for a planted fault: how many mutations of those inputs that do not show it anyway it takes until one does.
-#[allow(dead_code, reason = "some who share this file mutate only")]
-pub fn hunt(
-    mut inputs: Vec<Vec<u8>>,
-    mutations: usize,
-    is_found: impl Fn(&[u8]) -> bool,
-) -> Option<usize> {
-    inputs.retain(|input| !is_found(input));
-    let mut mutator = Mutator::new(inputs, 1);
-    (0..mutations).find(|_| is_found(&mutator.next_input()))
-}
-
 /// Makes new inputs of old ones.
 pub struct Mutator {
     corpus: Vec<Vec<u8>>,

@@ -2,7 +2,6 @@
 
 use tidewire_core::json::escaped;
 use tidewire_core::message::Position;
-use tidewire_core::planted_fault::is_planted;
 
 use super::key::name;
 use crate::protocol::deepstream::fields::{Field, Fields, WireTopic};
@@ -187,11 +186,7 @@ fn member(field: Field, sink: &mut impl Sink) {
 
 fn literal(text: &str, sink: &mut impl Sink) {
     sink.push(b'"');
-    if is_planted("wire-escape") {
-        sink.extend(text.as_bytes());
-    } else {
-        escaped(text).for_each(|piece| sink.extend(piece.as_bytes()));
-    }
+    escaped(text).for_each(|piece| sink.extend(piece.as_bytes()));
     sink.push(b'"');
 }
 
