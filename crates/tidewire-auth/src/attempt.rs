@@ -7,9 +7,9 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Number;
 use serde_json::value::RawValue;
 use tidewire_core::text::Payload;
-use tidewire_shard::handle::Peer;
+use tidewire_shard::peer::Peer;
 
-use super::guesses::Watched;
+use super::guesses::{Guesses, Subject, Watched};
 
 /// Replaces login data that is an array, because arrays have no fields.
 const NO_FIELDS: &str = "{}";
@@ -90,6 +90,11 @@ impl Attempt {
     #[must_use]
     pub fn given(&self, name: &str) -> Option<String> {
         self.text(name).filter(|text| !text.is_empty())
+    }
+
+    /// The subject that refusals of this login count for.
+    pub(super) fn subject(&self, guesses: &Guesses) -> Subject {
+        guesses.subject(self.given("username"), self.as_json(), &self.peer)
     }
 
     /// Stores the token from the webhook for clients that log in over HTTP.

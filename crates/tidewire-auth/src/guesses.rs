@@ -19,9 +19,8 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tidewire_shard::backoff::{BackoffSettings, subject};
+use tidewire_shard::peer::Peer;
 use tokio::time::Instant;
-
-use super::attempt::Attempt;
 
 /// Maximum time that an attempt waits to be evaluated. With a longer one, a legitimate user would look at a page that does
 /// nothing.
@@ -174,22 +173,20 @@ impl Guesses {
         })
     }
 
-    /// The subjects of an attempt. If the login has no user name, the credentials represent the user, so that one visitor's
-    /// refusals with an expired session do not count for other users at the same address.
+    /// The subject of a login with this user name and these credentials. If the login has no user name, the credentials represent the
+    /// user, so that one visitor's refusals with an expired session do not count for other users at the same address.
     #[must_use]
-    pub fn subject(&self, attempt: &Attempt) -> Subject {
-        let name = attempt.given("username");
+    pub fn subject(&self, name: Option<String>, credentials: &str, peer: &Peer) -> Subject {
         let user = match &name {
             Some(name) => self.hasher.hash_one((0u8, name)),
             None => {
-                let peer = &attempt.peer;
                 let headers = ["authorization", "cookie"].map(|name| peer.header(name));
                 let certificate = peer.certificate.as_ref().map(|certificate| &certificate.0);
-                let credentials = (1u8, attempt.as_json(), headers, certificate);
+                let credentials = (1u8, credentials, headers, certificate);
                 self.hasher.hash_one(credentials)
             }
         };
-        let address = subject(attempt.peer.address.ip());
+        let address = subject(peer.address.ip());
         Subject {
             pair: self.hasher.hash_one((address, user)),
             address,
@@ -370,9 +367,9 @@ fn make_room<K: Eq + Hash + Clone>(table: &mut HashMap<K, Entry>, now: Instant, 
 #[cfg(test)]
 mod tests {
     use tidewire_core::text::Payload;
-    use tidewire_shard::handle::Peer;
 
     use super::*;
+    use crate::attempt::Attempt;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -386,7 +383,7 @@ mod tests {
             headers: Vec::new(),
             certificate: None,
         };
-        guesses.subject(&Attempt::new(&Payload::from_checked(data), Arc::new(peer)))
+        Attempt::new(&Payload::from_checked(data), Arc::new(peer)).subject(guesses)
     }
 
     fn of_user(guesses: &Guesses, address: u8, name: &str) -> Subject {

@@ -47,7 +47,7 @@ use guesses::{Admission, Guesses, Subject};
 use hashing::Hashing;
 use operator::Operators;
 use tidewire_shard::backoff::BackoffSettings;
-use tidewire_shard::handle::Peer;
+use tidewire_shard::peer::Peer;
 use users::Users;
 
 /// The decision of one member of the chain on a login.
@@ -431,7 +431,7 @@ impl AuthChain {
     fn guessing(&self, attempt: &Attempt) -> Option<(&Arc<Guesses>, Subject)> {
         let guesses = self.guesses.as_ref()?;
         let may_guess = self.has_webhook || attempt.given("username").is_some();
-        may_guess.then(|| (guesses, guesses.subject(attempt)))
+        may_guess.then(|| (guesses, attempt.subject(guesses)))
     }
 
     /// Asks the members in order; `None` if the attempt was turned away.

@@ -63,7 +63,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use tidewire_core::text::Payload;
-    use tidewire_shard::handle::Peer;
+    use tidewire_shard::peer::Peer;
 
     use super::*;
 

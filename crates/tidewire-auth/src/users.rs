@@ -478,7 +478,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use tidewire_config::section::AuthFile;
-    use tidewire_shard::handle::Peer;
+    use tidewire_shard::peer::Peer;
     use tidewire_store::memory::MemoryDisk;
     use tidewire_store::thread::StoreThreads;
 

@@ -13,7 +13,7 @@ use tidewire_config::plan::Plan;
 use tidewire_core::text::Payload;
 use tidewire_net::memory_budget::{MemoryBudget, Share};
 use tidewire_shard::backoff::subject;
-use tidewire_shard::handle::Peer;
+use tidewire_shard::peer::Peer;
 
 /// Memory of a waiting login in addition to its text, in bytes: its task, its queue entries, and the head of its request to a
 /// server.

@@ -15,7 +15,7 @@ use tidewire_config::value::Secret;
 use tidewire_config::{Problem, Sources, load};
 use tidewire_core::effect::{AuthOutcome, Credential};
 use tidewire_core::text::Payload;
-use tidewire_shard::handle::{ClientCertificate, Peer};
+use tidewire_shard::peer::{ClientCertificate, Peer};
 use tokio::runtime::Runtime;
 
 /// The test vector of deepstream: password `password`.

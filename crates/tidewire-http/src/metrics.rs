@@ -22,7 +22,7 @@ use tidewire_shard::handle::ShardHandle;
 use tidewire_shard::stats::{REFUSALS, ShardStats, TOPICS, TURN_TIMES};
 use tidewire_store::thread::StoreHealth;
 
-use crate::front::refusal::RequestRefusals;
+use crate::refusal::RequestRefusals;
 use exposition::Exposition;
 
 /// The metrics of the front, and the collectors of all others.

@@ -7,7 +7,7 @@ use tidewire_core::permission::{Decision, Permission, Question, ReadRight, Unkno
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
 
-use crate::permission::Reported;
+use crate::permission_report::Reported;
 
 /// The prefix of the demo's names.
 const NAMES: &str = "tidewire-demo/";

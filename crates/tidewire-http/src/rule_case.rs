@@ -12,7 +12,7 @@ use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 use tidewire_rules::set::{PlacedRule, RULE_KINDS, RuleSet};
 
-use crate::permission::describe;
+use crate::permission_report::describe;
 
 /// Other records that one case may read, the same number as for a decision of a running server.
 const READS_MAX: usize = 10;

@@ -12,13 +12,14 @@ use tidewire_config::plan::{Plan, Speaks, plan};
 use tidewire_config::value::Auto;
 use tidewire_config::{Sources, load};
 use tidewire_http::front::accept;
-use tidewire_http::front::refusal::RequestRefusal;
 use tidewire_http::front::{Doors, Front};
 use tidewire_http::metrics::Metrics;
 use tidewire_http::metrics::exposition::Exposition;
+use tidewire_http::refusal::RequestRefusal;
 use tidewire_http::status::{Stage, Status};
+use tidewire_shard::handle::HandOver;
 use tidewire_shard::handle::UpgradedSocket;
-use tidewire_shard::place::{HandOver, Places};
+use tidewire_shard::place::Places;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 

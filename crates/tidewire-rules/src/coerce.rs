@@ -5,9 +5,9 @@
 
 use std::cmp::Ordering;
 
-use crate::evaluate::{Steps, Stop};
 use crate::limits::JOIN_NESTING_MAX;
 use crate::number;
+use crate::steps::{Steps, Stop};
 use crate::text::Text;
 use crate::value::{Object, Value};
 

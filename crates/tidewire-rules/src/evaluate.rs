@@ -1,12 +1,12 @@
 //! Evaluates an expression over borrowed values. The parser bounds the depth of an expression, and so the depth of
 //! the calls; all other work is charged in steps.
 
-use std::cell::Cell;
 use std::cmp::Ordering;
 
 use crate::coerce;
 use crate::expression::{Expression, Operator};
 use crate::method;
+use crate::steps::{Steps, Stop};
 use crate::text::Text;
 use crate::value::{Document, Object, User, Value, index_text};
 
@@ -27,42 +27,6 @@ pub struct Scope<'v> {
     pub name: Option<&'v str>,
     /// The values of the path's variables, in their order in the path.
     pub variables: &'v [&'v str],
-}
-
-/// Why an evaluation ends without a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// JavaScript would throw.
-    Error,
-    /// `steps_max` is reached.
-    Exhausted,
-    /// A record is needed that is not loaded.
-    Need,
-    /// A guard (`?.`) met null or undefined.
-    Guard,
-    /// The rule uses a document that is not known yet.
-    Unknown,
-}
-
-/// The remaining steps.
-#[derive(Debug)]
-pub(crate) struct Steps(Cell<u64>);
-
-impl Steps {
-    pub(crate) fn new(count: u64) -> Self {
-        Self(Cell::new(count))
-    }
-
-    #[inline]
-    pub(crate) fn spend(&self, count: u64) -> Result<(), Stop> {
-        match self.0.get().checked_sub(count) {
-            Some(left) => {
-                self.0.set(left);
-                Ok(())
-            }
-            None => Err(Stop::Exhausted),
-        }
-    }
 }
 
 /// The result of an operator other than `in` on two numbers.

@@ -20,6 +20,7 @@ mod regular;
 pub mod rule;
 pub mod set;
 mod shape;
+mod steps;
 mod text;
 pub mod tree;
 mod value;

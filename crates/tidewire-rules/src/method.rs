@@ -1,8 +1,8 @@
 //! The methods that a rule may call: eight for texts, of which arrays have two.
 
 use crate::coerce;
-use crate::evaluate::{Steps, Stop};
 use crate::expression::Method;
+use crate::steps::{Steps, Stop};
 use crate::text::Text;
 use crate::value::{Object, Value};
 

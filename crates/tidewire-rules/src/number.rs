@@ -11,6 +11,13 @@ pub(crate) fn format(number: f64) -> String {
     ryu_js::Buffer::new().format(number).to_owned()
 }
 
+/// The number of a checked JSON text.
+pub(crate) fn of_json(text: &str) -> f64 {
+    text.trim_end_matches([' ', '\n', '\r', '\t'])
+        .parse()
+        .unwrap_or(f64::NAN)
+}
+
 /// The value of `Number(text)`.
 pub(crate) fn parse(text: &str) -> f64 {
     let text = text.trim_matches(is_space);

@@ -5,10 +5,11 @@ use std::cell::{Cell, RefCell};
 use tidewire_core::text::Name;
 
 use crate::coerce;
-use crate::evaluate::{Records as Find, Run, Steps, Stop};
+use crate::evaluate::{Records as Find, Run};
 use crate::expression::Expression;
 use crate::limits::RuleLimits;
 use crate::parser;
+use crate::steps::{Steps, Stop};
 use crate::value::Value;
 
 pub use crate::evaluate::Scope;

@@ -3,8 +3,8 @@
 
 use tidewire_core::json::{self, Literal};
 
+use crate::number;
 use crate::text::Text;
-use crate::value::number;
 
 /// A parsed JSON document.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl Node {
             },
             Some(b't') => Self::Bool(true),
             Some(b'f') => Self::Bool(false),
-            Some(b'-' | b'0'..=b'9') => Self::Number(number(text)),
+            Some(b'-' | b'0'..=b'9') => Self::Number(number::of_json(text)),
             _ => Self::Null,
         }
     }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use tidewire_core::json::{self, Literal};
 
-use crate::evaluate::Stop;
 use crate::number;
 use crate::regular::Regular;
+use crate::steps::Stop;
 use crate::text::Text;
 use crate::tree::{Node, Tree};
 
@@ -102,13 +102,6 @@ pub(crate) enum Object<'v> {
     User(&'v User<'v>),
 }
 
-/// The number of a checked JSON text.
-pub(crate) fn number(text: &str) -> f64 {
-    text.trim_end_matches([' ', '\n', '\r', '\t'])
-        .parse()
-        .unwrap_or(f64::NAN)
-}
-
 impl<'v> Value<'v> {
     /// The value of checked JSON.
     pub(crate) fn parse(text: &'v str) -> Self {
@@ -122,7 +115,7 @@ impl<'v> Value<'v> {
             Some(b't') => Self::Bool(true),
             Some(b'f') => Self::Bool(false),
             Some(b'n') => Self::Null,
-            Some(_) => Self::Number(number(text)),
+            Some(_) => Self::Number(number::of_json(text)),
             None => Self::Undefined,
         }
     }

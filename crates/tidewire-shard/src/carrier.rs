@@ -1,4 +1,5 @@
-//! A session without a socket: a channel between its shard and a task of the front, such as an HTTP request.
+//! The channel of a session without a socket, between its shard and a task of the front, such as an HTTP request. The task has the
+//! other end (`carried_session.rs`).
 //!
 //! Messages of the native protocol go in both directions, in order, without frames. So such a session uses the same code for login,
 //! permission, limits and metrics as one with a socket. Decision: 0020.
@@ -16,7 +17,7 @@ use tidewire_core::effect::CloseReason;
 use tidewire_net::connection::Key;
 use tokio::sync::Notify;
 
-use super::handle::{Mail, Peer, ShardHandle};
+use super::peer::Peer;
 use crate::outlet::Outlet;
 use crate::share::Standing;
 
@@ -62,28 +63,40 @@ struct Queue {
 }
 
 /// A chunk that a task takes out of its channel.
-struct Popped {
-    chunk: Result<Bytes, End>,
+pub(crate) struct Popped {
+    pub(crate) chunk: Result<Bytes, End>,
     /// Whether few bytes are left and the shard waits for that notice.
-    has_drained: bool,
+    pub(crate) has_drained: bool,
 }
 
 /// The shared part of a channel.
 #[derive(Debug)]
 pub(crate) struct Carrier {
     queue: Mutex<Queue>,
-    filled: Notify,
+    pub(crate) filled: Notify,
     /// The session's key at its shard. Set before the shard handles any other mail about it.
     pub(crate) key: OnceLock<Key>,
     /// Bytes that wait in all channels of the shard.
     queued_bytes: Arc<AtomicUsize>,
     /// The outlet through which the task hands on its chunks, if handing on takes time.
-    outlet: OnceLock<Arc<Outlet>>,
+    pub(crate) outlet: OnceLock<Arc<Outlet>>,
     /// Data that the webhook gives to clients that log in over HTTP, as JSON; set before the login is answered.
     pub(crate) token: OnceLock<String>,
 }
 
 impl Carrier {
+    /// An empty channel. `queued_bytes` counts the bytes that wait in all channels of the shard.
+    pub(crate) fn new(queued_bytes: Arc<AtomicUsize>) -> Self {
+        Self {
+            queue: Mutex::default(),
+            filled: Notify::new(),
+            key: OnceLock::new(),
+            queued_bytes,
+            outlet: OnceLock::new(),
+            token: OnceLock::new(),
+        }
+    }
+
     /// Appends a chunk of whole messages for the task. Returns the number of bytes that wait now.
     pub(crate) fn push(&self, chunk: Bytes) -> usize {
         let mut queue = self.queue.lock();
@@ -146,7 +159,7 @@ impl Carrier {
     }
 
     /// Notes that the task has handed on the bytes that it took. Returns true if these were all marked bytes.
-    fn hand_on(&self) -> bool {
+    pub(crate) fn hand_on(&self) -> bool {
         let mut queue = self.queue.lock();
         queue.is_handing_on = false;
         queue.marked.take_if(|count| *count == 0).is_some()
@@ -161,7 +174,7 @@ impl Carrier {
     }
 
     /// Takes the next chunk.
-    fn pop(&self) -> Option<Popped> {
+    pub(crate) fn pop(&self) -> Option<Popped> {
         let mut queue = self.queue.lock();
         let Some(chunk) = queue.chunks.pop_front() else {
             return queue.end.map(|end| Popped {
@@ -211,92 +224,6 @@ pub(crate) enum CarriedMail {
     Taken,
     /// The task has ended.
     Gone(Arc<Carrier>),
-}
-
-/// The task's end of a session. Dropping it ends the session.
-#[derive(Debug)]
-pub struct CarriedSession {
-    shard: ShardHandle,
-    carrier: Arc<Carrier>,
-}
-
-impl CarriedSession {
-    /// Opens a session at `shard` and sends its first messages, concatenated.
-    pub(super) fn open(
-        shard: ShardHandle,
-        queued_bytes: Arc<AtomicUsize>,
-        (peer, standing): (Arc<Peer>, Option<Arc<Standing>>),
-        stay: Stay,
-        messages: Vec<u8>,
-    ) -> Self {
-        let carrier = Arc::new(Carrier {
-            queue: Mutex::default(),
-            filled: Notify::new(),
-            key: OnceLock::new(),
-            queued_bytes,
-            outlet: OnceLock::new(),
-            token: OnceLock::new(),
-        });
-        let session = Self { shard, carrier };
-        session.mail(|carrier| CarriedMail::Open {
-            carrier,
-            peer,
-            standing,
-            stay,
-            messages,
-        });
-        session
-    }
-
-    /// Sends more messages to the shard.
-    pub fn send(&self, messages: Vec<u8>) {
-        self.mail(|carrier| CarriedMail::Messages { carrier, messages });
-    }
-
-    /// The next whole messages, in order. Cancellation safe. The call means that the caller has finished with the messages of the call
-    /// before: it has handed them on, and holds back none of their bytes.
-    ///
-    /// # Errors
-    /// The shard has ended the session, and everything before the end was received.
-    pub async fn receive(&mut self) -> Result<Bytes, End> {
-        if self.carrier.hand_on() {
-            self.mail(|_| CarriedMail::Taken);
-        }
-        loop {
-            // `Notify` keeps a permit for a late reader, so a notice between the check and the wait is not missed.
-            if let Some(popped) = self.carrier.pop() {
-                if popped.has_drained {
-                    self.mail(CarriedMail::Drained);
-                }
-                return popped.chunk;
-            }
-            self.carrier.filled.notified().await;
-        }
-    }
-
-    /// Data that the webhook gives to clients that log in over HTTP, as JSON, once the login was answered.
-    #[must_use]
-    pub fn token(&self) -> Option<&str> {
-        self.carrier.token.get().map(String::as_str)
-    }
-
-    /// Declares that the task hands on received chunks through `outlet` after this call. The shard shuts the outlet if they must not
-    /// leave.
-    pub fn hand_on_to(&self, outlet: Arc<Outlet>) {
-        // A session is handed on through one outlet.
-        let _ = self.carrier.outlet.set(outlet);
-    }
-
-    fn mail(&self, mail: impl FnOnce(Arc<Carrier>) -> CarriedMail) {
-        let mail = mail(Arc::clone(&self.carrier));
-        self.shard.0.mailbox.push(Mail::Carried(mail));
-    }
-}
-
-impl Drop for CarriedSession {
-    fn drop(&mut self) {
-        self.mail(CarriedMail::Gone);
-    }
 }
 
 #[cfg(test)]

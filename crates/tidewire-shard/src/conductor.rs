@@ -44,9 +44,9 @@ use super::connection::{CARRIED, CloseCause, Encoding, Holds, State};
 use super::credit::{Confirmations, Confirmed, Credit, NOBODY};
 use super::drain::CloseAll;
 use super::handle::{
-    Asked, AuthAnswer, ClientCertificate, Mail, Peer, PendingLogin, Quiet, Requests, ShardHandle,
-    UpgradedSocket,
+    Asked, AuthAnswer, Mail, PendingLogin, Quiet, Requests, ShardHandle, UpgradedSocket,
 };
+use super::peer::{ClientCertificate, Peer};
 use super::sink::{DeferredEffect, Sink};
 use super::stats::{LongestTurn, ShardStats, add, set, time_index};
 use crate::backoff::{Delay, ReconnectBackoff};

@@ -8,7 +8,7 @@ use tidewire_wire::frame::websocket::{self, CloseCode, Decoder, FrameError, Opco
 use tidewire_wire::protocol::deepstream::json::{DeepstreamJson, TextError};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
-use super::handle::Peer;
+use super::peer::Peer;
 use crate::backoff::DisconnectCause;
 use crate::place::Place;
 

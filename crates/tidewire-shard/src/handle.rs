@@ -1,7 +1,7 @@
 //! The interface of a shard for the rest of the server, which hands over connections, answers requests, drains the shard, and reads its
 //! statistics. Every call goes through the mailbox of the shard and returns at once.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -9,51 +9,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidewire_core::effect::{AuthCompletion, AuthRequest, StoreCompletion, StoreRequest};
 use tidewire_core::entry::Entry;
+use tidewire_core::inspect::{Inspected, SubscribedName};
 use tidewire_core::rights::RightsChange;
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::tls::TlsState;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use super::carrier::{CarriedMail, CarriedSession, Stay};
-use super::inspect::Inspection;
+use super::carrier::CarriedMail;
+use super::inspect::{ConnectionView, Inspection, TableSlice};
+use super::peer::Peer;
 use super::stats::{Clock, ShardStats};
 use crate::place::Place;
-use crate::share::Standing;
 
-/// Details of a peer apart from its messages. The shard keeps them until the peer is logged in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// The address of the peer: the address of its socket, or the address that a trusted proxy reports.
-    pub address: SocketAddr,
-    /// The headers of its request, names in lower case.
-    pub headers: Vec<(String, String)>,
-    /// The certificate that the peer has presented.
-    pub certificate: Option<ClientCertificate>,
-}
-
-/// The certificate of a client as DER. It was verified in the handshake, against the authorities of `tls.client_ca`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientCertificate(pub Arc<[u8]>);
-
-impl Peer {
-    /// The value of the first header of this name, which is in lower case.
-    #[must_use]
-    pub fn header(&self, name: &str) -> Option<&str> {
-        let mut headers = self.headers.iter();
-        headers
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.as_str())
-    }
-
-    /// The token of its header `Authorization: Bearer`. A page in a browser can't set this header by itself, so the sender chose it.
-    #[must_use]
-    pub fn bearer(&self) -> Option<&str> {
-        let (scheme, token) = self.header("authorization")?.split_once(' ')?;
-        let is_given = scheme.eq_ignore_ascii_case("bearer") && !token.is_empty();
-        is_given.then(|| token.trim())
-    }
-}
+/// Entries of the table of connections that one inspection visits.
+const CONNECTIONS_MAX: usize = 256;
+/// Entries of the table of names that one inspection visits.
+const NAMES_MAX: usize = 512;
 
 /// A connection that was upgraded to a WebSocket and belongs to one shard after the upgrade.
 #[derive(Debug)]
@@ -72,6 +44,12 @@ pub struct UpgradedSocket {
     pub is_deflated: bool,
     /// Whether it speaks JSON in text messages, by its path.
     pub is_text: bool,
+}
+
+/// Takes over connections: the shards of a node.
+pub trait HandOver: Send + Sync + 'static {
+    /// Passes each connection to one shard, which owns it afterwards. Must not block.
+    fn hand_over(&self, connections: Vec<UpgradedSocket>);
 }
 
 /// The receiver of the shards' requests. Both functions return at once. The answers arrive through [`ShardHandle::complete`] and
@@ -229,26 +207,6 @@ impl ShardHandle {
         self.0.mailbox.push_all(mail);
     }
 
-    /// Opens a session that is carried by the caller instead of a socket, and sends its first messages: messages of deepstream's
-    /// protocol, concatenated.
-    #[must_use]
-    pub fn carry(&self, peer: Arc<Peer>, stay: Stay, messages: Vec<u8>) -> CarriedSession {
-        self.carry_for(peer, None, stay, messages)
-    }
-
-    /// The same for a request that holds shared places, which count as its user's after the login.
-    #[must_use]
-    pub fn carry_for(
-        &self,
-        peer: Arc<Peer>,
-        standing: Option<Arc<Standing>>,
-        stay: Stay,
-        messages: Vec<u8>,
-    ) -> CarriedSession {
-        let queued_bytes = Arc::clone(&self.0.carried_bytes);
-        CarriedSession::open(self.clone(), queued_bytes, (peer, standing), stay, messages)
-    }
-
     /// Passes the answer to a request of [`Requests::store`] to the shard.
     pub fn complete(&self, completion: StoreCompletion) {
         self.0.mailbox.push(Mail::Store(completion));
@@ -300,6 +258,35 @@ impl ShardHandle {
             reply,
         });
         answer.await.unwrap_or_default()
+    }
+
+    /// The connections in some entries starting at `first`; `None` if the shard has ended.
+    pub async fn inspect_connections(&self, first: usize) -> Option<Inspected<ConnectionView>> {
+        let count = CONNECTIONS_MAX;
+        self.inspect(|reply| Inspection::Connections {
+            slice: TableSlice { first, count },
+            reply,
+        })
+        .await
+    }
+
+    /// The subscribed names in some entries starting at `first`; `None` if the shard has ended.
+    pub async fn inspect_names(&self, first: usize) -> Option<Inspected<SubscribedName>> {
+        let count = NAMES_MAX;
+        self.inspect(|reply| Inspection::Names {
+            slice: TableSlice { first, count },
+            reply,
+        })
+        .await
+    }
+
+    async fn inspect<T>(
+        &self,
+        inspection: impl FnOnce(oneshot::Sender<T>) -> Inspection,
+    ) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.0.mailbox.push(Mail::Inspect(inspection(reply)));
+        answer.await.ok()
     }
 
     /// The shard's statistics.

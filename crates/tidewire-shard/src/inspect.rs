@@ -9,13 +9,6 @@ use tidewire_core::inspect::{Inspected, SessionView, SubscribedName};
 use tidewire_net::connection::{Key, Traffic};
 use tokio::sync::oneshot;
 
-use super::handle::{Mail, ShardHandle};
-
-/// Entries of the table of connections that one inspection visits.
-const CONNECTIONS_MAX: usize = 256;
-/// Entries of the table of names that one inspection visits.
-const NAMES_MAX: usize = 512;
-
 /// A request in a shard's mailbox.
 #[derive(Debug)]
 pub(crate) enum Inspection {
@@ -68,35 +61,4 @@ pub struct ConnectionView {
     pub outbox_bytes: usize,
     /// Its session, if the session has not ended.
     pub session: Option<SessionView>,
-}
-
-impl ShardHandle {
-    /// The connections in some entries starting at `first`; `None` if the shard has ended.
-    pub async fn inspect_connections(&self, first: usize) -> Option<Inspected<ConnectionView>> {
-        let count = CONNECTIONS_MAX;
-        self.inspect(|reply| Inspection::Connections {
-            slice: TableSlice { first, count },
-            reply,
-        })
-        .await
-    }
-
-    /// The subscribed names in some entries starting at `first`; `None` if the shard has ended.
-    pub async fn inspect_names(&self, first: usize) -> Option<Inspected<SubscribedName>> {
-        let count = NAMES_MAX;
-        self.inspect(|reply| Inspection::Names {
-            slice: TableSlice { first, count },
-            reply,
-        })
-        .await
-    }
-
-    async fn inspect<T>(
-        &self,
-        inspection: impl FnOnce(oneshot::Sender<T>) -> Inspection,
-    ) -> Option<T> {
-        let (reply, answer) = oneshot::channel();
-        self.0.mailbox.push(Mail::Inspect(inspection(reply)));
-        answer.await.ok()
-    }
 }

@@ -3,6 +3,7 @@
 pub mod backoff;
 mod batch;
 mod caller_rate;
+pub mod carried_session;
 pub mod carrier;
 mod conductor;
 mod connection;
@@ -14,6 +15,7 @@ pub mod inspect;
 pub mod interest;
 mod message_count;
 pub mod outlet;
+pub mod peer;
 pub mod peer_log;
 pub mod place;
 pub mod share;

@@ -1,4 +1,4 @@
-//! Connection permits: the places that connections occupy, and the interface that takes over upgraded connections.
+//! Connection permits: the places that connections occupy.
 //!
 //! A socket has a descriptor permit as soon as it is accepted, and is counted at its peer's address. The sockets of a trusted proxy are
 //! not counted. Behind a proxy, each WebSocket is counted at its client's address, which its request contains.
@@ -13,14 +13,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tidewire_config::value::Auto;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::handle::UpgradedSocket;
-
-/// Takes over connections: the shards of a node.
-pub trait HandOver: Send + Sync + 'static {
-    /// Passes each connection to one shard, which owns it afterwards. Must not block.
-    fn hand_over(&self, connections: Vec<UpgradedSocket>);
-}
 
 /// A group of addresses whose connections are counted together: an IPv4 address, or the first 64 bits of an IPv6 address, which one
 /// customer has. It is small, because every connection has one.

@@ -8,18 +8,22 @@ use std::sync::Arc;
 
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{
-    AuthRequest, CloseReason, Effects, Format, InterestChange, PublicationRef, Span, StoreRequest,
+    AuthRequest, CloseReason, Effects, Flow, Format, InterestChange, PublicationRef, Span,
+    StoreRequest,
 };
+use tidewire_core::engine::Shard;
 use tidewire_core::entry::Entry;
 use tidewire_core::message::{Event, Message};
+use tidewire_core::time::Now;
 use tidewire_net::turn_log::TurnLogs;
 
 use super::ShardLimits;
 use super::batch::LOG_COUNT;
 use super::connection::Encoding;
 use super::deflation::Deflation;
-use super::handle::{Asked, Peer, Requests, ShardHandle};
+use super::handle::{Asked, Requests, ShardHandle};
 use super::message_count::MessageEnds;
+use super::peer::Peer;
 use super::stats::{add, topic_index};
 use super::traces::ShardTraces;
 use crate::interest::InterestMap;
@@ -190,6 +194,37 @@ impl Sink {
             start: range.start,
             end: range.end,
         }
+    }
+
+    /// Passes a message of a session to the engine. If the message is a publication that is traced, its span is recorded.
+    pub(super) fn handle_message(
+        &mut self,
+        engine: &mut Shard,
+        now: Now,
+        session: SessionId,
+        message: &Message<'_>,
+    ) -> Flow {
+        let begun = self.traces.as_mut().and_then(|it| it.begin(message));
+        let (Some(publication), Message::Event(event)) = (begun, message) else {
+            return engine.message(now, session, message, self);
+        };
+        let (Event::Emit { name, data } | Event::Traced { name, data, .. }) = event else {
+            return engine.message(now, session, message, self);
+        };
+        let traced = Message::Event(Event::Traced {
+            name,
+            data: *data,
+            offset: None,
+            trace: publication.trace,
+        });
+        let flow = engine.message(now, session, &traced, self);
+        // The span of a message that has to wait is recorded when the message continues.
+        if flow == Flow::Taken
+            && let Some(traces) = &self.traces
+        {
+            traces.published(publication);
+        }
+        flow
     }
 
     /// Passes a request to the auth chain. Returns its answer if that is known at once.

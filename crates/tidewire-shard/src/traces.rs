@@ -6,15 +6,11 @@
 use std::mem;
 use std::sync::Arc;
 
-use tidewire_core::address::SessionId;
-use tidewire_core::effect::Flow;
-use tidewire_core::engine::Shard;
 use tidewire_core::message::{Event, Message};
 use tidewire_core::text::Name;
-use tidewire_core::time::{Instant, Now};
+use tidewire_core::time::Instant;
 use tidewire_core::trace::Trace;
 
-use super::sink::Sink;
 use super::stats::Clock;
 use crate::tracer::{Kind, Span, Tracer};
 
@@ -43,8 +39,8 @@ struct Delivery {
 }
 
 /// A publication that is recorded.
-struct Publication {
-    trace: Trace,
+pub(super) struct Publication {
+    pub(super) trace: Trace,
     parent: Option<[u8; 8]>,
     event: Name,
 }
@@ -62,7 +58,7 @@ impl ShardTraces {
     }
 
     /// Starts to record a message if its trace is sampled, or if it has no trace and is chosen by the sample ratio.
-    fn begin(&mut self, message: &Message<'_>) -> Option<Publication> {
+    pub(super) fn begin(&mut self, message: &Message<'_>) -> Option<Publication> {
         let (name, given) = match message {
             Message::Event(Event::Traced { name, trace, .. }) if trace.is_sampled => {
                 (name, Some(*trace))
@@ -97,7 +93,7 @@ impl ShardTraces {
         }
     }
 
-    fn published(&self, publication: Publication) {
+    pub(super) fn published(&self, publication: Publication) {
         let Publication {
             trace,
             parent,
@@ -187,37 +183,6 @@ impl ShardTraces {
         }
         self.deliveries = deliveries;
     }
-}
-
-/// Passes a message of a session to the engine, and records it if it is chosen.
-pub(super) fn give(
-    engine: &mut Shard,
-    now: Now,
-    session: SessionId,
-    message: &Message<'_>,
-    sink: &mut Sink,
-) -> Flow {
-    let begun = sink.traces.as_mut().and_then(|it| it.begin(message));
-    let (Some(publication), Message::Event(event)) = (begun, message) else {
-        return engine.message(now, session, message, sink);
-    };
-    let (Event::Emit { name, data } | Event::Traced { name, data, .. }) = event else {
-        return engine.message(now, session, message, sink);
-    };
-    let recorded = Message::Event(Event::Traced {
-        name,
-        data: *data,
-        offset: None,
-        trace: publication.trace,
-    });
-    let flow = engine.message(now, session, &recorded, sink);
-    // A message that has to wait is recorded when it continues.
-    if flow == Flow::Taken
-        && let Some(traces) = &sink.traces
-    {
-        traces.published(publication);
-    }
-    flow
 }
 
 /// The number of publications to skip until the next chosen one, so that each is chosen with the same probability; `None` if none ever

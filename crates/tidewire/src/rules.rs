@@ -7,7 +7,8 @@ use std::path::Path;
 use tidewire_config::Problem;
 use tidewire_config::value::Rules;
 use tidewire_core::permission::Decision;
-use tidewire_http::permission::{describe, load};
+use tidewire_http::permission::load;
+use tidewire_http::permission_report::describe;
 use tidewire_http::rule_case::{Case, CaseFile, CaseText, Explained, explained, word};
 use tidewire_rules::set::RuleSet;
 

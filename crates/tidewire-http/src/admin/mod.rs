@@ -28,7 +28,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use self::api::{Admin, Refusal};
-use crate::front::security_headers::harden;
+use crate::security_headers::harden;
 
 pub use key::Key;
 

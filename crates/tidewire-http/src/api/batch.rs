@@ -27,7 +27,7 @@ use super::command::{AnswerSize, Command, Properties};
 use super::login::{body_credentials, unparsable};
 use super::outcome::{Outcome, user_list};
 use super::{Api, ApiRequest, WORKING};
-use crate::front::refusal::RequestRefusal;
+use crate::refusal::RequestRefusal;
 
 /// Commands that may wait for their answers at the same time. The limit bounds the messages that a session receives at once,
 /// and keeps the linear search for the command of an answer cheap.

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::answer::{self, Answer};
 use super::{Api, ApiRequest, is_of_type};
-use crate::front::refusal::RequestRefusal;
+use crate::refusal::RequestRefusal;
 
 /// The body of a request. The request's `standing` holds its room among all bodies until the request ends.
 pub(super) struct Taken {

@@ -5,14 +5,15 @@ use hyper::StatusCode;
 use tidewire_auth::credentials::Credentials;
 use tidewire_core::effect::CloseReason;
 use tidewire_core::message::{Auth, Connection, Message};
-use tidewire_shard::carrier::{CarriedSession, End, Stay};
+use tidewire_shard::carried_session::CarriedSession;
+use tidewire_shard::carrier::{End, Stay};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{self, Answer};
 use super::body::too_large_login;
 use super::{Api, ApiRequest, peer};
-use crate::front::refusal::RequestRefusal;
+use crate::refusal::RequestRefusal;
 
 /// Why a caller receives no more answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

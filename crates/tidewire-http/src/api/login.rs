@@ -17,7 +17,7 @@ use super::caller::{CallError, messages};
 use super::command::{is_object, text_of};
 use super::problem::Problem;
 use super::{Api, ApiRequest};
-use crate::front::refusal::RequestRefusal;
+use crate::refusal::RequestRefusal;
 
 /// The credentials that the server itself attached to a request, or else the credentials in its headers.
 pub(super) fn credentials_of_request(parts: &Parts) -> Result<Credentials, Problem> {

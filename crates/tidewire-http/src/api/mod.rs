@@ -41,12 +41,13 @@ use tidewire_auth::credentials::Credentials;
 use tidewire_auth::ticket::{LoginTickets, TicketLimits};
 use tidewire_config::plan::Plan;
 use tidewire_net::memory_budget::MemoryBudget;
-use tidewire_shard::handle::{Peer, ShardHandle};
+use tidewire_shard::handle::ShardHandle;
 use tidewire_shard::outlet::Outlet;
+use tidewire_shard::peer::Peer;
 use tidewire_shard::share::{Caller, Refused, Seat, Shares, Standing};
 use tokio::time::Instant;
 
-use crate::front::refusal::{RequestRefusal, RequestRefusals};
+use crate::refusal::{RequestRefusal, RequestRefusals};
 
 use answer_room::{AnswerMemory, Reserved};
 use caller::CallError;
@@ -379,5 +380,5 @@ fn is_of_type(parts: &Parts, expected: &str) -> bool {
 
 /// The client's address, headers and certificate, for the auth chain.
 fn peer(parts: &Parts, address: SocketAddr) -> Arc<Peer> {
-    Arc::new(crate::front::http::peer(address, parts))
+    Arc::new(crate::peer::peer(address, parts))
 }

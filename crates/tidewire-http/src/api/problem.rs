@@ -7,7 +7,7 @@ use super::answer::{self, Answer};
 use super::body::BodyError;
 use super::caller::CallError;
 use super::patch::PatchError;
-use crate::front::refusal::RequestRefusal;
+use crate::refusal::RequestRefusal;
 
 /// The content type of problems (RFC 9457).
 const PROBLEM: &str = "application/problem+json";

@@ -24,7 +24,7 @@ use tidewire_core::message::{
     RecordError, Tag,
 };
 use tidewire_core::text::RESERVED;
-use tidewire_shard::carrier::CarriedSession;
+use tidewire_shard::carried_session::CarriedSession;
 use tidewire_shard::outlet::Outlet;
 use tidewire_shard::share::{Caller as Holder, Refused, Standing};
 use tokio::sync::mpsc;
@@ -38,7 +38,7 @@ use super::name::parameters;
 use super::problem::Problem;
 use super::stream_event::{Place, StreamEvents, record_part};
 use super::{Api, ApiRequest};
-use crate::front::refusal::{RequestRefusal, RequestRefusals};
+use crate::refusal::{RequestRefusal, RequestRefusals};
 
 /// The path of streams.
 pub(super) const PATH: &str = "/sse";

@@ -17,8 +17,9 @@ use tidewire_config::plan::Speaks;
 use tidewire_shard::handle::UpgradedSocket;
 use tidewire_shard::place::Ticket;
 
-use super::http::{allow_origin, is_page, peer, switching_protocols};
+use super::http::{allow_origin, is_page, switching_protocols};
 use super::{Front, TooMany, handshake};
+use crate::peer::peer;
 use crate::status::Stage;
 
 /// Bytes that the front reads here. The request of a browser with many cookies may be longer; hyper handles it then.

@@ -10,11 +10,10 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ALLOW,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD,
     CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT,
     SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_VERSION, UPGRADE, VARY,
 };
-use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
@@ -23,8 +22,9 @@ use parking_lot::Mutex;
 use tidewire_config::outbound_url::is_loopback_name;
 use tidewire_config::plan::{Speaks, is_loopback};
 use tidewire_config::value::Choice;
-use tidewire_shard::handle::{ClientCertificate, Peer, UpgradedSocket};
+use tidewire_shard::handle::UpgradedSocket;
 use tidewire_shard::outlet::{Outflow, Outlet};
+use tidewire_shard::peer::{ClientCertificate, Peer};
 use tidewire_shard::peer_log::peer_line;
 use tidewire_shard::place::{Place, Ticket};
 use tokio::net::TcpStream;
@@ -32,16 +32,18 @@ use tokio::time::timeout;
 
 use super::handshake::{self, HandshakeError};
 use super::http2;
-use super::origin::{Refusal, host_name};
 use super::page;
 use super::proxy_protocol;
-use super::refusal::RequestRefusal;
-use super::security_headers::{harden, stay_encrypted};
 use super::tls::{self, FrontStream, Handover};
 use super::{Front, TooMany};
 use crate::admin::page::Page;
 use crate::api::{Answer, ApiRequest, Body};
 use crate::metrics::exposition::Exposition;
+use crate::origin::{Refusal, host_name};
+use crate::peer::peer;
+use crate::refusal::RequestRefusal;
+use crate::security_headers::{harden, stay_encrypted};
+use crate::site::not_allowed;
 use crate::status::Stage;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -543,19 +545,6 @@ pub(super) fn allow_origin(headers: &mut HeaderMap, origin: &str) {
     }
 }
 
-/// The address, headers and certificate of a client, for authentication.
-pub(crate) fn peer(address: SocketAddr, parts: &Parts) -> Peer {
-    let headers = parts.headers.iter().map(|(name, value)| {
-        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-        (name.as_str().to_owned(), value)
-    });
-    Peer {
-        address,
-        headers: headers.collect(),
-        certificate: parts.extensions.get().cloned(),
-    }
-}
-
 /// A WebSocket whose handshake the front has answered.
 struct Opened {
     peer: Arc<Peer>,
@@ -639,14 +628,6 @@ fn unavailable(text: &str) -> Answer {
         plain(StatusCode::SERVICE_UNAVAILABLE, text.into()),
         RETRY_AFTER,
         RETRY_SECONDS,
-    )
-}
-
-pub(super) fn not_allowed(text: &str) -> Answer {
-    with_header(
-        plain(StatusCode::METHOD_NOT_ALLOWED, format!("{text}\n")),
-        ALLOW,
-        "GET, HEAD",
     )
 }
 

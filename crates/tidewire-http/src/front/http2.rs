@@ -27,8 +27,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::http::{Socket, plain};
-use super::refusal::RequestRefusal;
 use super::tls::FrontStream;
+use crate::refusal::RequestRefusal;
 use activity::Activity;
 use answered::Answered;
 use frames::Counted;

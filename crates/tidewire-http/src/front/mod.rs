@@ -9,12 +9,8 @@ pub mod fast_upgrade;
 pub mod handshake;
 pub mod http;
 mod http2;
-pub mod origin;
 pub mod page;
 pub mod proxy_protocol;
-pub mod refusal;
-pub mod security_headers;
-pub mod site;
 pub mod tls;
 
 use std::net::IpAddr;
@@ -31,17 +27,18 @@ use tidewire_config::machine::connections_allowed;
 use tidewire_config::plan::Plan;
 use tidewire_config::section::StoreKind;
 use tidewire_config::value::Auto;
+use tidewire_shard::handle::HandOver;
 use tidewire_shard::peer_log::peer_line;
-use tidewire_shard::place::{Counted, HandOver, Places};
+use tidewire_shard::place::{Counted, Places};
 
 use crate::admin::page::Page;
 use crate::api::{Answer, Api};
 use crate::metrics::Metrics;
+use crate::origin::Gate;
+use crate::site::{self, Mounted};
 use crate::status::Status;
 use client_address::Proxies;
 use http2::Http2Limits;
-use origin::Gate;
-use site::Mounted;
 use tls::Tls;
 
 /// The settings that SIGHUP may change.

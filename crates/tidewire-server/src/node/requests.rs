@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Waker};
 use tidewire_auth::waiting::WaitingLogins;
 use tidewire_auth::{Answer, AuthChain};
 use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, StoreRequest};
-use tidewire_shard::handle::{Asked, AuthAnswer, Peer, PendingLogin, Requests, ShardHandle};
+use tidewire_shard::handle::{Asked, AuthAnswer, PendingLogin, Requests, ShardHandle};
+use tidewire_shard::peer::Peer;
 use tokio::runtime::Handle;
 
 use super::stores::StoreClients;

@@ -21,11 +21,10 @@ use super::reading::UNCOUNTED_PAYLOAD_MAX;
 use crate::carrier::{CarriedMail, Carrier, End, Stay};
 use crate::connection::CARRIED;
 use crate::credit::NOBODY;
-use crate::handle::Peer;
+use crate::peer::Peer;
 use crate::place::Subject;
 use crate::share::{Caller, Standing};
 use crate::stats::{add, topic_index};
-use crate::traces;
 
 /// A session and the data that it has not received yet.
 #[derive(Debug)]
@@ -322,7 +321,7 @@ impl Conductor {
                         carried.has_paid = true;
                     }
                     let (engine, sink) = (&mut self.engine, &mut self.sink);
-                    traces::give(engine, self.now, session, &message, sink)
+                    sink.handle_message(engine, self.now, session, &message)
                 }
                 Err(_) => Flow::Taken,
             };

@@ -18,7 +18,6 @@ use super::Conductor;
 use crate::connection::{CloseCause, Holds, Phase, State};
 use crate::sink::{DeferredEffect, Sink};
 use crate::stats::{ShardStats, add, topic_index};
-use crate::traces;
 
 /// For shorter messages, the engine's cost per message includes their bytes.
 pub(super) const UNCOUNTED_PAYLOAD_MAX: usize = 256;
@@ -169,7 +168,7 @@ impl Conductor {
         let is_text = connection.state.is_text;
         let give = |message: Message<'_>| {
             let sink = &mut self.sink;
-            traces::give(&mut self.engine, self.now, session, &message, sink)
+            sink.handle_message(&mut self.engine, self.now, session, &message)
         };
         // It was decoded when it arrived, so errors are impossible.
         let flow = match is_text {
@@ -309,6 +308,7 @@ impl Call<'_> {
                 self.sink.deferred.push_back(effect);
             }
         }
-        traces::give(self.engine, self.now, session, &message, self.sink)
+        self.sink
+            .handle_message(self.engine, self.now, session, &message)
     }
 }

@@ -43,9 +43,9 @@ use super::Key;
 use super::api::{Admin, Refusal, invalid, unavailable};
 use crate::api::{Answer, Api, ApiRequest, Body};
 use crate::audit;
-use crate::front::origin::is_own_page;
-use crate::front::site::{ADMIN, Mounted};
 use crate::metrics::ShardNumbers;
+use crate::origin::is_own_page;
+use crate::site::{ADMIN, Mounted};
 
 /// The path of the page.
 pub const PATH: &str = "/admin";

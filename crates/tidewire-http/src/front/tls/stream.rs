@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use rustls::ServerConfig;
 use tidewire_net::tls::{HEADROOM, KEPT_BYTES_MAX, RECORD_BYTES_MAX, TlsState};
-use tidewire_shard::handle::ClientCertificate;
+use tidewire_shard::peer::ClientCertificate;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 

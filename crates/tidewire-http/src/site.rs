@@ -12,13 +12,12 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use hyper::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
-    HeaderName, HeaderValue, IF_NONE_MATCH, LOCATION, VARY,
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+    ETAG, HeaderName, HeaderValue, IF_NONE_MATCH, LOCATION, VARY,
 };
 use hyper::{HeaderMap, Method, StatusCode};
 use sha2::{Digest as _, Sha256};
 
-use super::http::not_allowed;
 use crate::api::{Answer, Body};
 
 include!(concat!(env!("OUT_DIR"), "/sites.rs"));
@@ -32,6 +31,8 @@ const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; f
 const TAG_BYTES: usize = 16;
 /// Compression must save more than this fraction of a file to be used: a tenth.
 const SAVED_MIN: usize = 10;
+/// The content type of a refusal.
+const TEXT: &str = "text/plain; charset=utf-8";
 /// The page of a folder.
 const INDEX: &str = "index.html";
 
@@ -258,6 +259,16 @@ fn content_type(path: &str) -> &'static str {
 
 /// The content type of files that browsers only save.
 const UNKNOWN: &str = "application/octet-stream";
+
+/// The answer to a method that a page does not have.
+pub(crate) fn not_allowed(text: &str) -> Answer {
+    let mut answer = Answer::new(Body::from(format!("{text}\n")));
+    *answer.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(TEXT));
+    headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    answer
+}
 
 #[cfg(test)]
 mod tests {
