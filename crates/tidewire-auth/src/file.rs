@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tidewire_config::Problem;
-use tidewire_config::document::Place;
+use tidewire_config::document::SourcePosition;
 use tidewire_config::section::AuthFile;
 use tidewire_core::effect::Principal;
 use tidewire_core::text::{Name, Payload};
@@ -19,7 +19,7 @@ use tidewire_core::text::{Name, Payload};
 use super::hashing::Hashing;
 use super::password::StoredPassword;
 use super::turns::WaiterGroup;
-use super::{Attempt, Authenticator, Judging, Verdict};
+use super::{AuthDecision, AuthFuture, Authenticator, LoginAttempt};
 
 /// The error text of deepstream for a login without a user name or password.
 pub(super) const MISSING_PARAMETER: &str =
@@ -28,7 +28,7 @@ pub(super) const MISSING_PARAMETER: &str =
 /// A user as the file has it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
+struct UserEntry {
     password: Option<String>,
     #[serde(default)]
     server_data: Value,
@@ -92,7 +92,7 @@ impl File {
         })
     }
 
-    async fn verify(&self, attempt: &Attempt) -> Verdict {
+    async fn verify(&self, attempt: &LoginAttempt) -> AuthDecision {
         let (Some(name), Some(password)) = (attempt.given("username"), attempt.given("password"))
         else {
             return self.refused(Some(json!({ "error": MISSING_PARAMETER })));
@@ -104,29 +104,29 @@ impl File {
             .turn(WaiterGroup::of(attempt.peer.address.ip()))
             .await;
         if attempt.is_held_off() {
-            return Verdict::HeldOff;
+            return AuthDecision::HeldOff;
         }
         let hashed = user.clone();
         let verified = turn.run(move || users.verify(hashed.as_deref(), &password));
         match (user, verified.await) {
-            (None, _) => Verdict::Unknown,
-            (Some(user), Some(true)) => Verdict::Accepted(user.principal.clone()),
+            (None, _) => AuthDecision::Unknown,
+            (Some(user), Some(true)) => AuthDecision::Accepted(user.principal.clone()),
             (Some(_), _) => self.refused(None),
         }
     }
 
-    fn refused(&self, client_data: Option<Value>) -> Verdict {
+    fn refused(&self, client_data: Option<Value>) -> AuthDecision {
         if !self.is_reporting {
-            return Verdict::Unknown;
+            return AuthDecision::Unknown;
         }
-        Verdict::Refused {
+        AuthDecision::Refused {
             client_data: client_data.map(|data| Payload::from(data.to_string())),
         }
     }
 }
 
 impl Authenticator for File {
-    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a> {
+    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
         Box::pin(self.verify(attempt))
     }
 
@@ -150,7 +150,7 @@ fn read(options: &AuthFile) -> Result<Users, Problem> {
             format!("can't be read: {error}; see auth.file.path"),
         )
     })?;
-    let entries: BTreeMap<String, Entry> =
+    let entries: BTreeMap<String, UserEntry> =
         serde_saphyr::from_str(&text).map_err(|error| broken(path, &error))?;
     let mut by_name = BTreeMap::new();
     for (name, entry) in entries {
@@ -177,7 +177,7 @@ fn read(options: &AuthFile) -> Result<Users, Problem> {
 fn broken(path: &Path, error: &serde_saphyr::Error) -> Problem {
     let text = error.without_snippet().to_string();
     let reason = text.lines().next().unwrap_or_default().to_owned();
-    match error.location().map(Place::from) {
+    match error.location().map(SourcePosition::from) {
         Some(place) => Problem::new(
             format!("{}:{}:{}", path.display(), place.line, place.column),
             reason,
@@ -186,7 +186,7 @@ fn broken(path: &Path, error: &serde_saphyr::Error) -> Problem {
     }
 }
 
-fn user(name: &str, entry: Entry, options: &AuthFile) -> Result<User, String> {
+fn user(name: &str, entry: UserEntry, options: &AuthFile) -> Result<User, String> {
     if name.is_empty() {
         return Err("a user has an empty name".into());
     }

@@ -23,7 +23,7 @@ use self::key::KeySet;
 use self::mapping::Mapping;
 use self::remote::{Address, Counts, Remote, Times};
 use self::token::{Checks, TokenError, Unverified, Verified};
-use super::{Attempt, Authenticator, Judging, Trouble, Verdict, outbound, reason};
+use super::{AuthDecision, AuthFuture, Authenticator, LoginAttempt, Trouble, outbound, reason};
 
 /// Code for a token that is not accepted. Only the log has the exact reason, so an attacker who invents tokens learns nothing.
 pub const INVALID_TOKEN: &str = "INVALID_TOKEN";
@@ -101,16 +101,16 @@ impl Jwt {
         })
     }
 
-    async fn judge_attempt(&self, attempt: &Attempt) -> Verdict {
+    async fn judge_attempt(&self, attempt: &LoginAttempt) -> AuthDecision {
         let Some(text) = self.token(attempt) else {
             return match self.is_alone {
                 true => declined(MISSING_TOKEN),
-                false => Verdict::Unknown,
+                false => AuthDecision::Unknown,
             };
         };
         match self.verify(&text).await {
             Ok(Some(token)) => match self.mapping.principal(&token) {
-                Some(principal) => Verdict::Accepted(principal),
+                Some(principal) => AuthDecision::Accepted(principal),
                 None => {
                     tracing::debug!(
                         claim = self.options.user_claim.as_str(),
@@ -119,7 +119,7 @@ impl Jwt {
                     declined(INVALID_TOKEN)
                 }
             },
-            Ok(None) => Verdict::Unavailable,
+            Ok(None) => AuthDecision::Unavailable,
             Err(error) => {
                 tracing::debug!(%error, "a token was refused");
                 declined(match error {
@@ -131,7 +131,7 @@ impl Jwt {
     }
 
     /// The token of the login, or of the request that opened the connection. A page of another site can't set the latter.
-    fn token(&self, attempt: &Attempt) -> Option<String> {
+    fn token(&self, attempt: &LoginAttempt) -> Option<String> {
         let given = attempt.given(&self.options.token_field);
         given.or_else(|| attempt.peer.bearer().map(str::to_owned))
     }
@@ -179,7 +179,7 @@ impl Jwt {
 }
 
 impl Authenticator for Jwt {
-    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a> {
+    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
         Box::pin(self.judge_attempt(attempt))
     }
 
@@ -215,8 +215,8 @@ impl Authenticator for Jwt {
     }
 }
 
-fn declined(code: &'static str) -> Verdict {
-    Verdict::Declined {
+fn declined(code: &'static str) -> AuthDecision {
+    AuthDecision::Declined {
         client_data: reason(code),
     }
 }

@@ -19,7 +19,7 @@ use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 
 use super::password::is_same;
-use super::{Attempt, Authenticator, Judging, Verdict, reason};
+use super::{AuthDecision, AuthFuture, Authenticator, LoginAttempt, reason};
 
 /// Code for a key that is not accepted.
 pub const INVALID_KEY: &str = "INVALID_KEY";
@@ -35,7 +35,7 @@ const ID_CHARACTERS_MAX: usize = 128;
 /// A key as the file has it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Entry {
+struct KeyEntry {
     hash: String,
     user: Option<String>,
     #[serde(default)]
@@ -76,12 +76,12 @@ impl Keys {
         })
     }
 
-    fn check(&self, attempt: &Attempt) -> Verdict {
+    fn check(&self, attempt: &LoginAttempt) -> AuthDecision {
         let given = attempt.text(FIELD);
         let Some(text) = given.or_else(|| attempt.peer.bearer().map(str::to_owned)) else {
             return match self.is_alone {
                 true => declined(INVALID_KEY),
-                false => Verdict::Unknown,
+                false => AuthDecision::Unknown,
             };
         };
         let (id, secret) = text.split_once('.').unwrap_or((&text, ""));
@@ -93,7 +93,7 @@ impl Keys {
         match key {
             Some(key) if is_right => match key.principal.expires_at() {
                 Some(end) if end <= super::jwt::now() => declined(KEY_EXPIRED),
-                _ => Verdict::Accepted(key.principal.clone()),
+                _ => AuthDecision::Accepted(key.principal.clone()),
             },
             _ => declined(INVALID_KEY),
         }
@@ -101,7 +101,7 @@ impl Keys {
 }
 
 impl Authenticator for Keys {
-    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a> {
+    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
         Box::pin(std::future::ready(self.check(attempt)))
     }
 
@@ -111,8 +111,8 @@ impl Authenticator for Keys {
     }
 }
 
-fn declined(code: &'static str) -> Verdict {
-    Verdict::Declined {
+fn declined(code: &'static str) -> AuthDecision {
+    AuthDecision::Declined {
         client_data: reason(code),
     }
 }
@@ -132,7 +132,7 @@ fn read(options: &AuthKeys) -> Result<Table, Problem> {
 
 /// Parses the content of a key file.
 fn parse(text: &str) -> Result<Table, String> {
-    let entries: Option<BTreeMap<String, Entry>> =
+    let entries: Option<BTreeMap<String, KeyEntry>> =
         serde_saphyr::from_str(text).map_err(|error| {
             let text = error.without_snippet().to_string();
             text.lines().next().unwrap_or_default().to_owned()
@@ -145,7 +145,7 @@ fn parse(text: &str) -> Result<Table, String> {
     .collect()
 }
 
-fn key(id: &str, entry: Entry) -> Result<Key, &'static str> {
+fn key(id: &str, entry: KeyEntry) -> Result<Key, &'static str> {
     check_id(id)?;
     let hash = entry
         .hash

@@ -2,19 +2,19 @@
 //!
 //! To add an authenticator, write a file with its name and add it to [`AuthChain::new`].
 
-pub mod attempt;
 pub mod credentials;
 pub mod file;
-pub mod guesses;
+pub mod guess_limiter;
 pub mod hashing;
 pub mod hex;
 pub mod jwt;
 pub mod keys;
-pub mod ledger;
+pub mod login_attempt;
 pub mod open;
 pub mod operator;
 pub mod outbound;
 pub mod password;
+pub mod revocation_store;
 pub mod store;
 pub mod ticket;
 pub mod tls;
@@ -42,17 +42,17 @@ use tidewire_core::time::WallTime;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
-pub use attempt::Attempt;
-use guesses::{Admission, Guesses, Subject};
+use guess_limiter::{Admission, GuessLimiter, Subject};
 use hashing::Hashing;
+pub use login_attempt::LoginAttempt;
 use operator::Operators;
 use tidewire_shard::backoff::BackoffSettings;
-use tidewire_shard::peer::Peer;
+use tidewire_shard::peer::PeerDetails;
 use users::Users;
 
 /// The decision of one member of the chain on a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AuthDecision {
     /// The login belongs to this user.
     Accepted(Principal),
     /// Rejects the login; the client receives the reason.
@@ -111,12 +111,12 @@ pub fn random_id() -> Result<String, String> {
 pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// The pending answer of a member.
-pub type Judging<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
+pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = AuthDecision> + Send + 'a>>;
 
 /// A way to authenticate. The chain calls it concurrently, so it must never block the thread that polls it.
 pub trait Authenticator: Send + Sync {
     /// Evaluates a login attempt.
-    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a>;
+    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a>;
 
     /// Reads its files again. On an error, the previous content stays in effect.
     ///
@@ -152,7 +152,7 @@ pub struct AuthChain {
     /// Logins of operators through the admin page, if it is enabled.
     operators: Option<Arc<Operators>>,
     /// Counts refused logins and delays further attempts. Present if the chain has a member whose passwords can be guessed.
-    guesses: Option<Arc<Guesses>>,
+    guesses: Option<Arc<GuessLimiter>>,
     /// Whether the webhook is a member. Only the webhook knows which fields it treats as a password, so every refused login counts.
     has_webhook: bool,
     counts: Counts,
@@ -160,7 +160,7 @@ pub struct AuthChain {
 
 /// The decision of the chain on a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct LoginResult {
     /// The outcome for the engine.
     pub outcome: AuthOutcome,
     /// The token from the webhook for clients that log in over HTTP, as JSON.
@@ -169,7 +169,7 @@ pub struct Answer {
     pub is_held_off: bool,
 }
 
-impl From<AuthOutcome> for Answer {
+impl From<AuthOutcome> for LoginResult {
     fn from(outcome: AuthOutcome) -> Self {
         Self {
             outcome,
@@ -179,7 +179,7 @@ impl From<AuthOutcome> for Answer {
     }
 }
 
-impl Answer {
+impl LoginResult {
     /// The answer to a login that was not evaluated. The client retries without user action.
     fn held_off() -> Self {
         Self {
@@ -205,7 +205,7 @@ pub struct Counts {
     /// Sign-ups of users in the record store.
     pub users: users::Counts,
     /// Refused logins and their delays.
-    pub guesses: guesses::Counts,
+    pub guesses: guess_limiter::Counts,
     /// Logins that wait for a decision.
     pub waiting: waiting::Counts,
     /// Login tickets that were issued and not used.
@@ -313,7 +313,7 @@ impl AuthChain {
         let has = |kind| plan.auth_chain.contains(&kind);
         let has_webhook = has(AuthKind::Webhook);
         let is_guessable = has_webhook || has(AuthKind::File) || has(AuthKind::Store);
-        let guesses = || Guesses::new(BackoffSettings::of(plan), counts.guesses.clone());
+        let guesses = || GuessLimiter::new(BackoffSettings::of(plan), counts.guesses.clone());
         Ok(Self {
             guesses: is_guessable.then(guesses),
             has_webhook,
@@ -331,14 +331,14 @@ impl AuthChain {
         let address = (std::net::Ipv4Addr::LOCALHOST, 0).into();
         for member in &self.members {
             if let Some(field) = member.token_field() {
-                let peer = Peer {
+                let peer = PeerDetails {
                     address,
                     headers: Vec::new(),
                     certificate: None,
                 };
                 let data = serde_json::json!({ field: token }).to_string();
-                let attempt = Attempt::new(&Payload::from(data), Arc::new(peer));
-                if let Verdict::Accepted(principal) = member.judge(&attempt).await {
+                let attempt = LoginAttempt::new(&Payload::from(data), Arc::new(peer));
+                if let AuthDecision::Accepted(principal) = member.judge(&attempt).await {
                     return Some(principal);
                 }
             }
@@ -384,13 +384,13 @@ impl AuthChain {
     }
 
     /// Evaluates the object or array given to `login()`.
-    pub async fn authenticate(&self, data: &Payload, peer: Arc<Peer>) -> AuthOutcome {
+    pub async fn authenticate(&self, data: &Payload, peer: Arc<PeerDetails>) -> AuthOutcome {
         self.log_in(data, peer).await.outcome
     }
 
     /// Like [`Self::authenticate`], with the additional result for logins over HTTP.
-    pub async fn log_in(&self, data: &Payload, peer: Arc<Peer>) -> Answer {
-        let answer = self.answer(Attempt::new(data, peer)).await;
+    pub async fn log_in(&self, data: &Payload, peer: Arc<PeerDetails>) -> LoginResult {
+        let answer = self.answer(LoginAttempt::new(data, peer)).await;
         // Logins that were not evaluated have a separate counter.
         if !answer.is_held_off {
             let counts = &self.counts;
@@ -403,7 +403,7 @@ impl AuthChain {
         answer
     }
 
-    async fn answer(&self, mut attempt: Attempt) -> Answer {
+    async fn answer(&self, mut attempt: LoginAttempt) -> LoginResult {
         if let Some(operators) = &self.operators
             && let Some(outcome) = operators.judge(&attempt)
         {
@@ -416,7 +416,7 @@ impl AuthChain {
         match guesses.admit(&subject, Instant::now()) {
             Admission::Free => attempt.watched = Some(guesses.watch(subject.clone())),
             Admission::At(time) => sleep_until(time).await,
-            Admission::HeldOff => return Answer::held_off(),
+            Admission::HeldOff => return LoginResult::held_off(),
         }
         let judged = self.judge(&attempt).await;
         match &judged {
@@ -428,36 +428,38 @@ impl AuthChain {
     }
 
     /// The subject that refusals count for, if the attempt may be a guess.
-    fn guessing(&self, attempt: &Attempt) -> Option<(&Arc<Guesses>, Subject)> {
+    fn guessing(&self, attempt: &LoginAttempt) -> Option<(&Arc<GuessLimiter>, Subject)> {
         let guesses = self.guesses.as_ref()?;
         let may_guess = self.has_webhook || attempt.given("username").is_some();
         may_guess.then(|| (guesses, attempt.subject(guesses)))
     }
 
     /// Asks the members in order; `None` if the attempt was turned away.
-    async fn judge(&self, attempt: &Attempt) -> Option<AuthOutcome> {
+    async fn judge(&self, attempt: &LoginAttempt) -> Option<AuthOutcome> {
         let mut declined = None;
         let mut is_undecided = false;
         for member in &self.members {
             match member.judge(attempt).await {
-                Verdict::Accepted(principal) if principal.user_id.len() > self.user_bytes_max => {
+                AuthDecision::Accepted(principal)
+                    if principal.user_id.len() > self.user_bytes_max =>
+                {
                     return Some(AuthOutcome::Refused { client_data: None });
                 }
-                Verdict::Accepted(principal) => {
+                AuthDecision::Accepted(principal) => {
                     let principal = self.bounded(principal);
                     return Some(AuthOutcome::Accepted(Arc::new(principal)));
                 }
-                Verdict::Refused { client_data } => {
+                AuthDecision::Refused { client_data } => {
                     return Some(AuthOutcome::Refused { client_data });
                 }
-                Verdict::Barred { client_data } => {
+                AuthDecision::Barred { client_data } => {
                     return Some(AuthOutcome::Barred { client_data });
                 }
-                Verdict::HeldOff => return None,
+                AuthDecision::HeldOff => return None,
                 // A later member may know the user without an external server.
-                Verdict::Unavailable => is_undecided = true,
-                Verdict::Unknown => {}
-                Verdict::Declined { client_data } => declined = declined.or(client_data),
+                AuthDecision::Unavailable => is_undecided = true,
+                AuthDecision::Unknown => {}
+                AuthDecision::Declined { client_data } => declined = declined.or(client_data),
             }
         }
         Some(match is_undecided {
@@ -491,13 +493,13 @@ impl AuthChain {
 }
 
 /// Builds the answer to an attempt; `None` means that the attempt was turned away.
-fn with_token(judged: Option<AuthOutcome>, attempt: Attempt) -> Answer {
+fn with_token(judged: Option<AuthOutcome>, attempt: LoginAttempt) -> LoginResult {
     match judged {
-        Some(outcome @ AuthOutcome::Accepted(_)) => Answer {
+        Some(outcome @ AuthOutcome::Accepted(_)) => LoginResult {
             token: attempt.into_token(),
             ..outcome.into()
         },
         Some(outcome) => outcome.into(),
-        None => Answer::held_off(),
+        None => LoginResult::held_off(),
     }
 }

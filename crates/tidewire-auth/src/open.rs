@@ -4,15 +4,15 @@ use tidewire_core::effect::Principal;
 use tidewire_core::identity;
 use tidewire_core::text::Name;
 
-use super::attempt::Field;
-use super::{Attempt, Authenticator, Judging, Verdict};
+use super::login_attempt::Field;
+use super::{AuthDecision, AuthFuture, Authenticator, LoginAttempt};
 
 /// Accepts every login.
 #[derive(Clone, Copy, Debug)]
 pub struct Open;
 
 impl Authenticator for Open {
-    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a> {
+    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
         let user_id = match attempt.field("username") {
             Some(Field::Text(name)) if !name.is_empty() => Name::from(name.as_str()),
             Some(Field::Number(number)) if number.as_f64() != Some(0.0) => {
@@ -22,6 +22,6 @@ impl Authenticator for Open {
             _ => Name::from(identity::OPEN),
         };
         let principal = Principal::new(user_id);
-        Box::pin(std::future::ready(Verdict::Accepted(principal)))
+        Box::pin(std::future::ready(AuthDecision::Accepted(principal)))
     }
 }

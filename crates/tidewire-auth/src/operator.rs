@@ -9,8 +9,8 @@ use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
 use tokio::time::Instant;
 
-use super::Attempt;
-use super::attempt::Field;
+use super::LoginAttempt;
+use super::login_attempt::Field;
 use super::ticket::Tickets;
 
 /// The user id of the operator. An operator's rights follow from the credential, never from this name.
@@ -35,7 +35,7 @@ impl Operators {
     }
 
     /// The outcome of a login with a ticket; `None` if the login has no ticket.
-    pub(super) fn judge(&self, attempt: &Attempt) -> Option<AuthOutcome> {
+    pub(super) fn judge(&self, attempt: &LoginAttempt) -> Option<AuthOutcome> {
         let ticket = match attempt.field(FIELD)? {
             Field::Text(ticket) => ticket,
             _ => String::new(),
@@ -63,17 +63,17 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use tidewire_core::text::Payload;
-    use tidewire_shard::peer::Peer;
+    use tidewire_shard::peer::PeerDetails;
 
     use super::*;
 
-    fn attempt(data: Value) -> Attempt {
-        let peer = Peer {
+    fn attempt(data: Value) -> LoginAttempt {
+        let peer = PeerDetails {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
             headers: Vec::new(),
             certificate: None,
         };
-        Attempt::new(&Payload::from(data.to_string()), Arc::new(peer))
+        LoginAttempt::new(&Payload::from(data.to_string()), Arc::new(peer))
     }
 
     #[test]

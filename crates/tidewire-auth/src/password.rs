@@ -26,7 +26,7 @@ pub struct Pbkdf2 {
 
 /// The properties that determine the cost of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind<'a> {
+pub enum HashCost<'a> {
     /// The version and parameters.
     Argon2id(&'a str),
     /// The digest, rounds and key length.
@@ -90,15 +90,15 @@ impl StoredPassword {
 
     /// The kind of hash. Passwords of one kind cost the same to verify.
     #[must_use]
-    pub fn kind(&self) -> Kind<'_> {
+    pub fn kind(&self) -> HashCost<'_> {
         match self {
             Self::Argon2id(text) => {
                 // Name, version and parameters come before the salt.
                 let parts = text.match_indices('$').nth(3);
-                Kind::Argon2id(parts.map_or(text, |(end, _)| &text[..end]))
+                HashCost::Argon2id(parts.map_or(text, |(end, _)| &text[..end]))
             }
-            Self::Pbkdf2 { hash, .. } => Kind::Pbkdf2(*hash),
-            Self::Plain(_) => Kind::Plain,
+            Self::Pbkdf2 { hash, .. } => HashCost::Pbkdf2(*hash),
+            Self::Plain(_) => HashCost::Plain,
         }
     }
 
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(argon2id.kind(), parse(&second, HashKind::None).kind());
         assert_eq!(
             argon2id.kind(),
-            Kind::Argon2id("$argon2id$v=19$m=19456,t=2,p=1")
+            HashCost::Argon2id("$argon2id$v=19$m=19456,t=2,p=1")
         );
         let costlier = parse(&first.replace("t=2", "t=3"), HashKind::Md5);
         assert_ne!(argon2id.kind(), costlier.kind());

@@ -8,7 +8,7 @@ use tidewire_core::text::{Name, Payload};
 
 use super::file::MISSING_PARAMETER;
 use super::users::{StoredUser, UserError, Users};
-use super::{Attempt, Authenticator, Judging, Verdict, reason};
+use super::{AuthDecision, AuthFuture, Authenticator, LoginAttempt, reason};
 
 /// Authenticates users in the record store.
 #[derive(Debug)]
@@ -25,28 +25,28 @@ impl Store {
         Self { users, is_alone }
     }
 
-    async fn verify(&self, attempt: &Attempt) -> Verdict {
+    async fn verify(&self, attempt: &LoginAttempt) -> AuthDecision {
         let (Some(name), Some(password)) = (attempt.given("username"), attempt.given("password"))
         else {
             return match self.is_alone {
-                true => Verdict::Declined {
+                true => AuthDecision::Declined {
                     client_data: reason(MISSING_PARAMETER),
                 },
-                false => Verdict::Unknown,
+                false => AuthDecision::Unknown,
             };
         };
         match self.users.verify(&name, &password, attempt).await {
-            Ok(user) => Verdict::Accepted(principal(&self.users.user_id(&name), &user)),
-            Err(UserError::HeldOff) => Verdict::HeldOff,
+            Ok(user) => AuthDecision::Accepted(principal(&self.users.user_id(&name), &user)),
+            Err(UserError::HeldOff) => AuthDecision::HeldOff,
             Err(UserError::Unavailable(reason)) => {
                 tracing::warn!(
                     reason,
                     "a login was put off because the store of users is unavailable"
                 );
-                Verdict::Unavailable
+                AuthDecision::Unavailable
             }
             // The client can't distinguish an unknown user from a wrong password.
-            Err(_) => Verdict::Unknown,
+            Err(_) => AuthDecision::Unknown,
         }
     }
 }
@@ -59,7 +59,7 @@ fn principal(user_id: &str, user: &StoredUser) -> Principal {
 }
 
 impl Authenticator for Store {
-    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a> {
+    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
         Box::pin(self.verify(attempt))
     }
 }

@@ -14,7 +14,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
-use super::{Attempt, Authenticator, Judging, Verdict, jwt, reason};
+use super::{AuthDecision, AuthFuture, Authenticator, LoginAttempt, jwt, reason};
 use crate::hex::hex;
 
 /// Code for a client that has presented no certificate.
@@ -43,16 +43,16 @@ impl Tls {
         }
     }
 
-    fn check(&self, attempt: &Attempt) -> Verdict {
+    fn check(&self, attempt: &LoginAttempt) -> AuthDecision {
         let Some(certificate) = &attempt.peer.certificate else {
             return match self.is_alone {
                 true => declined(MISSING_CERTIFICATE),
-                false => Verdict::Unknown,
+                false => AuthDecision::Unknown,
             };
         };
         match principal(&certificate.0, self.options.user) {
             Ok(principal) if principal.is_expired(jwt::now()) => declined(CERTIFICATE_EXPIRED),
-            Ok(principal) => Verdict::Accepted(principal),
+            Ok(principal) => AuthDecision::Accepted(principal),
             Err(reason) => {
                 tracing::debug!(reason, "a client certificate was refused");
                 declined(INVALID_CERTIFICATE)
@@ -62,13 +62,13 @@ impl Tls {
 }
 
 impl Authenticator for Tls {
-    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a> {
+    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
         Box::pin(std::future::ready(self.check(attempt)))
     }
 }
 
-fn declined(code: &'static str) -> Verdict {
-    Verdict::Declined {
+fn declined(code: &'static str) -> AuthDecision {
+    AuthDecision::Declined {
         client_data: reason(code),
     }
 }

@@ -19,8 +19,8 @@ use tidewire_core::text::{Name, Payload, RESERVED};
 use tidewire_store::thread::{Scan, StoreClient};
 use tokio::sync::{Mutex, oneshot};
 
-use super::attempt::Attempt;
 use super::hashing::Hashing;
+use super::login_attempt::LoginAttempt;
 use super::password::{self, StoredPassword};
 use super::turns::WaiterGroup;
 use super::{jwt, random_id};
@@ -192,7 +192,7 @@ impl Users {
         &self,
         name: &str,
         password: &str,
-        attempt: &Attempt,
+        attempt: &LoginAttempt,
     ) -> Result<StoredUser, UserError> {
         if password.len() > PASSWORD_BYTES_MAX {
             return Err(UserError::InvalidPassword);
@@ -478,7 +478,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use tidewire_config::section::AuthFile;
-    use tidewire_shard::peer::Peer;
+    use tidewire_shard::peer::PeerDetails;
     use tidewire_store::memory::MemoryDisk;
     use tidewire_store::thread::StoreThreads;
 
@@ -494,13 +494,13 @@ mod tests {
     }
 
     /// A login attempt for `verify`.
-    fn login() -> Attempt {
-        let peer = Peer {
+    fn login() -> LoginAttempt {
+        let peer = PeerDetails {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
             headers: Vec::new(),
             certificate: None,
         };
-        Attempt::new(&Payload::from_checked("{}"), Arc::new(peer))
+        LoginAttempt::new(&Payload::from_checked("{}"), Arc::new(peer))
     }
 
     fn data(data: Value) -> Change {

@@ -13,7 +13,7 @@ use tidewire_config::plan::Plan;
 use tidewire_core::text::Payload;
 use tidewire_net::memory_budget::{MemoryBudget, Share};
 use tidewire_shard::backoff::subject;
-use tidewire_shard::peer::Peer;
+use tidewire_shard::peer::PeerDetails;
 
 /// Memory of a waiting login in addition to its text, in bytes: its task, its queue entries, and the head of its request to a
 /// server.
@@ -96,7 +96,7 @@ impl Sum {
 
 /// The place of a waiting login; dropping it releases the place.
 #[derive(Debug)]
-pub struct Place {
+pub struct LoginPermit {
     waiting: Arc<WaitingLogins>,
     address: IpAddr,
     bytes: usize,
@@ -119,7 +119,7 @@ impl WaitingLogins {
 
     /// Takes a place for a login; `None` if a limit is reached.
     #[must_use]
-    pub fn place(self: &Arc<Self>, data: &Payload, peer: &Peer) -> Option<Place> {
+    pub fn place(self: &Arc<Self>, data: &Payload, peer: &PeerDetails) -> Option<LoginPermit> {
         let bytes = login_bytes(data, peer);
         let address = subject(peer.address.ip());
         let place = self.try_place(address, bytes);
@@ -129,7 +129,7 @@ impl WaitingLogins {
         place
     }
 
-    fn try_place(self: &Arc<Self>, address: IpAddr, bytes: usize) -> Option<Place> {
+    fn try_place(self: &Arc<Self>, address: IpAddr, bytes: usize) -> Option<LoginPermit> {
         let limits = &self.limits;
         let mut state = self.state.lock();
         let total = state.total.with(bytes);
@@ -151,7 +151,7 @@ impl WaitingLogins {
         state.total = total;
         state.addresses.insert(address, of_address);
         self.show(&state);
-        Some(Place {
+        Some(LoginPermit {
             waiting: Arc::clone(self),
             address,
             bytes,
@@ -165,7 +165,7 @@ impl WaitingLogins {
     }
 }
 
-impl Drop for Place {
+impl Drop for LoginPermit {
     fn drop(&mut self) {
         let mut state = self.waiting.state.lock();
         state.total = state.total.without(self.bytes);
@@ -183,7 +183,7 @@ impl Drop for Place {
 
 /// Memory of a waiting login, in bytes. Its text and the headers of its connection count twice, because the request to a server
 /// copies them.
-fn login_bytes(data: &Payload, peer: &Peer) -> usize {
+fn login_bytes(data: &Payload, peer: &PeerDetails) -> usize {
     let headers = peer.headers.iter();
     let headers: usize = headers.map(|(name, value)| name.len() + value.len()).sum();
     TASK_BYTES + 2 * (data.as_str().len() + headers)
@@ -193,8 +193,8 @@ fn login_bytes(data: &Payload, peer: &Peer) -> usize {
 mod tests {
     use super::*;
 
-    fn peer(address: u8) -> Peer {
-        Peer {
+    fn peer(address: u8) -> PeerDetails {
+        PeerDetails {
             address: ([192, 0, 2, address], 1).into(),
             headers: Vec::new(),
             certificate: None,
@@ -218,7 +218,7 @@ mod tests {
         let waiting = waiting(LIMITS, 1 << 30);
         let data = Payload::from_checked("{}");
         let take = |address| waiting.place(&data, &peer(address));
-        let mut places: Vec<Place> = (0..3).filter_map(|_| take(1)).collect();
+        let mut places: Vec<LoginPermit> = (0..3).filter_map(|_| take(1)).collect();
         assert_eq!(places.len(), 3);
         assert!(take(1).is_none());
         places.extend((0..2).filter_map(|_| take(2)));

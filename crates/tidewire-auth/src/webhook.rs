@@ -22,9 +22,9 @@ use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::attempt::Field;
+use super::login_attempt::Field;
 use super::turns::{Turns, WaiterGroup};
-use super::{Attempt, Authenticator, Judging, Trouble, Verdict, outbound};
+use super::{AuthDecision, AuthFuture, Authenticator, LoginAttempt, Trouble, outbound};
 
 /// Maximum number of redirects, the same as in deepstream.
 const REDIRECTS_MAX: usize = 2;
@@ -54,9 +54,9 @@ pub struct Webhook {
 }
 
 /// The result of one request.
-enum Answer {
+enum WebhookReply {
     /// The server has decided. The token is JSON, for clients that log in over HTTP.
-    Decided(Verdict, Option<String>),
+    Decided(AuthDecision, Option<String>),
     /// The request failed and is retried.
     Failed(String),
 }
@@ -96,17 +96,17 @@ impl Webhook {
         })
     }
 
-    async fn ask(&self, attempt: &Attempt) -> Verdict {
+    async fn ask(&self, attempt: &LoginAttempt) -> AuthDecision {
         // If a login gets no turn within the timeout of a request, the client should retry later.
         let group = WaiterGroup::of(attempt.peer.address.ip());
         let Ok(_place) = timeout(self.options.timeout, self.places.turn(group)).await else {
-            return Verdict::Unavailable;
+            return AuthDecision::Unavailable;
         };
         if attempt.is_held_off() {
-            return Verdict::HeldOff;
+            return AuthDecision::HeldOff;
         }
         let Some(body) = body(attempt) else {
-            return Verdict::Refused { client_data: None };
+            return AuthDecision::Refused { client_data: None };
         };
         let headers = self.headers(attempt);
         for request in 0..=self.options.retry_attempts {
@@ -115,20 +115,20 @@ impl Webhook {
             }
             self.counts.requests.inc();
             match self.request(&body, headers.clone()).await {
-                Answer::Decided(verdict, token) => {
+                WebhookReply::Decided(verdict, token) => {
                     *self.failed.lock() = None;
                     if let Some(token) = token {
                         attempt.set_token(token);
                     }
                     return verdict;
                 }
-                Answer::Failed(reason) => {
+                WebhookReply::Failed(reason) => {
                     self.counts.failures.inc();
                     self.note(reason);
                 }
             }
         }
-        Verdict::Unavailable
+        AuthDecision::Unavailable
     }
 
     fn note(&self, reason: String) {
@@ -145,7 +145,7 @@ impl Webhook {
         *failed = Some((Instant::now(), reason));
     }
 
-    fn headers(&self, attempt: &Attempt) -> HeaderMap {
+    fn headers(&self, attempt: &LoginAttempt) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         for (field, name) in &self.promoted {
@@ -163,28 +163,28 @@ impl Webhook {
         headers
     }
 
-    async fn request(&self, body: &str, headers: HeaderMap) -> Answer {
+    async fn request(&self, body: &str, headers: HeaderMap) -> WebhookReply {
         let request = self.client.post(self.url.clone()).headers(headers);
         let answer = match request.body(body.to_owned()).send().await {
             Ok(answer) => answer,
-            Err(error) => return Answer::Failed(outbound::describe(error)),
+            Err(error) => return WebhookReply::Failed(outbound::describe(error)),
         };
         let status = answer.status().as_u16();
         if self.options.retry_statuses.contains(&status) {
-            return Answer::Failed(format!("the webhook answered with status {status}"));
+            return WebhookReply::Failed(format!("the webhook answered with status {status}"));
         }
         let body = match outbound::body(answer, outbound::ANSWER_BYTES_MAX).await {
             Ok(body) => body,
-            Err(reason) => return Answer::Failed(reason),
+            Err(reason) => return WebhookReply::Failed(reason),
         };
         let Some(body) = read(&body) else {
-            return Answer::Failed("the answer is neither text nor a JSON object".into());
+            return WebhookReply::Failed("the answer is neither text nor a JSON object".into());
         };
         if self.options.permitted_statuses.contains(&status) {
             let token = body.token();
             let verdict = self.permitted(body);
-            let token = token.filter(|_| matches!(verdict, Verdict::Accepted(_)));
-            return Answer::Decided(verdict, token);
+            let token = token.filter(|_| matches!(verdict, AuthDecision::Accepted(_)));
+            return WebhookReply::Decided(verdict, token);
         }
         let reason = match body {
             Body::Empty => None,
@@ -192,16 +192,16 @@ impl Webhook {
             Body::Object(object) if object.is_empty() => None,
             Body::Object(object) => Some(Value::Object(object)),
         };
-        Answer::Decided(self.refused(reason), None)
+        WebhookReply::Decided(self.refused(reason), None)
     }
 
-    fn permitted(&self, body: Body) -> Verdict {
+    fn permitted(&self, body: Body) -> AuthDecision {
         let mut object = match body {
             Body::Empty => {
-                return Verdict::Accepted(Principal::new(Name::from(identity::NAMELESS)));
+                return AuthDecision::Accepted(Principal::new(Name::from(identity::NAMELESS)));
             }
             Body::Text(text) => {
-                return Verdict::Accepted(Principal::new(Name::from(text.as_str())));
+                return AuthDecision::Accepted(Principal::new(Name::from(text.as_str())));
             }
             Body::Object(object) => object,
         };
@@ -229,14 +229,14 @@ impl Webhook {
                 None => return self.refused(None),
             },
         }
-        Verdict::Accepted(principal)
+        AuthDecision::Accepted(principal)
     }
 
-    fn refused(&self, client_data: Option<Value>) -> Verdict {
+    fn refused(&self, client_data: Option<Value>) -> AuthDecision {
         let client_data = client_data.map(|data| Payload::from(data.to_string()));
         match self.is_reporting {
-            true => Verdict::Refused { client_data },
-            false => Verdict::Declined { client_data },
+            true => AuthDecision::Refused { client_data },
+            false => AuthDecision::Declined { client_data },
         }
     }
 }
@@ -251,7 +251,7 @@ struct Question<'a> {
 }
 
 /// The body of the request; `None` if the login is not valid JSON.
-fn body(attempt: &Attempt) -> Option<String> {
+fn body(attempt: &LoginAttempt) -> Option<String> {
     let peer = &attempt.peer;
     let mut headers = Map::new();
     for (name, value) in &peer.headers {
@@ -306,7 +306,7 @@ fn read(bytes: &[u8]) -> Option<Body> {
 }
 
 impl Authenticator for Webhook {
-    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a> {
+    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
         Box::pin(self.ask(attempt))
     }
 

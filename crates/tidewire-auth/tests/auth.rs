@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidewire_auth::jwt::mint::{Order, mint};
+use tidewire_auth::jwt::mint::{TokenRequest, mint};
 use tidewire_auth::{AuthChain, jwt, keys, password};
 use tidewire_config::machine::Machine;
 use tidewire_config::plan::plan;
@@ -15,7 +15,7 @@ use tidewire_config::value::Secret;
 use tidewire_config::{Problem, Sources, load};
 use tidewire_core::effect::{AuthOutcome, Credential};
 use tidewire_core::text::Payload;
-use tidewire_shard::peer::{ClientCertificate, Peer};
+use tidewire_shard::peer::{ClientCertificate, PeerDetails};
 use tokio::runtime::Runtime;
 
 /// The test vector of deepstream: password `password`.
@@ -73,7 +73,7 @@ impl Suite {
         headers: Vec<(String, String)>,
         certificate: Option<ClientCertificate>,
     ) -> AuthOutcome {
-        let peer = Arc::new(Peer {
+        let peer = Arc::new(PeerDetails {
             address: (Ipv4Addr::LOCALHOST, 1).into(),
             headers,
             certificate,
@@ -261,7 +261,7 @@ fn guesses_are_delayed_and_a_known_user_is_not_kept_out() {
     assert_eq!(suite.chain.counts().refused.get(), 11);
     assert_eq!(suite.chain.counts().guesses.held_off.get(), 2);
     // From another address, the user logs in at once.
-    let peer = Arc::new(Peer {
+    let peer = Arc::new(PeerDetails {
         address: (Ipv4Addr::new(192, 0, 2, 1), 1).into(),
         headers: Vec::new(),
         certificate: None,
@@ -364,7 +364,7 @@ fn token(secret: &str, user: &str) -> String {
         secret: Secret(secret.to_owned()),
         ..AuthJwt::default()
     };
-    let order = Order {
+    let order = TokenRequest {
         user: user.to_owned(),
         lifetime: Duration::from_secs(60),
         claims: vec!["role=admin".into()],

@@ -17,7 +17,7 @@ use crate::report;
 use crate::rival::{self, Rival, setup};
 use crate::runner;
 use crate::scenario;
-use crate::server::{Kind, Server};
+use crate::server::{Server, ServerKind};
 use crate::target::Target;
 
 /// The whole command.
@@ -294,13 +294,13 @@ impl Chosen {
             return Ok(Self::Running(target));
         }
         let kind = if matches.get_flag("null") {
-            Kind::Null {
+            ServerKind::Null {
                 has_rooms: needs_rooms,
             }
         } else if let Some(rival) = take_rival(matches)? {
-            Kind::Rival(rival)
+            ServerKind::Rival(rival)
         } else {
-            Kind::Tidewire {
+            ServerKind::Tidewire {
                 program: take_server_bin(matches)?,
                 shards: take_count(matches, "shards", 1)?,
                 has_rules: matches.get_flag("rules"),
@@ -324,7 +324,7 @@ impl Chosen {
     }
 
     /// Starts a server and reports it.
-    fn start_with(kind: &Kind, link: Link) -> Result<Self, Failure> {
+    fn start_with(kind: &ServerKind, link: Link) -> Result<Self, Failure> {
         println!("server: {}", kind.label());
         Server::start_with(kind, link).map(Self::Started)
     }

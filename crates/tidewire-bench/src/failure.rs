@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
-use crate::ledger::Fault;
+use crate::delivery_log::Fault;
 
 /// Why a run failed.
 #[derive(Debug, Error)]

@@ -36,7 +36,7 @@ const USERS: usize = 10_100;
 
 /// The kind of server to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ServerKind {
     /// The null server of this program.
     Null {
         /// Whether it looks at names and records.
@@ -57,7 +57,7 @@ pub enum Kind {
     Rival(Rival),
 }
 
-impl Kind {
+impl ServerKind {
     /// The label in a report.
     #[must_use]
     pub fn label(&self) -> String {
@@ -89,7 +89,7 @@ impl Server {
     ///
     /// # Errors
     /// It can't be started, exits, or is not ready in time; the failure shows the end of its output.
-    pub fn start(kind: &Kind) -> Result<Self, Failure> {
+    pub fn start(kind: &ServerKind) -> Result<Self, Failure> {
         Self::start_with(kind, Link::default())
     }
 
@@ -97,7 +97,7 @@ impl Server {
     ///
     /// # Errors
     /// As for [`Server::start`].
-    pub fn start_with(kind: &Kind, link: Link) -> Result<Self, Failure> {
+    pub fn start_with(kind: &ServerKind, link: Link) -> Result<Self, Failure> {
         let folder = TempDir::new().map_err(Failure::system("temporary folder"))?;
         let address = free_address().map_err(Failure::system("free port"))?;
         let mut command = command(kind, address, folder.path())?;
@@ -120,7 +120,7 @@ impl Server {
         let child = child.map_err(Failure::system(program))?;
         let mut target = Target::local(address, child.id(), false);
         target.link = link;
-        if let Kind::Rival(rival) = kind {
+        if let ServerKind::Rival(rival) = kind {
             target.protocol = rival.protocol;
             target.path = rival.protocol.path().to_owned();
             target.has_echo = rival.has_echo;
@@ -174,7 +174,7 @@ impl Server {
         }
     }
 
-    fn wait_until_ready(&mut self, kind: &Kind) -> Result<(), Failure> {
+    fn wait_until_ready(&mut self, kind: &ServerKind) -> Result<(), Failure> {
         let deadline = Instant::now() + START_TIMEOUT;
         while !is_ready(kind, self.target.address) {
             let status = self.child.try_wait().map_err(Failure::system("wait"))?;
@@ -208,17 +208,17 @@ fn output_path(folder: &Path) -> PathBuf {
     folder.join("output")
 }
 
-fn command(kind: &Kind, address: SocketAddr, folder: &Path) -> Result<Command, Failure> {
+fn command(kind: &ServerKind, address: SocketAddr, folder: &Path) -> Result<Command, Failure> {
     let port = address.port().to_string();
     Ok(match kind {
-        Kind::Null { has_rooms } => {
+        ServerKind::Null { has_rooms } => {
             let own = std::env::current_exe().map_err(Failure::system("own program"))?;
             let mut command = Command::new(own);
             command.args(["null", "--port", &port]);
             command.args(has_rooms.then_some("--rooms"));
             command
         }
-        Kind::Tidewire {
+        ServerKind::Tidewire {
             program,
             shards,
             has_rules,
@@ -240,7 +240,7 @@ fn command(kind: &Kind, address: SocketAddr, folder: &Path) -> Result<Command, F
             }
             command
         }
-        Kind::Rival(rival) => rival.command(address.port()),
+        ServerKind::Rival(rival) => rival.command(address.port()),
     })
 }
 
@@ -279,13 +279,13 @@ fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-fn is_ready(kind: &Kind, address: SocketAddr) -> bool {
+fn is_ready(kind: &ServerKind, address: SocketAddr) -> bool {
     let ask = || -> io::Result<bool> {
         let mut stream = TcpStream::connect(address)?;
         let path = match kind {
-            Kind::Null { .. } => None,
-            Kind::Tidewire { .. } => Some("/ready"),
-            Kind::Rival(rival) => rival.ready_path,
+            ServerKind::Null { .. } => None,
+            ServerKind::Tidewire { .. } => Some("/ready"),
+            ServerKind::Rival(rival) => rival.ready_path,
         };
         let Some(path) = path else {
             return Ok(true);
@@ -308,7 +308,7 @@ mod tests {
 
     fn start(program: &str) -> Failure {
         let program = program.into();
-        Server::start(&Kind::Tidewire {
+        Server::start(&ServerKind::Tidewire {
             program,
             shards: 1,
             has_rules: false,

@@ -9,14 +9,14 @@ use serde_saphyr::{DuplicateKeyPolicy, Location, MergeKeyPolicy, Spanned};
 
 /// A place in a file. Lines and columns count from 1, and columns count characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourcePosition {
     /// The line.
     pub line: u64,
     /// The column.
     pub column: u64,
 }
 
-impl From<Location> for Place {
+impl From<Location> for SourcePosition {
     fn from(location: Location) -> Self {
         Self {
             line: location.line(),
@@ -30,8 +30,8 @@ impl From<Location> for Place {
 pub struct Located<T> {
     /// The value at this place.
     pub value: T,
-    /// Place of the value.
-    pub place: Place,
+    /// SourcePosition of the value.
+    pub place: SourcePosition,
 }
 
 /// A value of the file.
@@ -50,8 +50,8 @@ pub enum Node {
 /// Error of a file that is not YAML, or has a `${NAME}` that can't be expanded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentError {
-    /// Place of the error, if the parser knows it.
-    pub place: Option<Place>,
+    /// SourcePosition of the error, if the parser knows it.
+    pub place: Option<SourcePosition>,
     /// Description of the problem.
     pub reason: String,
 }
@@ -74,7 +74,7 @@ pub fn parse(
         .map_or(
             Located {
                 value: Node::Empty,
-                place: Place { line: 1, column: 1 },
+                place: SourcePosition { line: 1, column: 1 },
             },
             located,
         );
@@ -88,7 +88,7 @@ fn document_error(error: &serde_saphyr::Error) -> DocumentError {
         .filter(|location| *location != Location::UNKNOWN);
     let text = error.without_snippet().to_string();
     DocumentError {
-        place: place.map(Place::from),
+        place: place.map(SourcePosition::from),
         reason: text.lines().next().unwrap_or_default().to_owned(),
     }
 }
@@ -277,12 +277,12 @@ mod tests {
         let (key, value) = &entries[1];
         assert_eq!(
             (key.value.as_str(), key.place),
-            ("two", Place { line: 2, column: 1 })
+            ("two", SourcePosition { line: 2, column: 1 })
         );
         let Node::List(list) = &value.value else {
             panic!("a list is expected")
         };
-        assert_eq!(list[1].place, Place { line: 4, column: 5 });
+        assert_eq!(list[1].place, SourcePosition { line: 4, column: 5 });
     }
 
     #[test]

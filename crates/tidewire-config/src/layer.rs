@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::document::{self, Located, Node, Place};
+use super::document::{self, Located, Node, SourcePosition};
 use super::nearest::nearest;
 use super::option::{Field, Input, OptionRow, Traits, VARIABLE_PREFIX, Value, Visitor, join};
 use super::section::Config;
@@ -21,7 +21,7 @@ pub enum Origin {
     /// The built-in default.
     Default,
     /// The file.
-    File(PathBuf, Place),
+    File(PathBuf, SourcePosition),
     /// A variable of the environment.
     Variable(String),
     /// A flag of the command line.
@@ -45,7 +45,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {reason}")]
 pub struct Problem {
-    /// Place of the problem: `tidewire.yml:3:5`, a variable or a flag.
+    /// SourcePosition of the problem: `tidewire.yml:3:5`, a variable or a flag.
     pub origin: String,
     /// Description of the problem.
     pub reason: String,
@@ -81,7 +81,7 @@ pub struct Loaded {
     /// Origins by name of the option. An option without an origin has its default.
     pub origins: BTreeMap<String, Origin>,
     /// Places of the entries of lists in the file, by name of the option.
-    pub entries: BTreeMap<String, Vec<Place>>,
+    pub entries: BTreeMap<String, Vec<SourcePosition>>,
     /// The file that was read.
     pub file: Option<PathBuf>,
     /// Possible mistakes, which the server logs.
@@ -352,7 +352,7 @@ impl Loader {
         self.set(name, &input, &Origin::File(path.to_owned(), node.place));
     }
 
-    fn refuse(&mut self, path: &Path, place: Place, reason: String) {
+    fn refuse(&mut self, path: &Path, place: SourcePosition, reason: String) {
         let origin = Origin::File(path.to_owned(), place);
         self.problems.push(Problem::new(origin, reason));
     }

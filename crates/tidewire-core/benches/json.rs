@@ -35,7 +35,7 @@ fn order(items: usize) -> String {
 }
 
 /// Something to measure, with its name.
-type Row<'a> = (&'a str, Box<dyn Fn() + 'a>);
+type Measurement<'a> = (&'a str, Box<dyn Fn() + 'a>);
 
 fn main() {
     let (one_kb, two_kb) = (order(11), order(23));
@@ -46,7 +46,7 @@ fn main() {
         set(&mut value);
         black_box(serde_json::to_string(&value).expect("JSON"));
     };
-    let rows: [Row<'_>; 8] = [
+    let rows: [Measurement<'_>; 8] = [
         (
             "check 1 KB",
             Box::new(|| _ = black_box(check(&one_kb, LIMITS))),

@@ -132,7 +132,7 @@ mod tests {
     struct Shards {
         barriers: Vec<Barrier>,
         mailboxes: Vec<VecDeque<Mail>>,
-        dice: u64,
+        random: u64,
     }
 
     impl Shards {
@@ -142,14 +142,14 @@ mod tests {
                     .map(|own| Barrier::new(shard(own), count))
                     .collect(),
                 mailboxes: vec![VecDeque::new(); usize::from(count)],
-                dice: seed,
+                random: seed,
             }
         }
 
         fn below(&mut self, bound: usize) -> usize {
-            self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005);
-            self.dice = self.dice.wrapping_add(1_442_695_040_888_963_407);
-            (self.dice >> 33) as usize % bound
+            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005);
+            self.random = self.random.wrapping_add(1_442_695_040_888_963_407);
+            (self.random >> 33) as usize % bound
         }
 
         fn post_others(&mut self, own: usize, mail: Mail) {

@@ -18,7 +18,7 @@ const PIECE_RECORDS: usize = 512;
 
 /// The effect of a message on its names.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum BulkAction {
     SubscribeEvents,
     ResumeEvents,
     UnsubscribeEvents,
@@ -30,7 +30,7 @@ enum Kind {
     Records(RecordBulk),
 }
 
-impl Kind {
+impl BulkAction {
     fn piece_names(self) -> usize {
         match self {
             Self::Records(_) => PIECE_RECORDS,
@@ -62,7 +62,7 @@ pub(crate) struct Progress {
 /// The message, independent of the text that it was decoded from.
 #[derive(Debug)]
 struct Copied {
-    kind: Kind,
+    kind: BulkAction,
     correlation: Option<Box<str>>,
     /// All names, concatenated.
     text: Box<str>,
@@ -108,7 +108,7 @@ impl LongBulk {
     /// The action and the correlation, if the message is about records.
     pub(crate) fn of_records(&self) -> Option<(RecordBulk, Option<&str>)> {
         match self.copy.kind {
-            Kind::Records(action) => Some((action, self.copy.correlation.as_deref())),
+            BulkAction::Records(action) => Some((action, self.copy.correlation.as_deref())),
             _ => None,
         }
     }
@@ -167,8 +167,8 @@ impl Copied {
         let correlation = self.correlation.as_deref();
         let names = self.names(range.clone());
         match self.kind {
-            Kind::SubscribeEvents => Message::Event(Event::Subscribe { names, correlation }),
-            Kind::ResumeEvents => {
+            BulkAction::SubscribeEvents => Message::Event(Event::Subscribe { names, correlation }),
+            BulkAction::ResumeEvents => {
                 let start = self
                     .positions
                     .partition_point(|(index, _)| *index < range.start);
@@ -185,15 +185,19 @@ impl Copied {
                     positions,
                 })
             }
-            Kind::UnsubscribeEvents => Message::Event(Event::Unsubscribe { names, correlation }),
-            Kind::Provide => Message::Rpc(Rpc::Provide { names, correlation }),
-            Kind::Unprovide => Message::Rpc(Rpc::Unprovide { names, correlation }),
-            Kind::SubscribeUsers => Message::Presence(Presence::Subscribe { names, correlation }),
-            Kind::UnsubscribeUsers => {
+            BulkAction::UnsubscribeEvents => {
+                Message::Event(Event::Unsubscribe { names, correlation })
+            }
+            BulkAction::Provide => Message::Rpc(Rpc::Provide { names, correlation }),
+            BulkAction::Unprovide => Message::Rpc(Rpc::Unprovide { names, correlation }),
+            BulkAction::SubscribeUsers => {
+                Message::Presence(Presence::Subscribe { names, correlation })
+            }
+            BulkAction::UnsubscribeUsers => {
                 Message::Presence(Presence::Unsubscribe { names, correlation })
             }
-            Kind::QueryUsers => Message::Presence(Presence::Query { names, correlation }),
-            Kind::Records(action) => Message::Record(Record::Bulk {
+            BulkAction::QueryUsers => Message::Presence(Presence::Query { names, correlation }),
+            BulkAction::Records(action) => Message::Record(Record::Bulk {
                 action,
                 names,
                 correlation,
@@ -202,35 +206,37 @@ impl Copied {
     }
 }
 
-fn parts<'m, 'a>(message: &'m Message<'a>) -> Option<(Kind, &'m [&'a str], Option<&'a str>)> {
+fn parts<'m, 'a>(message: &'m Message<'a>) -> Option<(BulkAction, &'m [&'a str], Option<&'a str>)> {
     let (kind, names, correlation) = match message {
         Message::Event(Event::Subscribe { names, correlation }) => {
-            (Kind::SubscribeEvents, names, correlation)
+            (BulkAction::SubscribeEvents, names, correlation)
         }
         Message::Event(Event::Resume {
             names, correlation, ..
-        }) => (Kind::ResumeEvents, names, correlation),
+        }) => (BulkAction::ResumeEvents, names, correlation),
         Message::Event(Event::Unsubscribe { names, correlation }) => {
-            (Kind::UnsubscribeEvents, names, correlation)
+            (BulkAction::UnsubscribeEvents, names, correlation)
         }
-        Message::Rpc(Rpc::Provide { names, correlation }) => (Kind::Provide, names, correlation),
+        Message::Rpc(Rpc::Provide { names, correlation }) => {
+            (BulkAction::Provide, names, correlation)
+        }
         Message::Rpc(Rpc::Unprovide { names, correlation }) => {
-            (Kind::Unprovide, names, correlation)
+            (BulkAction::Unprovide, names, correlation)
         }
         Message::Presence(Presence::Subscribe { names, correlation }) => {
-            (Kind::SubscribeUsers, names, correlation)
+            (BulkAction::SubscribeUsers, names, correlation)
         }
         Message::Presence(Presence::Unsubscribe { names, correlation }) => {
-            (Kind::UnsubscribeUsers, names, correlation)
+            (BulkAction::UnsubscribeUsers, names, correlation)
         }
         Message::Presence(Presence::Query { names, correlation }) => {
-            (Kind::QueryUsers, names, correlation)
+            (BulkAction::QueryUsers, names, correlation)
         }
         Message::Record(Record::Bulk {
             action,
             names,
             correlation,
-        }) => (Kind::Records(*action), names, correlation),
+        }) => (BulkAction::Records(*action), names, correlation),
         _ => return None,
     };
     Some((kind, names, *correlation))

@@ -19,7 +19,7 @@ use crate::hub::{Hub, HubTopic};
 use crate::json;
 use crate::limits::{LagCounts, Refused};
 use crate::message::{Event, Message, Presence, PresenceAction, Refusal};
-use crate::permission::{Access, Asked, Decision, Permission, Question};
+use crate::permission::{Access, Decision, Permission, Question, RequestedAction};
 use crate::quota::Quotas;
 use crate::rights::Revocations;
 use crate::session::{BulkAuthorization, NameReads, Session, Sessions};
@@ -158,7 +158,7 @@ impl ShardContext {
     }
 
     /// Whether the text is JSON within the limits.
-    pub(crate) fn json_kind(&self, text: &str) -> Result<json::Kind, json::JsonError> {
+    pub(crate) fn json_kind(&self, text: &str) -> Result<json::JsonKind, json::JsonError> {
         self.count_work(text.len());
         json::check(text, self.json_limits()).inspect_err(|error| {
             self.count(|refused| match error {
@@ -247,14 +247,14 @@ pub(crate) struct PendingReply {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessRequest {
     access: Access,
-    by: Asked,
+    by: RequestedAction,
 }
 
 impl From<Access> for AccessRequest {
     fn from(access: Access) -> Self {
         Self {
             access,
-            by: Asked::Plainly,
+            by: RequestedAction::Plainly,
         }
     }
 }
@@ -263,7 +263,7 @@ impl From<PresenceAction> for AccessRequest {
     fn from(action: PresenceAction) -> Self {
         Self {
             access: Access::Presence,
-            by: Asked::Presence(action),
+            by: RequestedAction::Presence(action),
         }
     }
 }
@@ -280,14 +280,14 @@ pub(crate) enum Authorization {
 
 /// Why a session has lost a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lost {
+pub(crate) enum LostRight {
     /// A rule denies it.
     Denied,
     /// Its rule failed.
     RuleFailed,
 }
 
-impl Lost {
+impl LostRight {
     /// The message to the session: a refusal of the action that it had the right to, without a correlation id.
     pub(crate) fn refusal<'a, A, R>(
         self,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
-use self::leaving::Leaving;
+use self::leaving::EndedSession;
 use crate::address::{Address, SessionId};
 use crate::barrier::Barrier;
 use crate::bulk::LongBulk;
@@ -43,7 +43,7 @@ use crate::record::{owner::RecordOwner, subscriber};
 use crate::rights::Revocations;
 use crate::route::StoreId;
 use crate::rpc::{self, RpcOwner};
-use crate::session::{LocalSessionId, Mark, Phase, RuleReads, Session, Sessions};
+use crate::session::{LocalSessionId, Phase, RuleReads, Session, SessionFlag, Sessions};
 use crate::settings::Settings;
 use crate::store::Opened;
 use crate::sweep::Sweep;
@@ -103,7 +103,7 @@ pub struct Shard {
     costs: TurnCosts,
     debtors: Debtors,
     /// Sessions that have ended and held more names than one turn can release.
-    leaving: VecDeque<Leaving>,
+    leaving: VecDeque<EndedSession>,
 }
 
 /// The state of a shard outside the turn context: the owners of names, and the timers of its sessions.
@@ -368,7 +368,7 @@ impl Shard {
     /// online.
     pub fn set_passing(&mut self, session: SessionId) {
         if let Some(session) = self.sessions.find_mut(session) {
-            session.mark(Mark::Passing, true);
+            session.mark(SessionFlag::Passing, true);
         }
     }
 

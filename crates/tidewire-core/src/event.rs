@@ -1,7 +1,7 @@
 //! Events: publish and subscribe, at most once, not stored. Events with history are handled in [`crate::history`].
 
 use crate::address::SessionId;
-use crate::context::{Authorization, DeniedName, Lost, TurnContext};
+use crate::context::{Authorization, DeniedName, LostRight, TurnContext};
 use crate::effect::{Effects, Flow, InterestTopic, PublicationRef};
 use crate::entry::{DelayedAck, Entry, HistoryEntry, ReplyAction};
 use crate::history::subscriber as history;
@@ -102,7 +102,7 @@ pub(crate) fn lose<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: Name,
-    lost: Lost,
+    lost: LostRight,
 ) -> bool {
     if !history::lose(turn, id, &name) {
         match turn.hub.revoke(TOPIC, &name, id, turn.sessions) {

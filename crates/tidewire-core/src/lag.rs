@@ -16,7 +16,7 @@ use crate::entry::{Asker, Entry, LaggingReader, ReadFailed};
 use crate::hub::{ChannelId, HubTopic};
 use crate::message::{Event, GAP_MAX, Message};
 use crate::record::subscriber;
-use crate::session::{Mark, Phase, Session};
+use crate::session::{Phase, Session, SessionFlag};
 use crate::settings::EventLagPolicy;
 use crate::store::Version;
 use crate::text::{Name, Payload};
@@ -49,7 +49,7 @@ pub(crate) fn fell_behind<E: Effects>(turn: &mut TurnContext<'_, E>, id: Session
     let Some(session) = turn.sessions.find_mut(id) else {
         return;
     };
-    if !session.has(Mark::Coalesces) || !matches!(session.phase, Phase::Open(_)) {
+    if !session.has(SessionFlag::Coalesces) || !matches!(session.phase, Phase::Open(_)) {
         return;
     }
     let lag = &mut session.state(context.seed).lag;

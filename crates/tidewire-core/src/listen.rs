@@ -12,7 +12,7 @@ use std::sync::Arc;
 use regex::{Regex, RegexBuilder};
 
 use crate::address::SessionId;
-use crate::context::{Authorization, Lost, TurnContext};
+use crate::context::{Authorization, LostRight, TurnContext};
 use crate::effect::{Effects, Flow};
 use crate::entry::{Entry, ListenNotice, Listening, ReplyAction};
 use crate::footprint::{PATTERN_BYTES, text_bytes};
@@ -256,7 +256,7 @@ pub(crate) fn lose<E: Effects>(
     id: SessionId,
     topic: Topic,
     pattern: Name,
-    lost: Lost,
+    lost: LostRight,
 ) -> bool {
     let session = turn.sessions.find_mut(id);
     let has_listened = session
@@ -267,7 +267,7 @@ pub(crate) fn lose<E: Effects>(
     }
     turn.sessions
         .remove_state_bytes(id, pattern_bytes(&pattern));
-    turn.send(id, &refusal(topic, &pattern, lost == Lost::RuleFailed));
+    turn.send(id, &refusal(topic, &pattern, lost == LostRight::RuleFailed));
     turn.post_all(&Entry::Listening(Listening::Remove {
         topic,
         pattern,

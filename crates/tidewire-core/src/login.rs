@@ -10,9 +10,9 @@ use crate::effect::{
 };
 use crate::entry::Entry;
 use crate::identity;
-use crate::json::Kind;
+use crate::json::JsonKind;
 use crate::message::{Auth, Connection, Message, Topic};
-use crate::session::{AnswerDelay, DelayStage, Mark, Phase};
+use crate::session::{AnswerDelay, DelayStage, Phase, SessionFlag};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
@@ -44,7 +44,7 @@ pub(crate) fn message<E: Effects>(
                 Message::Connection(Connection::Challenge { coalesces, .. }),
             ) => {
                 *asked = true;
-                session.mark(Mark::Coalesces, *coalesces);
+                session.mark(SessionFlag::Coalesces, *coalesces);
             }
             (
                 _,
@@ -58,7 +58,7 @@ pub(crate) fn message<E: Effects>(
         },
         (Phase::Challenge, Message::Connection(Connection::Challenge { coalesces, .. })) => {
             session.phase = Phase::Login;
-            session.mark(Mark::Coalesces, *coalesces);
+            session.mark(SessionFlag::Coalesces, *coalesces);
             accept(turn, id, *coalesces);
         }
         (
@@ -140,8 +140,8 @@ pub(crate) fn decided<E: Effects>(
     let Some(session) = turn.sessions.find_mut(id) else {
         return Decided::Done;
     };
-    let is_renewing = session.has(Mark::Renewing);
-    session.mark(Mark::Renewing, false);
+    let is_renewing = session.has(SessionFlag::Renewing);
+    session.mark(SessionFlag::Renewing, false);
     match &mut session.phase {
         Phase::Checking => {}
         Phase::Delayed(delay) => {
@@ -176,8 +176,8 @@ pub(crate) fn decided<E: Effects>(
         }
         AuthOutcome::Accepted(principal) => {
             session.phase = Phase::Open(principal.clone());
-            let is_passing = session.has(Mark::Passing) || principal.is_operator();
-            session.mark(Mark::Passing, is_passing);
+            let is_passing = session.has(SessionFlag::Passing) || principal.is_operator();
+            session.mark(SessionFlag::Passing, is_passing);
             let data = principal.client_data().map(Payload::as_str);
             turn.send(id, &Message::Auth(Auth::Successful { data }));
             if !is_passing {
@@ -206,7 +206,7 @@ pub(crate) fn decided<E: Effects>(
         }
         AuthOutcome::Unavailable => {
             let until = turn.now.monotonic + retry_delay(turn.shard.settings.auth_retry_delay, id);
-            session.mark(Mark::Delayed, true);
+            session.mark(SessionFlag::Delayed, true);
             session.phase = Phase::Delayed(Box::new(AnswerDelay {
                 until,
                 refuse: false,
@@ -227,12 +227,12 @@ pub(crate) fn renew<E: Effects>(
 ) -> Flow {
     let session = turn.sessions.find_mut(id);
     match session {
-        Some(session) if session.has(Mark::Renewing) => return Flow::Wait,
+        Some(session) if session.has(SessionFlag::Renewing) => return Flow::Wait,
         _ => {}
     }
     if let Some(request) = readable(turn, id, data) {
         if let Some(session) = turn.sessions.find_mut(id) {
-            session.mark(Mark::Renewing, true);
+            session.mark(SessionFlag::Renewing, true);
         }
         turn.out.authenticate(request);
     }
@@ -310,7 +310,7 @@ pub(crate) fn delay<E: Effects>(
         Phase::Checking => DelayStage::Login { outcome: None },
         _ => return false,
     };
-    session.mark(Mark::Delayed, true);
+    session.mark(SessionFlag::Delayed, true);
     session.phase = Phase::Delayed(Box::new(AnswerDelay {
         until,
         refuse,
@@ -354,7 +354,7 @@ pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) 
         }
         DelayStage::Challenge { asked: true } => {
             session.phase = Phase::Login;
-            let coalesces = session.has(Mark::Coalesces);
+            let coalesces = session.has(SessionFlag::Coalesces);
             accept(turn, id, coalesces);
         }
         DelayStage::Login {
@@ -381,8 +381,8 @@ pub(crate) fn timed_out<E: Effects>(
         return false;
     }
     let is_delayed = matches!(session.phase, Phase::Delayed(_));
-    let was_delayed = session.has(Mark::Delayed);
-    session.mark(Mark::Delayed, false);
+    let was_delayed = session.has(SessionFlag::Delayed);
+    session.mark(SessionFlag::Delayed, false);
     if was_delayed || is_delayed {
         return true;
     }
@@ -428,8 +428,12 @@ fn readable<E: Effects>(
     id: SessionId,
     data: Option<&str>,
 ) -> Option<AuthRequest> {
-    let is_readable =
-        |data: &&str| matches!(turn.shard.json_kind(data), Ok(Kind::Object | Kind::Array));
+    let is_readable = |data: &&str| {
+        matches!(
+            turn.shard.json_kind(data),
+            Ok(JsonKind::Object | JsonKind::Array)
+        )
+    };
     let bytes_max = turn.shard.settings.limits.login_bytes_max;
     let is_small = |data: &&str| data.len() <= bytes_max;
     let Some(data) = data.filter(is_small).filter(is_readable) else {

@@ -41,7 +41,7 @@ pub enum Access {
 
 /// The requesting message, if the kind of access does not identify it. Rules can distinguish these messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Asked {
+pub enum RequestedAction {
     /// The access identifies the message.
     #[default]
     Plainly,
@@ -59,7 +59,7 @@ pub struct Question<'a> {
     /// The kind of access.
     pub access: Access,
     /// The requesting message.
-    pub by: Asked,
+    pub by: RequestedAction,
     /// The requested name. Absent for requests about all users.
     pub name: Option<&'a str>,
     /// The new data: an event's or call's payload, or the record as it would be after the write.

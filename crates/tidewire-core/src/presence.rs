@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::address::SessionId;
-use crate::context::{Authorization, DeniedName, Lost, TurnContext};
+use crate::context::{Authorization, DeniedName, LostRight, TurnContext};
 use crate::effect::{Effects, Flow, InterestTopic, Principal, PublicationRef};
 use crate::entry::{DelayedAck, Entry, PendingReplyId, ReplyAction, ReplyPart};
 use crate::hub::{Edge, HubTopic};
 use crate::json;
 use crate::message::{Message, Presence, PresenceAction, PresenceError, Refusal};
-use crate::permission::{Access, Asked, Decision, Question};
+use crate::permission::{Access, Decision, Question, RequestedAction};
 use crate::session::Session;
 use crate::text::Name;
 use crate::work::NAME_WORK;
@@ -129,7 +129,7 @@ fn may_know<E: Effects>(
     let question = Question {
         principal,
         access: Access::Presence,
-        by: Asked::Presence(action),
+        by: RequestedAction::Presence(action),
         name: Some(user),
         data: None,
         old_data: None,
@@ -208,7 +208,7 @@ pub(crate) fn lose<E: Effects>(
     id: SessionId,
     topic: InterestTopic,
     name: Name,
-    lost: Lost,
+    lost: LostRight,
 ) -> bool {
     let key = HubTopic::Interest(topic);
     match turn.hub.revoke(key, &name, id, turn.sessions) {

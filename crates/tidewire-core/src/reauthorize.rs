@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::address::SessionId;
-use crate::context::{Authorization, Lost, TurnContext};
+use crate::context::{Authorization, LostRight, TurnContext};
 use crate::effect::{Effects, InterestTopic, Principal};
 use crate::entry::{
     self, Asker, Entry, Listening, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind,
@@ -17,7 +17,7 @@ use crate::event;
 use crate::hub::HubTopic;
 use crate::listen;
 use crate::message::{PresenceAction, Topic};
-use crate::permission::{Access, Asked, Decision, Question};
+use crate::permission::{Access, Decision, Question, RequestedAction};
 use crate::presence;
 use crate::record::subscriber;
 use crate::rpc;
@@ -298,16 +298,16 @@ impl Reauthorizer {
         has_failed: bool,
     ) {
         let id = waiting.session;
-        let mut by = Asked::Plainly;
+        let mut by = RequestedAction::Plainly;
         let (access, name) = match &waiting.right {
             Right::Record(..) => return self.ask_owner(turn, waiting),
             Right::Member(InterestTopic::Event, name) => (Access::EventSubscribe, Some(name)),
             Right::Member(InterestTopic::User, name) => {
-                by = Asked::Presence(PresenceAction::Subscribe);
+                by = RequestedAction::Presence(PresenceAction::Subscribe);
                 (Access::Presence, Some(name))
             }
             Right::Member(InterestTopic::Everyone, _) => {
-                by = Asked::Presence(PresenceAction::SubscribeAll);
+                by = RequestedAction::Presence(PresenceAction::SubscribeAll);
                 (Access::Presence, None)
             }
             Right::Provide(name) => (Access::RpcProvide, Some(name)),
@@ -333,13 +333,13 @@ impl Reauthorizer {
         };
         let lost = match decision {
             Decision::Allow => return,
-            Decision::Deny => Lost::Denied,
-            Decision::Failed => Lost::RuleFailed,
-            Decision::Need(_) if has_failed => Lost::RuleFailed,
+            Decision::Deny => LostRight::Denied,
+            Decision::Failed => LostRight::RuleFailed,
+            Decision::Need(_) if has_failed => LostRight::RuleFailed,
             Decision::Need(_)
                 if waiting.values.len() >= turn.shard.settings.limits.rule_reads_max =>
             {
-                Lost::RuleFailed
+                LostRight::RuleFailed
             }
             Decision::Need(record) => return self.ask_value(turn, waiting, record),
         };
@@ -352,8 +352,8 @@ impl Reauthorizer {
         };
         if has_lost {
             turn.shard.count_denial(match lost {
-                Lost::Denied => Authorization::Deny,
-                Lost::RuleFailed => Authorization::Failed,
+                LostRight::Denied => Authorization::Deny,
+                LostRight::RuleFailed => Authorization::Failed,
             });
             self.count(turn, id);
         }

@@ -9,7 +9,7 @@ use hashbrown::Equivalent;
 use smallvec::SmallVec;
 
 use crate::address::{Address, SessionId};
-use crate::context::{Authorization, DeniedName, Lost, TurnContext};
+use crate::context::{Authorization, DeniedName, LostRight, TurnContext};
 use crate::effect::{Effects, Flow};
 use crate::entry::{
     CallAnswer, CallFailure, CallNotice, Entry, OwnedCall, ReplyAction, ReplyPart, RpcDelivery,
@@ -18,7 +18,7 @@ use crate::entry::{
 use crate::footprint::{CALL_BYTES, PROVIDED_BYTES, PROVIDER_BYTES, PROVIDERS_BYTES, text_bytes};
 use crate::message::{Call, Message, Refusal, Rpc, RpcAction, RpcError};
 use crate::permission::Access;
-use crate::table::{self, Dice, Map, NameMap, Set};
+use crate::table::{self, Map, NameMap, Random, Set};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
@@ -202,7 +202,7 @@ pub(crate) fn lose<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: Name,
-    lost: Lost,
+    lost: LostRight,
 ) -> bool {
     let session = turn.sessions.find_mut(id);
     let has_provided = session
@@ -505,7 +505,7 @@ pub(crate) struct RpcOwner {
     steps: u64,
     accept_timeouts: DeadlineQueue<(u64, u64)>,
     response_timeouts: DeadlineQueue<(u64, u64)>,
-    dice: Dice,
+    random: Random,
     /// Bytes of the calls.
     call_bytes: usize,
     /// Bytes of the names with providers.
@@ -529,7 +529,7 @@ impl RpcOwner {
             steps: 0,
             accept_timeouts: DeadlineQueue::new(),
             response_timeouts: DeadlineQueue::new(),
-            dice: Dice::new(seed),
+            random: Random::new(seed),
             call_bytes: 0,
             provider_bytes: 0,
         }
@@ -882,7 +882,7 @@ impl RpcOwner {
     /// than were tried or have ended.
     fn choose(&mut self, name: &Name, tried: &[SessionId]) -> Option<SessionId> {
         let providers = self.providers.get(name)?;
-        let first = self.dice.below(providers.len());
+        let first = self.random.below(providers.len());
         let (before, from) = providers.split_at(first);
         let mut untried = from.iter().chain(before);
         untried

@@ -200,7 +200,7 @@ pub(crate) struct SessionState {
 /// A flag of a session.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
-pub(crate) enum Mark {
+pub(crate) enum SessionFlag {
     /// An answer was delayed, so the time to log in starts again once.
     Delayed = 1,
     /// It gets a record's newest value in place of the single changes, and the number of events that it missed.
@@ -223,7 +223,7 @@ pub(crate) struct Session {
     pub(crate) refused: u16,
     /// While its user has no name, it shares its work with the peers of the same origin, such as a hash of their address; 0 if unknown.
     pub(crate) origin: u16,
-    /// A bit for each [`Mark`].
+    /// A bit for each [`SessionFlag`].
     marks: u8,
     /// When data last arrived from it.
     pub(crate) heard: Instant,
@@ -270,12 +270,12 @@ impl Session {
 
     /// Whether the mark is set.
     #[inline]
-    pub(crate) fn has(&self, mark: Mark) -> bool {
+    pub(crate) fn has(&self, mark: SessionFlag) -> bool {
         self.marks & mark as u8 != 0
     }
 
     /// Sets or clears the mark.
-    pub(crate) fn mark(&mut self, mark: Mark, is_set: bool) {
+    pub(crate) fn mark(&mut self, mark: SessionFlag, is_set: bool) {
         match is_set {
             true => self.marks |= mark as u8,
             false => self.marks &= !(mark as u8),
@@ -434,7 +434,7 @@ impl Sessions {
         self.table
             .get(id.index as usize)?
             .as_ref()
-            .filter(|session| session.id == id && !session.has(Mark::Ended))
+            .filter(|session| session.id == id && !session.has(SessionFlag::Ended))
     }
 
     /// The session, unless it has ended.
@@ -442,13 +442,13 @@ impl Sessions {
         self.table
             .get_mut(id.index as usize)?
             .as_mut()
-            .filter(|session| session.id == id && !session.has(Mark::Ended))
+            .filter(|session| session.id == id && !session.has(SessionFlag::Ended))
     }
 
     /// The session at that index, unless it has ended.
     pub(crate) fn at(&self, index: u32) -> Option<&Session> {
         let session = self.table.get(index as usize)?.as_ref();
-        session.filter(|session| !session.has(Mark::Ended))
+        session.filter(|session| !session.has(SessionFlag::Ended))
     }
 
     /// The session at that index, including one that has ended and has memberships left.
@@ -461,7 +461,7 @@ impl Sessions {
         let session = self.find_mut(id)?;
         let ended = Session {
             memberships: std::mem::replace(&mut session.memberships, Memberships::new()),
-            marks: Mark::Ended as u8,
+            marks: SessionFlag::Ended as u8,
             ..Session::new(id, session.format, session.heard)
         };
         let session = std::mem::replace(session, ended);
@@ -475,7 +475,7 @@ impl Sessions {
     pub(crate) fn is_leaving(&self, id: SessionId) -> bool {
         let entry = self.table.get(id.index as usize);
         let session = entry.and_then(Option::as_ref);
-        session.is_some_and(|session| session.id == id && session.has(Mark::Ended))
+        session.is_some_and(|session| session.id == id && session.has(SessionFlag::Ended))
     }
 
     /// Frees the index of a session that has ended and has no memberships left.

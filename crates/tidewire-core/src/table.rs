@@ -226,9 +226,9 @@ fn entry<'a, V, const COUNT: usize>(
 
 /// A small pseudo-random generator (xorshift64*), for choices that need not be secret.
 #[derive(Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Random(u64);
 
-impl Dice {
+impl Random {
     /// Starts from `seed`. Equal seeds give equal numbers.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed | 1)

@@ -9,7 +9,7 @@ use tidewire_config::outbound_url::is_loopback_name;
 
 /// The checks that the configuration requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gate {
+pub struct OriginCheck {
     /// Development mode: pages with loopback names are allowed, and only loopback names and `hosts` are served.
     pub is_development: bool,
     /// Outside development mode too, only loopback names and `hosts` are served. This is set if every user of this machine may
@@ -40,7 +40,7 @@ pub struct Admitted {
     pub origin: Option<String>,
 }
 
-impl Gate {
+impl OriginCheck {
     /// Checks the `Host` and `Origin` of a request.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ mod tests {
         headers
     }
 
-    fn check(gate: &Gate, host: &str, origin: Option<&str>, expected: Result<(), Refusal>) {
+    fn check(gate: &OriginCheck, host: &str, origin: Option<&str>, expected: Result<(), Refusal>) {
         let found = gate.admit(&headers(host, origin));
         let expected = expected.map(|()| Admitted {
             origin: origin.map(str::to_owned),
@@ -180,9 +180,9 @@ mod tests {
 
     #[test]
     fn development_mode_lets_loopback_pages_in() {
-        let gate = Gate {
+        let gate = OriginCheck {
             is_development: true,
-            ..Gate::default()
+            ..OriginCheck::default()
         };
         let refused = |origin: &str| Err(Refusal::Origin(origin.to_owned()));
         for host in [
@@ -215,9 +215,9 @@ mod tests {
 
     #[test]
     fn development_mode_serves_loopback_names_only() {
-        let mut gate = Gate {
+        let mut gate = OriginCheck {
             is_development: true,
-            ..Gate::default()
+            ..OriginCheck::default()
         };
         for host in [
             "evil.example:6020",
@@ -252,9 +252,9 @@ mod tests {
 
     #[test]
     fn an_open_loopback_server_serves_loopback_and_listed_names_only() {
-        let mut gate = Gate {
+        let mut gate = OriginCheck {
             is_open_loopback: true,
-            ..Gate::default()
+            ..OriginCheck::default()
         };
         check(&gate, "127.0.0.1:6020", None, Ok(()));
         check(&gate, "[::1]:6020", Some("http://[::1]:6020"), Ok(()));
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn elsewhere_the_same_origin_and_the_list_are_let_in() {
-        let mut gate = Gate::default();
+        let mut gate = OriginCheck::default();
         let refused = |origin: &str| Err(Refusal::Origin(origin.to_owned()));
         check(&gate, "app.example", None, Ok(()));
         check(&gate, "app.example", Some("https://app.example"), Ok(()));
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn doubled_and_unreadable_headers_are_refused() {
-        let gate = Gate::default();
+        let gate = OriginCheck::default();
         let mut doubled = headers("a.example", Some("https://a.example"));
         doubled.append(ORIGIN, HeaderValue::from_static("https://b.example"));
         assert!(matches!(gate.admit(&doubled), Err(Refusal::Malformed(_))));

@@ -61,7 +61,7 @@ impl Permission for DemoRules {
 
 #[cfg(test)]
 mod tests {
-    use tidewire_core::permission::{Access, Asked};
+    use tidewire_core::permission::{Access, RequestedAction};
     use tidewire_core::time::WallTime;
 
     use super::*;
@@ -76,7 +76,7 @@ mod tests {
             rules.decide(&Question {
                 principal: &Principal::new("ada".into()),
                 access,
-                by: Asked::Plainly,
+                by: RequestedAction::Plainly,
                 name: Some(name),
                 data,
                 old_data,

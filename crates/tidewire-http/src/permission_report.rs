@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidewire_core::effect::Principal;
 use tidewire_core::permission::{Decision, Permission, Question, ReadRight, Unknown};
 use tidewire_rules::decide::Explanation;
-use tidewire_rules::set::{PlacedRule, RULE_KINDS, RuleSet};
+use tidewire_rules::set::{LocatedRule, RULE_KINDS, RuleSet};
 
 /// Denials that are logged in one second. Further ones are only counted, so that a crowd of denied clients does not fill the
 /// disk.
@@ -115,7 +115,7 @@ impl Permission for Reported {
 }
 
 /// Describes a rule like this: `permissions.yml:4:28 "profile/$id" write: user.id === $id`
-pub fn describe(rules: &RuleSet, rule: &PlacedRule) -> String {
+pub fn describe(rules: &RuleSet, rule: &LocatedRule) -> String {
     let (place, path) = (rule.place, rule.path.as_str());
     let text = rule.text().trim();
     format!(

@@ -7,10 +7,10 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 use tidewire_core::effect::Principal;
 use tidewire_core::message::{PresenceAction, RecordAction, RecordBulk};
-use tidewire_core::permission::{Access, Asked, Decision, Question};
+use tidewire_core::permission::{Access, Decision, Question, RequestedAction};
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
-use tidewire_rules::set::{PlacedRule, RULE_KINDS, RuleSet};
+use tidewire_rules::set::{LocatedRule, RULE_KINDS, RuleSet};
 
 use crate::permission_report::describe;
 
@@ -21,7 +21,7 @@ const READS_MAX: usize = 10;
 #[derive(Debug)]
 pub struct Case {
     access: Access,
-    by: Asked,
+    by: RequestedAction,
     name: Option<String>,
     principal: Principal,
     data: Option<String>,
@@ -35,53 +35,62 @@ pub struct Decided<'s> {
     /// The decision.
     pub decision: Decision,
     /// The rule that decided; `None` if no path that matches the name has a rule of this kind.
-    pub rule: Option<&'s PlacedRule>,
+    pub rule: Option<&'s LocatedRule>,
     /// The records that were read, and whether the case contains them.
     pub reads: Vec<(Name, bool)>,
     /// The other rules that apply to the name, and the decision that each would make.
-    pub others: Vec<(&'s PlacedRule, Decision)>,
+    pub others: Vec<(&'s LocatedRule, Decision)>,
 }
 
 /// The actions that share a rule, under deepstream's names.
-const ACTIONS: [(&str, Asked); 18] = [
-    ("READ", Asked::Record(RecordAction::Read)),
-    ("HEAD", Asked::Record(RecordAction::Head)),
+const ACTIONS: [(&str, RequestedAction); 18] = [
+    ("READ", RequestedAction::Record(RecordAction::Read)),
+    ("HEAD", RequestedAction::Record(RecordAction::Head)),
     (
         "SUBSCRIBEANDHEAD",
-        Asked::Record(RecordAction::Bulk(RecordBulk::SubscribeAndHead)),
+        RequestedAction::Record(RecordAction::Bulk(RecordBulk::SubscribeAndHead)),
     ),
     (
         "SUBSCRIBEANDREAD",
-        Asked::Record(RecordAction::Bulk(RecordBulk::SubscribeAndRead)),
+        RequestedAction::Record(RecordAction::Bulk(RecordBulk::SubscribeAndRead)),
     ),
     (
         "SUBSCRIBECREATEANDREAD",
-        Asked::Record(RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead)),
+        RequestedAction::Record(RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead)),
     ),
     (
         "NOTIFY",
-        Asked::Record(RecordAction::Bulk(RecordBulk::Notify)),
+        RequestedAction::Record(RecordAction::Bulk(RecordBulk::Notify)),
     ),
-    ("DELETE", Asked::Record(RecordAction::Delete)),
-    ("ERASE", Asked::Record(RecordAction::Erase)),
+    ("DELETE", RequestedAction::Record(RecordAction::Delete)),
+    ("ERASE", RequestedAction::Record(RecordAction::Erase)),
     (
         "CREATEANDUPDATE",
-        Asked::Record(RecordAction::CreateAndUpdate),
+        RequestedAction::Record(RecordAction::CreateAndUpdate),
     ),
     (
         "CREATEANDPATCH",
-        Asked::Record(RecordAction::CreateAndPatch),
+        RequestedAction::Record(RecordAction::CreateAndPatch),
     ),
-    ("UPDATE", Asked::Record(RecordAction::Update)),
-    ("PATCH", Asked::Record(RecordAction::Patch)),
-    ("PATCH_MULTI", Asked::Record(RecordAction::PatchMulti)),
-    ("LISTEN", Asked::Record(RecordAction::Listen)),
-    ("QUERY", Asked::Presence(PresenceAction::Query)),
-    ("QUERY_ALL", Asked::Presence(PresenceAction::QueryAll)),
-    ("SUBSCRIBE", Asked::Presence(PresenceAction::Subscribe)),
+    ("UPDATE", RequestedAction::Record(RecordAction::Update)),
+    ("PATCH", RequestedAction::Record(RecordAction::Patch)),
+    (
+        "PATCH_MULTI",
+        RequestedAction::Record(RecordAction::PatchMulti),
+    ),
+    ("LISTEN", RequestedAction::Record(RecordAction::Listen)),
+    ("QUERY", RequestedAction::Presence(PresenceAction::Query)),
+    (
+        "QUERY_ALL",
+        RequestedAction::Presence(PresenceAction::QueryAll),
+    ),
+    (
+        "SUBSCRIBE",
+        RequestedAction::Presence(PresenceAction::Subscribe),
+    ),
     (
         "SUBSCRIBE_ALL",
-        Asked::Presence(PresenceAction::SubscribeAll),
+        RequestedAction::Presence(PresenceAction::SubscribeAll),
     ),
 ];
 
@@ -98,9 +107,9 @@ fn access_of(rule: &str) -> Result<Access, String> {
     })
 }
 
-fn asked_by(action: Option<&str>) -> Result<Asked, String> {
+fn asked_by(action: Option<&str>) -> Result<RequestedAction, String> {
     let Some(action) = action else {
-        return Ok(Asked::Plainly);
+        return Ok(RequestedAction::Plainly);
     };
     let found = ACTIONS.iter().find(|(name, _)| *name == action);
     found.map(|(_, asked)| *asked).ok_or_else(|| {
@@ -215,12 +224,12 @@ pub struct CaseFile {
 #[serde(deny_unknown_fields)]
 struct Table {
     permissions: Option<String>,
-    cases: Vec<Spanned<Row>>,
+    cases: Vec<Spanned<CaseRow>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct CaseRow {
     allow: Option<String>,
     deny: Option<String>,
     fail: Option<String>,
@@ -279,7 +288,7 @@ impl CaseFile {
     }
 }
 
-impl Row {
+impl CaseRow {
     fn into_case(self) -> Result<(Expected, Case), String> {
         let (decision, rule) = match (self.allow, self.deny, self.fail) {
             (Some(rule), None, None) => (Decision::Allow, rule),

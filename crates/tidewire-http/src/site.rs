@@ -18,7 +18,7 @@ use hyper::header::{
 use hyper::{HeaderMap, Method, StatusCode};
 use sha2::{Digest as _, Sha256};
 
-use crate::api::{Answer, Body};
+use crate::api::{Body, HttpResponse};
 
 include!(concat!(env!("OUT_DIR"), "/sites.rs"));
 
@@ -101,13 +101,13 @@ impl File {
         })
     }
 
-    fn answer(&self, headers: &HeaderMap) -> Answer {
+    fn answer(&self, headers: &HeaderMap) -> HttpResponse {
         let Prepared { plain, gzip } = self.prepared();
         let (form, encoding) = match gzip {
             Some(gzip) if takes_gzip(headers) => (gzip, Some("gzip")),
             _ => (plain, None),
         };
-        let mut answer = Answer::default();
+        let mut answer = HttpResponse::default();
         let is_known = knows(headers, &form.tag);
         if is_known {
             *answer.status_mut() = StatusCode::NOT_MODIFIED;
@@ -160,7 +160,7 @@ impl Mounted {
     }
 
     /// The answer to a request for `path`; `None` if the site has no file there.
-    pub fn answer(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<Answer> {
+    pub fn answer(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<HttpResponse> {
         let found = self.find(path)?;
         if !matches!(*method, Method::GET | Method::HEAD) {
             return Some(not_allowed("this page supports only GET"));
@@ -197,8 +197,8 @@ enum Found {
     Folder,
 }
 
-fn moved(path: &str) -> Answer {
-    let mut answer = Answer::default();
+fn moved(path: &str) -> HttpResponse {
+    let mut answer = HttpResponse::default();
     *answer.status_mut() = StatusCode::PERMANENT_REDIRECT;
     // The path is a path of the site, so it is a valid header value.
     if let Ok(place) = HeaderValue::from_str(&format!("{path}/")) {
@@ -261,8 +261,8 @@ fn content_type(path: &str) -> &'static str {
 const UNKNOWN: &str = "application/octet-stream";
 
 /// The answer to a method that a page does not have.
-pub(crate) fn not_allowed(text: &str) -> Answer {
-    let mut answer = Answer::new(Body::from(format!("{text}\n")));
+pub(crate) fn not_allowed(text: &str) -> HttpResponse {
+    let mut answer = HttpResponse::new(Body::from(format!("{text}\n")));
     *answer.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(TEXT));
@@ -295,7 +295,11 @@ mod tests {
             .collect()
     }
 
-    fn answer(at: &'static str, path: &str, headers: &[(HeaderName, &'static str)]) -> Answer {
+    fn answer(
+        at: &'static str,
+        path: &str,
+        headers: &[(HeaderName, &'static str)],
+    ) -> HttpResponse {
         let mounted = Mounted::new(at, &SITE);
         let answer = mounted.answer(&Method::GET, path, &asked(headers));
         answer.unwrap_or_else(|| panic!("{path} is there"))

@@ -12,14 +12,14 @@ use tidewire_config::plan::{Plan, Speaks, plan};
 use tidewire_config::value::Auto;
 use tidewire_config::{Sources, load};
 use tidewire_http::front::accept;
-use tidewire_http::front::{Doors, Front};
+use tidewire_http::front::{Front, ReloadableSettings};
 use tidewire_http::metrics::Metrics;
 use tidewire_http::metrics::exposition::Exposition;
 use tidewire_http::refusal::RequestRefusal;
 use tidewire_http::status::{Stage, Status};
+use tidewire_shard::connection_limiter::ConnectionLimiter;
 use tidewire_shard::handle::HandOver;
 use tidewire_shard::handle::UpgradedSocket;
-use tidewire_shard::place::Places;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -278,7 +278,7 @@ fn details_are_for_this_machine_unless_opened() {
             "{metrics}"
         );
     }
-    *server.front.doors.write() = Doors::new(&planned(&[
+    *server.front.doors.write() = ReloadableSettings::new(&planned(&[
         closed[0],
         closed[1],
         ("health.metrics_public", "true"),
@@ -329,7 +329,7 @@ fn an_open_loopback_server_is_not_reached_under_a_foreign_name() {
     stream.write_all(own.as_bytes()).expect("sent");
     assert_eq!(status_of(&read_head(&mut stream)), 101);
     // A name that is listed is served.
-    *server.front.doors.write() = Doors::new(&planned(&[
+    *server.front.doors.write() = ReloadableSettings::new(&planned(&[
         open[0],
         open[1],
         ("network.hosts", "rebound.example"),
@@ -895,7 +895,7 @@ fn a_connection_that_is_not_upgraded_ends() {
 #[test]
 fn accepting_pauses_without_descriptors_and_resumes() {
     let server = Server::start_with(&[], |front| {
-        front.places = Places::new(usize::MAX, Auto::Auto, 2);
+        front.places = ConnectionLimiter::new(usize::MAX, Auto::Auto, 2);
     });
     let text = request("GET /deepstream", &upgrade_headers(&[]));
     let mut open: Vec<(TcpStream, UpgradedSocket)> = Vec::new();

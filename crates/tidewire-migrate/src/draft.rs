@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use tidewire_config::document::Place;
+use tidewire_config::document::SourcePosition;
 
 use super::table::ALL_ORIGINS;
 
@@ -22,11 +22,11 @@ pub(super) struct Draft {
     /// Whether the source lists its endpoints; if not, all are enabled.
     pub(super) has_endpoints: bool,
     /// Settings without a counterpart: place, name, and advice.
-    pub(super) notes: Vec<(Place, String, String)>,
+    pub(super) notes: Vec<(SourcePosition, String, String)>,
 }
 
 impl Draft {
-    pub(super) fn note(&mut self, place: Place, key: &str, note: &str) {
+    pub(super) fn note(&mut self, place: SourcePosition, key: &str, note: &str) {
         self.notes.push((place, key.to_owned(), note.to_owned()));
     }
 
@@ -90,7 +90,7 @@ impl Draft {
         if self.permission != Some(true) {
             self.set("permissions", "allow_all".to_owned());
         }
-        let start = Place { line: 1, column: 1 };
+        let start = SourcePosition { line: 1, column: 1 };
         if chain == ["open"] {
             self.options.remove("network.host");
             let note = "every client may log in, so the server listens only on loopback addresses; set auth.chain, or auth.open_on_public_address and network.host";

@@ -11,7 +11,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use tidewire_config::document::{self, Located, Node, Place};
+use tidewire_config::document::{self, Located, Node, SourcePosition};
 
 use draft::Draft;
 use table::{Becomes, setting};
@@ -155,7 +155,7 @@ fn service(draft: &mut Draft, section: &str, entry: &Located<Node>) {
 }
 
 /// Translates a setting, or all settings below it.
-fn leaf(draft: &mut Draft, path: &str, value: &Located<Node>, place: Place) {
+fn leaf(draft: &mut Draft, path: &str, value: &Located<Node>, place: SourcePosition) {
     let rule = setting(path);
     match (rule, &value.value) {
         (None, Node::Map(members)) => {
@@ -169,7 +169,13 @@ fn leaf(draft: &mut Draft, path: &str, value: &Located<Node>, place: Place) {
     }
 }
 
-fn become_option(draft: &mut Draft, path: &str, rule: &Becomes, node: &Node, place: Place) {
+fn become_option(
+    draft: &mut Draft,
+    path: &str,
+    rule: &Becomes,
+    node: &Node,
+    place: SourcePosition,
+) {
     let texts: Vec<&str> = match node {
         Node::Scalar(text) => vec![text],
         Node::List(entries) => entries

@@ -90,7 +90,7 @@ impl<T, W: Wake> Mailbox<T, W> {
 
     /// Takes everything there is, oldest first. Only the receiver calls it; a second receiver would get other
     /// items, not the same ones.
-    pub fn take(&self) -> Taken<T> {
+    pub fn take(&self) -> MailboxDrain<T> {
         let mut newest = self.head.swap(ptr::null_mut(), Ordering::AcqRel);
         let mut oldest = ptr::null_mut();
         while !newest.is_null() {
@@ -101,7 +101,7 @@ impl<T, W: Wake> Mailbox<T, W> {
             oldest = newest;
             newest = next;
         }
-        Taken { oldest }
+        MailboxDrain { oldest }
     }
 
     /// Whether nothing waits at this instant.
@@ -122,11 +122,11 @@ impl<T, W: Wake> Drop for Mailbox<T, W> {
 }
 
 /// What [`Mailbox::take`] found, oldest first.
-pub struct Taken<T> {
+pub struct MailboxDrain<T> {
     oldest: *mut Node<T>,
 }
 
-impl<T> Iterator for Taken<T> {
+impl<T> Iterator for MailboxDrain<T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
@@ -140,7 +140,7 @@ impl<T> Iterator for Taken<T> {
     }
 }
 
-impl<T> Drop for Taken<T> {
+impl<T> Drop for MailboxDrain<T> {
     fn drop(&mut self) {
         for item in self.by_ref() {
             drop(item);

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A number of bytes that all its clones share.
 #[derive(Clone, Debug)]
 pub struct MemoryBudget {
-    held: Arc<Held>,
+    held: Arc<ReportedUsage>,
     bytes_max: usize,
 }
 
 /// The memory of all shares, as last reported.
 #[derive(Debug, Default)]
-struct Held {
+struct ReportedUsage {
     bytes: AtomicUsize,
     spare: AtomicUsize,
     wanted: AtomicUsize,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tidewire_core::effect::Principal;
 use tidewire_core::message::RecordAction;
-use tidewire_core::permission::{Access, Asked, Decision, Permission, Question};
+use tidewire_core::permission::{Access, Decision, Permission, Question, RequestedAction};
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 use tidewire_rules::limits::RuleLimits;
@@ -22,9 +22,9 @@ const PUBLISH: &str =
 const ROUNDS: usize = 200;
 const CALLS: u32 = 500;
 
-struct Held<'v>(&'v Tree);
+struct TreeDocument<'v>(&'v Tree);
 
-impl<'v> Records<'v> for Held<'v> {
+impl<'v> Records<'v> for TreeDocument<'v> {
     fn find(&self, name: &str) -> Option<Document<'v>> {
         (name == "users/ann").then_some(Document::Held(self.0))
     }
@@ -76,19 +76,19 @@ fn main() {
     let admin = Tree::parse(USER, 64);
     let held = || {
         let scope = scope(Document::Held(&trees[0]), Document::Held(&trees[1]));
-        rule.decide(black_box(&scope), &Held(&admin), &limits) == Outcome::True
+        rule.decide(black_box(&scope), &TreeDocument(&admin), &limits) == Outcome::True
     };
     let parsed = || {
         let trees = [&data, &old].map(|text| Tree::parse(black_box(text), 64));
         let scope = scope(Document::Held(&trees[0]), Document::Held(&trees[1]));
-        rule.decide(&scope, &Held(&admin), &limits) == Outcome::True
+        rule.decide(&scope, &TreeDocument(&admin), &limits) == Outcome::True
     };
     let read = || {
         let scope = scope(
             Document::Text(black_box(&data)),
             Document::Text(black_box(&old)),
         );
-        rule.decide(&scope, &Held(&admin), &limits) == Outcome::True
+        rule.decide(&scope, &TreeDocument(&admin), &limits) == Outcome::True
     };
 
     let others: String = (0..11)
@@ -106,7 +106,7 @@ fn main() {
     let question = |access, name, data, old_data| Question {
         principal: &principal,
         access,
-        by: Asked::Record(RecordAction::Update),
+        by: RequestedAction::Record(RecordAction::Update),
         name: Some(name),
         data: Some(data),
         old_data,
@@ -122,8 +122,8 @@ fn main() {
         rules.decide(black_box(&question)) == Decision::Allow
     };
 
-    type Row<'a> = (&'a str, &'a dyn Fn() -> bool);
-    let rows: [Row<'_>; 5] = [
+    type Measurement<'a> = (&'a str, &'a dyn Fn() -> bool);
+    let rows: [Measurement<'_>; 5] = [
         ("reference rule, values held", &held),
         ("reference rule, both documents parsed for it", &parsed),
         ("reference rule, both documents read as text", &read),

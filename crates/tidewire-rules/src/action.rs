@@ -1,10 +1,10 @@
 //! deepstream's numbers of actions, which rules see as `action`.
 
 use tidewire_core::message::{PresenceAction, RecordAction, RecordBulk};
-use tidewire_core::permission::{Access, Asked};
+use tidewire_core::permission::{Access, RequestedAction};
 
 /// The action number of a question. Each step of a compound action has the number of the step.
-pub(crate) fn number(access: Access, by: Asked) -> u8 {
+pub(crate) fn number(access: Access, by: RequestedAction) -> u8 {
     match (access, by) {
         (Access::EventPublish, _) => 2,
         (Access::EventSubscribe, _) => 3,
@@ -14,13 +14,13 @@ pub(crate) fn number(access: Access, by: Asked) -> u8 {
         (Access::RecordCreate, _) => 15,
         (Access::RecordListen, _) => 27,
         (Access::RecordNotify, _) => 2,
-        (Access::RecordRead, Asked::Record(action)) => read(action),
+        (Access::RecordRead, RequestedAction::Record(action)) => read(action),
         (Access::RecordRead, _) => 3,
-        (Access::RecordWrite, Asked::Record(action)) => write(action),
+        (Access::RecordWrite, RequestedAction::Record(action)) => write(action),
         (Access::RecordWrite, _) => 18,
-        (Access::RecordDelete, Asked::Record(RecordAction::Erase)) => 20,
+        (Access::RecordDelete, RequestedAction::Record(RecordAction::Erase)) => 20,
         (Access::RecordDelete, _) => 9,
-        (Access::Presence, Asked::Presence(action)) => presence(action),
+        (Access::Presence, RequestedAction::Presence(action)) => presence(action),
         (Access::Presence, _) => 2,
     }
 }

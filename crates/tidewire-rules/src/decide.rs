@@ -6,7 +6,7 @@ use tidewire_core::permission::{Access, Decision, Permission, Question, ReadRigh
 use crate::action;
 use crate::pattern::Variables;
 use crate::rule::{Document, Outcome, Records, Scope, User};
-use crate::set::{Body, EVERY_NAME, PlacedRule, RuleSet};
+use crate::set::{Body, EVERY_NAME, LocatedRule, RuleSet};
 
 /// A decision and its rule. Without a rule the action is denied.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct Explanation<'s> {
     /// The decision.
     pub decision: Decision,
     /// The rule.
-    pub rule: Option<&'s PlacedRule>,
+    pub rule: Option<&'s LocatedRule>,
 }
 
 impl RuleSet {
@@ -80,7 +80,7 @@ impl RuleSet {
     }
 
     /// The deciding rule and the values of its path's variables.
-    fn deciding<'q>(&self, question: &Question<'q>) -> Option<(&PlacedRule, Variables<'q>)> {
+    fn deciding<'q>(&self, question: &Question<'q>) -> Option<(&LocatedRule, Variables<'q>)> {
         match question.name {
             Some(name) => self.find(question.access, name),
             None => Some((self.find_for_everyone()?, Variables::new())),
@@ -89,7 +89,7 @@ impl RuleSet {
 
     /// Whether a rule may allow some of the names that its path matches: it may if it depends on the name or on
     /// records.
-    fn decide_pattern_of(&self, rule: &PlacedRule, question: &Question<'_>) -> Decision {
+    fn decide_pattern_of(&self, rule: &LocatedRule, question: &Question<'_>) -> Decision {
         if let Body::Rule(rule) = &rule.body
             && (rule.uses().name || rule.uses().records)
         {
@@ -98,7 +98,12 @@ impl RuleSet {
         self.evaluate(rule, &[], question)
     }
 
-    fn evaluate(&self, rule: &PlacedRule, variables: &[&str], question: &Question<'_>) -> Decision {
+    fn evaluate(
+        &self,
+        rule: &LocatedRule,
+        variables: &[&str],
+        question: &Question<'_>,
+    ) -> Decision {
         let data = Document::or_undefined(question.data);
         let old_data = Document::or_null(question.old_data);
         let decision = self.evaluate_with(rule, variables, question, data, old_data);
@@ -109,7 +114,7 @@ impl RuleSet {
     /// Decides with these documents; `None` if the rule uses an unknown one.
     fn evaluate_with(
         &self,
-        rule: &PlacedRule,
+        rule: &LocatedRule,
         variables: &[&str],
         question: &Question<'_>,
         data: Document<'_>,

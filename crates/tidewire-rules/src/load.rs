@@ -10,7 +10,9 @@ use serde_saphyr::{DuplicateKeyPolicy, Location, MergeKeyPolicy, Spanned};
 use crate::limits::RuleLimits;
 use crate::pattern::Pattern;
 use crate::rule::Rule;
-use crate::set::{Body, EVERY_NAME, Place, PlacedRule, RULE_KINDS, RuleKind, RuleSet, SECTIONS};
+use crate::set::{
+    Body, EVERY_NAME, LocatedRule, RULE_KINDS, RuleKind, RuleSet, SECTIONS, SourcePosition,
+};
 
 /// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +21,7 @@ pub struct LoadError {
     /// The name of the file.
     pub file: String,
     /// The position.
-    pub place: Place,
+    pub place: SourcePosition,
     /// The reason.
     pub reason: String,
 }
@@ -49,7 +51,7 @@ struct Loader<'t> {
     text: &'t str,
     file: &'t str,
     limits: &'t RuleLimits,
-    rules: Vec<PlacedRule>,
+    rules: Vec<LocatedRule>,
     errors: Vec<LoadError>,
     paths: usize,
 }
@@ -57,7 +59,7 @@ struct Loader<'t> {
 type Fields = Vec<(Spanned<String>, Spanned<Tree>)>;
 
 impl Loader<'_> {
-    fn wrong(&mut self, place: Place, reason: impl Into<String>) {
+    fn wrong(&mut self, place: SourcePosition, reason: impl Into<String>) {
         self.errors.push(LoadError {
             file: self.file.to_owned(),
             place,
@@ -66,7 +68,7 @@ impl Loader<'_> {
     }
 
     fn read(&mut self) {
-        let start = Place { line: 1, column: 1 };
+        let start = SourcePosition { line: 1, column: 1 };
         if self.text.len() > self.limits.file_bytes_max {
             let reason = format!(
                 "the file has more than {} bytes",
@@ -179,7 +181,7 @@ impl Loader<'_> {
                 }
             };
             if let Some(body) = body {
-                self.rules.push(PlacedRule {
+                self.rules.push(LocatedRule {
                     path: pattern.clone(),
                     kind,
                     body,
@@ -224,7 +226,7 @@ impl Loader<'_> {
 
     /// The position of a byte of a scalar in the file. It accounts for quotes, the indicator of a block and folded
     /// lines. If an escape makes text and file differ, it is the position of the scalar.
-    fn inside(&self, location: Location, scalar: &str, offset: usize) -> Place {
+    fn inside(&self, location: Location, scalar: &str, offset: usize) -> SourcePosition {
         let begin = placed(location);
         let mut file = Cursor::at(self.text, begin);
         if file
@@ -265,14 +267,14 @@ impl Loader<'_> {
 /// Walks the characters of a file.
 struct Cursor<'t> {
     rest: std::str::Chars<'t>,
-    place: Place,
+    place: SourcePosition,
 }
 
 impl<'t> Cursor<'t> {
-    fn at(text: &'t str, place: Place) -> Self {
+    fn at(text: &'t str, place: SourcePosition) -> Self {
         let mut cursor = Self {
             rest: text.chars(),
-            place: Place { line: 1, column: 1 },
+            place: SourcePosition { line: 1, column: 1 },
         };
         while (cursor.place.line, cursor.place.column) < (place.line, place.column)
             && cursor.peek().is_some()
@@ -298,8 +300,8 @@ impl<'t> Cursor<'t> {
     }
 }
 
-fn placed(location: Location) -> Place {
-    Place {
+fn placed(location: Location) -> SourcePosition {
+    SourcePosition {
         line: location.line(),
         column: location.column(),
     }

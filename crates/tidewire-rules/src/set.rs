@@ -66,7 +66,7 @@ impl RuleKind {
 
 /// A position in a file, both counted from 1, columns in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct SourcePosition {
     /// The line.
     pub line: u64,
     /// The column.
@@ -84,7 +84,7 @@ pub enum Body {
 
 /// A rule at its path.
 #[derive(Clone, Debug)]
-pub struct PlacedRule {
+pub struct LocatedRule {
     /// The path.
     pub path: Arc<Pattern>,
     /// The kind.
@@ -92,10 +92,10 @@ pub struct PlacedRule {
     /// The rule.
     pub body: Body,
     /// Its position in the file.
-    pub place: Place,
+    pub place: SourcePosition,
 }
 
-impl PlacedRule {
+impl LocatedRule {
     /// Whether it may decide differently for two names, or differently from the path `*`.
     fn tells_names_apart(&self) -> bool {
         match &self.body {
@@ -122,7 +122,7 @@ pub struct RuleSet {
     /// The name of the file, for messages.
     file: Arc<str>,
     /// By kind; within one the longest path first, of equally long ones the last one in the file.
-    rules: [Vec<PlacedRule>; RULE_KINDS.len()],
+    rules: [Vec<LocatedRule>; RULE_KINDS.len()],
     /// Whether the presence of single users may be decided differently from the presence of all users.
     tells_users_apart: bool,
     limits: RuleLimits,
@@ -130,7 +130,7 @@ pub struct RuleSet {
 
 impl RuleSet {
     /// Orders the rules of a file.
-    pub(crate) fn new(file: &str, rules: Vec<PlacedRule>, limits: RuleLimits) -> Self {
+    pub(crate) fn new(file: &str, rules: Vec<LocatedRule>, limits: RuleLimits) -> Self {
         let mut set = Self {
             file: file.into(),
             rules: Default::default(),
@@ -145,7 +145,7 @@ impl RuleSet {
             rules.sort_by_key(|rule| std::cmp::Reverse(utf16_length(rule.path.as_str())));
         }
         let mut presence = set.rules(Access::Presence).iter();
-        set.tells_users_apart = presence.any(PlacedRule::tells_names_apart);
+        set.tells_users_apart = presence.any(LocatedRule::tells_names_apart);
         set
     }
 
@@ -163,7 +163,7 @@ impl RuleSet {
 
     /// All rules of one kind, in the order of evaluation.
     #[must_use]
-    pub fn rules(&self, access: Access) -> &[PlacedRule] {
+    pub fn rules(&self, access: Access) -> &[LocatedRule] {
         &self.rules[place_of(access)]
     }
 
@@ -176,7 +176,7 @@ impl RuleSet {
     /// The rule for the presence of all users: that of the path `*`. This request has no name that a longer path or a
     /// variable could match.
     #[must_use]
-    pub fn find_for_everyone(&self) -> Option<&PlacedRule> {
+    pub fn find_for_everyone(&self) -> Option<&LocatedRule> {
         // The shortest paths come last.
         let mut rules = self.rules(Access::Presence).iter().rev();
         rules.find(|rule| rule.path.as_str() == EVERY_NAME)
@@ -184,7 +184,7 @@ impl RuleSet {
 
     /// The rule that decides a name, with the values of its path's variables.
     #[must_use]
-    pub fn find<'n>(&self, access: Access, name: &'n str) -> Option<(&PlacedRule, Variables<'n>)> {
+    pub fn find<'n>(&self, access: Access, name: &'n str) -> Option<(&LocatedRule, Variables<'n>)> {
         self.rules(access)
             .iter()
             .find_map(|rule| Some((rule, rule.path.matches(name)?)))

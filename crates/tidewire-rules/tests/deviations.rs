@@ -3,7 +3,7 @@
 
 use tidewire_core::effect::Principal;
 use tidewire_core::message::{PresenceAction, RecordAction};
-use tidewire_core::permission::{Access, Asked, Decision, Permission, Question};
+use tidewire_core::permission::{Access, Decision, Permission, Question, RequestedAction};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
 use tidewire_rules::limits::RuleLimits;
@@ -23,7 +23,7 @@ fn decide(path: &str, rule: &str, name: &str) -> Result<Decision, String> {
     Ok(rules.decide(&Question {
         principal: &principal,
         access: Access::RecordWrite,
-        by: Asked::Record(RecordAction::CreateAndPatch),
+        by: RequestedAction::Record(RecordAction::CreateAndPatch),
         name: Some(name),
         data: Some(r#"{"n":1,"s":"ab"}"#),
         old_data: Some(r#"{"n":0}"#),
@@ -129,7 +129,7 @@ fn every_row_of_the_list() {
         rules.decide(&Question {
             principal: &Principal::new(Name::from("ann")),
             access: Access::Presence,
-            by: Asked::Presence(PresenceAction::QueryAll),
+            by: RequestedAction::Presence(PresenceAction::QueryAll),
             name: None,
             data: None,
             old_data: None,

@@ -13,7 +13,9 @@ use driver::Node;
 use tidewire_core::address::SessionId;
 use tidewire_core::effect::{AuthOutcome, Principal};
 use tidewire_core::message::{Event, Listen, Message, Record, RecordBulk};
-use tidewire_core::permission::{Access, AllowAll, Asked, Decision, Permission, Question};
+use tidewire_core::permission::{
+    Access, AllowAll, Decision, Permission, Question, RequestedAction,
+};
 use tidewire_core::settings::Settings;
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
@@ -144,7 +146,7 @@ fn is_allowed(
     rules.decide(&Question {
         principal: &principal,
         access,
-        by: Asked::Plainly,
+        by: RequestedAction::Plainly,
         name: Some(name),
         data: None,
         old_data: None,

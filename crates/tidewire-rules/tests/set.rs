@@ -3,7 +3,7 @@
 use tidewire_core::effect::Principal;
 use tidewire_core::message::{PresenceAction, RecordAction, RecordBulk};
 use tidewire_core::permission::{
-    Access, Asked, Decision, Permission, Question, ReadRight, Unknown,
+    Access, Decision, Permission, Question, ReadRight, RequestedAction, Unknown,
 };
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
@@ -36,7 +36,7 @@ fn question<'a>(principal: &'a Principal, access: Access, name: &'a str) -> Ques
     Question {
         principal,
         access,
-        by: Asked::Plainly,
+        by: RequestedAction::Plainly,
         name: Some(name),
         data: None,
         old_data: None,
@@ -353,20 +353,28 @@ fn members_that_can_not_be_there_are_refused_with_the_nearest_name() {
 #[test]
 fn actions_have_deepstreams_numbers() {
     let ann = Principal::new(Name::from("ann"));
-    let bulk = |action| Asked::Record(RecordAction::Bulk(action));
+    let bulk = |action| RequestedAction::Record(RecordAction::Bulk(action));
     for (access, by, number) in [
-        (Access::EventPublish, Asked::Plainly, 2),
-        (Access::EventSubscribe, Asked::Plainly, 3),
-        (Access::EventListen, Asked::Plainly, 5),
-        (Access::RpcProvide, Asked::Plainly, 8),
-        (Access::RpcRequest, Asked::Plainly, 2),
+        (Access::EventPublish, RequestedAction::Plainly, 2),
+        (Access::EventSubscribe, RequestedAction::Plainly, 3),
+        (Access::EventListen, RequestedAction::Plainly, 5),
+        (Access::RpcProvide, RequestedAction::Plainly, 8),
+        (Access::RpcRequest, RequestedAction::Plainly, 2),
         (
             Access::RecordCreate,
-            Asked::Record(RecordAction::CreateAndPatch),
+            RequestedAction::Record(RecordAction::CreateAndPatch),
             15,
         ),
-        (Access::RecordRead, Asked::Record(RecordAction::Read), 3),
-        (Access::RecordRead, Asked::Record(RecordAction::Head), 5),
+        (
+            Access::RecordRead,
+            RequestedAction::Record(RecordAction::Read),
+            3,
+        ),
+        (
+            Access::RecordRead,
+            RequestedAction::Record(RecordAction::Head),
+            5,
+        ),
         (
             Access::RecordRead,
             bulk(RecordBulk::SubscribeCreateAndRead),
@@ -377,37 +385,49 @@ fn actions_have_deepstreams_numbers() {
         (Access::RecordRead, bulk(RecordBulk::Subscribe), 25),
         (
             Access::RecordWrite,
-            Asked::Record(RecordAction::CreateAndUpdate),
+            RequestedAction::Record(RecordAction::CreateAndUpdate),
             18,
         ),
         (
             Access::RecordWrite,
-            Asked::Record(RecordAction::CreateAndPatch),
+            RequestedAction::Record(RecordAction::CreateAndPatch),
             19,
         ),
         (
             Access::RecordWrite,
-            Asked::Record(RecordAction::PatchMulti),
+            RequestedAction::Record(RecordAction::PatchMulti),
             35,
         ),
-        (Access::RecordDelete, Asked::Record(RecordAction::Erase), 20),
-        (Access::RecordDelete, Asked::Record(RecordAction::Delete), 9),
-        (Access::RecordListen, Asked::Plainly, 27),
+        (
+            Access::RecordDelete,
+            RequestedAction::Record(RecordAction::Erase),
+            20,
+        ),
+        (
+            Access::RecordDelete,
+            RequestedAction::Record(RecordAction::Delete),
+            9,
+        ),
+        (Access::RecordListen, RequestedAction::Plainly, 27),
         (Access::RecordNotify, bulk(RecordBulk::Notify), 2),
         (
             Access::Presence,
-            Asked::Presence(PresenceAction::QueryAll),
+            RequestedAction::Presence(PresenceAction::QueryAll),
             2,
         ),
-        (Access::Presence, Asked::Presence(PresenceAction::Query), 4),
         (
             Access::Presence,
-            Asked::Presence(PresenceAction::Subscribe),
+            RequestedAction::Presence(PresenceAction::Query),
+            4,
+        ),
+        (
+            Access::Presence,
+            RequestedAction::Presence(PresenceAction::Subscribe),
             10,
         ),
         (
             Access::Presence,
-            Asked::Presence(PresenceAction::SubscribeAll),
+            RequestedAction::Presence(PresenceAction::SubscribeAll),
             12,
         ),
     ] {

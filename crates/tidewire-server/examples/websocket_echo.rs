@@ -21,7 +21,7 @@ use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::frame::deflate::{Deflater, Inflater};
 use tidewire_wire::frame::offer;
 use tidewire_wire::frame::websocket::{
-    self, CloseCode, Decoded, Decoder, Event, Kind, Opcode, Role,
+    self, CloseCode, Decoded, Decoder, Event, Opcode, PayloadKind, Role,
 };
 
 /// Autobahn sends messages of up to 16 MiB.
@@ -240,8 +240,8 @@ impl Echo {
                         *last ^= 1;
                     }
                     let opcode = match kind {
-                        Kind::Text => Opcode::Text,
-                        Kind::Binary => Opcode::Binary,
+                        PayloadKind::Text => Opcode::Text,
+                        PayloadKind::Binary => Opcode::Binary,
                     };
                     if self.fault == Some(Fault::Inflate)
                         && decoder.has_deflate()

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidewire_auth::ledger::Ledger;
+use tidewire_auth::revocation_store::RevocationStore;
 use tidewire_auth::waiting::{WaitingLimits, WaitingLogins};
 use tidewire_auth::{AuthChain, Trouble, jwt};
 use tidewire_config::plan::{AdminPage, Plan, Speaks};
@@ -24,10 +24,10 @@ use tidewire_config::value::Rules;
 use tidewire_core::store::Opened;
 use tidewire_http::admin;
 use tidewire_http::admin::api::Admin;
-use tidewire_http::admin::page::{Page, Parts};
+use tidewire_http::admin::page::{Page, PageContext};
 use tidewire_http::api::{Api, Common, RecordEpochs};
 use tidewire_http::front::tls::Tls;
-use tidewire_http::front::{Doors, Front, accept};
+use tidewire_http::front::{Front, ReloadableSettings, accept};
 use tidewire_http::metrics::process::ProcessNumbers;
 use tidewire_http::metrics::{Metrics, ShardNumbers};
 use tidewire_http::permission;
@@ -43,7 +43,7 @@ use tidewire_shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
 use tidewire_store::folder::{DataFolder, REVOCATIONS_FILE};
 use tidewire_store::remote::Promise;
 use tidewire_store::scrub::ScrubHealth;
-use tidewire_store::thread::{Answer, StoreHealth};
+use tidewire_store::thread::{CompletionSender, StoreHealth};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -58,7 +58,7 @@ use requests::NodeRequests;
 pub use signals::Signals;
 pub use store::{StoreWrapper, open_store, store_kind};
 use stores::Stores;
-pub use stores::{NamedOpen, open_all, open_all_beside};
+pub use stores::{NamedOpen, open_all, open_all_read_only};
 
 /// How often the node logs the sums of the events that peers caused.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
@@ -142,7 +142,7 @@ impl Node {
         let budget = prepared.budget().clone();
         let handles: Arc<[ShardHandle]> = prepared.handles().into();
         let answers = Arc::clone(&handles);
-        let answer: Answer =
+        let answer: CompletionSender =
             Arc::new(move |shard, completion| answers[usize::from(shard)].complete(completion));
         let scrub_health = ScrubHealth::default();
         let stores = Stores::start(plan, stores, &scrub_health, &answer)?;
@@ -256,7 +256,7 @@ impl Node {
             }
         };
         if let (Some(key), Some(operators)) = (page_key, node.auth.operators()) {
-            let parts = Parts {
+            let parts = PageContext {
                 api,
                 admin: Arc::clone(&admin),
                 operators: Arc::clone(operators),
@@ -300,10 +300,11 @@ impl Node {
     }
 
     /// Reads the revocations of earlier runs and applies them again.
-    fn open_ledger(&self) -> Result<Arc<Ledger>, Failure> {
+    fn open_ledger(&self) -> Result<Arc<RevocationStore>, Failure> {
         let folder = self.folder.as_ref().map(DataFolder::path);
         let now = jwt::now();
-        let opened = Ledger::open(folder, now).and_then(|ledger| Ok((ledger.list(now)?, ledger)));
+        let opened =
+            RevocationStore::open(folder, now).and_then(|ledger| Ok((ledger.list(now)?, ledger)));
         let (stored, ledger) = opened.map_err(|error| {
             let file = folder
                 .unwrap_or(std::path::Path::new(""))
@@ -321,7 +322,7 @@ impl Node {
         Ok(Arc::new(ledger))
     }
 
-    fn admin(&self, ledger: Arc<Ledger>) -> Admin {
+    fn admin(&self, ledger: Arc<RevocationStore>) -> Admin {
         Admin {
             status: Arc::clone(&self.front.status),
             auth: Arc::clone(&self.auth),
@@ -442,7 +443,7 @@ impl Node {
     /// Applies the options that do not need a restart, and reads the certificate, the rules and the files of the auth chain
     /// again. The new rules take effect later, which the log reports.
     pub fn reload(&mut self, plan: &Plan) {
-        *self.front.doors.write() = Doors::new(plan);
+        *self.front.doors.write() = ReloadableSettings::new(plan);
         self.drain_timeout = plan.config.drain_timeout;
         self.drain_delay = plan.drain_delay;
         self.front.renew_certificate();

@@ -24,7 +24,7 @@ pub type Open = Box<dyn Fn() -> Result<Arc<dyn Permission>, Problem> + Send + Sy
 
 /// The state of the file at earlier checks.
 #[derive(Debug)]
-struct Seen {
+struct FileState {
     /// The stamp of the version that was read last.
     read: Stamp,
     /// The stamp at the last check.
@@ -39,7 +39,7 @@ pub struct RulesFile {
     open: Open,
     rights: Arc<Rights>,
     metrics: Arc<Metrics>,
-    seen: Mutex<Seen>,
+    seen: Mutex<FileState>,
 }
 
 impl RulesFile {
@@ -52,7 +52,7 @@ impl RulesFile {
             open,
             rights,
             metrics,
-            seen: Mutex::new(Seen {
+            seen: Mutex::new(FileState {
                 read,
                 looked: read,
                 problem: None,

@@ -16,7 +16,7 @@ use tidewire_net::event_loop::OutboxMarks;
 use tidewire_shard::ShardLimits;
 use tidewire_shard::carried_session::CarriedSession;
 use tidewire_shard::carrier::{End, Stay};
-use tidewire_shard::peer::Peer;
+use tidewire_shard::peer::PeerDetails;
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
@@ -43,7 +43,7 @@ fn logging_in(coalesces: bool, messages: &[Message<'_>]) -> Vec<u8> {
 }
 
 fn carry(node: &Node, port: u16, stay: Stay, messages: Vec<u8>) -> CarriedSession {
-    let peer = Peer {
+    let peer = PeerDetails {
         certificate: None,
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
         headers: Vec::new(),

@@ -12,12 +12,12 @@ use serde::Deserialize;
 /// A row of the table.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct ErrorRow {
     name: String,
     number: Option<u16>,
     #[serde(default)]
     numbers: BTreeMap<String, u16>,
-    kind: Kind,
+    kind: ErrorKind,
     retry: bool,
     closes: bool,
     cause: String,
@@ -27,7 +27,7 @@ struct Row {
 /// The cause of an error: the peer, the environment, or a bug in Tidewire.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum ErrorKind {
     Peer,
     World,
     Us,
@@ -138,7 +138,7 @@ fn server_sources() -> String {
         .concat()
 }
 
-fn table() -> BTreeMap<String, Vec<Row>> {
+fn table() -> BTreeMap<String, Vec<ErrorRow>> {
     toml::from_str(&read("spec/errors.toml")).expect("the table can be read")
 }
 
@@ -150,13 +150,13 @@ fn found<const N: usize>(pattern: &str, text: &str) -> BTreeSet<[String; N]> {
         .collect()
 }
 
-fn names(rows: &[Row]) -> BTreeSet<[String; 1]> {
+fn names(rows: &[ErrorRow]) -> BTreeSet<[String; 1]> {
     rows.iter().map(|row| [row.name.clone()]).collect()
 }
 
 /// The names of rows with the names of their HTTP statuses.
-fn statuses(rows: &[Row]) -> BTreeSet<[String; 2]> {
-    let status = |row: &Row| {
+fn statuses(rows: &[ErrorRow]) -> BTreeSet<[String; 2]> {
+    let status = |row: &ErrorRow| {
         let word = match row.number.expect("a status") {
             400 => "BAD_REQUEST",
             401 => "UNAUTHORIZED",
@@ -335,7 +335,7 @@ fn the_page_is_fresh() {
     );
 }
 
-fn page(table: &BTreeMap<String, Vec<Row>>) -> String {
+fn page(table: &BTreeMap<String, Vec<ErrorRow>>) -> String {
     let mut page = "# Errors\n\n\
         Every error code of the server, the client and the command line, with its cause and its remedy. This page is generated from\n\
         [spec/errors.toml](../spec/errors.toml). Programs act on codes and numbers, never on texts.\n\n\
@@ -377,9 +377,9 @@ fn page(table: &BTreeMap<String, Vec<Row>>) -> String {
                 _ => format!("`{}`", row.name),
             };
             let kind = match row.kind {
-                Kind::Peer => "peer",
-                Kind::World => "world",
-                Kind::Us => "us",
+                ErrorKind::Peer => "peer",
+                ErrorKind::World => "world",
+                ErrorKind::Us => "us",
             };
             let again = yes(row.retry);
             let (cause, remedy) = (linked(&row.cause), linked(&row.remedy));

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::carrier::{CarriedMail, Carrier, End, Stay};
 use super::handle::{Mail, ShardHandle};
-use super::peer::Peer;
+use super::peer::PeerDetails;
 use crate::outlet::Outlet;
 use crate::share::Standing;
 
@@ -15,7 +15,7 @@ impl ShardHandle {
     /// Opens a session that is carried by the caller instead of a socket, and sends its first messages: messages of deepstream's
     /// protocol, concatenated.
     #[must_use]
-    pub fn carry(&self, peer: Arc<Peer>, stay: Stay, messages: Vec<u8>) -> CarriedSession {
+    pub fn carry(&self, peer: Arc<PeerDetails>, stay: Stay, messages: Vec<u8>) -> CarriedSession {
         self.carry_for(peer, None, stay, messages)
     }
 
@@ -23,7 +23,7 @@ impl ShardHandle {
     #[must_use]
     pub fn carry_for(
         &self,
-        peer: Arc<Peer>,
+        peer: Arc<PeerDetails>,
         standing: Option<Arc<Standing>>,
         stay: Stay,
         messages: Vec<u8>,
@@ -45,7 +45,7 @@ impl CarriedSession {
     fn open(
         shard: ShardHandle,
         queued_bytes: Arc<AtomicUsize>,
-        (peer, standing): (Arc<Peer>, Option<Arc<Standing>>),
+        (peer, standing): (Arc<PeerDetails>, Option<Arc<Standing>>),
         stay: Stay,
         messages: Vec<u8>,
     ) -> Self {

@@ -17,7 +17,7 @@ use tidewire_core::effect::CloseReason;
 use tidewire_net::connection::Key;
 use tokio::sync::Notify;
 
-use super::peer::Peer;
+use super::peer::PeerDetails;
 use crate::outlet::Outlet;
 use crate::share::Standing;
 
@@ -208,7 +208,7 @@ pub(crate) enum CarriedMail {
     /// A new session with its first messages.
     Open {
         carrier: Arc<Carrier>,
-        peer: Arc<Peer>,
+        peer: Arc<PeerDetails>,
         standing: Option<Arc<Standing>>,
         stay: Stay,
         messages: Vec<u8>,

@@ -40,19 +40,19 @@ use super::ShardLimits;
 use super::batch::Batches;
 use super::caller_rate::CallerRates;
 use super::carrier::End;
-use super::connection::{CARRIED, CloseCause, Encoding, Holds, State};
+use super::connection::{CARRIED, CloseCause, Encoding, PauseReasons, State};
 use super::credit::{Confirmations, Confirmed, Credit, NOBODY};
 use super::drain::CloseAll;
 use super::handle::{
-    Asked, AuthAnswer, Mail, PendingLogin, Quiet, Requests, ShardHandle, UpgradedSocket,
+    AuthAnswer, AuthReply, Mail, PendingLogin, Quiet, Requests, ShardHandle, UpgradedSocket,
 };
-use super::peer::{ClientCertificate, Peer};
+use super::peer::{ClientCertificate, PeerDetails};
 use super::sink::{DeferredEffect, Sink};
 use super::stats::{LongestTurn, ShardStats, add, set, time_index};
 use crate::backoff::{Delay, ReconnectBackoff};
+use crate::connection_limiter::Subject;
 use crate::interest::InterestMap;
 use crate::peer_log;
-use crate::place::Subject;
 use crate::tracer::Tracer;
 
 /// A shard finishes a turn at least this often, so that `/health` can tell a stuck one.
@@ -472,7 +472,7 @@ impl Conductor {
                 Some(connection) if connection.state.inflight_bytes as usize > low => {
                     self.without_credit.push(key);
                 }
-                Some(_) => self.release(key, Holds::CREDIT),
+                Some(_) => self.release(key, PauseReasons::CREDIT),
                 None => {}
             }
         }
@@ -662,7 +662,7 @@ impl Conductor {
     }
 
     /// The peer of a connection. After the login, for a renewal, only the address and the certificate of its socket are known.
-    fn peer(&mut self, key: Key) -> Option<Arc<Peer>> {
+    fn peer(&mut self, key: Key) -> Option<Arc<PeerDetails>> {
         let Some(connection) = self.event_loop.connections().get(key) else {
             return self.carried.peer(key).clone();
         };
@@ -670,7 +670,7 @@ impl Conductor {
         known.or_else(|| {
             let address = connection.peer_address()?;
             let certificate = connection.peer_certificate();
-            Some(Arc::new(Peer {
+            Some(Arc::new(PeerDetails {
                 address,
                 headers: Vec::new(),
                 certificate: certificate.map(|der| ClientCertificate(der.into())),
@@ -717,8 +717,8 @@ impl Conductor {
                     let key = key(request.session);
                     if let Some(peer) = self.peer(key) {
                         match self.sink.ask_auth(request, peer) {
-                            Asked::Answered(answer) => self.complete_auth(answer),
-                            Asked::Waits(pending) => {
+                            AuthReply::Answered(answer) => self.complete_auth(answer),
+                            AuthReply::Waits(pending) => {
                                 self.logins.insert(key, pending);
                             }
                         }

@@ -8,9 +8,9 @@ use tidewire_wire::frame::websocket::{self, CloseCode, Decoder, FrameError, Opco
 use tidewire_wire::protocol::deepstream::json::{DeepstreamJson, TextError};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
-use super::peer::Peer;
+use super::peer::PeerDetails;
 use crate::backoff::DisconnectCause;
-use crate::place::Place;
+use crate::connection_limiter::ConnectionPermit;
 
 /// Wire formats, each with a separate turn log.
 pub(crate) const FORMAT_COUNT: u8 = 13;
@@ -97,21 +97,26 @@ pub(crate) struct State {
     /// The payload of the message that has to wait.
     pub(crate) waiting: Option<Box<[u8]>>,
     /// The peer of the connection, until the login.
-    pub(crate) peer: Option<Arc<Peer>>,
+    pub(crate) peer: Option<Arc<PeerDetails>>,
     /// Bytes posted to other shards and not handled there yet.
     pub(crate) inflight_bytes: u32,
     pub(crate) phase: Phase,
-    pub(crate) holds: Holds,
+    pub(crate) holds: PauseReasons,
     /// Whether the peer has introduced itself. Its format is fixed then.
     pub(crate) introduced: bool,
     /// Whether it speaks JSON in text messages.
     pub(crate) is_text: bool,
     /// Released when the socket is closed.
-    _place: Place,
+    _place: ConnectionPermit,
 }
 
 impl State {
-    pub(crate) fn new(peer: Arc<Peer>, place: Place, is_deflated: bool, is_text: bool) -> Self {
+    pub(crate) fn new(
+        peer: Arc<PeerDetails>,
+        place: ConnectionPermit,
+        is_deflated: bool,
+        is_text: bool,
+    ) -> Self {
         Self {
             decoder: match is_deflated {
                 true => Decoder::with_deflate(Role::Server),
@@ -121,7 +126,7 @@ impl State {
             peer: Some(peer),
             inflight_bytes: 0,
             phase: Phase::Open,
-            holds: Holds::default(),
+            holds: PauseReasons::default(),
             introduced: false,
             is_text,
             _place: place,
@@ -153,9 +158,9 @@ pub(crate) enum Phase {
 
 /// The reasons not to read a connection. It is read when no reason is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Holds(u8);
+pub(crate) struct PauseReasons(u8);
 
-impl Holds {
+impl PauseReasons {
     /// A message has to wait.
     pub(crate) const WAITING: Self = Self(1);
     /// Too many bytes are in flight.

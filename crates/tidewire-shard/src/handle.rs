@@ -18,9 +18,9 @@ use tokio::task::AbortHandle;
 
 use super::carrier::CarriedMail;
 use super::inspect::{ConnectionView, Inspection, TableSlice};
-use super::peer::Peer;
+use super::peer::PeerDetails;
 use super::stats::{Clock, ShardStats};
-use crate::place::Place;
+use crate::connection_limiter::ConnectionPermit;
 
 /// Entries of the table of connections that one inspection visits.
 const CONNECTIONS_MAX: usize = 256;
@@ -37,9 +37,9 @@ pub struct UpgradedSocket {
     /// Bytes that were read after the request. The shard handles them first, without waiting for readiness.
     pub unread: Bytes,
     /// The peer.
-    pub peer: Arc<Peer>,
+    pub peer: Arc<PeerDetails>,
     /// Its place among the connections of the node, dropped when the socket is closed.
-    pub place: Place,
+    pub place: ConnectionPermit,
     /// Whether permessage-deflate was agreed on.
     pub is_deflated: bool,
     /// Whether it speaks JSON in text messages, by its path.
@@ -59,12 +59,12 @@ pub trait Requests: Send + Sync {
     fn store(&self, shard: u16, request: StoreRequest);
     /// Passes a login to the auth chain. The session's address names the shard that waits for the answer. If the answer is known without
     /// waiting, it is returned instead of being sent.
-    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Asked;
+    fn authenticate(&self, request: AuthRequest, peer: Arc<PeerDetails>) -> AuthReply;
 }
 
 /// Immediate reply of the auth chain to a login.
 #[derive(Debug)]
-pub enum Asked {
+pub enum AuthReply {
     /// The answer.
     Answered(AuthAnswer),
     /// The answer comes later.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Details of a peer apart from its messages. The shard keeps them until the peer is logged in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerDetails {
     /// The address of the peer: the address of its socket, or the address that a trusted proxy reports.
     pub address: SocketAddr,
     /// The headers of its request, names in lower case.
@@ -18,7 +18,7 @@ pub struct Peer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate(pub Arc<[u8]>);
 
-impl Peer {
+impl PeerDetails {
     /// The value of the first header of this name, which is in lower case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {

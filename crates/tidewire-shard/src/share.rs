@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use tidewire_core::text::Name;
 
-use super::place::Subject;
+use super::connection_limiter::Subject;
 
 /// A caller whose requests are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,16 +49,16 @@ pub enum Refused {
 #[derive(Debug)]
 pub struct Shares {
     max: usize,
-    held: Mutex<Held>,
+    held: Mutex<ShareUsage>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct ShareUsage {
     total: usize,
     by_caller: HashMap<Caller, usize>,
 }
 
-impl Held {
+impl ShareUsage {
     fn admit(&mut self, max: usize, caller: &Caller, count: usize) -> Result<(), Refused> {
         let total = self.total.saturating_add(count);
         if total > max {

@@ -21,9 +21,9 @@ use super::ShardLimits;
 use super::batch::LOG_COUNT;
 use super::connection::Encoding;
 use super::deflation::Deflation;
-use super::handle::{Asked, Requests, ShardHandle};
+use super::handle::{AuthReply, Requests, ShardHandle};
 use super::message_count::MessageEnds;
-use super::peer::Peer;
+use super::peer::PeerDetails;
 use super::stats::{add, topic_index};
 use super::traces::ShardTraces;
 use crate::interest::InterestMap;
@@ -228,7 +228,7 @@ impl Sink {
     }
 
     /// Passes a request to the auth chain. Returns its answer if that is known at once.
-    pub(crate) fn ask_auth(&self, request: AuthRequest, peer: Arc<Peer>) -> Asked {
+    pub(crate) fn ask_auth(&self, request: AuthRequest, peer: Arc<PeerDetails>) -> AuthReply {
         self.requests.authenticate(request, peer)
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 /// The step of a publication that a span measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SpanKind {
     /// A publication is read, authorized, and posted to the shards with subscribers.
     Publish,
     /// The publication is on its way to a shard with subscribers, including the mailbox.
@@ -21,7 +21,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The measured step.
-    pub kind: Kind,
+    pub kind: SpanKind,
     /// Its trace.
     pub trace: [u8; 16],
     /// The id of the span.

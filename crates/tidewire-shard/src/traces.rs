@@ -12,7 +12,7 @@ use tidewire_core::time::Instant;
 use tidewire_core::trace::Trace;
 
 use super::stats::Clock;
-use crate::tracer::{Kind, Span, Tracer};
+use crate::tracer::{Span, SpanKind, Tracer};
 
 /// The recording of one shard.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl ShardTraces {
             event,
         } = publication;
         self.tracer.record(Span {
-            kind: Kind::Publish,
+            kind: SpanKind::Publish,
             trace: trace.id,
             id: trace.span,
             parent,
@@ -162,7 +162,7 @@ impl ShardTraces {
             } = delivery;
             let start = self.clock.unix(start);
             let span = Span {
-                kind: Kind::Route,
+                kind: SpanKind::Route,
                 trace: published.id,
                 id: route,
                 parent: Some(published.span),
@@ -173,7 +173,7 @@ impl ShardTraces {
             };
             self.tracer.record(span.clone());
             self.tracer.record(Span {
-                kind: Kind::Deliver,
+                kind: SpanKind::Deliver,
                 id,
                 parent: Some(route),
                 start,

@@ -124,7 +124,7 @@ fn not_built() -> RemoteError {
 }
 
 /// A store that is read without being opened, so a running server can continue to use it.
-pub struct Beside {
+pub struct ReadOnlyStore {
     /// The reader of the store.
     pub reader: Box<dyn StoreReader>,
     /// The lock of the data folder, if no server has it. It keeps servers from opening the folder during the read.
@@ -135,9 +135,9 @@ pub struct Beside {
 ///
 /// # Errors
 /// There is no store, or this version can't read it.
-pub fn open_beside(kind: &StoreKind, path: &Path) -> Result<Beside, OpenError> {
+pub fn open_read_only(kind: &StoreKind, path: &Path) -> Result<ReadOnlyStore, OpenError> {
     let remote = |kind, opened: Result<Box<dyn StoreReader>, RemoteError>| {
-        let beside = |reader| Beside {
+        let beside = |reader| ReadOnlyStore {
             reader,
             _folder: None,
         };
@@ -148,7 +148,7 @@ pub fn open_beside(kind: &StoreKind, path: &Path) -> Result<Beside, OpenError> {
     match kind {
         StoreKind::Sqlite(_) => {
             let (reader, folder) = open_folder_beside(path)?;
-            Ok(Beside {
+            Ok(ReadOnlyStore {
                 reader: Box::new(reader),
                 _folder: folder,
             })

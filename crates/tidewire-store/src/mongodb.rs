@@ -5,7 +5,7 @@
 
 mod batch;
 mod key;
-pub(super) mod place;
+pub(super) mod location;
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -19,7 +19,7 @@ use tidewire_core::store::{
 };
 use tidewire_core::text::{Name, Payload};
 
-use self::place::{DUPLICATE_KEY, Failed, Place};
+use self::location::{DUPLICATE_KEY, Failed, Location};
 use super::range::ScanRange;
 use super::remote::{OpenStore, RemoteError, RemoteOptions, refuse_format};
 use super::{checksum, epoch_after};
@@ -35,7 +35,7 @@ const LOAD_COUNT_MAX: usize = 1_000;
 
 /// The writing half.
 pub struct MongodbStore {
-    place: Place,
+    place: Location,
     opened: Opened,
     /// The number of this writer, higher than that of all earlier writers; `None` after a failed request.
     writer: Option<i64>,
@@ -44,7 +44,7 @@ pub struct MongodbStore {
 
 /// The reading half.
 pub struct MongodbReader {
-    place: Place,
+    place: Location,
 }
 
 /// The document with the store's state.
@@ -62,7 +62,7 @@ impl MongodbStore {
     /// # Errors
     /// The server can't be reached or used, or may lose acknowledged writes.
     pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
-        let mut place = Place::new(options)?;
+        let mut place = Location::new(options)?;
         let promise = place.promise()?;
         let (opened, writer) = begin(&place)?;
         let store = Self {
@@ -153,7 +153,7 @@ impl MongodbReader {
     /// # Errors
     /// The server can't be reached or used, or holds no store that this version can read.
     pub fn beside(options: RemoteOptions) -> Result<Self, RemoteError> {
-        let mut place = Place::new(options)?;
+        let mut place = Location::new(options)?;
         place.promise()?;
         let meta = read_meta(&place)?;
         refuse_format(meta.map(|meta| meta.format), FORMAT)?;
@@ -193,7 +193,7 @@ impl StoreReader for MongodbReader {
 }
 
 /// Finds records. Returns one result for each name, in the order of the names.
-fn load(place: &Place, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
+fn load(place: &Location, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
     let mut found = HashMap::with_capacity(names.len());
     for names in names.chunks(LOAD_COUNT_MAX) {
         let keys: Vec<_> = names.iter().map(|name| key::from_name(name)).collect();
@@ -211,7 +211,7 @@ fn load(place: &Place, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
 
 /// Finds documents of records. If there is a limit, they are in the order of their keys.
 fn find(
-    place: &Place,
+    place: &Location,
     filter: Document,
     limit: Option<i64>,
 ) -> Result<Vec<RawDocumentBuf>, Failed> {
@@ -253,7 +253,7 @@ fn read_record(document: &RawDocumentBuf) -> (String, Loaded) {
 }
 
 /// Stores the opening, and returns it with the writer number. Refuses a store of a newer version.
-fn begin(place: &Place) -> Result<(Opened, i64), RemoteError> {
+fn begin(place: &Location) -> Result<(Opened, i64), RemoteError> {
     loop {
         let Some(meta) = read_meta(place)? else {
             let first = doc! {
@@ -287,7 +287,7 @@ fn begin(place: &Place) -> Result<(Opened, i64), RemoteError> {
 }
 
 /// Reads the document with the store's state, if there is one.
-fn read_meta(place: &Place) -> Result<Option<Meta>, Failed> {
+fn read_meta(place: &Location) -> Result<Option<Meta>, Failed> {
     let meta = place.meta();
     let found = place.wait(meta.find_one(doc! { "_id": META_ID }).into_future())?;
     let Some(found) = found else {

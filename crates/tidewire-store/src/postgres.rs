@@ -120,7 +120,7 @@ const SCAN: &str = "SELECT name, incarnation, version, data, checksum FROM tidew
 
 /// The writing half.
 pub struct PostgresStore {
-    place: Place,
+    place: Location,
     opened: Opened,
     session: Option<Session>,
     closed: bool,
@@ -128,13 +128,13 @@ pub struct PostgresStore {
 
 /// The reading half, with its own connection.
 pub struct PostgresReader {
-    place: Place,
+    place: Location,
     session: Option<Session>,
 }
 
 /// The address of the database and how to connect to it.
 #[derive(Clone, Debug)]
-struct Place {
+struct Location {
     options: RemoteOptions,
     config: Config,
 }
@@ -156,7 +156,7 @@ impl PostgresStore {
     /// # Errors
     /// The database can't be reached or used, or may lose acknowledged writes.
     pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
-        let place = Place::new(options)?;
+        let place = Location::new(options)?;
         let (session, opened) = place.wait(place.open())?;
         let promise = session.promise.clone();
         let store = Self {
@@ -224,7 +224,7 @@ impl PostgresReader {
     /// # Errors
     /// The database can't be reached or used, or holds no store that this version can read.
     pub fn beside(options: RemoteOptions) -> Result<Self, RemoteError> {
-        let place = Place::new(options)?;
+        let place = Location::new(options)?;
         let session = place.wait(async {
             let session = place.connect().await?;
             let format = "SELECT value FROM tidewire_meta WHERE key = 'format'";
@@ -309,11 +309,11 @@ impl PostgresReader {
 
 /// Connects to a database that may not hold a store.
 pub(super) fn connect_to_any(options: &RemoteOptions) -> Result<Client, RemoteError> {
-    let place = Place::new(options.clone())?;
+    let place = Location::new(options.clone())?;
     place.wait(place.open_connection())
 }
 
-impl Place {
+impl Location {
     fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
         let mut config: Config = options
             .url
@@ -431,7 +431,7 @@ impl Session {
     }
 
     /// Commits a batch.
-    async fn commit(&self, term: Term, writes: &[StoreWrite]) -> Result<Answer, Error> {
+    async fn commit(&self, term: Term, writes: &[StoreWrite]) -> Result<BatchOutcome, Error> {
         let mut columns = Columns::with_capacity(writes.len());
         writes.iter().for_each(|write| columns.add(write));
         let row = self
@@ -453,7 +453,7 @@ impl Session {
             )
             .await?;
         let newest: i64 = row.try_get(0)?;
-        Ok(Answer {
+        Ok(BatchOutcome {
             newest: Term(newest.cast_unsigned()),
             is_taken: row.try_get(1)?,
             refused: row.try_get(2)?,
@@ -462,7 +462,7 @@ impl Session {
 }
 
 /// The result of a batch.
-struct Answer {
+struct BatchOutcome {
     /// The term of the last opening.
     newest: Term,
     /// Whether the batch came on the newest connection for writing.

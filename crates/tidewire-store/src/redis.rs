@@ -108,7 +108,7 @@ static CLOSE: LazyLock<Script> = LazyLock::new(|| {
 
 /// The writing half.
 pub struct RedisStore {
-    place: Place,
+    place: Location,
     opened: Opened,
     /// The connection for writing, and its number.
     writer: Option<(Connection, u64)>,
@@ -117,13 +117,13 @@ pub struct RedisStore {
 
 /// The reading half, with its own connection.
 pub struct RedisReader {
-    place: Place,
+    place: Location,
     connection: Option<Connection>,
 }
 
 /// The address of the server and how to connect to it.
 #[derive(Clone)]
-struct Place {
+struct Location {
     options: RemoteOptions,
     client: Client,
 }
@@ -134,7 +134,7 @@ impl RedisStore {
     /// # Errors
     /// The server can't be reached or used, or may lose acknowledged writes.
     pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
-        let place = Place::new(options)?;
+        let place = Location::new(options)?;
         let (mut connection, promise) = place.connect()?;
         let last = redis::cmd("HGET")
             .arg(META)
@@ -265,7 +265,7 @@ impl RedisReader {
     /// # Errors
     /// The server can't be reached or used, or holds no store that this version can read.
     pub fn beside(options: RemoteOptions) -> Result<Self, RemoteError> {
-        let place = Place::new(options)?;
+        let place = Location::new(options)?;
         let mut connection = place.connect()?.0;
         let found = redis::cmd("HGET")
             .arg(META)
@@ -299,7 +299,7 @@ impl StoreReader for RedisReader {
                     "data",
                 ]);
             }
-            let rows: Vec<Row> = self.attempt(|connection| lookups.query(connection))?;
+            let rows: Vec<StoredRow> = self.attempt(|connection| lookups.query(connection))?;
             found.extend(std::iter::zip(names, rows).map(|(name, row)| row.loaded(name)));
         }
         Ok(found)
@@ -347,11 +347,11 @@ impl StoreReader for RedisReader {
 
 /// Connects to a server that may not hold a store.
 pub(super) fn connect_to_any(options: &RemoteOptions) -> Result<Connection, RemoteError> {
-    let connection = Place::new(options.clone())?.open_connection();
+    let connection = Location::new(options.clone())?.open_connection();
     connection.map_err(|error| refusal(&error))
 }
 
-impl Place {
+impl Location {
     fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
         let wrong = |error: RedisError| RemoteError::Refused(told(&error));
         let mut info = options.url.as_str().into_connection_info().map_err(wrong)?;
@@ -430,7 +430,7 @@ fn record_key(name: &str) -> String {
 }
 
 /// The stored fields of a record. If the record does not exist, all are missing.
-struct Row {
+struct StoredRow {
     incarnation: Option<u64>,
     version: Option<u32>,
     checksum: Option<u32>,
@@ -438,7 +438,7 @@ struct Row {
     is_there: bool,
 }
 
-impl FromRedisValue for Row {
+impl FromRedisValue for StoredRow {
     fn from_redis_value(value: redis::Value) -> Result<Self, redis::ParsingError> {
         let fields: [Option<Vec<u8>>; 4] = FromRedisValue::from_redis_value(value)?;
         let is_there = fields.iter().any(Option::is_some);
@@ -457,7 +457,7 @@ fn number<T: std::str::FromStr>(field: Option<Vec<u8>>) -> Option<T> {
     std::str::from_utf8(&field?).ok()?.parse().ok()
 }
 
-impl Row {
+impl StoredRow {
     fn loaded(self, name: &str) -> Loaded {
         if !self.is_there {
             return Loaded::Missing;

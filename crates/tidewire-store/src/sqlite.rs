@@ -154,7 +154,7 @@ pub fn check(folder: &DataFolder) -> Result<CheckReport, FolderError> {
 /// # Errors
 /// There is no store, or one of a newer version.
 pub fn reader(folder: &Path) -> Result<SqliteReader, FolderError> {
-    let place = Place::new(folder, SqliteOptions::default());
+    let place = Location::new(folder, SqliteOptions::default());
     if !place.file().exists() {
         return Err(FolderError::NoStore { path: place.folder });
     }
@@ -164,7 +164,7 @@ pub fn reader(folder: &Path) -> Result<SqliteReader, FolderError> {
 
 /// The writing connection of the store.
 pub struct SqliteStore {
-    place: Place,
+    place: Location,
     opened: Opened,
     /// `None` after a failed commit, until the next one.
     connection: Option<Connection>,
@@ -187,7 +187,7 @@ impl SqliteStore {
         folder: &DataFolder,
         options: SqliteOptions,
     ) -> Result<(Self, Opened), FolderError> {
-        let place = Place::new(folder.path(), options);
+        let place = Location::new(folder.path(), options);
         place.refuse_newer()?;
         place.make_private()?;
         let start = || -> rusqlite::Result<_> {
@@ -520,12 +520,12 @@ impl<'transaction> Statements<'transaction> {
 
 /// The location of the database and the options for opening it.
 #[derive(Clone)]
-struct Place {
+struct Location {
     folder: PathBuf,
     options: SqliteOptions,
 }
 
-impl Place {
+impl Location {
     fn new(folder: &Path, options: SqliteOptions) -> Self {
         Self {
             folder: folder.to_owned(),
@@ -688,7 +688,7 @@ impl SqliteOptions {
 
 /// A reading connection of the store, opened at its first use and again after an error.
 pub struct SqliteReader {
-    place: Place,
+    place: Location,
     connection: Option<Connection>,
 }
 

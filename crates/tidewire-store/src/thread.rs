@@ -20,7 +20,7 @@ use tidewire_core::store::{
 use tidewire_core::text::Name;
 
 /// Sends a completion to the shard that requested it; called from the store's threads, so it must not block.
-pub type Answer = Arc<dyn Fn(u16, StoreCompletion) + Send + Sync>;
+pub type CompletionSender = Arc<dyn Fn(u16, StoreCompletion) + Send + Sync>;
 
 /// Takes one page of a scan; called from the reading thread.
 pub type PageAnswer = Box<dyn FnOnce(Result<ScanPage, StoreError>) + Send>;
@@ -211,7 +211,7 @@ fn change<'a>(slot: &Mutex<Option<StoreError>>, error: Option<&'a StoreError>) -
 pub struct StoreClient {
     commits: Sender<CommitTask>,
     reads: Sender<ReadTask>,
-    answer: Answer,
+    answer: CompletionSender,
     health: Arc<StoreHealth>,
 }
 
@@ -295,7 +295,11 @@ impl StoreThreads {
     ///
     /// # Errors
     /// The store can't open a reader, or the system can't start a thread.
-    pub fn start(store: Box<dyn Store>, term: Term, answer: Answer) -> Result<Self, StoreError> {
+    pub fn start(
+        store: Box<dyn Store>,
+        term: Term,
+        answer: CompletionSender,
+    ) -> Result<Self, StoreError> {
         Self::start_named("", store, term, answer, Box::new(|_| ()))
     }
 
@@ -307,7 +311,7 @@ impl StoreThreads {
         name: &str,
         mut store: Box<dyn Store>,
         term: Term,
-        answer: Answer,
+        answer: CompletionSender,
         on_change: OnQuotaChange,
     ) -> Result<Self, StoreError> {
         let mut reader = store.reader()?;
@@ -405,7 +409,7 @@ enum ReadTask {
 
 impl ReadTask {
     /// Answers a task with an error, because the reading thread has ended.
-    fn fail(self, answer: &Answer) {
+    fn fail(self, answer: &CompletionSender) {
         match self {
             Self::Load { shard, names } => {
                 let fail = |name| (name, Err(stopped()));
@@ -573,7 +577,7 @@ fn commit(
 fn read(
     reader: &mut dyn StoreReader,
     tasks: &Receiver<ReadTask>,
-    answer: &Answer,
+    answer: &CompletionSender,
     health: &StoreHealth,
 ) {
     for task in tasks {

@@ -52,18 +52,18 @@ fn options(url: String) -> RemoteOptions {
 type Opener = fn(RemoteOptions) -> Result<OpenStore, RemoteError>;
 
 /// A separate database on a server.
-struct Place {
+struct Location {
     url: String,
     open: Opener,
 }
 
-impl Place {
+impl Location {
     fn try_open(&self) -> Result<OpenStore, RemoteError> {
         (self.open)(options(self.url.clone()))
     }
 }
 
-impl Subject for Place {
+impl Subject for Location {
     fn open(&mut self) -> Open {
         let OpenStore { store, opened, .. } = self.try_open().expect("the store opens");
         Open::new((store, opened))
@@ -71,7 +71,7 @@ impl Subject for Place {
 }
 
 /// Two servers open one store: commits of the first one fail, and the store takes none of its unsaved writes.
-fn the_first_of_two_servers_is_refused(place: &mut Place) {
+fn the_first_of_two_servers_is_refused(place: &mut Location) {
     let mut first = place.open();
     first.commit(&[put("a", record(1, "[1]"))]).unwrap();
     let mut second = place.open();
@@ -93,7 +93,7 @@ fn the_first_of_two_servers_is_refused(place: &mut Place) {
 }
 
 /// If the server has ended a connection, the store opens a new one and recovers.
-fn a_cut_connection_is_made_anew(place: &mut Place, mut cut: impl FnMut()) {
+fn a_cut_connection_is_made_anew(place: &mut Location, mut cut: impl FnMut()) {
     let mut store = place.open();
     let mut reader = store.reader().unwrap();
     let names = ["a".into()];
@@ -112,7 +112,7 @@ mod postgres {
     use tidewire_store::postgres::PostgresStore;
     use tokio_postgres::NoTls;
 
-    use crate::{Place, RUNTIME, address, next_place};
+    use crate::{Location, RUNTIME, address, next_place};
 
     /// Runs statements on a separate connection.
     fn run(url: &str, statements: &str) {
@@ -134,7 +134,7 @@ mod postgres {
     }
 
     /// A separate database.
-    pub fn place() -> Place {
+    pub fn place() -> Location {
         let server = address("TIDEWIRE_TEST_POSTGRES");
         let name = format!("test_{}_{}", std::process::id(), next_place());
         run(
@@ -143,7 +143,7 @@ mod postgres {
         );
         let url = format!("{server}/{name}");
         let open = PostgresStore::open;
-        Place { url, open }
+        Location { url, open }
     }
 
     crate::suite!(
@@ -269,15 +269,15 @@ macro_rules! redis_like {
         mod $server {
             use tidewire_store::redis::RedisStore;
 
-            use crate::{Place, address};
+            use crate::{Location, address};
 
             /// A separate database, emptied.
-            pub fn place() -> Place {
+            pub fn place() -> Location {
                 let number = crate::next_place();
                 let url = format!("{}/{number}", address($variable));
                 let _: () = redis::cmd("FLUSHDB").query(&mut connection(&url)).unwrap();
                 let open = RedisStore::open;
-                Place { url, open }
+                Location { url, open }
             }
 
             fn connection(url: &str) -> redis::Connection {
@@ -321,7 +321,7 @@ macro_rules! redis_like {
             #[ignore = $ignored]
             fn a_server_that_may_lose_something_is_refused() {
                 // A separate server, because the weak settings would make the other tests fail.
-                let place = Place {
+                let place = Location {
                     url: address(concat!($variable, "_SETTINGS")),
                     open: RedisStore::open,
                 };
@@ -362,8 +362,8 @@ redis_like!(
 #[test]
 #[ignore = "needs MongoDB, PostgreSQL, Redis and Valkey; npm --prefix e2e run stores starts them"]
 fn records_move_between_all_stores() {
-    let remote = |kind: fn(RemoteOptions) -> StoreKind, place: Place| kind(options(place.url));
-    let mongodb_places = RefCell::new(Vec::<mongodb::Place>::new());
+    let remote = |kind: fn(RemoteOptions) -> StoreKind, place: Location| kind(options(place.url));
+    let mongodb_places = RefCell::new(Vec::<mongodb::Location>::new());
     moves::between_all(&[
         ("sqlite", &|| StoreKind::Sqlite(SqliteOptions::default())),
         ("memory", &|| StoreKind::Memory { bytes_max: None }),

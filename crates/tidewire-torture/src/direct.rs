@@ -3,9 +3,9 @@
 
 use tidewire_core::message::{Change, Message, Record, RecordError, Write};
 
-use super::book::{self, Book};
-use super::dice::Dice;
-use super::peer::Outbox;
+use super::operation_history::{self, OperationHistory};
+use super::random::Random;
+use super::test_client::Outbox;
 
 /// The most changes of one record in flight.
 const WINDOW_MAX: u64 = 4;
@@ -14,7 +14,7 @@ const CHANGES_MAX: u64 = 60;
 
 /// The outcome of a message for a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum MessageResult {
     /// A write or delete is acknowledged.
     Acknowledged,
     /// The server has refused a change; the next start shows whether it was made.
@@ -26,8 +26,8 @@ pub(super) enum Taken {
 /// The writer of one record.
 #[derive(Debug)]
 pub(super) struct Direct {
-    pub(super) book: Book,
-    dice: Dice,
+    pub(super) book: OperationHistory,
+    dice: Random,
     window: usize,
     /// Changes until the next delete.
     until_delete: u64,
@@ -38,9 +38,9 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    pub(super) fn new(record: String, mut dice: Dice) -> Self {
+    pub(super) fn new(record: String, mut dice: Random) -> Self {
         Self {
-            book: Book::new(record),
+            book: OperationHistory::new(record),
             window: 1 + usize::try_from(dice.below(WINDOW_MAX)).unwrap_or(0),
             until_delete: dice.below(CHANGES_MAX),
             dice,
@@ -86,7 +86,7 @@ impl Direct {
         let (number, value) = self.book.write(is_whole);
         let correlation = number.to_string();
         let name = self.book.record();
-        let text = book::text(name, number, value.filled_by);
+        let text = operation_history::text(name, number, value.filled_by);
         let change = match (exists, is_whole) {
             (false, _) => Change::CreateAndUpdate { data: Some(&text) },
             (true, true) => Change::Update { data: Some(&text) },
@@ -112,7 +112,7 @@ impl Direct {
         &mut self,
         message: &Record<'_>,
         out: &mut Outbox<'_>,
-    ) -> Result<Taken, String> {
+    ) -> Result<MessageResult, String> {
         let number = match message {
             Record::WriteAck { correlation, .. } => correlation
                 .and_then(|text| text.parse().ok())
@@ -131,12 +131,12 @@ impl Direct {
             }
             Record::Error(_) => {
                 self.is_halted = true;
-                return Ok(Taken::Refused);
+                return Ok(MessageResult::Refused);
             }
-            _ => return Ok(Taken::Nothing),
+            _ => return Ok(MessageResult::Nothing),
         };
         self.book.acknowledge(number)?;
         self.fill(out);
-        Ok(Taken::Acknowledged)
+        Ok(MessageResult::Acknowledged)
     }
 }

@@ -2,7 +2,7 @@
 //! and an audit after each start. An event that one subscriber received is durable, so every other subscriber must receive the
 //! same event at its offset.
 
-mod ledger;
+mod event_log;
 mod publisher;
 mod reader;
 mod subscriber;
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use tidewire_core::message::Message;
 
-use super::book::Ending;
-use super::dice::Dice;
-use super::peer::Peer;
+use super::operation_history::Ending;
 use super::proxy::Targets;
 use super::pulse::Pulse;
-pub(super) use ledger::Figures;
-use ledger::{Ledger, Mark};
+use super::random::Random;
+use super::test_client::TestClient;
+pub(super) use event_log::Figures;
+use event_log::{EventId, EventLog};
 use publisher::Publisher;
 use reader::Reader;
 use subscriber::Subscriber;
@@ -61,8 +61,8 @@ const AUDIT_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Events {
     publishers: [Publisher; PUBLISHERS],
     subscribers: [Subscriber; SUBSCRIBERS],
-    ledger: Ledger,
-    dice: Dice,
+    ledger: EventLog,
+    dice: Random,
     run: u64,
 }
 
@@ -83,13 +83,13 @@ impl Events {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             publishers: std::array::from_fn(|source| {
-                Publisher::new(source, Dice::new(seed, 10 + source as u64))
+                Publisher::new(source, Random::new(seed, 10 + source as u64))
             }),
             subscribers: std::array::from_fn(|number| {
-                Subscriber::new(number, Dice::new(seed, 20 + number as u64))
+                Subscriber::new(number, Random::new(seed, 20 + number as u64))
             }),
-            ledger: Ledger::default(),
-            dice: Dice::new(seed, 30),
+            ledger: EventLog::default(),
+            dice: Random::new(seed, 30),
             run: 0,
         }
     }
@@ -108,11 +108,11 @@ impl Events {
         let failed =
             |error: std::io::Error| format!("the events can't be read after the start: {error}");
         let mut auditor = Reader::behind(self.ledger.begin_audit());
-        let mut peer = Peer::open(address).map_err(failed)?;
+        let mut peer = TestClient::open(address).map_err(failed)?;
         let mut reading = auditor.resume(&mut peer.outbox(), &mut self.dice);
         peer.flush().map_err(failed)?;
         // An event that is published now comes after all stored events.
-        let end = Mark {
+        let end = EventId {
             source: AUDIT,
             run: self.run,
             number: 1,
@@ -134,7 +134,7 @@ impl Events {
                 return Err("the server did not give all events after its start".to_owned());
             }
             if publisher.is_none() && reading.is_told() {
-                let mut peer = Peer::open(address).map_err(failed)?;
+                let mut peer = TestClient::open(address).map_err(failed)?;
                 for place in 0..KEPT.len() {
                     self.ledger.ask(place);
                     peer.push(&publisher::emit(place, &end.text()));

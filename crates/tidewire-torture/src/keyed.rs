@@ -4,10 +4,10 @@
 
 use tidewire_core::message::{Change, Message, Only, Record, RecordError, Write};
 
-use super::book::{self, Book, Value};
-use super::dice::Dice;
-use super::direct::Taken;
-use super::peer::Outbox;
+use super::direct::MessageResult;
+use super::operation_history::{self, OperationHistory, Value};
+use super::random::Random;
+use super::test_client::Outbox;
 
 /// The most writes between two removals.
 const WRITES_MAX: u64 = 40;
@@ -30,8 +30,8 @@ enum Step {
 /// The writer of one record.
 #[derive(Debug)]
 pub(super) struct Keyed {
-    pub(super) book: Book,
-    dice: Dice,
+    pub(super) book: OperationHistory,
+    dice: Random,
     until_removal: u64,
     step: Step,
     /// Writes that were repeated.
@@ -39,9 +39,9 @@ pub(super) struct Keyed {
 }
 
 impl Keyed {
-    pub(super) fn new(record: String, mut dice: Dice) -> Self {
+    pub(super) fn new(record: String, mut dice: Random) -> Self {
         Self {
-            book: Book::new(record),
+            book: OperationHistory::new(record),
             until_removal: dice.below(WRITES_MAX),
             dice,
             step: Step::Idle,
@@ -88,7 +88,7 @@ impl Keyed {
     fn write(&mut self, number: u64, value: Value, out: &mut Outbox<'_>) {
         self.step = Step::Writing(number, value);
         let name = self.book.record();
-        let text = book::text(name, number, value.filled_by);
+        let text = operation_history::text(name, number, value.filled_by);
         let correlation = number.to_string();
         let write = Write {
             name,
@@ -124,7 +124,7 @@ impl Keyed {
         &mut self,
         message: &Record<'_>,
         out: &mut Outbox<'_>,
-    ) -> Result<Taken, String> {
+    ) -> Result<MessageResult, String> {
         let is_answer = |number: u64, correlation: &str| correlation == number.to_string();
         match (message, self.step) {
             (
@@ -150,9 +150,9 @@ impl Keyed {
                     }
                     // The acknowledgement of the next write covers the removal too.
                     self.next(out);
-                    return Ok(Taken::Nothing);
+                    return Ok(MessageResult::Nothing);
                 };
-                if book::number_in(text).is_none_or(|found| found >= number) {
+                if operation_history::number_in(text).is_none_or(|found| found >= number) {
                     return Err(format!(
                         "{name}: change {number} removes it, and it holds {text:.80}"
                     ));
@@ -164,7 +164,7 @@ impl Keyed {
                     data: None,
                 }));
                 self.step = Step::Removing(number);
-                Ok(Taken::Nothing)
+                Ok(MessageResult::Nothing)
             }
             (Record::Stored { correlation, .. }, Step::Removing(number))
                 if is_answer(number, correlation) =>
@@ -184,7 +184,7 @@ impl Keyed {
                     ));
                 }
                 self.next(out);
-                Ok(Taken::Nothing)
+                Ok(MessageResult::Nothing)
             }
             (
                 Record::Error(
@@ -193,14 +193,14 @@ impl Keyed {
                 _,
             ) => Err(format!("{message:?} to a write that takes any version")),
             // The writer repeats the request on the next connection.
-            (Record::Error(_), _) => Ok(Taken::Refused),
-            _ => Ok(Taken::Nothing),
+            (Record::Error(_), _) => Ok(MessageResult::Refused),
+            _ => Ok(MessageResult::Nothing),
         }
     }
 
-    fn acknowledge(&mut self, number: u64, out: &mut Outbox<'_>) -> Result<Taken, String> {
+    fn acknowledge(&mut self, number: u64, out: &mut Outbox<'_>) -> Result<MessageResult, String> {
         self.book.acknowledge(number)?;
         self.next(out);
-        Ok(Taken::Acknowledged)
+        Ok(MessageResult::Acknowledged)
     }
 }

@@ -1,24 +1,24 @@
 //! `tidewire torture`: kills, stops, cuts off and restarts real servers under load, and checks after each start that no
 //! acknowledged write is lost. See `docs/torture.md`.
 
-mod book;
+pub mod broken_store;
 pub mod command;
-mod dice;
 mod direct;
 mod disk;
 mod events;
+mod fault_injector;
 mod keyed;
 mod load;
 mod observer;
-mod peer;
+mod operation_history;
 mod proxy;
 mod pulse;
-pub mod sabotage;
+mod random;
+mod run_report;
 mod server;
 mod site;
 mod syncs;
-mod torment;
-mod verdict;
+mod test_client;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,26 +27,26 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use dice::Dice;
+pub use broken_store::Break;
 use disk::{Disk, SmallDisk, Volume};
+use fault_injector::InjectedFault;
 use load::Work;
 use proxy::Proxy;
-pub use sabotage::Break;
+use random::Random;
+use run_report::{Fault, RunReport, Tally};
 use server::Launch;
 use site::Site;
 use syncs::Syncs;
 use tidewire_server::exit::{Exit, Failure};
-use torment::Card;
-use verdict::{Fault, Tally, Verdict};
 
 /// The number of copies of each card in a deck. A run plays one shuffled deck after another, so that it soon injects every fault.
-const DECK: [(Card, usize); 6] = [
-    (Card::Kill, 7),
-    (Card::KillStopped, 2),
-    (Card::PowerCut, 6),
-    (Card::Drain, 2),
-    (Card::FailSyncs, 2),
-    (Card::FillDisk, 1),
+const DECK: [(InjectedFault, usize); 6] = [
+    (InjectedFault::Kill, 7),
+    (InjectedFault::KillStopped, 2),
+    (InjectedFault::PowerCut, 6),
+    (InjectedFault::Drain, 2),
+    (InjectedFault::FailSyncs, 2),
+    (InjectedFault::FillDisk, 1),
 ];
 
 /// Even a short run continues until it has injected each fault, unless that takes longer than this.
@@ -102,7 +102,7 @@ pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
         .map_err(|error| failed("its data folders", &error))?;
     let start = Instant::now();
     let mut tally = Tally::default();
-    let mut dice = Dice::new(seed, 0);
+    let mut dice = Random::new(seed, 0);
     let mut loss = None;
     let is_over = |has_met_all: bool| {
         let time = start.elapsed();
@@ -124,7 +124,7 @@ pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
     let cut_short = is_interrupted
         .load(Ordering::Relaxed)
         .then(|| "it was asked to stop".to_owned());
-    let verdict = Verdict {
+    let verdict = RunReport {
         seed,
         time: start.elapsed(),
         broken: settings.broken,
@@ -194,9 +194,9 @@ impl Sites {
     }
 
     /// The site on which a card is played.
-    fn of(&mut self, card: Card) -> &mut Site {
+    fn of(&mut self, card: InjectedFault) -> &mut Site {
         match (&mut self.small, card) {
-            (Some(small), Card::FillDisk) => small,
+            (Some(small), InjectedFault::FillDisk) => small,
             _ => &mut self.main,
         }
     }
@@ -213,17 +213,17 @@ impl Sites {
 }
 
 /// A shuffled deck of the cards that the system can play.
-fn deck(dice: &mut Dice, left_out: &[(Fault, String)]) -> Vec<Card> {
+fn deck(dice: &mut Random, left_out: &[(Fault, String)]) -> Vec<InjectedFault> {
     let is_possible = |card| {
         let needed = match card {
-            Card::PowerCut => Fault::PowerCut,
-            Card::FailSyncs => Fault::FailedSync,
-            Card::FillDisk => Fault::FullDisk,
-            Card::Kill | Card::KillStopped | Card::Drain => return true,
+            InjectedFault::PowerCut => Fault::PowerCut,
+            InjectedFault::FailSyncs => Fault::FailedSync,
+            InjectedFault::FillDisk => Fault::FullDisk,
+            InjectedFault::Kill | InjectedFault::KillStopped | InjectedFault::Drain => return true,
         };
         left_out.iter().all(|(fault, _)| *fault != needed)
     };
-    let mut cards: Vec<Card> = DECK
+    let mut cards: Vec<InjectedFault> = DECK
         .into_iter()
         .filter(|(card, _)| is_possible(*card))
         .flat_map(|(card, count)| std::iter::repeat_n(card, count))

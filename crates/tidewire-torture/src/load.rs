@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use tidewire_core::message::{Message, Record, RecordError};
 
-use super::book::{Book, Ending, Seen};
-use super::dice::Dice;
-use super::direct::{Direct, Taken};
+use super::direct::{Direct, MessageResult};
 use super::events::{self, Events};
 use super::keyed::Keyed;
 use super::observer::Observer;
-use super::peer::{Outbox, Peer};
+use super::operation_history::{Ending, OperationHistory, ReadRecord};
 use super::proxy::Targets;
 use super::pulse::Pulse;
+use super::random::Random;
+use super::test_client::{Outbox, TestClient};
 
 /// The number of direct connections, which end only with the server, and of records that each writes.
 const DIRECT: (usize, usize) = (3, 8);
@@ -67,7 +67,7 @@ impl Load {
         let mut thrower = 100;
         let mut dice = || {
             thrower += 1;
-            Dice::new(seed, thrower)
+            Random::new(seed, thrower)
         };
         let direct = |connection| {
             let name = move |record| format!("torture/direct/{connection}/{record}");
@@ -90,7 +90,7 @@ impl Load {
         }
     }
 
-    fn books(&mut self) -> impl Iterator<Item = &mut Book> {
+    fn books(&mut self) -> impl Iterator<Item = &mut OperationHistory> {
         let direct = self
             .direct
             .iter_mut()
@@ -174,11 +174,11 @@ struct Look {
 }
 
 impl Look {
-    fn note(&mut self, taken: Result<Taken, String>, pulse: &Pulse) {
+    fn note(&mut self, taken: Result<MessageResult, String>, pulse: &Pulse) {
         match taken {
-            Ok(Taken::Acknowledged) => self.acknowledged += 1,
-            Ok(Taken::Refused) => self.refused += 1,
-            Ok(Taken::Nothing) => {}
+            Ok(MessageResult::Acknowledged) => self.acknowledged += 1,
+            Ok(MessageResult::Refused) => self.refused += 1,
+            Ok(MessageResult::Nothing) => {}
             Err(fault) => pulse.fail(fault),
         }
     }
@@ -186,9 +186,9 @@ impl Look {
 
 /// Handles the messages of a connection until it ends.
 fn look(
-    peer: &mut Peer,
+    peer: &mut TestClient,
     pulse: &Pulse,
-    take: &mut dyn FnMut(&Record<'_>, &mut Outbox<'_>) -> Result<Taken, String>,
+    take: &mut dyn FnMut(&Record<'_>, &mut Outbox<'_>) -> Result<MessageResult, String>,
 ) {
     loop {
         let mut look = Look::default();
@@ -206,7 +206,7 @@ fn look(
 
 fn write_directly(address: SocketAddr, writers: &mut [Direct], pulse: &Pulse) {
     // If the server has already ended, there is nothing to do.
-    let Ok(mut peer) = Peer::open(address) else {
+    let Ok(mut peer) = TestClient::open(address) else {
         return;
     };
     for writer in writers.iter_mut() {
@@ -217,7 +217,9 @@ fn write_directly(address: SocketAddr, writers: &mut [Direct], pulse: &Pulse) {
             let writer = writers
                 .iter_mut()
                 .find(|writer| Some(writer.book.record()) == name_of(record));
-            writer.map_or(Ok(Taken::Nothing), |writer| writer.take(record, out))
+            writer.map_or(Ok(MessageResult::Nothing), |writer| {
+                writer.take(record, out)
+            })
         });
     }
 }
@@ -225,7 +227,7 @@ fn write_directly(address: SocketAddr, writers: &mut [Direct], pulse: &Pulse) {
 fn write_with_keys(address: SocketAddr, writers: &mut [Keyed], pulse: &Pulse) {
     writers.iter_mut().for_each(Keyed::begin);
     while !pulse.is_over() {
-        let Ok(mut peer) = Peer::open(address) else {
+        let Ok(mut peer) = TestClient::open(address) else {
             pulse.pause(RETURN_PAUSE);
             continue;
         };
@@ -237,18 +239,20 @@ fn write_with_keys(address: SocketAddr, writers: &mut [Keyed], pulse: &Pulse) {
                 let writer = writers
                     .iter_mut()
                     .find(|writer| Some(writer.book.record()) == name_of(record));
-                writer.map_or(Ok(Taken::Nothing), |writer| writer.take(record, out))
+                writer.map_or(Ok(MessageResult::Nothing), |writer| {
+                    writer.take(record, out)
+                })
             });
         }
     }
 }
 
 fn observe(address: SocketAddr, names: &[String], pulse: &Pulse) -> Option<Observer> {
-    let mut peer = Peer::open(address).ok()?;
+    let mut peer = TestClient::open(address).ok()?;
     let mut observer = Observer::begin(names, &mut peer.outbox());
     if peer.flush().is_ok() {
         look(&mut peer, pulse, &mut |record, out| {
-            observer.take(record, out).map(|()| Taken::Nothing)
+            observer.take(record, out).map(|()| MessageResult::Nothing)
         });
     }
     Some(observer)
@@ -276,10 +280,10 @@ fn name_of<'a>(message: &Record<'a>) -> Option<&'a str> {
 }
 
 /// Reads these records and then the one that no client writes.
-fn read(address: SocketAddr, names: &[String]) -> Result<Vec<Option<Seen>>, String> {
+fn read(address: SocketAddr, names: &[String]) -> Result<Vec<Option<ReadRecord>>, String> {
     let failed =
         |error: std::io::Error| format!("the records can't be read after the start: {error}");
-    let mut peer = Peer::open(address).map_err(failed)?;
+    let mut peer = TestClient::open(address).map_err(failed)?;
     let names: Vec<&str> = names.iter().map(String::as_str).chain([NEVER]).collect();
     for (place, name) in names.iter().enumerate() {
         peer.push(&Message::Record(Record::Fetch {
@@ -288,7 +292,7 @@ fn read(address: SocketAddr, names: &[String]) -> Result<Vec<Option<Seen>>, Stri
         }));
     }
     peer.flush().map_err(failed)?;
-    let mut found: Vec<Option<Option<Seen>>> = vec![None; names.len()];
+    let mut found: Vec<Option<Option<ReadRecord>>> = vec![None; names.len()];
     let mut fault = None;
     let deadline = Instant::now() + READ_TIMEOUT;
     while found.iter().any(Option::is_none) && fault.is_none() {
@@ -300,7 +304,7 @@ fn read(address: SocketAddr, names: &[String]) -> Result<Vec<Option<Seen>>, Stri
                     .parse()
                     .ok()
                     .and_then(|place: usize| found.get_mut(place));
-                let seen = state.map(|(tag, text)| Seen {
+                let seen = state.map(|(tag, text)| ReadRecord {
                     version: tag.version,
                     text: text.to_owned(),
                 });

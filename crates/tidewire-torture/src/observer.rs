@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use tidewire_core::message::{Change, Message, Record, RecordBulk};
 
-use super::book;
-use super::peer::Outbox;
+use super::operation_history;
+use super::test_client::Outbox;
 
 /// The last change of a record that the observer received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,9 @@ impl Observer {
             } => {
                 let shown = self.shown(name)?;
                 shown.version = Some((*version).max(0));
-                shown.number = shown.number.max(book::number_in(data).unwrap_or(0));
+                shown.number = shown
+                    .number
+                    .max(operation_history::number_in(data).unwrap_or(0));
                 return Ok(());
             }
             Record::Deleted { name } => {
@@ -119,7 +121,9 @@ fn subscribe(names: Vec<&str>, out: &mut Outbox<'_>) {
 /// The number of a change in an update for subscribers.
 fn number_of(change: &Change<'_>) -> Option<u64> {
     match change {
-        Change::Update { data } | Change::Patch { data, .. } => book::number_in((*data)?),
+        Change::Update { data } | Change::Patch { data, .. } => {
+            operation_history::number_in((*data)?)
+        }
         _ => None,
     }
 }
@@ -128,7 +132,7 @@ fn number_of(change: &Change<'_>) -> Option<u64> {
 mod tests {
     use tidewire_core::message::Write;
 
-    use super::super::peer::Outbox;
+    use super::super::test_client::Outbox;
     use super::*;
 
     fn update<'a>(version: i32, text: &'a str) -> Record<'a> {
@@ -147,12 +151,12 @@ mod tests {
         let first = Record::ReadResponse {
             name: "r",
             version: 3,
-            data: &book::text("r", 5, 5),
+            data: &operation_history::text("r", 5, 5),
         };
         observer.take(&first, &mut Outbox::new(&mut bytes)).unwrap();
         let mut fault = None;
         for (version, number) in steps {
-            let text = book::text("r", *number, *number);
+            let text = operation_history::text("r", *number, *number);
             let taken = observer.take(&update(*version, &text), &mut Outbox::new(&mut bytes));
             fault = fault.or(taken.err());
         }
@@ -183,7 +187,7 @@ mod tests {
         observer.take(&read, &mut Outbox::new(&mut bytes)).unwrap();
         observer
             .take(
-                &update(1, &book::text("r", 4, 4)),
+                &update(1, &operation_history::text("r", 4, 4)),
                 &mut Outbox::new(&mut bytes),
             )
             .unwrap();
@@ -194,7 +198,7 @@ mod tests {
         assert!(bytes.len() > sent);
         assert_eq!(observer.shown_numbers().collect::<Vec<_>>(), [("r", 5)]);
         let early = observer.take(
-            &update(1, &book::text("r", 6, 6)),
+            &update(1, &operation_history::text("r", 6, 6)),
             &mut Outbox::new(&mut bytes),
         );
         assert!(early.is_err(), "before it is subscribed");

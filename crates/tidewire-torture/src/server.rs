@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::broken_store::Break;
 use super::events;
-use super::sabotage::Break;
 
 /// The shards of each server. More than one, so that sessions use records that another shard owns.
 const SHARDS: &str = "2";

@@ -3,17 +3,17 @@
 
 use std::path::PathBuf;
 
-use super::book::Ending;
-use super::dice::Dice;
+use super::broken_store::MARK;
 use super::disk::Disk;
+use super::fault_injector::{FaultInjector, InjectedFault};
 use super::load::Load;
+use super::operation_history::Ending;
 use super::proxy::{Proxy, Targets};
 use super::pulse::Pulse;
-use super::sabotage::MARK;
+use super::random::Random;
+use super::run_report::Tally;
 use super::server::{Launch, Server};
 use super::syncs::Syncs;
-use super::torment::{Card, Torment};
-use super::verdict::Tally;
 
 /// The test checks all stored records once in this many rounds.
 const CHECK_EVERY: u64 = 8;
@@ -27,7 +27,7 @@ pub(super) struct Site {
     pub(super) load: Load,
     /// How its last server ended.
     ending: Ending,
-    dice: Dice,
+    dice: Random,
     rounds: u64,
 }
 
@@ -51,7 +51,7 @@ impl Site {
             syncs,
             load: Load::new(seed),
             ending: Ending::Crash,
-            dice: Dice::new(seed, 1),
+            dice: Random::new(seed, 1),
             rounds: 0,
         })
     }
@@ -67,7 +67,7 @@ impl Site {
     /// The server broke a promise.
     pub(super) fn round(
         &mut self,
-        card: Card,
+        card: InjectedFault,
         proxy: &Proxy,
         tally: &mut Tally,
     ) -> Result<(), String> {
@@ -77,7 +77,10 @@ impl Site {
         }
         self.launch
             .note(&format!("round {}: {card:?}", self.rounds));
-        let launcher = self.syncs.as_ref().filter(|_| card == Card::FailSyncs);
+        let launcher = self
+            .syncs
+            .as_ref()
+            .filter(|_| card == InjectedFault::FailSyncs);
         let server = self.start(launcher.map(Syncs::launcher).unwrap_or_default())?;
         let targets = Targets {
             direct: server.address,
@@ -85,7 +88,7 @@ impl Site {
         };
         proxy.lead_to(Some(server.address));
         let pulse = Pulse::default();
-        let torment = Torment {
+        let torment = FaultInjector {
             pulse: &pulse,
             proxy,
             disk: &self.disk,

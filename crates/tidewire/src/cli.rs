@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use tidewire_auth::jwt::mint::Order;
+use tidewire_auth::jwt::mint::TokenRequest;
 use tidewire_config::Sources;
 use tidewire_config::value::Scalar;
 use tidewire_http::rule_case::CaseText;
@@ -55,7 +55,7 @@ pub enum Invocation {
     /// Make a token.
     Token {
         /// User, lifetime, claims and signing key.
-        order: Order,
+        order: TokenRequest,
         /// Sources of the secret, the issuer and the audience.
         sources: Sources,
     },
@@ -225,9 +225,9 @@ fn token_command() -> Command {
         )
 }
 
-fn order(token: &ArgMatches) -> Order {
+fn order(token: &ArgMatches) -> TokenRequest {
     let claims = token.get_many::<String>("claim").unwrap_or_default();
-    Order {
+    TokenRequest {
         // The first is required, and the second has a default: clap refuses a command line without them.
         user: token.get_one::<String>("user").cloned().unwrap_or_default(),
         lifetime: token

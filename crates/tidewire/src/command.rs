@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::Mode;
 use rustix::process::umask;
-use tidewire_auth::jwt::mint::{Order, mint};
+use tidewire_auth::jwt::mint::{TokenRequest, mint};
 use tidewire_auth::{AuthChain, jwt, keys, password, random_id};
 use tidewire_config::layer::{Loaded, Problem, Sources, load};
 use tidewire_config::machine::{Machine, connections_allowed, raise_descriptor_limit};
@@ -31,7 +31,7 @@ use crate::user;
 use tidewire_migrate::migrate;
 use tidewire_server::exit::{Exit, Failure, end_on_panic};
 use tidewire_server::node::{Node, Signals, Stopped, StoreWrapper};
-use tidewire_torture::sabotage::{self, Break};
+use tidewire_torture::broken_store::{self, Break};
 
 /// How often the command checks whether a shard has ended.
 const SHARD_INTERVAL: Duration = Duration::from_secs(1);
@@ -172,7 +172,7 @@ fn key(id: &str, user: Option<&str>, lifetime: Option<Duration>) -> Result<Exit,
 }
 
 /// Prints a token. It loads the configuration, but does not check its other parts.
-fn token(sources: &Sources, order: &Order) -> Result<Exit, Failure> {
+fn token(sources: &Sources, order: &TokenRequest) -> Result<Exit, Failure> {
     let loaded = load(sources).map_err(first_problem)?;
     let id = random_id().map_err(|error| Failure::new(Exit::Bug, error))?;
     let token = mint(&loaded.config.auth.jwt, order, jwt::now(), &id)
@@ -182,7 +182,7 @@ fn token(sources: &Sources, order: &Order) -> Result<Exit, Failure> {
 
 /// Starts one of the servers of the torture test. The server ends when the torture test ends.
 fn torture_node(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
-    sabotage::refuse_other_folders(&planned(sources)?.1.config.store.path)?;
+    broken_store::refuse_other_folders(&planned(sources)?.1.config.store.path)?;
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(|error| Failure::new(Exit::Bug, format!("can't end with parent: {error}")))?;
     start(sources, broken)

@@ -18,7 +18,7 @@ use tidewire_config::section::StoreKind;
 use tidewire_config::stores::{DEFAULT_NAME, NamedStores, SECTION};
 use tidewire_core::json::JsonLimits;
 use tidewire_core::store::StoreReader;
-use tidewire_store::Beside;
+use tidewire_store::ReadOnlyStore;
 use tidewire_store::backup;
 use tidewire_store::check::check_records;
 use tidewire_store::transfer::export::{Exported, export};
@@ -28,7 +28,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::cli::StoreCommand;
 use crate::terminal::print_out;
 use tidewire_server::exit::{Exit, Failure};
-use tidewire_server::node::{open_all_beside, store_kind};
+use tidewire_server::node::{open_all_read_only, store_kind};
 
 use stores::OpenStores;
 
@@ -130,7 +130,7 @@ fn check(plan: &Plan) -> Result<Exit, Failure> {
             let runtime = runtime()?;
             let kind = store_kind(plan, runtime.handle())?;
             let mut beside =
-                tidewire_store::open_beside(&kind, path).map_err(|error| data(&error))?;
+                tidewire_store::open_read_only(&kind, path).map_err(|error| data(&error))?;
             check_records(&mut *beside.reader).map_err(|error| data(&error))?
         }
     };
@@ -156,7 +156,7 @@ fn only_of_a_folder(plan: &Plan, word: &str) -> Result<(), Failure> {
 fn export_to(plan: &Plan, to: &Path) -> Result<Exit, Failure> {
     let start = Instant::now();
     let runtime = runtime()?;
-    let mut stores = open_all_beside(plan, runtime.handle())?;
+    let mut stores = open_all_read_only(plan, runtime.handle())?;
     let exported = if to == Path::new(STANDARD) {
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
         write_export(&mut stores, &mut out)?
@@ -188,7 +188,7 @@ fn export_to(plan: &Plan, to: &Path) -> Result<Exit, Failure> {
     )
 }
 
-fn write_export(stores: &mut [Beside], out: &mut dyn Write) -> Result<Exported, Failure> {
+fn write_export(stores: &mut [ReadOnlyStore], out: &mut dyn Write) -> Result<Exported, Failure> {
     let readers = stores
         .iter_mut()
         .map(|store| &mut *store.reader as &mut dyn StoreReader);

@@ -30,9 +30,9 @@ const NAME: &str = "load/1";
 const HISTORY: [&str; 2] = ["--event-history", "load/* count=400 age=1h"];
 
 /// A small generator of numbers (xorshift64*), so that a run can be repeated.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -289,7 +289,7 @@ fn a_subscriber_that_is_cut_off_gets_every_event_once_or_one_gap() {
     let cuts = std::env::var("HISTORY_CUTS").map_or(1_000, |cuts| cuts.parse().expect("a number"));
     let server = Server::start(&HISTORY);
     let load = Load::start(&server, 1);
-    let mut dice = Dice(0x5eed);
+    let mut dice = Random(0x5eed);
     let (mut subscriber, begin) = Subscriber::come(&server, None);
     assert!(matches!(begin, Begin::At(_)), "{begin:?}");
     let (mut gaps, mut replayed) = (0, 0);

@@ -15,7 +15,7 @@ use super::{ANY_AUDIENCE, secret};
 
 /// The content of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct TokenRequest {
     /// The user.
     pub user: String,
     /// The lifetime.
@@ -30,7 +30,12 @@ pub struct Order {
 ///
 /// # Errors
 /// There is no key to sign with, or a claim has no value.
-pub fn mint(options: &AuthJwt, order: &Order, now: WallTime, id: &str) -> Result<String, String> {
+pub fn mint(
+    options: &AuthJwt,
+    order: &TokenRequest,
+    now: WallTime,
+    id: &str,
+) -> Result<String, String> {
     let (algorithm, key) = match &order.signing_key {
         Some(path) => private_key(path, options)?,
         None => shared_secret(options)?,

@@ -531,14 +531,14 @@ mod tests {
 
     #[test]
     fn a_minted_token_is_accepted() {
-        use crate::jwt::mint::{Order, mint};
+        use crate::jwt::mint::{TokenRequest, mint};
         let options = AuthJwt {
             secret: Secret("0123456789abcdef0123456789abcdef".into()),
             algorithm: Auto::Set(JwtAlgorithm::Hs512),
             issuer: "here".into(),
             ..AuthJwt::default()
         };
-        let order = Order {
+        let order = TokenRequest {
             user: "alice".into(),
             lifetime: Duration::from_secs(60),
             claims: vec!["role=admin".into(), "level=7".into()],

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::{Bare, Row};
+use super::{Bare, StoredRow};
 use crate::failure::Failure;
 
 /// At its end the file is overwritten from its start.
@@ -44,7 +44,7 @@ impl Bare for Disk {
         "fdatasync"
     }
 
-    fn commit(&mut self, rows: &[Row]) -> Result<(), Failure> {
+    fn commit(&mut self, rows: &[StoredRow]) -> Result<(), Failure> {
         let bytes: usize = rows.iter().map(|row| row.name.len() + row.data.len()).sum();
         let page = vec![rows[0].version as u8; bytes.next_multiple_of(PAGE_BYTES)];
         if self.offset + page.len() > FILE_BYTES {

@@ -14,7 +14,7 @@ use crate::statistics::per_second;
 
 /// The stored row of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct StoredRow {
     /// Its key.
     pub name: String,
     /// A number as large as Tidewire's.
@@ -36,7 +36,7 @@ pub trait Bare {
     ///
     /// # Errors
     /// The transaction failed.
-    fn commit(&mut self, rows: &[Row]) -> Result<(), Failure>;
+    fn commit(&mut self, rows: &[StoredRow]) -> Result<(), Failure>;
 }
 
 /// The result of a turn, of a bare store or of Tidewire.
@@ -76,14 +76,14 @@ const CHECKSUM_STEP: u32 = 0x9e37_79b9;
 #[derive(Clone, Debug)]
 pub struct Rows {
     /// `None` for the rows of the current transaction.
-    rows: Vec<Option<Row>>,
+    rows: Vec<Option<StoredRow>>,
     /// The order of the rows.
     order: Vec<u32>,
     next: usize,
     data: Data,
     writes: u64,
     /// The rows of the transaction, and their indexes.
-    batch: Vec<Row>,
+    batch: Vec<StoredRow>,
     places: Vec<usize>,
 }
 
@@ -92,7 +92,7 @@ impl Rows {
     #[must_use]
     pub fn new(count: usize, bytes: usize) -> Self {
         let data = Data::new(bytes);
-        let row = |number| Row {
+        let row = |number| StoredRow {
             name: name(number),
             incarnation: INCARNATION,
             version: 0,
@@ -143,7 +143,7 @@ impl Rows {
 
     /// The next rows, each with its next version. A row that comes twice is written once, as in a commit of
     /// Tidewire's.
-    fn take(&mut self, each: usize) -> &[Row] {
+    fn take(&mut self, each: usize) -> &[StoredRow] {
         for (place, row) in self.places.drain(..).zip(self.batch.drain(..)) {
             self.rows[place] = Some(row);
         }
@@ -215,14 +215,14 @@ impl Data {
 mod tests {
     use super::*;
 
-    struct Counted(Vec<Vec<Row>>);
+    struct Counted(Vec<Vec<StoredRow>>);
 
     impl Bare for Counted {
         fn label(&self) -> &'static str {
             "counted"
         }
 
-        fn commit(&mut self, rows: &[Row]) -> Result<(), Failure> {
+        fn commit(&mut self, rows: &[StoredRow]) -> Result<(), Failure> {
             self.0.push(rows.to_vec());
             Ok(())
         }

@@ -6,7 +6,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Statement};
 
-use super::{Bare, Row};
+use super::{Bare, StoredRow};
 use crate::failure::Failure;
 
 const SCHEMA: &str = "DROP TABLE IF EXISTS tidewire_bench;
@@ -52,7 +52,7 @@ impl Bare for Postgres {
         "bare PostgreSQL"
     }
 
-    fn commit(&mut self, rows: &[Row]) -> Result<(), Failure> {
+    fn commit(&mut self, rows: &[StoredRow]) -> Result<(), Failure> {
         let names: Vec<&str> = rows.iter().map(|row| &*row.name).collect();
         let versions: Vec<i64> = rows.iter().map(|row| row.version.into()).collect();
         let data: Vec<&str> = rows.iter().map(|row| &*row.data).collect();

@@ -2,7 +2,7 @@
 
 use redis::{Connection, Pipeline};
 
-use super::{Bare, Row};
+use super::{Bare, StoredRow};
 use crate::failure::Failure;
 
 /// A connection to a server.
@@ -27,7 +27,7 @@ impl Bare for Redis {
         "bare Redis"
     }
 
-    fn commit(&mut self, rows: &[Row]) -> Result<(), Failure> {
+    fn commit(&mut self, rows: &[StoredRow]) -> Result<(), Failure> {
         let mut all = Pipeline::new();
         let set = all.cmd("MSET");
         for row in rows {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, params};
 
-use super::{Bare, Row};
+use super::{Bare, StoredRow};
 use crate::failure::Failure;
 
 /// A table like that of Tidewire's records.
@@ -59,7 +59,7 @@ impl Bare for Sqlite {
         "bare SQLite"
     }
 
-    fn commit(&mut self, rows: &[Row]) -> Result<(), Failure> {
+    fn commit(&mut self, rows: &[StoredRow]) -> Result<(), Failure> {
         let mut commit = || -> rusqlite::Result<()> {
             let transaction = self.connection.transaction()?;
             {

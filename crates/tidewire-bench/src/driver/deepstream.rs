@@ -1,6 +1,6 @@
 //! deepstream's protocol from the client's side, through the server's own codec.
 
-use tidewire_wire::frame::websocket::Kind;
+use tidewire_wire::frame::websocket::PayloadKind;
 use tidewire_wire::message::{
     Auth, Call, Change, Connection, Event, Message, Record, RecordBulk, Rpc, Write,
 };
@@ -51,7 +51,7 @@ impl Deepstream {
 
     pub(super) fn take<E: From<Unintelligible>>(
         &mut self,
-        _kind: Kind,
+        _kind: PayloadKind,
         payload: &[u8],
         out: &mut Vec<u8>,
         mut handle: impl FnMut(Incoming<'_>) -> Result<(), E>,
@@ -259,10 +259,11 @@ mod tests {
         Codec::encode(Dialect::Client, message, &mut payload);
         let mut out = Vec::new();
         let mut seen = None;
-        let result = Deepstream::new(7, false).take(Kind::Binary, &payload, &mut out, |incoming| {
-            seen = Some(format!("{incoming:?}"));
-            Ok::<_, Unintelligible>(())
-        });
+        let result =
+            Deepstream::new(7, false).take(PayloadKind::Binary, &payload, &mut out, |incoming| {
+                seen = Some(format!("{incoming:?}"));
+                Ok::<_, Unintelligible>(())
+            });
         (result.map(|()| seen), sent(&mut out))
     }
 
@@ -357,7 +358,7 @@ mod tests {
         assert!(refused(&Message::Record(ack)));
         let mut driver = Deepstream::new(0, false);
         let handle = |_: Incoming<'_>| Ok::<_, Unintelligible>(());
-        let result = driver.take(Kind::Binary, &[0xff], &mut Vec::new(), handle);
+        let result = driver.take(PayloadKind::Binary, &[0xff], &mut Vec::new(), handle);
         assert!(result.is_err());
     }
 
@@ -372,7 +373,7 @@ mod tests {
         let seen = |reads_batches: bool, payload: &[u8]| {
             let mut seen = Vec::new();
             let mut driver = Deepstream::new(0, reads_batches);
-            let result = driver.take(Kind::Binary, payload, &mut Vec::new(), |incoming| {
+            let result = driver.take(PayloadKind::Binary, payload, &mut Vec::new(), |incoming| {
                 if let Incoming::Delivery { payload, .. } = incoming {
                     seen.push(payload.to_owned());
                 }

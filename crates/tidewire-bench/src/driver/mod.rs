@@ -13,7 +13,7 @@ pub use deepstream::Deepstream;
 pub use nats::Nats;
 pub use plain::Plain;
 pub use socketio::SocketIo;
-use tidewire_wire::frame::websocket::Kind;
+use tidewire_wire::frame::websocket::PayloadKind;
 
 /// One mask for all frames: the bench protects no proxy, and unmasking costs the server the same with any key.
 pub const MASK: [u8; 4] = [0x5a, 0x17, 0xc3, 0x81];
@@ -233,7 +233,7 @@ impl Driver {
     /// The error of `handle`, or the message is unexpected.
     pub fn take<E: From<Unintelligible>>(
         &mut self,
-        kind: Kind,
+        kind: PayloadKind,
         payload: &[u8],
         out: &mut Vec<u8>,
         handle: impl FnMut(Incoming<'_>) -> Result<(), E>,
@@ -346,7 +346,7 @@ mod tests {
         let mut seen = Vec::new();
         let mut result = Ok(());
         let answers = sent(|out| {
-            result = driver.take(Kind::Text, payload, out, |incoming| {
+            result = driver.take(PayloadKind::Text, payload, out, |incoming| {
                 seen.push(format!("{incoming:?}"));
                 Ok::<_, Unintelligible>(())
             });

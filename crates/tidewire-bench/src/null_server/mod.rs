@@ -4,7 +4,7 @@
 //! without its own messages, through Tidewire's sends. There is no session, no permission, no limit, no heartbeat and
 //! no check of a payload. With [`Options::has_rooms`] it looks at names and counts versions of records.
 
-mod peer;
+mod connection;
 mod room;
 
 use std::io;
@@ -23,7 +23,7 @@ use tidewire_net::send_batch::Sender as TurnSender;
 use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::frame::websocket::{self, Event as FrameEvent, Opcode};
 
-use peer::{Closed, Desk, Peer};
+use connection::{Closed, MessageHandler, NullConnection};
 use room::{EVERYBODY, Rooms};
 
 /// The one log.
@@ -68,7 +68,7 @@ pub struct NullServer {
 struct Turns {
     /// The accepted sockets of the listener's thread.
     sockets: Receiver<io::Result<TcpStream>>,
-    event_loop: EventLoop<Peer>,
+    event_loop: EventLoop<NullConnection>,
     buffer: ReadBuffer,
     logs: TurnLogs,
     rooms: Rooms,
@@ -167,9 +167,9 @@ fn accept(
 }
 
 impl Owner for Turns {
-    type State = Peer;
+    type State = NullConnection;
 
-    fn event_loop(&mut self) -> &mut EventLoop<Peer> {
+    fn event_loop(&mut self) -> &mut EventLoop<NullConnection> {
         &mut self.event_loop
     }
 
@@ -185,7 +185,8 @@ impl Owner for Turns {
     /// listener's wake-up.
     fn take_input(&mut self) -> io::Result<()> {
         for socket in self.sockets.try_iter() {
-            self.event_loop.add(socket?, &[], Peer::default())?;
+            self.event_loop
+                .add(socket?, &[], NullConnection::default())?;
         }
         self.read_sockets();
         Ok(())
@@ -288,7 +289,7 @@ impl Turns {
                         self.rooms.publish(EVERYBODY, key, &mut peer.due, span);
                     } else {
                         let has_rooms = self.options.has_rooms;
-                        let mut desk = Desk::new(&mut self.rooms, log, has_rooms);
+                        let mut desk = MessageHandler::new(&mut self.rooms, log, has_rooms);
                         desk.take(key, peer, &payload)?;
                         let answer = desk.answer;
                         if !answer.is_empty() {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use tidewire_net::connection::Key;
 use tidewire_net::event_loop::EventLoop;
 
-use super::peer::Peer;
+use super::connection::NullConnection;
 
 /// A range of the turn log.
 pub(super) type Span = Range<u64>;
@@ -138,8 +138,8 @@ impl Rooms {
     pub(super) fn flush_some(
         &mut self,
         count: usize,
-        event_loop: &mut EventLoop<Peer>,
-        mut send: impl FnMut(&mut EventLoop<Peer>, Key, &[Span]),
+        event_loop: &mut EventLoop<NullConnection>,
+        mut send: impl FnMut(&mut EventLoop<NullConnection>, Key, &[Span]),
     ) {
         self.collect(event_loop);
         let (mut all, mut left) = (Vec::new(), Vec::new());
@@ -185,7 +185,7 @@ impl Rooms {
     }
 
     /// Queues the members of rooms with publications.
-    fn collect(&mut self, event_loop: &mut EventLoop<Peer>) {
+    fn collect(&mut self, event_loop: &mut EventLoop<NullConnection>) {
         for touched in 0..self.touched.len() {
             let room = self.touched[touched];
             if !std::mem::take(&mut self.rooms[room as usize].is_new) {
@@ -211,7 +211,7 @@ impl Rooms {
         }
     }
 
-    fn start_turn(&mut self, event_loop: &mut EventLoop<Peer>) {
+    fn start_turn(&mut self, event_loop: &mut EventLoop<NullConnection>) {
         for due in &mut self.dues[..self.due_count] {
             let connection = due
                 .key

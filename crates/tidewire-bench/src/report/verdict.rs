@@ -39,7 +39,7 @@ pub enum State {
 
 /// A line with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct LineResult {
     /// The requirement.
     pub line: &'static str,
     /// Its state.
@@ -53,7 +53,7 @@ type Judged = Option<(bool, String)>;
 
 /// All lines.
 #[must_use]
-pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
+pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
     let over = |line, cells: &[&str], judge: &dyn Fn(&MeasuredCell) -> Judged| {
         let judged = cells
             .iter()
@@ -238,7 +238,7 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
     ]
 }
 
-fn verdict(line: &'static str, judged: Vec<(&str, Judged)>) -> Verdict {
+fn verdict(line: &'static str, judged: Vec<(&str, Judged)>) -> LineResult {
     let missing: Vec<&str> = judged
         .iter()
         .filter_map(|(cell, judged)| judged.is_none().then_some(*cell))
@@ -260,7 +260,7 @@ fn verdict(line: &'static str, judged: Vec<(&str, Judged)>) -> Verdict {
     if !missing.is_empty() {
         figures.push(format!("not measured: {}", missing.join(", ")));
     }
-    Verdict {
+    LineResult {
         line,
         state,
         figures: figures.join("; "),

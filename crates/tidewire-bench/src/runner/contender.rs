@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::driver::Protocol;
 use crate::failure::Failure;
 use crate::rival::{self, Rival};
-use crate::server::Kind;
+use crate::server::ServerKind;
 
 /// The name of Tidewire in results.
 pub const TIDEWIRE: &str = "tidewire";
@@ -186,16 +186,16 @@ impl Contender {
     /// The server to start for a cell with this many shards of Tidewire, and with or without names for the null
     /// server.
     #[must_use]
-    pub fn kind(&self, shards: usize, has_rooms: bool) -> Kind {
+    pub fn kind(&self, shards: usize, has_rooms: bool) -> ServerKind {
         match &self.program {
-            Program::Tidewire { path, variant } => Kind::Tidewire {
+            Program::Tidewire { path, variant } => ServerKind::Tidewire {
                 program: path.clone(),
                 shards,
                 has_rules: *variant == Some(Variant::Rules),
                 options: Vec::new(),
             },
-            Program::Null => Kind::Null { has_rooms },
-            Program::Rival(rival) => Kind::Rival(rival.clone()),
+            Program::Null => ServerKind::Null { has_rooms },
+            Program::Rival(rival) => ServerKind::Rival(rival.clone()),
         }
     }
 }

@@ -8,9 +8,9 @@ use clap::{ArgMatches, Command};
 use super::{Scenario, first_part, unexpected};
 use crate::cli;
 use crate::connection::Subscription;
+use crate::delivery_log::DeliveryLog;
 use crate::driver::Incoming;
 use crate::failure::Failure;
-use crate::ledger::Ledger;
 use crate::meter::{Meter, Usage};
 use crate::payload::{CHAT_BYTES, Content};
 use crate::process::Process;
@@ -130,7 +130,7 @@ impl Grid {
             .flat_map(|publisher| std::iter::repeat_n(*publisher, self.burst));
         let grown = |(before, after): (u64, u64)| after.saturating_sub(before) as f64;
         let mut run = Run {
-            ledger: Ledger::new(self.subscribers, publications.collect(), target.has_echo),
+            ledger: DeliveryLog::new(self.subscribers, publications.collect(), target.has_echo),
             swarm,
             medium: self.medium,
             name: self.name(),
@@ -220,7 +220,7 @@ impl Outcome {
     fn add_unfinished(
         &mut self,
         time: Duration,
-        ledger: &Ledger,
+        ledger: &DeliveryLog,
         meter: &Meter,
     ) -> Result<(), Failure> {
         self.rounds.push(time);
@@ -240,7 +240,7 @@ fn anonymous_bytes(target: &Target) -> Result<Option<u64>, Failure> {
 /// The common state of a grid's rounds.
 struct Run {
     swarm: Swarm,
-    ledger: Ledger,
+    ledger: DeliveryLog,
     medium: Medium,
     name: &'static str,
     content: Content,

@@ -9,9 +9,9 @@ use clap::{ArgMatches, Command};
 use super::{Scenario, first_part};
 use crate::cli;
 use crate::connection::Subscription;
+use crate::delivery_log::DeliveryLog;
 use crate::driver::Incoming;
 use crate::failure::Failure;
-use crate::ledger::Ledger;
 use crate::meter::Meter;
 use crate::payload::Content;
 use crate::process::Memory;
@@ -183,7 +183,7 @@ fn idle(swarm: &mut Swarm, time: Duration) -> Result<(), Failure> {
 /// One publication of the first connection, which every other one receives once. Returns the time until the last has
 /// it.
 fn publish(swarm: &mut Swarm) -> Result<Duration, Failure> {
-    let mut ledger = Ledger::new(swarm.len(), vec![0], false);
+    let mut ledger = DeliveryLog::new(swarm.len(), vec![0], false);
     ledger.begin_round();
     let start = Instant::now();
     let payload = ledger.payload(0, Content::Number);

@@ -11,7 +11,7 @@ use crate::cli;
 use crate::failure::Failure;
 use crate::payload::Content;
 use crate::process;
-use crate::server::{Kind, Server};
+use crate::server::{Server, ServerKind};
 use crate::statistics::Summary;
 
 /// The scenario.
@@ -50,7 +50,7 @@ fn arguments(command: Command) -> Command {
 
 /// A server and the results of its repetitions.
 struct Contender {
-    kind: Kind,
+    kind: ServerKind,
     server: Server,
     outcomes: Vec<Outcome>,
 }
@@ -60,24 +60,28 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let rounds = cli::take_count(matches, "rounds", 1)?;
     let repetitions = cli::take_count(matches, "repetitions", 1)?;
     let ratio_max: f64 = cli::take(matches, "ratio-max")?;
-    let tidewire = |shards| Kind::Tidewire {
+    let tidewire = |shards| ServerKind::Tidewire {
         program: program.clone(),
         shards,
         has_rules: false,
         options: Vec::new(),
     };
-    let mut contenders = [Kind::Null { has_rooms: false }, tidewire(1), tidewire(3)]
-        .into_iter()
-        .map(|kind| {
-            let server = Server::start(&kind)?;
-            let outcomes = Vec::new();
-            Ok(Contender {
-                kind,
-                server,
-                outcomes,
-            })
+    let mut contenders = [
+        ServerKind::Null { has_rooms: false },
+        tidewire(1),
+        tidewire(3),
+    ]
+    .into_iter()
+    .map(|kind| {
+        let server = Server::start(&kind)?;
+        let outcomes = Vec::new();
+        Ok(Contender {
+            kind,
+            server,
+            outcomes,
         })
-        .collect::<Result<Vec<_>, Failure>>()?;
+    })
+    .collect::<Result<Vec<_>, Failure>>()?;
     println!("machine: {}", process::machine());
     for seed in 0..repetitions as u64 {
         let grid = Grid {

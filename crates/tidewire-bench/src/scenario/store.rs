@@ -21,7 +21,7 @@ use crate::driver::Incoming;
 use crate::failure::Failure;
 use crate::histogram::Histogram;
 use crate::process;
-use crate::server::{Kind, Server};
+use crate::server::{Server, ServerKind};
 use crate::statistics::Summary;
 use crate::swarm::Swarm;
 use crate::target::Target;
@@ -159,7 +159,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
 /// Tidewire on a store, with its default number of shards.
 fn start(matches: &ArgMatches, options: &[&str]) -> Result<Server, Failure> {
     let shards = available_parallelism().map_err(Failure::system("cores"))?;
-    Server::start(&Kind::Tidewire {
+    Server::start(&ServerKind::Tidewire {
         program: cli::take_server_bin(matches)?,
         shards: shards.get(),
         has_rules: false,

@@ -10,7 +10,7 @@ use crate::entry::{Entry, WorkEntry};
 use crate::history::subscriber as history;
 use crate::hub::{ChannelId, HubTopic};
 use crate::record::subscriber;
-use crate::session::{LocalSessionId, Mark, Phase, Session};
+use crate::session::{LocalSessionId, Phase, Session, SessionFlag};
 use crate::text::Name;
 use crate::time::Now;
 use crate::{event, login, presence};
@@ -20,7 +20,7 @@ const SLICE: usize = 512;
 
 /// Remaining state of a session that has ended.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct EndedSession {
     session: SessionId,
     channels: IntoIter<ChannelId>,
     /// Granted subscriptions to records, with the owners' interest epochs and their serials.
@@ -29,7 +29,7 @@ pub(super) struct Leaving {
     histories: IntoIter<Name>,
 }
 
-impl Leaving {
+impl EndedSession {
     fn of(session: SessionId, ended: &mut Session, channels: Vec<ChannelId>) -> Self {
         let mut state = ended.state.take();
         let follows = state.as_mut().and_then(|with| with.follows.take());
@@ -137,7 +137,7 @@ impl Shard {
                 parts.rates.session_ended(id, user, &spending);
             }
         }
-        let mut leaving = Leaving::of(id, &mut session, channels.unwrap_or_default());
+        let mut leaving = EndedSession::of(id, &mut session, channels.unwrap_or_default());
         leaving.give_back(&mut turn, SLICE);
         if session.calls > 0 || has_offered {
             turn.post_all(&Entry::SessionEnded { session: id });
@@ -146,7 +146,7 @@ impl Shard {
             if let Some(expires_at) = principal.expires_at() {
                 parts.expiries.remove(expires_at, LocalSessionId::of(id));
             }
-            if !session.has(Mark::Passing) {
+            if !session.has(SessionFlag::Passing) {
                 login::count_online(&mut turn, &principal.user_id, id, false);
             }
         }

@@ -22,7 +22,7 @@ pub(super) struct Head {
 
 /// The content of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Row {
+pub(super) enum HistoryRow {
     Head,
     Event(u64),
 }
@@ -48,11 +48,11 @@ pub fn old_history(
     rules: &HistoryRules,
     now: WallTime,
 ) -> Option<Name> {
-    let (event, row) = Row::of(name)?;
+    let (event, row) = HistoryRow::of(name)?;
     let rule = rules.find(event).filter(|rule| rule.keep == Keep::Store)?;
     let is_old = match row {
-        Row::Head => Head::of(record).is_none_or(|head| head.first == head.next),
-        Row::Event(_) => event_of(record.incarnation.0, record).is_none_or(|(at, _)| {
+        HistoryRow::Head => Head::of(record).is_none_or(|head| head.first == head.next),
+        HistoryRow::Event(_) => event_of(record.incarnation.0, record).is_none_or(|(at, _)| {
             let age = Duration::from_millis(now.0.saturating_sub(at.0));
             age >= rule.age_max
         }),
@@ -60,7 +60,7 @@ pub fn old_history(
     is_old.then(|| event.into())
 }
 
-impl Row {
+impl HistoryRow {
     /// The name of the record that keeps this row of an event's history.
     pub(super) fn name(self, event: &str) -> Name {
         let bytes = event.len();
@@ -142,10 +142,14 @@ mod tests {
     #[test]
     fn names_tell_event_and_row_whatever_the_event_is_called() {
         for event in ["a", "news/1", "5:a/", "ä/", "\u{1}history/1:a/0", "/"] {
-            for row in [Row::Head, Row::Event(0), Row::Event(u64::MAX)] {
+            for row in [
+                HistoryRow::Head,
+                HistoryRow::Event(0),
+                HistoryRow::Event(u64::MAX),
+            ] {
                 let name = row.name(event);
                 assert!(is_row(&name));
-                assert_eq!(Row::of(&name), Some((event, row)), "{name}");
+                assert_eq!(HistoryRow::of(&name), Some((event, row)), "{name}");
             }
         }
         for name in [
@@ -155,7 +159,7 @@ mod tests {
             "\u{1}history/2:a/",
             "\u{1}history/1:ä/",
         ] {
-            assert_eq!(Row::of(name), None, "{name}");
+            assert_eq!(HistoryRow::of(name), None, "{name}");
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::Keep;
 use super::owner::HistoryOwner;
-use super::row::{self, Head, Row};
+use super::row::{self, Head, HistoryRow};
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{Effects, StoreRequest};
@@ -178,7 +178,7 @@ pub(crate) fn is_batch(batch: u64) -> bool {
 impl HistoryOwner {
     /// Starts to read a name that the store may have.
     pub(super) fn begin_reading(&mut self, name: &Name) {
-        let head = Row::Head.name(name);
+        let head = HistoryRow::Head.name(name);
         let reading = Reading {
             missing: [head.clone()].into(),
             head: None,
@@ -283,7 +283,7 @@ impl HistoryOwner {
         row_name: &Name,
         result: Result<Loaded, StoreError>,
     ) {
-        let Some((event, row)) = Row::of(row_name) else {
+        let Some((event, row)) = HistoryRow::of(row_name) else {
             return;
         };
         let name = Name::from(event);
@@ -308,8 +308,8 @@ impl HistoryOwner {
             Loaded::Missing | Loaded::Corrupt => None,
         };
         let more = match row {
-            Row::Head => reading.begin(&name, record.as_ref()),
-            Row::Event(offset) => reading.take(offset, record.as_ref()),
+            HistoryRow::Head => reading.begin(&name, record.as_ref()),
+            HistoryRow::Event(offset) => reading.take(offset, record.as_ref()),
         };
         let is_over = reading.missing.is_empty();
         self.traffic_mut().to_load.extend(more);
@@ -434,7 +434,9 @@ impl HistoryOwner {
             (offset, StoreChange::Put(record))
         });
         let rows = removed.chain(pending);
-        writes.extend(rows.map(|(offset, change)| write_row(name, Row::Event(offset), change)));
+        writes.extend(
+            rows.map(|(offset, change)| write_row(name, HistoryRow::Event(offset), change)),
+        );
         let head = Head {
             epoch,
             first,
@@ -445,7 +447,7 @@ impl HistoryOwner {
             true => StoreChange::Put(head.record()),
             false => StoreChange::Delete,
         };
-        writes.push(write_row(name, Row::Head, change));
+        writes.push(write_row(name, HistoryRow::Head, change));
         let removed = usize::try_from(first - stored_first).unwrap_or(usize::MAX);
         bytes += (removed + 1) * ROW_OVERHEAD_BYTES;
         Some(Part {
@@ -592,7 +594,7 @@ impl Reading {
         self.head = record.and_then(Head::of);
         let offsets = self.head.map_or(0..0, |head| head.first..head.next);
         let names: Vec<Name> = offsets
-            .map(|offset| Row::Event(offset).name(name))
+            .map(|offset| HistoryRow::Event(offset).name(name))
             .collect();
         self.missing.extend(names.iter().cloned());
         names
@@ -611,7 +613,7 @@ impl Reading {
     }
 }
 
-fn write_row(name: &Name, row: Row, change: StoreChange) -> StoreWrite {
+fn write_row(name: &Name, row: HistoryRow, change: StoreChange) -> StoreWrite {
     StoreWrite {
         name: row.name(name),
         // No other server writes these rows: the owner of the term owns the name.

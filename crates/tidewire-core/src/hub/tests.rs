@@ -76,7 +76,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// A session as the model sees it.
 #[derive(Debug)]
-struct Peer {
+struct ModelSession {
     id: SessionId,
     format: Format,
     /// Offsets of single bytes in the format's log, in the order in which they were decided.
@@ -89,7 +89,7 @@ struct Both {
     sessions: Sessions,
     ends: [u64; FORMATS as usize],
     generation: u32,
-    peers: BTreeMap<u32, Peer>,
+    peers: BTreeMap<u32, ModelSession>,
     members: BTreeMap<usize, BTreeSet<u32>>,
 }
 
@@ -136,7 +136,7 @@ impl Both {
         };
         self.sessions.open(id, format, Instant(0));
         let owed = Vec::new();
-        self.peers.insert(index, Peer { id, format, owed });
+        self.peers.insert(index, ModelSession { id, format, owed });
     }
 
     fn close(&mut self, index: u32) {

@@ -21,7 +21,7 @@ pub struct JsonLimits {
 
 /// Which kind of value the text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum JsonKind {
     /// `{…}`
     Object,
     /// `[…]`
@@ -36,7 +36,7 @@ pub enum Kind {
     Null,
 }
 
-impl Kind {
+impl JsonKind {
     /// The kind of the value that starts with `byte`.
     fn of(byte: u8) -> Self {
         match byte {
@@ -77,7 +77,7 @@ const fn malformed(offset: usize) -> JsonError {
 ///
 /// # Errors
 /// The first thing found wrong, the size before anything else.
-pub fn check(text: &str, limits: JsonLimits) -> Result<Kind, JsonError> {
+pub fn check(text: &str, limits: JsonLimits) -> Result<JsonKind, JsonError> {
     let bytes = text.as_bytes();
     if bytes.len() > limits.bytes_max {
         return Err(JsonError::TooLarge);
@@ -85,7 +85,7 @@ pub fn check(text: &str, limits: JsonLimits) -> Result<Kind, JsonError> {
     // The closing brackets that are owed. 64 is the default nesting, so the heap is not touched.
     let mut owed: SmallVec<[u8; 64]> = SmallVec::new();
     let mut at = skip_space(bytes, 0);
-    let kind = Kind::of(peek(bytes, at));
+    let kind = JsonKind::of(peek(bytes, at));
     loop {
         // Here a value starts.
         at = match peek(bytes, at) {
@@ -239,25 +239,28 @@ mod tests {
     #[test]
     fn accepts_what_json_parse_accepts() {
         for (text, kind) in [
-            ("{}", Kind::Object),
-            (" \t\r\n{ \"a\" : [ ] , \"\" : { } } \n", Kind::Object),
-            (r#"{"a":1,"a":2}"#, Kind::Object),
-            ("[]", Kind::Array),
-            ("[[],{},1,null]", Kind::Array),
-            (r#""""#, Kind::String),
-            (r#""\"\\\/\b\f\n\r\t\u00e9\uD83D\uDE00""#, Kind::String),
-            (r#""\ud800""#, Kind::String),
-            (r#""\uDE00\uD83D""#, Kind::String),
-            ("\"\u{7f}\u{2028}\u{2029}\u{feff}\u{1f600}\"", Kind::String),
-            ("0", Kind::Number),
-            ("-0", Kind::Number),
-            ("-0.0e-0", Kind::Number),
-            ("123456789012345678901234567890", Kind::Number),
-            ("1e400", Kind::Number),
-            ("1E+2", Kind::Number),
-            ("true", Kind::Bool),
-            ("false ", Kind::Bool),
-            ("null", Kind::Null),
+            ("{}", JsonKind::Object),
+            (" \t\r\n{ \"a\" : [ ] , \"\" : { } } \n", JsonKind::Object),
+            (r#"{"a":1,"a":2}"#, JsonKind::Object),
+            ("[]", JsonKind::Array),
+            ("[[],{},1,null]", JsonKind::Array),
+            (r#""""#, JsonKind::String),
+            (r#""\"\\\/\b\f\n\r\t\u00e9\uD83D\uDE00""#, JsonKind::String),
+            (r#""\ud800""#, JsonKind::String),
+            (r#""\uDE00\uD83D""#, JsonKind::String),
+            (
+                "\"\u{7f}\u{2028}\u{2029}\u{feff}\u{1f600}\"",
+                JsonKind::String,
+            ),
+            ("0", JsonKind::Number),
+            ("-0", JsonKind::Number),
+            ("-0.0e-0", JsonKind::Number),
+            ("123456789012345678901234567890", JsonKind::Number),
+            ("1e400", JsonKind::Number),
+            ("1E+2", JsonKind::Number),
+            ("true", JsonKind::Bool),
+            ("false ", JsonKind::Bool),
+            ("null", JsonKind::Null),
         ] {
             assert_eq!(check(text, LIMITS), Ok(kind), "{text}");
         }
@@ -365,9 +368,9 @@ mod tests {
         };
         let depth = 1_000_000;
         let arrays = "[".repeat(depth) + &"]".repeat(depth);
-        assert_eq!(check(&arrays, limits), Ok(Kind::Array));
+        assert_eq!(check(&arrays, limits), Ok(JsonKind::Array));
         let objects = r#"{"a":"#.repeat(depth) + "1" + &"}".repeat(depth);
-        assert_eq!(check(&objects, limits), Ok(Kind::Object));
+        assert_eq!(check(&objects, limits), Ok(JsonKind::Object));
         assert_eq!(
             check(&"[".repeat(depth), limits),
             Err(JsonError::Malformed { offset: depth })
@@ -381,7 +384,7 @@ mod tests {
             bytes_max: 4,
             ..LIMITS
         };
-        assert_eq!(check("1234", limits), Ok(Kind::Number));
+        assert_eq!(check("1234", limits), Ok(JsonKind::Number));
         assert_eq!(check("12345", limits), Err(JsonError::TooLarge));
         assert_eq!(check("]]]]]", limits), Err(JsonError::TooLarge));
     }

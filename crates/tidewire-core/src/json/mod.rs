@@ -14,7 +14,7 @@ mod patch_many;
 mod path;
 mod scan;
 
-pub use check::{JsonError, JsonLimits, Kind, check};
+pub use check::{JsonError, JsonKind, JsonLimits, check};
 pub use entries::{Entries, Literal, entries};
 pub use literal::{Escaped, escaped, string};
 pub use patch::{PatchError, lookup, patch};

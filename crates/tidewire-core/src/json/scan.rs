@@ -270,14 +270,14 @@ pub(super) fn value_end(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
 }
 
 /// A member of an object or an element of an array.
-pub(super) struct Entry {
+pub(super) struct JsonMember {
     /// The key, in objects.
     pub key: Option<RawString>,
     /// The value's text.
     pub value: Range<usize>,
 }
 
-impl Entry {
+impl JsonMember {
     /// Where its first byte is.
     pub fn start(&self) -> usize {
         // The key's opening quote is the byte before the text between the quotes.
@@ -315,7 +315,7 @@ impl<'a> Entries<'a> {
 
     /// The next entry, or `None` at the closing bracket.
     #[inline]
-    pub fn advance(&mut self) -> Result<Option<Entry>, Malformed> {
+    pub fn advance(&mut self) -> Result<Option<JsonMember>, Malformed> {
         let bytes = self.bytes;
         self.advance_by(|_, start| value_end(bytes, start))
     }
@@ -325,7 +325,7 @@ impl<'a> Entries<'a> {
     pub fn advance_by(
         &mut self,
         value_end: impl FnOnce(Option<&RawString>, usize) -> Result<usize, Malformed>,
-    ) -> Result<Option<Entry>, Malformed> {
+    ) -> Result<Option<JsonMember>, Malformed> {
         let mut at = skip_space(self.bytes, self.end);
         let byte = peek(self.bytes, at);
         if byte == self.close {
@@ -349,7 +349,7 @@ impl<'a> Entries<'a> {
         }
         self.end = value_end(key.as_ref(), at)?;
         self.count += 1;
-        Ok(Some(Entry {
+        Ok(Some(JsonMember {
             key,
             value: at..self.end,
         }))

@@ -21,8 +21,8 @@ use crate::effect::{Effects, Principal};
 use crate::entry::{Asker, Entry, ListenNotice, Listening, ReadFailed, ReplyPart};
 use crate::footprint::{PATTERN_ENTRY_BYTES, WANTED_BYTES};
 use crate::message::Topic;
-use crate::permission::{Access, Asked, Decision, Question};
-use crate::table::{self, Dice, Map};
+use crate::permission::{Access, Decision, Question, RequestedAction};
+use crate::table::{self, Map, Random};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
@@ -298,7 +298,7 @@ pub(crate) struct ListenOwner {
     turn_steps: usize,
     steps: u64,
     next_kind: usize,
-    dice: Dice,
+    random: Random,
     /// Records whose provider changed, until the engine notifies their subscribers.
     pub(crate) changes: Vec<ProviderChange>,
 }
@@ -324,7 +324,7 @@ impl ListenOwner {
             turn_steps: TURN_STEPS,
             steps: 0,
             next_kind: 0,
-            dice: Dice::new(seed),
+            random: Random::new(seed),
             changes: Vec::new(),
         }
     }
@@ -1082,7 +1082,7 @@ impl ListenOwner {
             return first;
         }
         let span = usize::try_from(self.next_listener - first).unwrap_or(usize::MAX);
-        first + self.dice.below(span) as u64
+        first + self.random.below(span) as u64
     }
 
     fn seek<E: Effects>(
@@ -1257,7 +1257,7 @@ impl ListenOwner {
         Some(turn.shard.permission.decide(&Question {
             principal: &listener.principal,
             access,
-            by: Asked::Plainly,
+            by: RequestedAction::Plainly,
             name: Some(name),
             data: None,
             old_data: None,

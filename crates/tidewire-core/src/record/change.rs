@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::context::ShardContext;
 use crate::entry::{OwnedChange, OwnedPatch};
-use crate::json::{self, JsonLimits, Kind, PatchError, Path};
+use crate::json::{self, JsonKind, JsonLimits, PatchError, Path};
 use crate::message::Change;
 use crate::text::{Name, Payload};
 
@@ -55,7 +55,9 @@ pub(crate) fn apply(
 fn check_update(context: &ShardContext, data: Option<&str>) -> Option<OwnedChange> {
     let data = data?;
     match context.json_kind(data) {
-        Ok(Kind::Object | Kind::Array) => Some(OwnedChange::Update(Payload::from_checked(data))),
+        Ok(JsonKind::Object | JsonKind::Array) => {
+            Some(OwnedChange::Update(Payload::from_checked(data)))
+        }
         _ => None,
     }
 }

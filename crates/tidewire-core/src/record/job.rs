@@ -11,7 +11,7 @@ use crate::entry::{
 };
 use crate::footprint::JOB_BYTES;
 use crate::message::{RecordAction, RecordBulk};
-use crate::permission::{Access, Asked, Decision, Question, Unknown};
+use crate::permission::{Access, Decision, Question, RequestedAction, Unknown};
 use crate::record::kept::{Blocked, Interest, Value};
 use crate::store::Version;
 use crate::text::{Name, Payload};
@@ -332,7 +332,7 @@ pub(super) fn ask<E: Effects>(
         let question = Question {
             principal: &job.principal,
             access: asking.access,
-            by: Asked::Record(asking.by),
+            by: RequestedAction::Record(asking.by),
             name: Some(name),
             data: data.text(),
             old_data: old.text(),

@@ -13,7 +13,7 @@ use crate::entry::{
 };
 use crate::footprint::{SUBSCRIPTION_BYTES, text_bytes};
 use crate::hub::HubTopic;
-use crate::json::Kind;
+use crate::json::JsonKind;
 use crate::lag;
 use crate::listen;
 use crate::message::{
@@ -815,8 +815,12 @@ fn put<E: Effects>(
     if turn.shard.draining {
         return turn.send(id, &error(RecordError::Update(refusal)));
     }
-    let is_value = data
-        .is_none_or(|data| matches!(turn.shard.json_kind(data), Ok(Kind::Object | Kind::Array)));
+    let is_value = data.is_none_or(|data| {
+        matches!(
+            turn.shard.json_kind(data),
+            Ok(JsonKind::Object | JsonKind::Array)
+        )
+    });
     if refusal.name.is_none() || !is_value {
         return turn.send(id, &error(RecordError::InvalidData(refusal)));
     }

@@ -60,7 +60,7 @@ enum When {
 
 /// A row of the table for one of its actions.
 #[derive(Debug)]
-struct Row {
+struct RightCase {
     /// Topic and action, such as `RECORD READ`.
     action: String,
     rights: Vec<(Access, When)>,
@@ -105,7 +105,7 @@ const EVERY_ACCESS: [Access; 12] = [
 ];
 
 /// The rows of the table of messages.
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<RightCase> {
     let (_, section) = SPEC.split_once("\n## Messages\n").expect("a section");
     let (section, _) = section.split_once("\n## ").expect("another section");
     let lines = section.lines().filter(|line| line.starts_with("| "));
@@ -132,7 +132,7 @@ fn rows() -> Vec<Row> {
         assert!(!rights.is_empty(), "{line}");
         for action in actions.split(", ") {
             let action = format!("{topic} {action}");
-            rows.push(Row {
+            rows.push(RightCase {
                 action,
                 rights: rights.clone(),
             });
@@ -401,7 +401,7 @@ fn the_table_and_the_cases_have_the_same_actions() {
 #[test]
 fn each_action_asks_for_the_rights_of_its_row_and_no_others() {
     let cases = cases();
-    for Row { action, rights } in rows() {
+    for RightCase { action, rights } in rows() {
         for message in &cases[action.as_str()] {
             let denied_but = |granted: &[(Access, When)]| -> Vec<(Access, Rule)> {
                 let is_granted = |access: &Access| granted.iter().any(|(known, _)| known == access);
@@ -436,7 +436,7 @@ fn each_action_asks_for_the_rights_of_its_row_and_no_others() {
 #[test]
 fn a_denial_is_the_same_for_names_that_exist_and_names_that_do_not() {
     let cases = cases();
-    for Row { action, rights } in rows() {
+    for RightCase { action, rights } in rows() {
         for (access, when) in &rights {
             if *when == When::Missing {
                 // This right applies only to missing records.

@@ -36,7 +36,7 @@ pub struct Sent {
 
 /// The state of a record at a client.
 #[derive(Clone, Debug)]
-enum Held {
+enum ExpectedRecord {
     /// The client has sent a subscription, perhaps right after it ended an earlier one. Only after the ack does a message
     /// certainly belong to the new subscription.
     Wanted {
@@ -59,7 +59,7 @@ pub struct Client {
     pub coalesces: bool,
     pub session: Option<SessionId>,
     pub open: bool,
-    records: BTreeMap<String, Held>,
+    records: BTreeMap<String, ExpectedRecord>,
     /// The correlation id of the newest subscription to each record.
     subscribed: BTreeMap<String, String>,
     /// Records whose delete has no answer yet.
@@ -233,7 +233,7 @@ impl Client {
                 data,
             } => self.adopt(name, *version, parse(data)),
             Heard::Version { name, version } => {
-                if let Some(Held::Wanted { .. }) = self.records.get(name) {
+                if let Some(ExpectedRecord::Wanted { .. }) = self.records.get(name) {
                     if *version == -1 {
                         self.adopt(name, -1, json!({}));
                     } else {
@@ -248,7 +248,7 @@ impl Client {
                 delta,
             } => self.changed(name, *version, delta),
             Heard::Deleted { name } => {
-                if let Some(Held::Open { .. } | Held::Wanted { acked: true }) =
+                if let Some(ExpectedRecord::Open { .. } | ExpectedRecord::Wanted { acked: true }) =
                     self.records.get(name)
                 {
                     self.records.remove(name);
@@ -273,7 +273,7 @@ impl Client {
                 id,
                 ..
             } => {
-                if let Some(Held::Ending) = self.records.get(id) {
+                if let Some(ExpectedRecord::Ending) = self.records.get(id) {
                     self.records.remove(id);
                 }
             }
@@ -289,7 +289,7 @@ impl Client {
             Heard::RecordAck { action, names, .. } if *action != RecordBulk::Notify => {
                 for name in names {
                     self.provided.remove(name);
-                    if let Some(Held::Wanted { acked }) = self.records.get_mut(name) {
+                    if let Some(ExpectedRecord::Wanted { acked }) = self.records.get_mut(name) {
                         *acked = true;
                     }
                 }
@@ -328,7 +328,7 @@ impl Client {
     pub fn open_records(&self) -> impl Iterator<Item = (&str, bool)> {
         self.records
             .iter()
-            .filter(|(_, held)| matches!(held, Held::Open { .. }))
+            .filter(|(_, held)| matches!(held, ExpectedRecord::Open { .. }))
             .map(|(name, _)| {
                 let provided = self.provided.get(name).copied().unwrap_or(false);
                 (name.as_str(), provided)
@@ -372,13 +372,14 @@ impl Client {
             let id = self.next_id();
             self.say(Said::EventSubscribe { names, id });
         }
-        self.records.retain(|_, held| !matches!(held, Held::Ending));
+        self.records
+            .retain(|_, held| !matches!(held, ExpectedRecord::Ending));
         let names: Vec<String> = self.records.keys().cloned().collect();
         if names.is_empty() {
             return;
         }
         for held in self.records.values_mut() {
-            *held = Held::Wanted { acked: true };
+            *held = ExpectedRecord::Wanted { acked: true };
         }
         let action = *random.pick(&[
             RecordBulk::SubscribeAndHead,
@@ -437,17 +438,17 @@ impl Client {
                 }
                 for name in &names {
                     self.records
-                        .insert(name.clone(), Held::Wanted { acked: false });
+                        .insert(name.clone(), ExpectedRecord::Wanted { acked: false });
                 }
                 let id = self.next_id();
                 self.say(Said::Bulk { action, names, id });
             }
-            Some(Held::Open { .. }) if random.chance(40) => {
+            Some(ExpectedRecord::Open { .. }) if random.chance(40) => {
                 self.unsubscribe(&name);
                 if random.chance(40) {
                     // The client changes its mind: the end of the old subscription and the new subscription cross.
                     self.records
-                        .insert(name.clone(), Held::Wanted { acked: false });
+                        .insert(name.clone(), ExpectedRecord::Wanted { acked: false });
                     let id = self.next_id();
                     self.say(Said::Bulk {
                         action,
@@ -461,7 +462,7 @@ impl Client {
     }
 
     fn unsubscribe(&mut self, name: &str) {
-        self.records.insert(name.into(), Held::Ending);
+        self.records.insert(name.into(), ExpectedRecord::Ending);
         self.say(Said::Bulk {
             action: RecordBulk::Unsubscribe,
             names: vec![name.into()],
@@ -473,7 +474,7 @@ impl Client {
         let open: Vec<String> = self
             .records
             .iter()
-            .filter(|(_, held)| matches!(held, Held::Open { .. }))
+            .filter(|(_, held)| matches!(held, ExpectedRecord::Open { .. }))
             .map(|(name, _)| name.clone())
             .collect();
         if open.is_empty() {
@@ -482,7 +483,7 @@ impl Client {
         let name = random.pick(&open).clone();
         let id = random.chance(40).then(|| self.next_id());
         let (act, delta) = any_change(random);
-        let Some(Held::Open { version, value }) = self.records.get_mut(&name) else {
+        let Some(ExpectedRecord::Open { version, value }) = self.records.get_mut(&name) else {
             return;
         };
         let expected = match random.below(12) {
@@ -546,15 +547,15 @@ impl Client {
     }
 
     fn adopt(&mut self, name: &str, version: i32, value: Value) {
-        if let Some(held @ (Held::Wanted { acked: true } | Held::Open { .. })) =
+        if let Some(held @ (ExpectedRecord::Wanted { acked: true } | ExpectedRecord::Open { .. })) =
             self.records.get_mut(name)
         {
-            *held = Held::Open { version, value };
+            *held = ExpectedRecord::Open { version, value };
         }
     }
 
     fn changed(&mut self, name: &str, new: i32, delta: &Delta) {
-        let Some(Held::Open { version, value }) = self.records.get_mut(name) else {
+        let Some(ExpectedRecord::Open { version, value }) = self.records.get_mut(name) else {
             return;
         };
         if new == after(*version) {
@@ -569,7 +570,7 @@ impl Client {
 
     /// The client adopts the remote value, or overwrites it with its own value.
     fn merge(&mut self, name: &str, remote: i32, theirs: Value, random: &mut Random) {
-        let Some(Held::Open { version, value }) = self.records.get_mut(name) else {
+        let Some(ExpectedRecord::Open { version, value }) = self.records.get_mut(name) else {
             return;
         };
         if random.chance(50) || *value == theirs {
@@ -602,7 +603,7 @@ impl Client {
                 }
             }
             Some(RecordAction::Read | RecordAction::Head) => {
-                if let Some(Held::Wanted { .. }) = self.records.get(name) {
+                if let Some(ExpectedRecord::Wanted { .. }) = self.records.get(name) {
                     self.unsubscribe(name);
                 }
             }

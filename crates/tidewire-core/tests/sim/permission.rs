@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidewire_core::effect::Principal;
 use tidewire_core::message::PresenceAction;
 use tidewire_core::permission::{
-    Access, Asked, Decision, Permission, Question, ReadRight, Unknown,
+    Access, Decision, Permission, Question, ReadRight, RequestedAction, Unknown,
 };
 
 use crate::right::{Right, is_guarded};
@@ -82,7 +82,7 @@ fn right_of(question: &Question<'_>) -> Option<Right> {
         Access::RecordListen => name.map(|pattern| Right::Listen(true, pattern)),
         Access::EventListen => name.map(|pattern| Right::Listen(false, pattern)),
         Access::Presence => match question.by {
-            Asked::Presence(PresenceAction::Subscribe | PresenceAction::SubscribeAll) => {
+            RequestedAction::Presence(PresenceAction::Subscribe | PresenceAction::SubscribeAll) => {
                 Some(Right::Watch(name))
             }
             _ => None,

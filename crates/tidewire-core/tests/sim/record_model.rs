@@ -22,7 +22,7 @@ use crate::expected::Expected;
 use crate::stores::SimStores;
 use crate::wire::parse;
 
-pub use request::{Kind, Request, Seen, Stamp};
+pub use request::{Request, RequestKind, Seen, Stamp};
 use state::{Awaited, Bulk, Dirty, Instances, ModelRecord, State};
 
 /// See the documentation of this module.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tidewire_auth::ledger::{FOR_EVER, Ledger, Stored, from_parts, parts};
+use tidewire_auth::revocation_store::{FOR_EVER, RevocationStore, Stored, from_parts, parts};
 use tidewire_auth::{AuthChain, jwt, tls};
 use tidewire_core::effect::Credential;
 use tidewire_core::rights::Revoked;
@@ -48,7 +48,7 @@ pub(super) fn invalid(message: impl Into<String>) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "INVALID_REQUEST", message)
 }
 
-pub(super) type Answer = Result<(StatusCode, Value), Refusal>;
+pub(super) type AdminResponse = Result<(StatusCode, Value), Refusal>;
 
 /// The parts of the node that the API uses.
 pub struct Admin {
@@ -57,7 +57,7 @@ pub struct Admin {
     /// The chain that decides logins.
     pub auth: Arc<AuthChain>,
     /// The stored revocations.
-    pub ledger: Arc<Ledger>,
+    pub ledger: Arc<RevocationStore>,
     /// Ends sessions and changes rights on all shards.
     pub rights: Arc<Rights>,
     /// Makes the server read its configuration again, as SIGHUP does. Returns false if the server can't receive the request.
@@ -67,7 +67,7 @@ pub struct Admin {
 /// The body of a revocation: exactly one of the first five fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Order {
+struct RevocationBody {
     user: Option<String>,
     token: Option<String>,
     key: Option<String>,
@@ -90,7 +90,7 @@ impl Admin {
         path: &str,
         query: Option<&str>,
         body: &[u8],
-    ) -> Answer {
+    ) -> AdminResponse {
         let subject = path.strip_prefix("/admin/v1/revocations/");
         if let Some(user) = path.strip_prefix(users::PATH) {
             return self.user(method, user, query, body).await;
@@ -128,14 +128,14 @@ impl Admin {
         })
     }
 
-    async fn list(&self) -> Answer {
+    async fn list(&self) -> AdminResponse {
         let ledger = Arc::clone(&self.ledger);
         let all = blocking(move || ledger.list(jwt::now())).await?;
         let all: Vec<Value> = all.iter().map(show).collect();
         Ok((StatusCode::OK, json!({ "revocations": all })))
     }
 
-    fn reload(&self) -> Answer {
+    fn reload(&self) -> AdminResponse {
         match (self.reload)() {
             true => Ok((
                 StatusCode::ACCEPTED,
@@ -149,8 +149,8 @@ impl Admin {
 
     /// When the answer arrives at the caller, the credential or user can no longer log in, its sessions have ended, and the
     /// revocation survives a restart.
-    async fn revoke(&self, body: &[u8]) -> Answer {
-        let order: Order = serde_json::from_slice(body)
+    async fn revoke(&self, body: &[u8]) -> AdminResponse {
+        let order: RevocationBody = serde_json::from_slice(body)
             .map_err(|error| invalid(format!("the body is not a revocation: {error}")))?;
         let now = jwt::now();
         let (what, until) = self.ordered(order).await?;
@@ -182,14 +182,14 @@ impl Admin {
         Ok((StatusCode::CREATED, show(&stored)))
     }
 
-    async fn ordered(&self, order: Order) -> Result<(Revoked, WallTime), Refusal> {
+    async fn ordered(&self, order: RevocationBody) -> Result<(Revoked, WallTime), Refusal> {
         let milliseconds = |seconds: u64| {
             let time = seconds.checked_mul(1_000).map(WallTime);
             time.ok_or_else(|| invalid("`until` is too large; use seconds since 1970"))
         };
         let until = order.until.map(milliseconds).transpose()?;
         let one = "exactly one of user, token, key, certificate and jwt is required";
-        let Order {
+        let RevocationBody {
             user,
             token,
             key,
@@ -225,7 +225,7 @@ impl Admin {
     }
 
     /// `path` is `KIND/NAME`, with the name percent-encoded.
-    async fn lift(&self, path: &str) -> Answer {
+    async fn lift(&self, path: &str) -> AdminResponse {
         let missing = || {
             Refusal::new(
                 StatusCode::NOT_FOUND,

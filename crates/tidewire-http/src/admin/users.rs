@@ -11,7 +11,7 @@ use tidewire_core::effect::Credential;
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::text::Name;
 
-use super::api::{Admin, Answer, Refusal, invalid, percent_decoded, unavailable};
+use super::api::{Admin, AdminResponse, Refusal, invalid, percent_decoded, unavailable};
 use crate::rights::RevokeError;
 
 /// The path prefix of users.
@@ -28,7 +28,7 @@ impl Admin {
         rest: &str,
         query: Option<&str>,
         body: &[u8],
-    ) -> Answer {
+    ) -> AdminResponse {
         let users = self
             .auth
             .users()
@@ -52,7 +52,7 @@ impl Admin {
 
     /// When the answer arrives at the caller, the user is stored. If the password is new, all sessions of the old one have
     /// ended.
-    async fn put(&self, users: &Arc<Users>, name: &str, body: &[u8]) -> Answer {
+    async fn put(&self, users: &Arc<Users>, name: &str, body: &[u8]) -> AdminResponse {
         let change: Change = serde_json::from_slice(body)
             .map_err(|error| invalid(format!("the body is not a user: {error}")))?;
         let changed = users.put(name, change).await.map_err(refusal)?;
@@ -72,7 +72,7 @@ impl Admin {
     }
 
     /// When the answer arrives at the caller, the user does not exist, and a restart does not bring it back.
-    async fn delete(&self, users: &Arc<Users>, name: &str) -> Answer {
+    async fn delete(&self, users: &Arc<Users>, name: &str) -> AdminResponse {
         let id = users.delete(name).await.map_err(refusal)?;
         tracing::info!(name, "a user was deleted");
         self.end_sessions(id).await?;
@@ -99,7 +99,7 @@ impl Admin {
     }
 }
 
-async fn list(users: &Users, query: Option<&str>) -> Answer {
+async fn list(users: &Users, query: Option<&str>) -> AdminResponse {
     let after = match query {
         None | Some("") => None,
         Some(query) => {
@@ -111,7 +111,7 @@ async fn list(users: &Users, query: Option<&str>) -> Answer {
     Ok((StatusCode::OK, json!({ "users": names, "more": more })))
 }
 
-async fn read(users: &Users, name: &str) -> Answer {
+async fn read(users: &Users, name: &str) -> AdminResponse {
     let user = users.read(name).await.map_err(refusal)?;
     let user = user.ok_or_else(|| refusal(UserError::Missing))?;
     let body = json!({

@@ -25,7 +25,7 @@ const RETRY_SECONDS: &str = "5";
 const END: &str = "\r\n\r\n";
 
 /// An answer.
-pub type Answer = Response<Body>;
+pub type HttpResponse = Response<Body>;
 
 /// The body of an answer.
 #[derive(Debug)]
@@ -95,23 +95,23 @@ impl HttpBody for Body {
 }
 
 /// A plain-text error in deepstream's form.
-pub(super) fn text(status: StatusCode, text: &str) -> Answer {
+pub(super) fn text(status: StatusCode, text: &str) -> HttpResponse {
     typed(status, TEXT, format!("{text}{END}"))
 }
 
 /// A JSON result in deepstream's form.
-pub(super) fn json(text: &str) -> Answer {
+pub(super) fn json(text: &str) -> HttpResponse {
     typed(StatusCode::OK, JSON, format!("{text}{END}"))
 }
 
 /// A JSON result in several pieces, in deepstream's form.
-pub(super) fn json_pieces(mut pieces: Pieces) -> Answer {
+pub(super) fn json_pieces(mut pieces: Pieces) -> HttpResponse {
     pieces.push(END);
     typed_pieces(JSON, pieces)
 }
 
 /// An answer in pieces.
-pub(super) fn typed_pieces(content_type: &'static str, pieces: Pieces) -> Answer {
+pub(super) fn typed_pieces(content_type: &'static str, pieces: Pieces) -> HttpResponse {
     let mut answer = Response::new(Body::Pieces(pieces));
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -119,32 +119,32 @@ pub(super) fn typed_pieces(content_type: &'static str, pieces: Pieces) -> Answer
 }
 
 /// A refusal for now; a later attempt may succeed.
-pub(super) fn busy(reason: &str) -> Answer {
+pub(super) fn busy(reason: &str) -> HttpResponse {
     retryable(text(StatusCode::SERVICE_UNAVAILABLE, reason))
 }
 
 /// The caller has used its share of the named resource; the server still serves other callers.
-pub(super) fn share(of: &str) -> Answer {
+pub(super) fn share(of: &str) -> HttpResponse {
     let reason = format!("this caller has used up its share of {of}; try again later");
     retryable(text(StatusCode::TOO_MANY_REQUESTS, &reason))
 }
 
 /// Adds the header that tells the client when to try again.
-pub(super) fn retryable(mut answer: Answer) -> Answer {
+pub(super) fn retryable(mut answer: HttpResponse) -> HttpResponse {
     let seconds = HeaderValue::from_static(RETRY_SECONDS);
     answer.headers_mut().insert(RETRY_AFTER, seconds);
     answer
 }
 
 /// Adds the header that names the authentication scheme.
-pub(super) fn with_challenge(mut answer: Answer) -> Answer {
+pub(super) fn with_challenge(mut answer: HttpResponse) -> HttpResponse {
     let challenge = HeaderValue::from_static("Bearer");
     answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     answer
 }
 
 /// Allows the caller to cache the answer, provided that it revalidates it on each use.
-pub(super) fn revalidated(mut answer: Answer) -> Answer {
+pub(super) fn revalidated(mut answer: HttpResponse) -> HttpResponse {
     let revalidated = HeaderValue::from_static("private, no-cache");
     answer.headers_mut().insert(CACHE_CONTROL, revalidated);
     // With an `Origin` in the request, the answer has additional headers, so caches must keep the two apart.
@@ -154,14 +154,14 @@ pub(super) fn revalidated(mut answer: Answer) -> Answer {
 }
 
 /// The answer to an OPTIONS request that is not a browser's preflight request.
-pub(super) fn options(methods: Option<&'static str>) -> Answer {
-    let mut answer = Answer::default();
+pub(super) fn options(methods: Option<&'static str>) -> HttpResponse {
+    let mut answer = HttpResponse::default();
     *answer.status_mut() = StatusCode::NO_CONTENT;
     with_allow(answer, methods)
 }
 
 /// Adds the methods that the path accepts.
-pub(super) fn with_allow(mut answer: Answer, methods: Option<&'static str>) -> Answer {
+pub(super) fn with_allow(mut answer: HttpResponse, methods: Option<&'static str>) -> HttpResponse {
     if let Some(methods) = methods {
         let methods = HeaderValue::from_static(methods);
         answer.headers_mut().insert(ALLOW, methods);
@@ -169,7 +169,7 @@ pub(super) fn with_allow(mut answer: Answer, methods: Option<&'static str>) -> A
     answer
 }
 
-pub(super) fn typed(status: StatusCode, content_type: &'static str, text: String) -> Answer {
+pub(super) fn typed(status: StatusCode, content_type: &'static str, text: String) -> HttpResponse {
     let mut answer = Response::new(Body::from(text));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();

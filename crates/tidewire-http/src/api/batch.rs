@@ -20,7 +20,7 @@ use tidewire_core::trace::Trace;
 use tidewire_shard::share::Caller;
 use tokio::time::timeout;
 
-use super::answer::{self, Answer};
+use super::answer::{self, HttpResponse};
 use super::answer_room::{AnswerMemory, Pieces, RETRY_INTERVAL, Reserved};
 use super::caller::{CallError, encode, messages};
 use super::command::{AnswerSize, Command, Properties};
@@ -37,7 +37,7 @@ const WINDOW: usize = 256;
 const UNKNOWN_BYTES: usize = 64 << 10;
 
 impl Api {
-    pub(super) async fn batch(&self, mut request: ApiRequest) -> Answer {
+    pub(super) async fn batch(&self, mut request: ApiRequest) -> HttpResponse {
         let body = match self.read_json(&mut request).await {
             Ok(body) => body,
             Err(answer) => return answer,
@@ -55,7 +55,7 @@ impl Api {
         request: &ApiRequest,
         login: &Value,
         text: &str,
-    ) -> Result<Answer, &'static str> {
+    ) -> Result<HttpResponse, &'static str> {
         let _place = self.place(request).map_err(|_| WORKING)?;
         let credentials = Credentials::object(login);
         Ok(self.batch_of(request, text, Some(credentials)).await)
@@ -67,7 +67,7 @@ impl Api {
         request: &ApiRequest,
         text: &str,
         given: Option<Credentials>,
-    ) -> Answer {
+    ) -> HttpResponse {
         let parsed = parse(
             text,
             |token, data| match given {
@@ -110,7 +110,7 @@ impl Api {
     ) -> Result<Vec<Outcome>, CallError> {
         let trace = request.parts.headers.get("traceparent");
         let trace = trace.and_then(|trace| Trace::parse(trace.to_str().ok()?));
-        let room = Room {
+        let room = BatchBudget {
             bytes_max: self.limits.answer_bytes_max,
             record_bytes_max: self.limits.record_bytes_max,
             memory: self.memory.clone(),
@@ -248,7 +248,7 @@ fn result(outcomes: Vec<Outcome>) -> Pieces {
 }
 
 /// The limits and the memory of a batch's answer.
-struct Room {
+struct BatchBudget {
     bytes_max: usize,
     record_bytes_max: usize,
     memory: AnswerMemory,
@@ -269,7 +269,7 @@ struct Batch<'a> {
     emits: VecDeque<usize>,
     /// Whether the login was accepted.
     is_open: bool,
-    room: Room,
+    room: BatchBudget,
     /// Bytes of the results so far.
     bytes: usize,
     /// Memory for results that have not arrived yet, by command. For a record it is the size limit of a record.
@@ -279,7 +279,7 @@ struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    fn new(commands: &'a [Command<'a>], trace: Option<Trace>, room: Room) -> Self {
+    fn new(commands: &'a [Command<'a>], trace: Option<Trace>, room: BatchBudget) -> Self {
         Self {
             commands,
             trace,
@@ -337,7 +337,7 @@ impl<'a> Batch<'a> {
                 return false;
             }
         }
-        let Room { memory, caller, .. } = &self.room;
+        let BatchBudget { memory, caller, .. } = &self.room;
         let Some(memory) = memory.reserve(caller, bytes) else {
             return false;
         };

@@ -7,12 +7,12 @@ use hyper::body::{Body as _, Incoming};
 use tidewire_shard::share::{Caller, Refused};
 use tokio::time::timeout;
 
-use super::answer::{self, Answer};
+use super::answer::{self, HttpResponse};
 use super::{Api, ApiRequest, is_of_type};
 use crate::refusal::RequestRefusal;
 
 /// The body of a request. The request's `standing` holds its room among all bodies until the request ends.
-pub(super) struct Taken {
+pub(super) struct ReceivedBody {
     pub(super) bytes: Bytes,
 }
 
@@ -26,7 +26,7 @@ pub(super) enum BodyLimit {
 }
 
 /// The answer to a login that is too large.
-pub(super) fn too_large_login() -> Answer {
+pub(super) fn too_large_login() -> HttpResponse {
     answer::text(
         StatusCode::PAYLOAD_TOO_LARGE,
         "The login is too large (auth.login_bytes_max).",
@@ -61,7 +61,7 @@ impl BodyError {
     }
 
     /// The answer in deepstream's form.
-    pub(super) fn answer(self) -> Answer {
+    pub(super) fn answer(self) -> HttpResponse {
         let failed = "Failed to parse body of request: ";
         let (status, reason) = match self {
             Self::TooLarge => (
@@ -84,7 +84,7 @@ impl BodyError {
 
 impl Api {
     /// Reads a body within all limits, and counts a refusal by its cause.
-    pub(super) async fn read(&self, request: &mut ApiRequest) -> Result<Taken, BodyError> {
+    pub(super) async fn read(&self, request: &mut ApiRequest) -> Result<ReceivedBody, BodyError> {
         self.read_within(request, BodyLimit::Body).await
     }
 
@@ -92,7 +92,7 @@ impl Api {
         &self,
         request: &mut ApiRequest,
         limit: BodyLimit,
-    ) -> Result<Taken, BodyError> {
+    ) -> Result<ReceivedBody, BodyError> {
         let taken = self.try_read(request, limit).await;
         if let Some(cause) = taken.as_ref().err().and_then(|error| error.cause()) {
             self.refused.count(cause);
@@ -101,7 +101,10 @@ impl Api {
     }
 
     /// Reads the body of a request that must be JSON; the error is the answer to send.
-    pub(super) async fn read_json(&self, request: &mut ApiRequest) -> Result<Taken, Answer> {
+    pub(super) async fn read_json(
+        &self,
+        request: &mut ApiRequest,
+    ) -> Result<ReceivedBody, HttpResponse> {
         self.read_json_within(request, BodyLimit::Body).await
     }
 
@@ -110,7 +113,7 @@ impl Api {
         &self,
         request: &mut ApiRequest,
         limit: BodyLimit,
-    ) -> Result<Taken, Answer> {
+    ) -> Result<ReceivedBody, HttpResponse> {
         if !is_of_type(&request.parts, "application/json") {
             return Err(answer::text(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -128,7 +131,7 @@ impl Api {
         &self,
         request: &mut ApiRequest,
         limit: BodyLimit,
-    ) -> Result<Taken, BodyError> {
+    ) -> Result<ReceivedBody, BodyError> {
         let caller = Caller::at(request.address.ip());
         let body: &mut Incoming = &mut request.body;
         let body_bytes_max = self.limits.body_bytes_max;
@@ -156,7 +159,7 @@ impl Api {
         }
         let reading = Limited::new(body, bytes_max).collect();
         match timeout(self.limits.body_timeout, reading).await {
-            Ok(Ok(collected)) => Ok(Taken {
+            Ok(Ok(collected)) => Ok(ReceivedBody {
                 bytes: collected.to_bytes(),
             }),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),

@@ -10,7 +10,7 @@ use tidewire_shard::carrier::{End, Stay};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::{self, Answer};
+use super::answer::{self, HttpResponse};
 use super::body::too_large_login;
 use super::{Api, ApiRequest, peer};
 use crate::refusal::RequestRefusal;
@@ -41,7 +41,7 @@ pub(super) enum CallError {
 
 impl CallError {
     /// The answer to a request that has changed nothing, or whose outcome is unknown.
-    pub(super) fn answer(self) -> Answer {
+    pub(super) fn answer(self) -> HttpResponse {
         match self {
             Self::Refused => answer::text(
                 StatusCode::UNAUTHORIZED,

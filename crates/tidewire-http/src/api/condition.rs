@@ -47,7 +47,7 @@ pub(super) struct Conditions {
 
 /// The result of a condition for a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Met {
+pub(super) enum ConditionResult {
     /// The request may proceed.
     Yes,
     /// The server must not execute the request: the record is not in the required state.
@@ -69,7 +69,7 @@ impl Conditions {
     }
 
     /// Evaluates the conditions for the state of a record; `None` means that the record does not exist.
-    pub(super) fn judge(&self, state: Option<Tag>) -> Met {
+    pub(super) fn judge(&self, state: Option<Tag>) -> ConditionResult {
         let is_in = |tags: &Tags, takes_weak: bool| match tags {
             Tags::Any => state.is_some(),
             Tags::Of(list) => list.iter().any(|listed| {
@@ -81,16 +81,16 @@ impl Conditions {
             .as_ref()
             .is_some_and(|tags| !is_in(tags, false))
         {
-            return Met::No;
+            return ConditionResult::No;
         }
         if self
             .is_none_match
             .as_ref()
             .is_some_and(|tags| is_in(tags, true))
         {
-            return Met::Known;
+            return ConditionResult::Known;
         }
-        Met::Yes
+        ConditionResult::Yes
     }
 
     /// The same condition in a form that the record's owner evaluates in one step with the change; `None` if the state must be
@@ -181,7 +181,12 @@ mod tests {
         Conditions::of(&headers, 3).expect("the conditions can be read")
     }
 
-    fn check(pairs: &[(HeaderName, &str)], there: Met, missing: Met, only: Option<Only>) {
+    fn check(
+        pairs: &[(HeaderName, &str)],
+        there: ConditionResult,
+        missing: ConditionResult,
+        only: Option<Only>,
+    ) {
         let conditions = conditions(pairs);
         assert_eq!(conditions.judge(Some(TAG)), there, "{pairs:?} of a record");
         assert_eq!(conditions.judge(None), missing, "{pairs:?} of no record");
@@ -201,7 +206,7 @@ mod tests {
 
     #[test]
     fn conditions_are_judged_as_http_means_them() {
-        use Met::{Known, No, Yes};
+        use ConditionResult::{Known, No, Yes};
         check(&[], Yes, Yes, Some(Only::Always));
         check(&[(IF_MATCH, "*")], Yes, No, Some(Only::Present));
         check(&[(IF_NONE_MATCH, "*")], Known, Yes, Some(Only::Missing));

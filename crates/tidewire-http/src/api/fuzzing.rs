@@ -7,7 +7,7 @@ pub use super::batch::BatchError;
 
 use super::batch;
 use super::command::Command;
-use super::condition::{Conditions, Met};
+use super::condition::{ConditionResult, Conditions};
 use super::login::{body_credentials, credentials_of};
 use super::{Route, name, record, stream};
 
@@ -98,7 +98,10 @@ pub fn condition(
     state: Option<Tag>,
 ) -> Option<(bool, Option<Only>)> {
     let conditions = Conditions::of(headers, epoch).ok()?;
-    Some((conditions.judge(state) == Met::Yes, conditions.only()))
+    Some((
+        conditions.judge(state) == ConditionResult::Yes,
+        conditions.only(),
+    ))
 }
 
 /// Parses the id of the last piece of a stream with `count` records, and formats it again.

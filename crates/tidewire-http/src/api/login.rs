@@ -11,7 +11,7 @@ use tidewire_auth::credentials::Credentials;
 use tidewire_core::message::{Auth, Message};
 use tokio::time::Instant;
 
-use super::answer::{self, Answer};
+use super::answer::{self, HttpResponse};
 use super::body::BodyLimit;
 use super::caller::{CallError, messages};
 use super::command::{is_object, text_of};
@@ -52,7 +52,7 @@ pub(super) fn credentials_of(headers: &HeaderMap) -> Result<Credentials, Problem
 
 impl Api {
     /// `POST /api/auth`.
-    pub(super) async fn log_in(&self, mut request: ApiRequest) -> Answer {
+    pub(super) async fn log_in(&self, mut request: ApiRequest) -> HttpResponse {
         let body = self.read_json_within(&mut request, BodyLimit::Login).await;
         let body = match body {
             Ok(body) => body,
@@ -89,14 +89,14 @@ impl Api {
         &self,
         request: &ApiRequest,
         credentials: &Credentials,
-    ) -> Result<Given, CallError> {
+    ) -> Result<LoginGrant, CallError> {
         let mut caller = self.call(request, credentials, &[])?;
         loop {
             let chunk = caller.receive().await?;
             for message in messages(&chunk) {
                 caller.check_login(&message)?;
                 if let Message::Auth(Auth::Successful { data }) = message {
-                    return Ok(Given {
+                    return Ok(LoginGrant {
                         client_data: data.map(str::to_owned),
                         token: caller.token().map(str::to_owned),
                     });
@@ -132,13 +132,13 @@ pub(super) fn body_credentials(
 }
 
 /// The auth chain's data for a client that has logged in, as JSON.
-struct Given {
+struct LoginGrant {
     client_data: Option<String>,
     token: Option<String>,
 }
 
 /// The body of a successful login's answer. It contains only the keys for which the auth handler provided a value.
-fn logged_in(given: &Given, ticket: Option<String>) -> String {
+fn logged_in(given: &LoginGrant, ticket: Option<String>) -> String {
     let mut answer = serde_json::Map::new();
     for (key, text) in [("token", &given.token), ("clientData", &given.client_data)] {
         if let Some(Ok(value)) = text.as_deref().map(serde_json::from_str::<Value>) {
@@ -152,7 +152,7 @@ fn logged_in(given: &Given, ticket: Option<String>) -> String {
 }
 
 /// The answer to a body that is not JSON.
-pub(super) fn unparsable() -> Answer {
+pub(super) fn unparsable() -> HttpResponse {
     answer::text(
         StatusCode::BAD_REQUEST,
         "Failed to parse body of request: it is not JSON",

@@ -43,7 +43,7 @@ use tidewire_config::plan::Plan;
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_shard::handle::ShardHandle;
 use tidewire_shard::outlet::Outlet;
-use tidewire_shard::peer::Peer;
+use tidewire_shard::peer::PeerDetails;
 use tidewire_shard::share::{Caller, Refused, Seat, Shares, Standing};
 use tokio::time::Instant;
 
@@ -55,7 +55,7 @@ use patch::PatchLimits;
 use problem::Problem;
 use sign_up::SignUps;
 
-pub use answer::{Answer, Body};
+pub use answer::{Body, HttpResponse};
 pub use epochs::RecordEpochs;
 pub use stream::EventStream;
 
@@ -287,14 +287,14 @@ impl Api {
     }
 
     /// Answers a request as if its caller had logged in with this object. The request's own credentials are ignored.
-    pub(crate) async fn answer_as(&self, mut request: ApiRequest, login: &Value) -> Answer {
+    pub(crate) async fn answer_as(&self, mut request: ApiRequest, login: &Value) -> HttpResponse {
         let credentials = Credentials::object(login);
         request.parts.extensions.insert(credentials);
         self.answer(request).await
     }
 
     /// Answers a request for one of the API's paths.
-    pub async fn answer(&self, mut request: ApiRequest) -> Answer {
+    pub async fn answer(&self, mut request: ApiRequest) -> HttpResponse {
         let Some(route) = self.route(request.parts.uri.path()) else {
             return answer::text(StatusCode::NOT_FOUND, "Endpoint not found.");
         };
@@ -351,7 +351,7 @@ impl Api {
     }
 
     /// Counts a refusal, and returns its answer.
-    fn refuse(&self, problem: Problem) -> Answer {
+    fn refuse(&self, problem: Problem) -> HttpResponse {
         if let Some(cause) = problem.cause() {
             self.refused.count(cause);
         }
@@ -379,6 +379,6 @@ fn is_of_type(parts: &Parts, expected: &str) -> bool {
 }
 
 /// The client's address, headers and certificate, for the auth chain.
-fn peer(parts: &Parts, address: SocketAddr) -> Arc<Peer> {
+fn peer(parts: &Parts, address: SocketAddr) -> Arc<PeerDetails> {
     Arc::new(crate::peer::peer(address, parts))
 }

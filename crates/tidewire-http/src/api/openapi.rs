@@ -5,7 +5,7 @@
 use hyper::StatusCode;
 use serde_json::Value;
 
-use super::answer::{Answer, typed};
+use super::answer::{HttpResponse, typed};
 use super::{ApiLimits, sign_up, stream};
 
 /// The path of the description.
@@ -60,7 +60,7 @@ pub(super) fn description(limits: &ApiLimits) -> String {
 }
 
 /// Answers with the description.
-pub(super) fn describe(description: &str) -> Answer {
+pub(super) fn describe(description: &str) -> HttpResponse {
     typed(StatusCode::OK, "application/json", description.to_owned())
 }
 

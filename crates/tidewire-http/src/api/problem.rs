@@ -3,7 +3,7 @@
 use hyper::StatusCode;
 use tidewire_core::message::RecordError;
 
-use super::answer::{self, Answer};
+use super::answer::{self, HttpResponse};
 use super::body::BodyError;
 use super::caller::CallError;
 use super::patch::PatchError;
@@ -118,7 +118,7 @@ impl Problem {
     }
 
     /// The problem as an answer.
-    pub(super) fn answer(self) -> Answer {
+    pub(super) fn answer(self) -> HttpResponse {
         let Self {
             status,
             code,

@@ -12,11 +12,11 @@ use tidewire_core::message::{Message, Only, Record, RecordError, Tag};
 use tidewire_core::text::RESERVED;
 use tokio::time::sleep;
 
-use super::answer::{Answer, Body};
+use super::answer::{Body, HttpResponse};
 use super::answer_room::{Pieces, RETRY_INTERVAL, Reserved};
 use super::caller::{CallError, Caller, encode, messages};
 use super::command::is_container;
-use super::condition::{Conditions, Met, entity_tag};
+use super::condition::{ConditionResult, Conditions, entity_tag};
 use super::login::credentials_of_request;
 use super::name::{escape, unescape};
 use super::patch;
@@ -40,7 +40,7 @@ const ATTEMPTS_MAX: u32 = 20;
 const TREE_FACTOR: usize = 32;
 
 /// An answer of the engine.
-enum Reply {
+enum RecordReply {
     /// The record's state and value, if the record exists.
     Fetched(Option<(Tag, String)>),
     /// The change is durable.
@@ -66,14 +66,14 @@ enum Change {
 
 impl Api {
     /// Answers a request for one record.
-    pub(super) async fn record(&self, request: ApiRequest) -> Answer {
+    pub(super) async fn record(&self, request: ApiRequest) -> HttpResponse {
         match self.try_record(request).await {
             Ok(answer) => answer,
             Err(problem) => self.refuse(problem),
         }
     }
 
-    async fn try_record(&self, mut request: ApiRequest) -> Result<Answer, Problem> {
+    async fn try_record(&self, mut request: ApiRequest) -> Result<HttpResponse, Problem> {
         let method = request.parts.method.clone();
         if method == Method::OPTIONS {
             return Ok(answer::options(Some(METHODS)));
@@ -109,7 +109,7 @@ impl Api {
             .ok()?;
         let mut caller = self.call(request, &credentials, &fetch(name)).ok()?;
         match reply(&mut caller).await {
-            Ok(Reply::Fetched(state)) => state.map(|(_, data)| data),
+            Ok(RecordReply::Fetched(state)) => state.map(|(_, data)| data),
             _ => None,
         }
     }
@@ -120,28 +120,28 @@ impl Api {
         credentials: &Credentials,
         name: &str,
         conditions: &Conditions,
-    ) -> Result<Answer, Problem> {
+    ) -> Result<HttpResponse, Problem> {
         let memory = self.memory(request, self.limits.record_bytes_max).await?;
         let mut caller = self.call(request, credentials, &fetch(name))?;
-        let Reply::Fetched(state) = reply(&mut caller).await? else {
+        let RecordReply::Fetched(state) = reply(&mut caller).await? else {
             return Err(CallError::Ended.into());
         };
         let met = conditions.judge(state.as_ref().map(|(tag, _)| *tag));
         let Some((tag, data)) = state else {
-            return Err(if met == Met::No {
+            return Err(if met == ConditionResult::No {
                 Problem::PRECONDITION_FAILED
             } else {
                 Problem::NOT_FOUND
             });
         };
         let mut answer = match met {
-            Met::No => return Err(Problem::PRECONDITION_FAILED),
-            Met::Known => {
-                let mut answer = Answer::default();
+            ConditionResult::No => return Err(Problem::PRECONDITION_FAILED),
+            ConditionResult::Known => {
+                let mut answer = HttpResponse::default();
                 *answer.status_mut() = StatusCode::NOT_MODIFIED;
                 answer::revalidated(answer)
             }
-            Met::Yes => {
+            ConditionResult::Yes => {
                 // A proxy may cache the answer if it revalidates it on each use.
                 let mut pieces = Pieces::default();
                 pieces.push_reserved(data, memory);
@@ -196,7 +196,7 @@ impl Api {
         name: &str,
         conditions: &Conditions,
         change: &Change,
-    ) -> Result<Answer, Problem> {
+    ) -> Result<HttpResponse, Problem> {
         // If the change does not depend on the current value, the owner evaluates condition and change in one step.
         let whole = match change {
             Change::Put(data) => Some(Some(data.as_str())),
@@ -206,18 +206,18 @@ impl Api {
         if let (Some(data), Some(only)) = (whole, conditions.only()) {
             let mut caller = self.call(request, credentials, &put(name, only, data))?;
             return match reply(&mut caller).await? {
-                Reply::Stored { existed, tag } => self.stored(name, existed, tag),
+                RecordReply::Stored { existed, tag } => self.stored(name, existed, tag),
                 _ => Err(Problem::PRECONDITION_FAILED),
             };
         }
         let mut memory = self.memory(request, self.limits.record_bytes_max).await?;
         let mut caller = self.call(request, credentials, &fetch(name))?;
         for _ in 0..ATTEMPTS_MAX {
-            let Reply::Fetched(state) = reply(&mut caller).await? else {
+            let RecordReply::Fetched(state) = reply(&mut caller).await? else {
                 return Err(CallError::Ended.into());
             };
             let tag = state.as_ref().map(|(tag, _)| *tag);
-            if conditions.judge(tag) != Met::Yes {
+            if conditions.judge(tag) != ConditionResult::Yes {
                 return Err(Problem::PRECONDITION_FAILED);
             }
             if let Some((_, data)) = &state {
@@ -233,7 +233,7 @@ impl Api {
             let data = self.changed(change, state.as_ref().map(|(_, data)| data.as_str()))?;
             let only = tag.map_or(Only::Missing, Only::Is);
             caller.send(put(name, only, data.as_deref()));
-            if let Reply::Stored { existed, tag } = reply(&mut caller).await? {
+            if let RecordReply::Stored { existed, tag } = reply(&mut caller).await? {
                 return self.stored(name, existed, tag);
             }
             // The record has changed since it was fetched: fetch the newer value and try again.
@@ -258,13 +258,13 @@ impl Api {
         Ok(Some(new.to_string()))
     }
 
-    fn stored(&self, name: &str, existed: bool, tag: Option<Tag>) -> Result<Answer, Problem> {
+    fn stored(&self, name: &str, existed: bool, tag: Option<Tag>) -> Result<HttpResponse, Problem> {
         let status = match (tag, existed) {
             (Some(_), false) => StatusCode::CREATED,
             (None, false) => return Err(Problem::NOT_FOUND),
             _ => StatusCode::NO_CONTENT,
         };
-        let mut answer = Answer::new(Body::default());
+        let mut answer = HttpResponse::new(Body::default());
         *answer.status_mut() = status;
         if status == StatusCode::CREATED
             && let Ok(location) = HeaderValue::from_str(&format!("{PREFIX}{}", escape(name)))
@@ -275,7 +275,7 @@ impl Api {
         Ok(answer)
     }
 
-    fn tag(&self, answer: &mut Answer, name: &str, tag: Option<Tag>) {
+    fn tag(&self, answer: &mut HttpResponse, name: &str, tag: Option<Tag>) {
         if let Some(tag) = tag {
             let tag = entity_tag(self.epochs.of(name), tag);
             answer.headers_mut().insert(ETAG, tag);
@@ -317,7 +317,7 @@ fn put(name: &str, only: Only, data: Option<&str>) -> Vec<u8> {
 }
 
 /// Waits for the engine's answer to the operation in flight.
-async fn reply(caller: &mut Caller) -> Result<Reply, Problem> {
+async fn reply(caller: &mut Caller) -> Result<RecordReply, Problem> {
     loop {
         let chunk = caller.receive().await?;
         for message in messages(&chunk) {
@@ -325,13 +325,13 @@ async fn reply(caller: &mut Caller) -> Result<Reply, Problem> {
             match message {
                 Message::Record(Record::Fetched { state, .. }) => {
                     let state = state.map(|(tag, data)| (tag, data.to_owned()));
-                    return Ok(Reply::Fetched(state));
+                    return Ok(RecordReply::Fetched(state));
                 }
                 Message::Record(Record::Stored { existed, tag, .. }) => {
-                    return Ok(Reply::Stored { existed, tag });
+                    return Ok(RecordReply::Stored { existed, tag });
                 }
                 Message::Record(Record::PreconditionFailed { .. }) => {
-                    return Ok(Reply::PreconditionFailed);
+                    return Ok(RecordReply::PreconditionFailed);
                 }
                 Message::Record(Record::Error(error)) => return Err(refused(&error)),
                 _ => {}

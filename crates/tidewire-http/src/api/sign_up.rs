@@ -12,9 +12,9 @@ use tidewire_auth::users::{UserError, Users};
 use tidewire_config::section::AuthStore;
 use tidewire_core::rate::{Bucket, Rate};
 use tidewire_core::time::Instant;
-use tidewire_shard::place::Subject;
+use tidewire_shard::connection_limiter::Subject;
 
-use super::answer::{self, Answer};
+use super::answer::{self, HttpResponse};
 use super::problem::Problem;
 use super::{Api, ApiRequest, is_of_type};
 
@@ -61,7 +61,7 @@ const UNAVAILABLE: Problem = Problem::new(
 /// The body of a request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct SignUpBody {
     username: String,
     password: String,
 }
@@ -118,7 +118,7 @@ fn take(
 
 impl Api {
     /// `POST /api/auth/sign-up`.
-    pub(super) async fn sign_up(&self, mut request: ApiRequest) -> Answer {
+    pub(super) async fn sign_up(&self, mut request: ApiRequest) -> HttpResponse {
         match self.try_sign_up(&mut request).await {
             Ok(user) => {
                 let body = json!({ "user": user });
@@ -141,7 +141,7 @@ impl Api {
             return Err(Problem::WRONG_TYPE);
         }
         let body = self.read(request).await?;
-        let wanted: Wanted = serde_json::from_slice(&body.bytes).map_err(|_| NOT_A_USER)?;
+        let wanted: SignUpBody = serde_json::from_slice(&body.bytes).map_err(|_| NOT_A_USER)?;
         let created = users.create(&wanted.username, &wanted.password).await;
         created.map_err(|error| match error {
             UserError::Taken => TAKEN,

@@ -30,13 +30,13 @@ use tidewire_shard::share::{Caller as Holder, Refused, Standing};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use super::answer::{Answer, Body};
+use super::answer::{Body, HttpResponse};
 use super::answer_room::{AnswerMemory, RETRY_INTERVAL, Reserved};
 use super::caller::{Caller, encode, messages};
 use super::login::credentials_of_request;
 use super::name::parameters;
 use super::problem::Problem;
-use super::stream_event::{Place, StreamEvents, record_part};
+use super::stream_event::{PositionOrder, StreamEvents, record_part};
 use super::{Api, ApiRequest};
 use crate::refusal::{RequestRefusal, RequestRefusals};
 
@@ -106,7 +106,7 @@ impl Drop for EventStream {
 }
 
 /// The parameters of a request for a stream.
-pub(super) struct Wanted {
+pub(super) struct StreamRequest {
     pub(super) events: Vec<String>,
     pub(super) records: Vec<String>,
     pub(super) ticket: Option<String>,
@@ -116,14 +116,14 @@ pub(super) struct Wanted {
 
 impl Api {
     /// Answers a request for a stream.
-    pub(super) async fn stream(&self, mut request: ApiRequest) -> Answer {
+    pub(super) async fn stream(&self, mut request: ApiRequest) -> HttpResponse {
         match self.try_stream(&mut request).await {
             Ok(answer) => answer,
             Err(problem) => self.refuse(problem),
         }
     }
 
-    async fn try_stream(&self, request: &mut ApiRequest) -> Result<Answer, Problem> {
+    async fn try_stream(&self, request: &mut ApiRequest) -> Result<HttpResponse, Problem> {
         let wanted = wanted(
             request.parts.uri.query().unwrap_or(""),
             self.limits.name_bytes_max,
@@ -196,8 +196,8 @@ impl Api {
 }
 
 /// Parses the query string of a request for a stream.
-pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<Wanted, Problem> {
-    let mut wanted = Wanted {
+pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<StreamRequest, Problem> {
+    let mut wanted = StreamRequest {
         events: Vec::new(),
         records: Vec::new(),
         ticket: None,
@@ -253,8 +253,8 @@ async fn logged_in(caller: &mut Caller) -> Result<Bytes, Problem> {
     }
 }
 
-fn streaming(body: EventStream) -> Answer {
-    let mut answer = Answer::new(Body::Stream(body));
+fn streaming(body: EventStream) -> HttpResponse {
+    let mut answer = HttpResponse::new(Body::Stream(body));
     *answer.status_mut() = StatusCode::OK;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -549,7 +549,7 @@ impl Stream {
                         offset: Some(offset),
                         ..
                     },
-                ) if self.events.take(name, *offset) == Place::Next => {
+                ) if self.events.take(name, *offset) == PositionOrder::Next => {
                     self.push_id();
                     self.tell_numbered_event(name, *data, *offset);
                 }

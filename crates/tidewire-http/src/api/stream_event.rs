@@ -14,7 +14,7 @@ const SEPARATOR: char = '~';
 
 /// The state of one event of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Told {
+struct SentPosition {
     /// The position that the client has; `None` if the event has no history, or if the stream does not know its position yet.
     position: Option<Position>,
     /// The stream has requested to resume the event, and the answer has not arrived yet.
@@ -23,7 +23,7 @@ struct Told {
 
 /// How a message of an event relates to the position that the client has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PositionOrder {
     /// It is the next message.
     Next,
     /// The stream skips this message: the client already has it, or it will arrive again after the ones before it.
@@ -35,7 +35,7 @@ pub(super) enum Place {
 pub(super) struct StreamEvents {
     names: Vec<String>,
     places: HashMap<String, usize>,
-    told: Vec<Told>,
+    told: Vec<SentPosition>,
 }
 
 impl StreamEvents {
@@ -43,7 +43,7 @@ impl StreamEvents {
     pub(super) fn new(names: Vec<String>, id: Option<&str>) -> Self {
         let known = id.and_then(|id| parse_positions(id, names.len()));
         let positions = known.unwrap_or_else(|| vec![None; names.len()]);
-        let told = positions.into_iter().map(|position| Told {
+        let told = positions.into_iter().map(|position| SentPosition {
             position,
             is_resuming: position.is_some(),
         });
@@ -70,7 +70,7 @@ impl StreamEvents {
     /// Sets the position of an event: the messages that follow come after it. This ends a resume.
     pub(super) fn begin(&mut self, name: &str, position: Option<Position>) {
         if let Some(told) = self.find(name) {
-            *told = Told {
+            *told = SentPosition {
                 position,
                 is_resuming: false,
             };
@@ -78,16 +78,16 @@ impl StreamEvents {
     }
 
     /// Processes a message of an event with history.
-    pub(super) fn take(&mut self, name: &str, offset: u64) -> Place {
+    pub(super) fn take(&mut self, name: &str, offset: u64) -> PositionOrder {
         let Some(told) = self.find(name) else {
-            return Place::Other;
+            return PositionOrder::Other;
         };
         match &mut told.position {
             Some(position) if !told.is_resuming && offset == position.offset + 1 => {
                 position.offset = offset;
-                Place::Next
+                PositionOrder::Next
             }
-            _ => Place::Other,
+            _ => PositionOrder::Other,
         }
     }
 
@@ -117,7 +117,7 @@ impl StreamEvents {
         }
     }
 
-    fn find(&mut self, name: &str) -> Option<&mut Told> {
+    fn find(&mut self, name: &str) -> Option<&mut SentPosition> {
         let place = *self.places.get(name)?;
         self.told.get_mut(place)
     }
@@ -169,7 +169,7 @@ mod tests {
         let mut before = events(None);
         assert_eq!(id(&before), "9_x");
         before.begin("b", Some(AT));
-        assert_eq!(before.take("b", 8), Place::Next);
+        assert_eq!(before.take("b", 8), PositionOrder::Next);
         let text = id(&before);
         assert_eq!(text, "9_x~x_2a-8");
         assert_eq!(record_part(&text), "9_x");
@@ -203,17 +203,21 @@ mod tests {
     #[test]
     fn only_the_next_one_is_told() {
         let mut events = events(None);
-        assert_eq!(events.take("a", 8), Place::Other);
+        assert_eq!(events.take("a", 8), PositionOrder::Other);
         events.begin("a", Some(AT));
-        for (offset, place) in [(9, Place::Other), (8, Place::Next), (8, Place::Other)] {
+        for (offset, place) in [
+            (9, PositionOrder::Other),
+            (8, PositionOrder::Next),
+            (8, PositionOrder::Other),
+        ] {
             assert_eq!(events.take("a", offset), place, "{offset}");
         }
         assert_eq!(events.resume("b"), None);
         let position = Position { offset: 8, ..AT };
         assert_eq!(events.resume("a"), Some(position));
-        assert_eq!(events.take("a", 9), Place::Other);
+        assert_eq!(events.take("a", 9), PositionOrder::Other);
         events.begin("a", Some(position));
-        assert_eq!(events.take("a", 9), Place::Next);
-        assert_eq!(events.take("other", 1), Place::Other);
+        assert_eq!(events.take("a", 9), PositionOrder::Next);
+        assert_eq!(events.take("other", 1), PositionOrder::Other);
     }
 }

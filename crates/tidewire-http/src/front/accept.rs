@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use tidewire_config::plan::Speaks;
 use tidewire_net::listener::await_first_bytes;
+use tidewire_shard::connection_limiter::SocketPermits;
 use tidewire_shard::handle::UpgradedSocket;
-use tidewire_shard::place::Ticket;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::yield_now;
@@ -151,7 +151,7 @@ fn open(
             Err(TooMany) => return fast_upgrade::refuse(socket, speaks),
         }
     }
-    let ticket = Ticket {
+    let ticket = SocketPermits {
         descriptor,
         counted,
     };

@@ -14,8 +14,8 @@ use hyper::header::{CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, TRANSFER_EN
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request, Uri};
 use tidewire_config::plan::Speaks;
+use tidewire_shard::connection_limiter::SocketPermits;
 use tidewire_shard::handle::UpgradedSocket;
-use tidewire_shard::place::Ticket;
 
 use super::http::{allow_origin, is_page, switching_protocols};
 use super::{Front, TooMany, handshake};
@@ -37,7 +37,7 @@ pub enum FastUpgrade {
         /// The unchanged socket.
         socket: TcpStream,
         /// The unchanged ticket.
-        ticket: Ticket,
+        ticket: SocketPermits,
         /// The first bytes of its stream.
         unread: Bytes,
     },
@@ -60,7 +60,7 @@ pub fn try_upgrade(
     front: &Arc<Front>,
     mut socket: TcpStream,
     address: SocketAddr,
-    mut ticket: Ticket,
+    mut ticket: SocketPermits,
 ) -> FastUpgrade {
     let mut buffer = [0; READ_BYTES];
     let input = match socket.read(&mut buffer) {

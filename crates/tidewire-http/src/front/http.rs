@@ -22,11 +22,11 @@ use parking_lot::Mutex;
 use tidewire_config::outbound_url::is_loopback_name;
 use tidewire_config::plan::{Speaks, is_loopback};
 use tidewire_config::value::Choice;
+use tidewire_shard::connection_limiter::{ConnectionPermit, SocketPermits};
 use tidewire_shard::handle::UpgradedSocket;
 use tidewire_shard::outlet::{Outflow, Outlet};
-use tidewire_shard::peer::{ClientCertificate, Peer};
+use tidewire_shard::peer::{ClientCertificate, PeerDetails};
 use tidewire_shard::peer_log::peer_line;
-use tidewire_shard::place::{Place, Ticket};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -37,7 +37,7 @@ use super::proxy_protocol;
 use super::tls::{self, FrontStream, Handover};
 use super::{Front, TooMany};
 use crate::admin::page::Page;
-use crate::api::{Answer, ApiRequest, Body};
+use crate::api::{ApiRequest, Body, HttpResponse};
 use crate::metrics::exposition::Exposition;
 use crate::origin::{Refusal, host_name};
 use crate::peer::peer;
@@ -80,7 +80,7 @@ pub(super) struct Socket {
     /// Whether a request has arrived.
     has_asked: AtomicBool,
     /// The permits of the connection. The upgrade moves them to the shard.
-    ticket: Mutex<Option<Ticket>>,
+    ticket: Mutex<Option<SocketPermits>>,
 }
 
 /// An accepted socket.
@@ -95,7 +95,7 @@ pub struct Arrival {
     /// Whether the peer may speak TLS, clear text or both.
     pub speaks: Speaks,
     /// Its descriptor permit, and its count at the peer's address.
-    pub ticket: Ticket,
+    pub ticket: SocketPermits,
 }
 
 /// Serves one connection to its end or its upgrade.
@@ -202,7 +202,7 @@ async fn introduce(
     front: &Front,
     stream: &mut TcpStream,
     peer: SocketAddr,
-    ticket: &mut Ticket,
+    ticket: &mut SocketPermits,
 ) -> Option<SocketAddr> {
     let refuse = |problem: &str| {
         front.metrics.proxy_refusals.inc();
@@ -245,14 +245,14 @@ impl Socket {
         tracing::debug!(peer = %self.peer, "a connection was cut off: a stream has lost a right and its client does not read");
     }
 
-    pub(super) async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
+    pub(super) async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> HttpResponse {
         self.has_asked.store(true, Ordering::Relaxed);
         let answer = self.respond(request).await;
         self.hardened(answer)
     }
 
     /// Adds the security headers that every answer has.
-    pub(super) fn hardened(&self, mut answer: Answer) -> Answer {
+    pub(super) fn hardened(&self, mut answer: HttpResponse) -> HttpResponse {
         // The answer that opens a WebSocket has no body that a browser could misinterpret.
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             let headers = answer.headers_mut();
@@ -264,7 +264,7 @@ impl Socket {
         answer
     }
 
-    async fn respond(self: &Arc<Self>, mut request: Request<Incoming>) -> Answer {
+    async fn respond(self: &Arc<Self>, mut request: Request<Incoming>) -> HttpResponse {
         let front = &self.front;
         if let Some(certificate) = &self.certificate {
             request.extensions_mut().insert(certificate.clone());
@@ -322,7 +322,7 @@ impl Socket {
     }
 
     /// Answers 200 as long as every shard finishes its turns, whatever the state of the store.
-    fn health(&self) -> Answer {
+    fn health(&self) -> HttpResponse {
         let stuck = self.front.status.stuck_shards();
         if stuck.is_empty() {
             return plain(StatusCode::OK, "ok\n".into());
@@ -331,7 +331,7 @@ impl Socket {
         plain(StatusCode::SERVICE_UNAVAILABLE, text)
     }
 
-    fn ready(&self, headers: &HeaderMap) -> Answer {
+    fn ready(&self, headers: &HeaderMap) -> HttpResponse {
         let reasons = self.front.status.reasons();
         let is_ready = reasons.is_empty();
         let mut body = serde_json::json!({ "ready": is_ready });
@@ -349,7 +349,7 @@ impl Socket {
         typed(status, JSON, format!("{body}\n"))
     }
 
-    fn metrics(&self, headers: &HeaderMap) -> Answer {
+    fn metrics(&self, headers: &HeaderMap) -> HttpResponse {
         if !self.front.doors.read().metrics_public && !self.is_local(headers) {
             let text = "metrics are available only on this machine; set health.metrics_public to publish them\n";
             return plain(StatusCode::FORBIDDEN, text.into());
@@ -362,7 +362,7 @@ impl Socket {
         answer
     }
 
-    fn index(&self, headers: &HeaderMap) -> Answer {
+    fn index(&self, headers: &HeaderMap) -> HttpResponse {
         let host = headers
             .get(HOST)
             .and_then(|host| host.to_str().ok())
@@ -379,7 +379,7 @@ impl Socket {
         )
     }
 
-    fn not_found(&self) -> Answer {
+    fn not_found(&self) -> HttpResponse {
         let paths = self.front.paths.iter().chain(&self.front.json_paths);
         let paths = paths.map(String::as_str).collect::<Vec<_>>().join(", ");
         let text = format!("this path does not exist; WebSocket clients connect to {paths}\n");
@@ -406,7 +406,7 @@ impl Socket {
         self.front.doors.read().proxies.client(self.peer, headers)
     }
 
-    fn refuse(&self, peer: SocketAddr, refusal: &Refusal) -> Answer {
+    fn refuse(&self, peer: SocketAddr, refusal: &Refusal) -> HttpResponse {
         let text = match refusal {
             Refusal::Malformed(problem) => {
                 let refused = &self.front.metrics.refused_requests;
@@ -430,7 +430,7 @@ impl Socket {
         plain(StatusCode::FORBIDDEN, text.into())
     }
 
-    fn upgrade(self: &Arc<Self>, mut request: Request<Incoming>, is_text: bool) -> Answer {
+    fn upgrade(self: &Arc<Self>, mut request: Request<Incoming>, is_text: bool) -> HttpResponse {
         let on_upgrade = hyper::upgrade::on(&mut request);
         let (parts, _) = request.into_parts();
         let accepted = match handshake::accept(&parts) {
@@ -471,13 +471,13 @@ impl Socket {
             is_text,
         };
         tokio::spawn(hand_over(front, on_upgrade, opened));
-        let mut answer = Answer::default();
+        let mut answer = HttpResponse::default();
         *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *answer.headers_mut() = switching_protocols(&accepted, deflate.as_deref());
         answer
     }
 
-    fn refuse_handshake(&self, error: HandshakeError) -> Answer {
+    fn refuse_handshake(&self, error: HandshakeError) -> HttpResponse {
         if matches!(error, HandshakeError::Malformed(_)) {
             let refused = &self.front.metrics.refused_requests;
             refused.count(RequestRefusal::MalformedHead);
@@ -499,7 +499,7 @@ impl Socket {
 
     /// Takes a permit for an open connection and passes the socket's ticket to it. Returns `None` if `limits.connections_max`
     /// is reached.
-    fn take_place(&self) -> Option<Place> {
+    fn take_place(&self) -> Option<ConnectionPermit> {
         let mut slot = self.ticket.lock();
         match self.front.places.take(slot.take()?) {
             Ok(place) => Some(place),
@@ -547,8 +547,8 @@ pub(super) fn allow_origin(headers: &mut HeaderMap, origin: &str) {
 
 /// A WebSocket whose handshake the front has answered.
 struct Opened {
-    peer: Arc<Peer>,
-    place: Place,
+    peer: Arc<PeerDetails>,
+    place: ConnectionPermit,
     is_deflated: bool,
     is_text: bool,
 }
@@ -596,7 +596,7 @@ async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, ope
     }
 }
 
-fn refuse_handshake(error: HandshakeError) -> Answer {
+fn refuse_handshake(error: HandshakeError) -> HttpResponse {
     let text = format!("{error}\n");
     let (status, header) = match error {
         HandshakeError::Method => return not_allowed("a WebSocket must be opened with GET"),
@@ -615,7 +615,7 @@ fn refuse_handshake(error: HandshakeError) -> Answer {
     answer
 }
 
-fn preflight(methods: Option<&'static str>) -> Answer {
+fn preflight(methods: Option<&'static str>) -> HttpResponse {
     let answer = plain(StatusCode::NO_CONTENT, String::new());
     let methods = methods.unwrap_or("GET, HEAD, OPTIONS");
     let answer = with_header(answer, ACCESS_CONTROL_ALLOW_METHODS, methods);
@@ -623,7 +623,7 @@ fn preflight(methods: Option<&'static str>) -> Answer {
     with_header(answer, ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS)
 }
 
-fn unavailable(text: &str) -> Answer {
+fn unavailable(text: &str) -> HttpResponse {
     with_header(
         plain(StatusCode::SERVICE_UNAVAILABLE, text.into()),
         RETRY_AFTER,
@@ -631,17 +631,17 @@ fn unavailable(text: &str) -> Answer {
     )
 }
 
-pub(super) fn plain(status: StatusCode, text: String) -> Answer {
+pub(super) fn plain(status: StatusCode, text: String) -> HttpResponse {
     typed(status, TEXT, text)
 }
 
-fn typed(status: StatusCode, content_type: &'static str, text: String) -> Answer {
+fn typed(status: StatusCode, content_type: &'static str, text: String) -> HttpResponse {
     let mut answer = Response::new(Body::from(text));
     *answer.status_mut() = status;
     with_header(answer, CONTENT_TYPE, content_type)
 }
 
-fn with_header(mut answer: Answer, name: HeaderName, value: &'static str) -> Answer {
+fn with_header(mut answer: HttpResponse, name: HeaderName, value: &'static str) -> HttpResponse {
     answer
         .headers_mut()
         .insert(name, HeaderValue::from_static(value));

@@ -27,14 +27,14 @@ use tidewire_config::machine::connections_allowed;
 use tidewire_config::plan::Plan;
 use tidewire_config::section::StoreKind;
 use tidewire_config::value::Auto;
+use tidewire_shard::connection_limiter::{ConnectionLimiter, Counted};
 use tidewire_shard::handle::HandOver;
 use tidewire_shard::peer_log::peer_line;
-use tidewire_shard::place::{Counted, Places};
 
 use crate::admin::page::Page;
-use crate::api::{Answer, Api};
+use crate::api::{Api, HttpResponse};
 use crate::metrics::Metrics;
-use crate::origin::Gate;
+use crate::origin::OriginCheck;
 use crate::site::{self, Mounted};
 use crate::status::Status;
 use client_address::Proxies;
@@ -43,9 +43,9 @@ use tls::Tls;
 
 /// The settings that SIGHUP may change.
 #[derive(Clone, Debug, Default)]
-pub struct Doors {
+pub struct ReloadableSettings {
     /// Which pages and names are served.
-    pub gate: Gate,
+    pub gate: OriginCheck,
     /// Which proxies the server trusts to report a client's address.
     pub proxies: Proxies,
     /// Whether other machines may read `/metrics`.
@@ -54,13 +54,13 @@ pub struct Doors {
     pub reasons_public: bool,
 }
 
-impl Doors {
+impl ReloadableSettings {
     /// The settings that the configuration requests.
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
         let network = &plan.config.network;
         Self {
-            gate: Gate {
+            gate: OriginCheck {
                 is_development: plan.is_development,
                 is_open_loopback: plan.is_open_loopback,
                 origins: network.origins.to_vec(),
@@ -106,13 +106,13 @@ pub struct Front {
     /// The limits of one HTTP/2 connection.
     pub http2: Http2Limits,
     /// The settings that SIGHUP may change.
-    pub doors: RwLock<Doors>,
+    pub doors: RwLock<ReloadableSettings>,
     /// Whether accepting is paused because no file descriptor is free.
     pub is_paused: AtomicBool,
     /// When the log last reported such a pause.
     pub pause_logged: Mutex<Option<Instant>>,
     /// The permits of open connections, and the file descriptors.
-    pub places: Arc<Places>,
+    pub places: Arc<ConnectionLimiter>,
     /// The state of the node.
     pub status: Arc<Status>,
     /// The metrics of the node.
@@ -166,8 +166,8 @@ impl Front {
             head_bytes_max: plan.config.http.head_bytes_max.as_usize(),
             connection_timeout: plan.config.http.connection_timeout,
             http2: Http2Limits::new(plan),
-            doors: RwLock::new(Doors::new(plan)),
-            places: Places::new(
+            doors: RwLock::new(ReloadableSettings::new(plan)),
+            places: ConnectionLimiter::new(
                 open_max,
                 plan.config.limits.connections_per_address_max,
                 descriptors,
@@ -195,7 +195,7 @@ impl Front {
     }
 
     /// The answer to a request for a web page; `None` if no site has this path.
-    fn page<B>(&self, request: &Request<B>) -> Option<Answer> {
+    fn page<B>(&self, request: &Request<B>) -> Option<HttpResponse> {
         let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
         let mut sites = self.sites.iter();
         sites.find_map(|site| site.answer(method, path, headers))

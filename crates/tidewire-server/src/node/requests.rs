@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidewire_auth::waiting::WaitingLogins;
-use tidewire_auth::{Answer, AuthChain};
+use tidewire_auth::{AuthChain, LoginResult};
 use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, StoreRequest};
-use tidewire_shard::handle::{Asked, AuthAnswer, PendingLogin, Requests, ShardHandle};
-use tidewire_shard::peer::Peer;
+use tidewire_shard::handle::{AuthAnswer, AuthReply, PendingLogin, Requests, ShardHandle};
+use tidewire_shard::peer::PeerDetails;
 use tokio::runtime::Handle;
 
 use super::stores::StoreClients;
@@ -48,13 +48,13 @@ impl Requests for NodeRequests {
     /// A chain that need not wait answers here: two thread switches would cost a login more than the rest of its work.
     /// Otherwise the login continues in a task, if the limit of waiting logins permits one more. A session has at most one login
     /// in progress and cancels it when the session ends.
-    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Asked {
+    fn authenticate(&self, request: AuthRequest, peer: Arc<PeerDetails>) -> AuthReply {
         let auth = Arc::clone(&self.auth);
         let AuthRequest { session, data } = request;
         let mut judging = {
             let (data, peer) = (data.clone(), Arc::clone(&peer));
             Box::pin(async move {
-                let Answer {
+                let LoginResult {
                     outcome,
                     token,
                     is_held_off,
@@ -72,11 +72,11 @@ impl Requests for NodeRequests {
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()))
         {
-            return Asked::Answered(answer);
+            return AuthReply::Answered(answer);
         }
         let Some(place) = self.waiting.place(&data, &peer) else {
             let outcome = AuthOutcome::Unavailable;
-            return Asked::Answered(AuthCompletion { session, outcome }.into());
+            return AuthReply::Answered(AuthCompletion { session, outcome }.into());
         };
         let shards = Arc::clone(&self.shards);
         let task = self.runtime.spawn(async move {
@@ -86,6 +86,6 @@ impl Requests for NodeRequests {
                 shard.complete_auth(answer);
             }
         });
-        Asked::Waits(PendingLogin::new(task.abort_handle()))
+        AuthReply::Waits(PendingLogin::new(task.abort_handle()))
     }
 }

@@ -15,7 +15,7 @@ use tidewire_store::remote::{OpenStore, Promise, RemoteOptions};
 use tidewire_store::scrub::{Scrub, ScrubHealth, ScrubOptions};
 use tidewire_store::sqlite::SqliteOptions;
 use tidewire_store::sqlite::quota::Quota;
-use tidewire_store::{Beside, StoreKind};
+use tidewire_store::{ReadOnlyStore, StoreKind};
 use tokio::runtime::Handle;
 use zeroize::Zeroizing;
 
@@ -55,18 +55,18 @@ fn kind_of(section: &str, options: &Store, runtime: &Handle) -> Result<StoreKind
 ///
 /// # Errors
 /// The store does not exist or can't be read.
-pub(super) fn open_beside(
+pub(super) fn open_read_only(
     section: &str,
     options: &Store,
     node_folder: &Path,
     runtime: &Handle,
-) -> Result<Beside, Failure> {
+) -> Result<ReadOnlyStore, Failure> {
     let kind = kind_of(section, options, runtime)?;
     let folder = match kind {
         StoreKind::Sqlite(_) => &options.path,
         _ => node_folder,
     };
-    tidewire_store::open_beside(&kind, folder)
+    tidewire_store::open_read_only(&kind, folder)
         .map_err(|error| Failure::new(Exit::DataFolder, format!("{section}: {error}")))
 }
 

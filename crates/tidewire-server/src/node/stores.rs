@@ -10,18 +10,18 @@ use tidewire_config::stores::{DEFAULT_NAME, SECTION};
 use tidewire_core::effect::{StoreCompletion, StoreRequest};
 use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::store::{Store, StoreError};
-use tidewire_store::Beside;
+use tidewire_store::ReadOnlyStore;
 use tidewire_store::folder::DataFolder;
 use tidewire_store::history_sweep::HistorySweep;
 use tidewire_store::remote::{OpenStore, Promise};
 use tidewire_store::scrub::{Scrub, ScrubHealth};
 use tidewire_store::stray;
 use tidewire_store::thread::{
-    Answer, Ending, OnQuotaChange, StoreClient, StoreHealth, StoreThreads,
+    CompletionSender, Ending, OnQuotaChange, StoreClient, StoreHealth, StoreThreads,
 };
 use tokio::runtime::Handle;
 
-use super::store::{StoreWrapper, open_beside, open_named, open_store, start_scrub};
+use super::store::{StoreWrapper, open_named, open_read_only, open_store, start_scrub};
 use crate::exit::{Exit, Failure};
 
 /// An open store whose threads have not started.
@@ -64,12 +64,12 @@ pub fn open_all(
 ///
 /// # Errors
 /// A store does not exist or can't be read.
-pub fn open_all_beside(plan: &Plan, runtime: &Handle) -> Result<Vec<Beside>, Failure> {
+pub fn open_all_read_only(plan: &Plan, runtime: &Handle) -> Result<Vec<ReadOnlyStore>, Failure> {
     let default = &plan.config.store;
     let named = plan.config.stores.iter();
     let named = named.map(|(name, named)| (join(SECTION, name), &named.store));
     let all = iter::once(("store".to_owned(), default)).chain(named);
-    all.map(|(section, options)| open_beside(&section, options, &default.path, runtime))
+    all.map(|(section, options)| open_read_only(&section, options, &default.path, runtime))
         .collect()
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn refuse_strays(stores: &mut [NamedOpen], routes: &StoreRoutes) -> R
 fn start_sweep(
     plan: &Plan,
     store: &mut dyn Store,
-    answer: &Answer,
+    answer: &CompletionSender,
 ) -> Result<Option<HistorySweep>, Failure> {
     let rules = plan.settings().history;
     let (Some(interval), true) = (
@@ -146,7 +146,7 @@ impl Stores {
         plan: &Plan,
         stores: Vec<NamedOpen>,
         scrub_health: &ScrubHealth,
-        answer: &Answer,
+        answer: &CompletionSender,
     ) -> Result<Self, Failure> {
         let is_alone = stores.len() == 1;
         let config = &plan.config;

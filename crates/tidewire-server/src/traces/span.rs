@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tidewire_auth::hex::hex;
-use tidewire_shard::tracer::{Kind, Span};
+use tidewire_shard::tracer::{Span, SpanKind};
 
 /// The request that exports `spans` under the name of this service.
 pub fn request(service: &str, spans: &[Span]) -> Value {
@@ -22,20 +22,20 @@ pub fn request(service: &str, spans: &[Span]) -> Value {
     })
 }
 
-fn kind_name(kind: Kind) -> &'static str {
+fn kind_name(kind: SpanKind) -> &'static str {
     match kind {
-        Kind::Publish => "publish",
-        Kind::Route => "route",
-        Kind::Deliver => "deliver",
+        SpanKind::Publish => "publish",
+        SpanKind::Route => "route",
+        SpanKind::Deliver => "deliver",
     }
 }
 
 /// The number of OTLP's `SpanKind`: 2 is a server, which answers a request; 1 is internal; 4 is a producer, which expects no answer.
-fn kind_number(kind: Kind) -> u8 {
+fn kind_number(kind: SpanKind) -> u8 {
     match kind {
-        Kind::Publish => 2,
-        Kind::Route => 1,
-        Kind::Deliver => 4,
+        SpanKind::Publish => 2,
+        SpanKind::Route => 1,
+        SpanKind::Deliver => 4,
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn a_batch_is_what_the_protocol_wants() {
         let span = Span {
-            kind: Kind::Deliver,
+            kind: SpanKind::Deliver,
             trace: [0xAB; 16],
             id: [1, 2, 3, 4, 5, 6, 7, 0xFF],
             parent: Some([9; 8]),
@@ -81,7 +81,7 @@ mod tests {
             shard: 3,
         };
         let root = Span {
-            kind: Kind::Publish,
+            kind: SpanKind::Publish,
             parent: None,
             ..span.clone()
         };

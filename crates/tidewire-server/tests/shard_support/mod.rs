@@ -17,9 +17,9 @@ use tidewire_core::settings::Settings;
 use tidewire_core::store::{Opened, Store};
 use tidewire_core::time::WallTime;
 use tidewire_shard::backoff::BackoffSettings;
-use tidewire_shard::handle::{Asked, PendingLogin, Requests, ShardHandle, UpgradedSocket};
-use tidewire_shard::peer::Peer;
-use tidewire_shard::place::{Places, Ticket};
+use tidewire_shard::connection_limiter::{ConnectionLimiter, SocketPermits};
+use tidewire_shard::handle::{AuthReply, PendingLogin, Requests, ShardHandle, UpgradedSocket};
+use tidewire_shard::peer::PeerDetails;
 use tidewire_shard::stats::ShardStats;
 use tidewire_shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
 use tidewire_store::memory::MemoryDisk;
@@ -75,20 +75,20 @@ impl Requests for Services {
         self.store.request(shard, request);
     }
 
-    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Asked {
+    fn authenticate(&self, request: AuthRequest, peer: Arc<PeerDetails>) -> AuthReply {
         let principal = principal(&request, &peer);
         let shards = self.shards.get().expect("set before the shards run");
         shards[usize::from(request.session.address.shard)].complete_auth(AuthCompletion {
             session: request.session,
             outcome: AuthOutcome::Accepted(Arc::new(principal)),
         });
-        Asked::Waits(PendingLogin::default())
+        AuthReply::Waits(PendingLogin::default())
     }
 }
 
 /// The principal of a login. Its name is `user` of the login data, or else is made from the port. With `expires_in` it expires that
 /// many milliseconds after this decision, so that no test has to beat a deadline that it chose earlier.
-fn principal(request: &AuthRequest, peer: &Peer) -> Principal {
+fn principal(request: &AuthRequest, peer: &PeerDetails) -> Principal {
     let data: serde_json::Value = serde_json::from_str(request.data.as_str()).unwrap();
     let port = format!("user-{}", peer.address.port());
     let user = data["user"].as_str().unwrap_or(&port);
@@ -107,7 +107,7 @@ pub struct Node {
     shards: Option<RunningShards>,
     store: Option<StoreThreads>,
     listener: TcpListener,
-    pub places: Arc<Places>,
+    pub places: Arc<ConnectionLimiter>,
 }
 
 impl Node {
@@ -155,7 +155,7 @@ impl Node {
             shards: Some(running),
             store: Some(store),
             listener: TcpListener::bind("127.0.0.1:0").unwrap(),
-            places: Places::new(usize::MAX, Auto::Auto, Semaphore::MAX_PERMITS),
+            places: ConnectionLimiter::new(usize::MAX, Auto::Auto, Semaphore::MAX_PERMITS),
         }
     }
 
@@ -226,14 +226,14 @@ impl Node {
             stream: socket,
             tls: None,
             unread: Bytes::from(unread),
-            peer: Arc::new(Peer {
+            peer: Arc::new(PeerDetails {
                 certificate: None,
                 address,
                 headers: Vec::new(),
             }),
             place: self
                 .places
-                .take(Ticket {
+                .take(SocketPermits {
                     descriptor,
                     counted: None,
                 })

@@ -20,9 +20,9 @@ use super::Conductor;
 use super::reading::UNCOUNTED_PAYLOAD_MAX;
 use crate::carrier::{CarriedMail, Carrier, End, Stay};
 use crate::connection::CARRIED;
+use crate::connection_limiter::Subject;
 use crate::credit::NOBODY;
-use crate::peer::Peer;
-use crate::place::Subject;
+use crate::peer::PeerDetails;
 use crate::share::{Caller, Standing};
 use crate::stats::{add, topic_index};
 
@@ -30,8 +30,8 @@ use crate::stats::{add, topic_index};
 #[derive(Debug)]
 struct Carried {
     carrier: Arc<Carrier>,
-    /// Peer of the session, until the login.
-    peer: Option<Arc<Peer>>,
+    /// PeerDetails of the session, until the login.
+    peer: Option<Arc<PeerDetails>>,
     /// Encoded messages, and the number of their bytes that the engine has handled.
     messages: Vec<u8>,
     taken: usize,
@@ -71,7 +71,7 @@ pub(super) struct CarriedSessions {
     drained: Vec<Key>,
     /// The bytes that were last copied out of the log. Most sessions get the same ranges as the session before.
     last: (Vec<Span>, Bytes),
-    nobody: Option<Arc<Peer>>,
+    nobody: Option<Arc<PeerDetails>>,
 }
 
 /// The waiting bytes of a session that got bytes in this turn.
@@ -112,7 +112,7 @@ impl CarriedSessions {
     }
 
     /// The peer of a session, until the login; `None` if the session does not exist.
-    pub(super) fn peer(&mut self, key: Key) -> &mut Option<Arc<Peer>> {
+    pub(super) fn peer(&mut self, key: Key) -> &mut Option<Arc<PeerDetails>> {
         match self.sessions.get_mut(&key) {
             Some(carried) => &mut carried.peer,
             None => &mut self.nobody,
@@ -201,7 +201,7 @@ impl Conductor {
     fn open_carried(
         &mut self,
         carrier: Arc<Carrier>,
-        (peer, standing): (Arc<Peer>, Option<Arc<Standing>>),
+        (peer, standing): (Arc<PeerDetails>, Option<Arc<Standing>>),
         stay: Stay,
         messages: Vec<u8>,
     ) {

@@ -9,7 +9,7 @@ use tidewire_net::connection::Key;
 
 use super::Conductor;
 use crate::backoff::DisconnectCause;
-use crate::connection::{CloseCause, Holds, Phase};
+use crate::connection::{CloseCause, PauseReasons, Phase};
 use crate::handle::Quiet;
 use crate::peer_log;
 use crate::stats::add;
@@ -36,7 +36,7 @@ impl Conductor {
         };
         if connection.state.phase == Phase::Open {
             connection.state.phase = Phase::Closing;
-            self.hold(key, Holds::CLOSING);
+            self.hold(key, PauseReasons::CLOSING);
             self.closing.push((key, cause));
             if let Some(cause) = cause.cause() {
                 self.note_disconnect(key, cause);
@@ -80,7 +80,7 @@ impl Conductor {
         state.phase = Phase::Lingering;
         state.waiting = None;
         state.peer = None;
-        state.holds = Holds::default();
+        state.holds = PauseReasons::default();
         self.event_loop.push_last(key, &goodbye);
         // The shard reads and discards what the peer still sends: if it closed the socket with unread bytes, the kernel would reset the
         // connection, and the close frame could be lost.
@@ -225,7 +225,7 @@ impl Conductor {
         self.is_draining = true;
         let keys: Vec<Key> = self.event_loop.connections().keys().collect();
         for key in keys {
-            self.hold(key, Holds::DRAIN);
+            self.hold(key, PauseReasons::DRAIN);
         }
     }
 

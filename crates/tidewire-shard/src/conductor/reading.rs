@@ -10,12 +10,12 @@ use tidewire_core::time::Now;
 use tidewire_net::connection::{Connection, Key};
 use tidewire_net::flush_policy::TURN_BYTES_MAX;
 use tidewire_net::read_buffer::ReadOutcome;
-use tidewire_wire::frame::websocket::{self, Decoded, Event, FrameError, Kind, Opcode};
+use tidewire_wire::frame::websocket::{self, Decoded, Event, FrameError, Opcode, PayloadKind};
 use tidewire_wire::protocol::deepstream::json::{JsonFields, TextError};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::Conductor;
-use crate::connection::{CloseCause, Holds, Phase, State};
+use crate::connection::{CloseCause, PauseReasons, Phase, State};
 use crate::sink::{DeferredEffect, Sink};
 use crate::stats::{ShardStats, add, topic_index};
 
@@ -103,7 +103,7 @@ impl Conductor {
                         Ok(Flow::Wait) => {
                             let state = &mut connection.state;
                             state.waiting = Some(payload.into_owned().into());
-                            state.holds.add(Holds::WAITING);
+                            state.holds.add(PauseReasons::WAITING);
                             self.event_loop.pause(key);
                         }
                         Ok(Flow::Taken) => {
@@ -191,7 +191,7 @@ impl Conductor {
             }
             Flow::Taken => {
                 self.recount(key);
-                self.release(key, Holds::WAITING);
+                self.release(key, PauseReasons::WAITING);
             }
         }
     }
@@ -211,22 +211,22 @@ impl Conductor {
         let state = &mut connection.state;
         state.inflight_bytes += charged;
         if state.inflight_bytes as usize > self.limits.inflight_bytes_max
-            && !state.holds.has(Holds::CREDIT)
+            && !state.holds.has(PauseReasons::CREDIT)
         {
             self.without_credit.push(key);
             add(&self.own.stats().inflight_pauses, 1);
-            self.hold(key, Holds::CREDIT);
+            self.hold(key, PauseReasons::CREDIT);
         }
     }
 
-    pub(super) fn hold(&mut self, key: Key, reason: Holds) {
+    pub(super) fn hold(&mut self, key: Key, reason: PauseReasons) {
         if let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
             connection.state.holds.add(reason);
             self.event_loop.pause(key);
         }
     }
 
-    pub(super) fn release(&mut self, key: Key, reason: Holds) {
+    pub(super) fn release(&mut self, key: Key, reason: PauseReasons) {
         if let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
             connection.state.holds.remove(reason);
             if connection.state.holds.is_empty() {
@@ -251,17 +251,17 @@ impl Call<'_> {
         self,
         session: SessionId,
         connection: &mut Connection<State>,
-        kind: Kind,
+        kind: PayloadKind,
         payload: &[u8],
     ) -> Result<Flow, CloseCause> {
         match (connection.state.is_text, kind) {
-            (false, Kind::Binary) => {
+            (false, PayloadKind::Binary) => {
                 let message = Deepstream::decode(payload).ok();
                 Ok(self.give_message(session, connection, message))
             }
-            (false, Kind::Text) => Ok(self.give_message(session, connection, None)),
-            (true, Kind::Binary) => Err(CloseCause::NotText),
-            (true, Kind::Text) => {
+            (false, PayloadKind::Text) => Ok(self.give_message(session, connection, None)),
+            (true, PayloadKind::Binary) => Err(CloseCause::NotText),
+            (true, PayloadKind::Text) => {
                 let fields = match JsonFields::read(payload) {
                     Ok(fields) => fields,
                     Err(error @ TextError::Malformed { .. }) => {

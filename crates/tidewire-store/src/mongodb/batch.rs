@@ -12,7 +12,7 @@ use tidewire_core::store::{
 use tidewire_core::text::Name;
 
 use super::key;
-use super::place::{DUPLICATE_KEY, Failed, Place};
+use super::location::{DUPLICATE_KEY, Failed, Location};
 use crate::checksum;
 
 /// Maximum number of writes in one command.
@@ -25,7 +25,7 @@ const WRITE_BYTES: usize = 512;
 
 /// Does each write whose expected state is stored, with this writer number.
 pub(super) fn commit(
-    place: &Place,
+    place: &Location,
     writer: i64,
     writes: &[StoreWrite],
 ) -> Result<Vec<Written>, StoreError> {
@@ -54,7 +54,7 @@ fn part_len(writes: &[StoreWrite]) -> usize {
 }
 
 fn commit_part(
-    place: &Place,
+    place: &Location,
     writer: i64,
     writes: &[StoreWrite],
 ) -> Result<Vec<Written>, StoreError> {

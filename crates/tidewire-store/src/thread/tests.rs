@@ -297,7 +297,7 @@ fn a_read_that_fails_at_once_is_done_once_more() {
         let answer = Box::new(move |answer| page.send(answer).unwrap());
         tasks.send(ReadTask::Scan { scan, answer }).unwrap();
         drop(tasks);
-        let nobody: Answer = Arc::new(|_, _| ());
+        let nobody: CompletionSender = Arc::new(|_, _| ());
         read(&mut ended(), &waiting, &nobody, &health);
         assert_eq!(pages.recv().unwrap().map(|_| ()), expected, "{count}");
     };

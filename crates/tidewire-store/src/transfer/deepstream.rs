@@ -11,7 +11,7 @@ mod redis;
 
 use std::fmt;
 
-use tidewire_core::json::{self, Kind};
+use tidewire_core::json::{self, JsonKind};
 use tidewire_core::store::Version;
 use tidewire_core::text::RESERVED;
 
@@ -170,7 +170,7 @@ pub fn migrate(
         match checked(&found, limits) {
             Ok(record) => {
                 // The record has already passed this check, so it only finds the kind of the value.
-                let is_list = json::check(record.data.as_str(), limits.json) == Ok(Kind::Array);
+                let is_list = json::check(record.data.as_str(), limits.json) == Ok(JsonKind::Array);
                 migrated.list_count += u64::from(is_list);
                 if let Some(importer) = &mut importer {
                     importer.add(record)?;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, BufRead, Read as _};
 use std::ops::AddAssign;
 
-use tidewire_core::json::{self, JsonLimits, Kind};
+use tidewire_core::json::{self, JsonKind, JsonLimits};
 use tidewire_core::store::{Incarnation, StoreError, StoredRecord, Version};
 use tidewire_core::text::{Name, Payload, RESERVED};
 
@@ -52,7 +52,7 @@ impl Limits {
             ));
         }
         match json::check(text, self.json) {
-            Ok(Kind::Object | Kind::Array) => {}
+            Ok(JsonKind::Object | JsonKind::Array) => {}
             Ok(_) => return Err("the data are not an object or array".to_owned()),
             Err(error) => {
                 return Err(format!(

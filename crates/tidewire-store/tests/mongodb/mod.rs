@@ -18,36 +18,36 @@ use crate::{RUNTIME, address, next_place, options};
 use relay::Relay;
 
 /// A separate database, dropped at the end.
-pub struct Place {
-    inner: crate::Place,
+pub struct Location {
+    inner: crate::Location,
 }
 
-impl Place {
+impl Location {
     /// The options for opening it with `tidewire_store::open`.
     pub fn kind(&self) -> StoreKind {
         StoreKind::Mongodb(options(self.inner.url.clone()))
     }
 }
 
-impl Subject for Place {
+impl Subject for Location {
     fn open(&mut self) -> Open {
         self.inner.open()
     }
 }
 
-impl Drop for Place {
+impl Drop for Location {
     fn drop(&mut self) {
         run(&self.inner.url, doc! { "dropDatabase": 1 });
     }
 }
 
-pub fn place() -> Place {
+pub fn place() -> Location {
     let server = address("TIDEWIRE_TEST_MONGODB");
     let (server, query) = server.split_once('?').unwrap_or((&server, ""));
     let server = server.trim_end_matches('/');
     let name = format!("test_{}_{}", std::process::id(), next_place());
-    Place {
-        inner: crate::Place {
+    Location {
+        inner: crate::Location {
             url: format!("{server}/{name}?{query}"),
             open: MongodbStore::open,
         },

@@ -14,7 +14,7 @@ use tidewire_store::transfer::importer::Importer;
 use crate::store_suite::{Open, put, record};
 
 /// The name of a kind of store, and a function that creates an empty one.
-pub type Kind<'a> = (&'a str, &'a dyn Fn() -> StoreKind);
+pub type StoreCase<'a> = (&'a str, &'a dyn Fn() -> StoreKind);
 
 /// Records in each store: more than two pages and more than two batches.
 const COUNT: u32 = 1_200;
@@ -29,14 +29,14 @@ const LIMITS: Limits = Limits {
 };
 
 /// An open store, with the folder that it needs.
-struct Place {
+struct Location {
     store: Open,
     kind: StoreKind,
     path: TempDir,
     _folder: DataFolder,
 }
 
-impl Place {
+impl Location {
     fn new(kind: StoreKind) -> Self {
         let path = tempfile::tempdir().expect("a temporary folder");
         let folder = DataFolder::open(path.path()).expect("an empty folder opens");
@@ -54,7 +54,7 @@ impl Place {
         match self.kind {
             StoreKind::Memory { .. } => self.store.reader().expect("a reader"),
             _ => {
-                let beside = tidewire_store::open_beside(&self.kind, self.path.path());
+                let beside = tidewire_store::open_read_only(&self.kind, self.path.path());
                 beside.expect("it can be read while it is open").reader
             }
         }
@@ -76,10 +76,10 @@ impl Place {
 }
 
 /// Fills a store of each kind, and imports its records into an empty store of each kind.
-pub fn between_all(kinds: &[Kind<'_>]) {
+pub fn between_all(kinds: &[StoreCase<'_>]) {
     let mut sources = Vec::new();
     for (from, kind) in kinds {
-        let mut source = Place::new(kind());
+        let mut source = Location::new(kind());
         let unusual = [format!("{from}/\0\"\\"), format!("{from}/\u{10ffff}é")];
         let names = (0..COUNT).map(|i| format!("{from}/{i}")).chain(unusual);
         let writes: Vec<_> = names
@@ -102,7 +102,7 @@ pub fn between_all(kinds: &[Kind<'_>]) {
         sources.push((*from, all, lines));
     }
     for (to, kind) in kinds {
-        let mut target = Place::new(kind());
+        let mut target = Location::new(kind());
         let mut expected = Vec::new();
         for (from, all, lines) in &sources {
             let opened = target.store.opened;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tidewire_core::message::{Connection, Event, EventError, Message};
 
-use super::super::dice::Dice;
-use super::super::peer::Peer;
 use super::super::pulse::Pulse;
+use super::super::random::Random;
+use super::super::test_client::TestClient;
 use super::KEPT;
-use super::ledger::{Handled, Ledger, Mark};
+use super::event_log::{EventId, EventLog, Handled};
 
 /// The most events of one burst.
 const BURST_MAX: u64 = 8;
@@ -22,7 +22,7 @@ const AHEAD_MAX: u64 = 250;
 #[derive(Debug)]
 pub(super) struct Publisher {
     source: usize,
-    dice: Dice,
+    dice: Random,
     run: u64,
     /// The number of events of each name that the server has certainly handled in this run.
     handled: [u64; KEPT.len()],
@@ -37,7 +37,7 @@ pub(super) fn emit(place: usize, text: &str) -> Message<'_> {
 }
 
 impl Publisher {
-    pub(super) fn new(source: usize, dice: Dice) -> Self {
+    pub(super) fn new(source: usize, dice: Random) -> Self {
         Self {
             source,
             dice,
@@ -54,7 +54,7 @@ impl Publisher {
             .filter(|(_, number)| *number > 0)
             .map(move |(place, number)| Handled {
                 place,
-                mark: Mark {
+                mark: EventId {
                     source,
                     run,
                     number,
@@ -63,11 +63,11 @@ impl Publisher {
     }
 
     /// Publishes until the server ends.
-    pub(super) fn work(&mut self, address: SocketAddr, run: u64, ledger: &Ledger, pulse: &Pulse) {
+    pub(super) fn work(&mut self, address: SocketAddr, run: u64, ledger: &EventLog, pulse: &Pulse) {
         self.run = run;
         self.handled = [0; KEPT.len()];
         // If the server has already ended, there is nothing to do.
-        let Ok(mut peer) = Peer::open(address) else {
+        let Ok(mut peer) = TestClient::open(address) else {
             return;
         };
         let mut numbers = self.handled;
@@ -101,13 +101,13 @@ impl Publisher {
         }
     }
 
-    fn burst(&mut self, numbers: &mut [u64; KEPT.len()], ledger: &Ledger, peer: &mut Peer) {
+    fn burst(&mut self, numbers: &mut [u64; KEPT.len()], ledger: &EventLog, peer: &mut TestClient) {
         for _ in 0..=self.dice.below(BURST_MAX) {
             let place = usize::from(self.dice.one_in(2));
             if ledger.ahead(place) < AHEAD_MAX {
                 numbers[place] += 1;
                 ledger.ask(place);
-                let mark = Mark {
+                let mark = EventId {
                     source: self.source,
                     run: self.run,
                     number: numbers[place],

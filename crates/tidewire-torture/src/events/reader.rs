@@ -3,9 +3,9 @@
 
 use tidewire_core::message::{Event, Message, Position};
 
-use super::super::dice::Dice;
-use super::super::peer::Outbox;
-use super::ledger::{Ledger, Mark};
+use super::super::random::Random;
+use super::super::test_client::Outbox;
+use super::event_log::{EventId, EventLog};
 use super::{KEPT, SOURCES, place_of};
 
 /// A reader resumes up to one part in this many of the history before its position, so that it receives some events again.
@@ -13,15 +13,15 @@ const AGAIN: u64 = 4;
 
 /// The progress of a reader with all names, over all connections.
 #[derive(Debug, Default)]
-pub(super) struct Reader([Place; KEPT.len()]);
+pub(super) struct Reader([ReaderProgress; KEPT.len()]);
 
 /// The progress of a reader with one name.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct ReaderProgress {
     /// The position of the last received event.
     position: Option<Position>,
     /// The last received event of each source.
-    last: [Option<Mark>; SOURCES],
+    last: [Option<EventId>; SOURCES],
     /// Whether events of each source may be missing after that.
     has_hole: [bool; SOURCES],
 }
@@ -40,14 +40,14 @@ impl Reading {
     }
 }
 
-impl Place {
+impl ReaderProgress {
     /// Notes that events may be missing before the next one.
     fn skip(&mut self) {
         self.has_hole = [true; SOURCES];
     }
 
     /// Whether this mark may come next.
-    fn is_next(&self, mark: Mark) -> bool {
+    fn is_next(&self, mark: EventId) -> bool {
         let has_hole = self.has_hole[mark.source];
         match self.last[mark.source] {
             Some(last) if has_hole => mark.is_behind(last),
@@ -61,7 +61,7 @@ impl Place {
     ///
     /// # Errors
     /// The event may not come next. Gives the last event of its source.
-    fn take(&mut self, at: Position, mark: Mark) -> Result<bool, Option<Mark>> {
+    fn take(&mut self, at: Position, mark: EventId) -> Result<bool, Option<EventId>> {
         if self
             .position
             .is_some_and(|position| at.offset <= position.offset)
@@ -82,9 +82,9 @@ impl Reader {
     /// A reader that starts after these positions, without the marks of earlier events.
     pub(super) fn behind(positions: [Option<Position>; KEPT.len()]) -> Self {
         Self(positions.map(|position| {
-            let mut place = Place {
+            let mut place = ReaderProgress {
                 position,
-                ..Place::default()
+                ..ReaderProgress::default()
             };
             if position.is_some() {
                 place.skip();
@@ -103,7 +103,7 @@ impl Reader {
     }
 
     /// Requests the events after its positions, or after positions a little earlier.
-    pub(super) fn resume(&self, out: &mut Outbox<'_>, dice: &mut Dice) -> Reading {
+    pub(super) fn resume(&self, out: &mut Outbox<'_>, dice: &mut Random) -> Reading {
         let mut at = self.0.map(|place| place.position);
         for (position, kept) in at.iter_mut().zip(&KEPT) {
             if let Some(position) = position {
@@ -124,8 +124,8 @@ impl Reader {
     }
 
     /// Whether this event is the last of its source under each name.
-    pub(super) fn is_at(&self, mark: Mark) -> bool {
-        let has = |place: &Place| place.last[mark.source] == Some(mark);
+    pub(super) fn is_at(&self, mark: EventId) -> bool {
+        let has = |place: &ReaderProgress| place.last[mark.source] == Some(mark);
         self.0.iter().all(has)
     }
 
@@ -137,7 +137,7 @@ impl Reader {
         &mut self,
         event: &Event<'_>,
         reading: &mut Reading,
-        ledger: &Ledger,
+        ledger: &EventLog,
     ) -> Result<Option<(usize, u64)>, String> {
         let name = match event {
             Event::Position { name, .. }
@@ -195,7 +195,7 @@ impl Reader {
                     ));
                 }
                 at.offset = offset;
-                let Some(mark) = data.and_then(Mark::parse) else {
+                let Some(mark) = data.and_then(EventId::parse) else {
                     return Err(format!(
                         "{name}: {data:?} at offset {offset} was never published"
                     ));
@@ -229,7 +229,7 @@ mod tests {
     /// An event whose text is leaked, so that it outlives the test.
     fn event(place: usize, offset: u64, run: u64, number: u64) -> Event<'static> {
         let source = 1;
-        let mark = Mark {
+        let mark = EventId {
             source,
             run,
             number,
@@ -256,7 +256,7 @@ mod tests {
 
     /// Each name has 100 requested events. The reader has received the first five, of the first run, and has resumed after offset 3.
     fn check(events: &[Event<'_>], part: Option<&str>) {
-        let (ledger, mut reader) = (Ledger::default(), Reader::default());
+        let (ledger, mut reader) = (EventLog::default(), Reader::default());
         let mut reading = Reading {
             at: [None; KEPT.len()],
             is_told: [false; KEPT.len()],
@@ -294,9 +294,18 @@ mod tests {
         };
         check(&then(&[event(0, 6, 1, 6), event(0, 7, 1, 7)]), None);
         check(&then(&[event(0, 6, 3, 1), event(0, 7, 3, 2)]), None);
-        check(&then(&[event(0, 6, 1, 7)]), Some("came behind Some(Mark"));
-        check(&then(&[event(0, 6, 1, 5)]), Some("came behind Some(Mark"));
-        check(&then(&[event(0, 6, 2, 2)]), Some("came behind Some(Mark"));
+        check(
+            &then(&[event(0, 6, 1, 7)]),
+            Some("came behind Some(EventId"),
+        );
+        check(
+            &then(&[event(0, 6, 1, 5)]),
+            Some("came behind Some(EventId"),
+        );
+        check(
+            &then(&[event(0, 6, 2, 2)]),
+            Some("came behind Some(EventId"),
+        );
         check(
             &then(&[event(0, 7, 1, 6)]),
             Some("offset 7 came behind offset 5"),
@@ -322,11 +331,11 @@ mod tests {
         check(&[gap(1, 49, 53), event(1, 53, 2, 9)], None);
         check(
             &[gap(1, 49, 53), event(1, 53, 1, 5)],
-            Some("came behind Some(Mark"),
+            Some("came behind Some(EventId"),
         );
         check(
             &[gap(1, 49, 53), event(1, 53, 1, 40), event(1, 54, 1, 42)],
-            Some("came behind Some(Mark"),
+            Some("came behind Some(EventId"),
         );
         check(
             &[gap(1, 49, 53), event(1, 54, 1, 40)],
@@ -337,10 +346,10 @@ mod tests {
 
     #[test]
     fn one_who_knows_nothing_takes_what_is_behind_its_position() {
-        let (ledger, mut reader) = (Ledger::default(), Reader::behind([Some(at(3)); 2]));
+        let (ledger, mut reader) = (EventLog::default(), Reader::behind([Some(at(3)); 2]));
         (0..9).for_each(|_| ledger.ask(0));
         let mut bytes = Vec::new();
-        let mut reading = reader.resume(&mut Outbox::new(&mut bytes), &mut Dice::new(1, 1));
+        let mut reading = reader.resume(&mut Outbox::new(&mut bytes), &mut Random::new(1, 1));
         let begun = reading.at[0].unwrap();
         reader
             .take(&position(0, begun), &mut reading, &ledger)

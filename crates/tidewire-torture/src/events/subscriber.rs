@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tidewire_core::message::Message;
 
-use super::super::dice::Dice;
-use super::super::peer::Peer;
 use super::super::pulse::Pulse;
-use super::ledger::Ledger;
+use super::super::random::Random;
+use super::super::test_client::TestClient;
+use super::event_log::EventLog;
 use super::reader::Reader;
 
 /// The usual pause before a subscriber reconnects.
@@ -23,12 +23,12 @@ const AWAY_ONE_IN: u64 = 3;
 pub(super) struct Subscriber {
     /// The number of this subscriber.
     number: usize,
-    dice: Dice,
+    dice: Random,
     pub(super) reader: Reader,
 }
 
 impl Subscriber {
-    pub(super) fn new(number: usize, dice: Dice) -> Self {
+    pub(super) fn new(number: usize, dice: Random) -> Self {
         Self {
             number,
             dice,
@@ -37,9 +37,9 @@ impl Subscriber {
     }
 
     /// Reads until the server has ended, and reconnects when a connection ends.
-    pub(super) fn work(&mut self, address: SocketAddr, ledger: &Ledger, pulse: &Pulse) {
+    pub(super) fn work(&mut self, address: SocketAddr, ledger: &EventLog, pulse: &Pulse) {
         while !pulse.is_over() {
-            if let Ok(mut peer) = Peer::open(address) {
+            if let Ok(mut peer) = TestClient::open(address) {
                 ledger.resume();
                 self.read(&mut peer, ledger, pulse);
             }
@@ -51,7 +51,7 @@ impl Subscriber {
     }
 
     /// Reads until the connection ends.
-    fn read(&mut self, peer: &mut Peer, ledger: &Ledger, pulse: &Pulse) {
+    fn read(&mut self, peer: &mut TestClient, ledger: &EventLog, pulse: &Pulse) {
         let (reader, number) = (&mut self.reader, self.number);
         let mut reading = reader.resume(&mut peer.outbox(), &mut self.dice);
         if peer.flush().is_err() {

@@ -32,7 +32,7 @@ pub enum Role {
 
 /// Whether a message was announced as text or as bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PayloadKind {
     /// UTF-8, checked.
     Text,
     /// Any bytes.

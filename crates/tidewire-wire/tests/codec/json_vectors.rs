@@ -3,7 +3,7 @@
 
 use crate::harness::{Kept, events, from_hex};
 use serde::Deserialize;
-use tidewire_wire::frame::websocket::{Decoder, Kind, Opcode, Role, encode, encode_masked};
+use tidewire_wire::frame::websocket::{Decoder, Opcode, PayloadKind, Role, encode, encode_masked};
 use tidewire_wire::protocol::deepstream::json::{DeepstreamJson, JsonFields, TextError};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
@@ -75,7 +75,7 @@ fn a_stream_cut_at_any_byte_gives_its_messages() {
         for vector in pair {
             let text = vector.text.as_bytes();
             encode_masked(Opcode::Text, text, [7, 77, 177, 0], &mut stream);
-            expected.push(Kept::Message(Kind::Text, text.to_vec()));
+            expected.push(Kept::Message(PayloadKind::Text, text.to_vec()));
         }
         for end in 0..=stream.len() {
             let pieces = [&stream[..end], &stream[end..]];

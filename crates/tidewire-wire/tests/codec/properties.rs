@@ -7,7 +7,7 @@ use proptest::option;
 use proptest::prelude::*;
 use tidewire_wire::frame::deflate::Deflater;
 use tidewire_wire::frame::websocket::{
-    Decoder, Kind, Opcode, Role, apply_mask, encode, encode_masked,
+    Decoder, Opcode, PayloadKind, Role, apply_mask, encode, encode_masked,
 };
 use tidewire_wire::protocol::deepstream::json::{DeepstreamJson, JsonFields};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
@@ -52,7 +52,7 @@ prop_compose! {
 /// is to be compressed.
 #[derive(Clone, Debug)]
 struct Sent {
-    kind: Kind,
+    kind: PayloadKind,
     payload: Vec<u8>,
     cuts: Vec<prop::sample::Index>,
     ping: Option<Vec<u8>>,
@@ -61,10 +61,10 @@ struct Sent {
 
 fn sent() -> impl Strategy<Value = Sent> {
     let payload = prop_oneof![
-        vec(any::<u8>(), 0..200).prop_map(|bytes| (Kind::Binary, bytes)),
-        (65_500usize..65_600).prop_map(|length| (Kind::Binary, vec![9; length])),
-        "\\PC{0,60}".prop_map(|text| (Kind::Text, text.into_bytes())),
-        "[ab ö]{0,200}".prop_map(|text| (Kind::Text, text.into_bytes())),
+        vec(any::<u8>(), 0..200).prop_map(|bytes| (PayloadKind::Binary, bytes)),
+        (65_500usize..65_600).prop_map(|length| (PayloadKind::Binary, vec![9; length])),
+        "\\PC{0,60}".prop_map(|text| (PayloadKind::Text, text.into_bytes())),
+        "[ab ö]{0,200}".prop_map(|text| (PayloadKind::Text, text.into_bytes())),
     ];
     (
         payload,
@@ -128,8 +128,8 @@ fn build(role: Role, key: [u8; 4], messages: &[Sent]) -> (Vec<u8>, Vec<Kept>) {
         let last = cuts.len() - 2;
         for (index, cut) in cuts.windows(2).enumerate() {
             let opcode = match (index, message.kind) {
-                (0, Kind::Text) => Opcode::Text,
-                (0, Kind::Binary) => Opcode::Binary,
+                (0, PayloadKind::Text) => Opcode::Text,
+                (0, PayloadKind::Binary) => Opcode::Binary,
                 _ => Opcode::Continuation,
             };
             let start = stream.len();
@@ -201,7 +201,7 @@ proptest! {
         for end in 0..=stream.len() {
             let pieces = [&stream[..end], &stream[end..]];
             let events = events(Decoder::new(Role::Server), pieces);
-            let [Kept::Message(Kind::Text, text)] = &events[..] else {
+            let [Kept::Message(PayloadKind::Text, text)] = &events[..] else {
                 panic!("{events:?}");
             };
             let read = JsonFields::read(text).expect("our own text");

@@ -2,7 +2,7 @@
 
 use crate::harness::from_hex;
 use serde::Deserialize;
-use tidewire_wire::frame::websocket::{Decoded, Decoder, Event, Kind, Role};
+use tidewire_wire::frame::websocket::{Decoded, Decoder, Event, PayloadKind, Role};
 
 const VECTORS: &str = include_str!("../../../../spec/vectors/websocket/frames.json");
 
@@ -107,11 +107,11 @@ fn run(vector: &Vector, pieces: &[&[u8]]) -> Vec<VectorEvent> {
 fn describe(event: Event<'_>) -> VectorEvent {
     match event {
         Event::Message {
-            kind: Kind::Text,
+            kind: PayloadKind::Text,
             payload,
         } => VectorEvent::Text(String::from_utf8(payload.into_owned()).expect("checked text")),
         Event::Message {
-            kind: Kind::Binary,
+            kind: PayloadKind::Binary,
             payload,
         } => VectorEvent::Binary(to_hex(&payload)),
         Event::Ping(payload) => VectorEvent::Ping(to_hex(payload)),

@@ -4,7 +4,7 @@ use tidewire_core::address::SessionId;
 use tidewire_core::entry::RecordRequest;
 
 use super::RecordModel;
-use super::request::{Kind, Request, is_same};
+use super::request::{Request, RequestKind, is_same};
 use super::state::{Bulk, Waiting};
 use crate::check::{Check, Checked, Violation, ensure, violated};
 use crate::permission::{Ruling, Said, gate_of};
@@ -145,7 +145,7 @@ impl RecordModel {
                 .waiting
                 .pop_front_if(|waiting| !waiting.request.kind.is_ruled(name))
         {
-            if matches!(waiting.request.kind, Kind::Notify) {
+            if matches!(waiting.request.kind, RequestKind::Notify) {
                 self.notify(now, waiting);
             } else {
                 self.execute(now, waiting.request);
@@ -164,7 +164,7 @@ impl RecordModel {
         }
         record.known = false;
         record.timers.push(now + self.terms.load_timeout_ns);
-        waiting.request.kind = Kind::Reloaded;
+        waiting.request.kind = RequestKind::Reloaded;
         record.waiting.push_front(waiting);
     }
 

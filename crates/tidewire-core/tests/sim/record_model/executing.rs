@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidewire_core::message::RecordBulk;
 
 use super::RecordModel;
-use super::request::{Kind, Request, Stamp};
+use super::request::{Request, RequestKind, Stamp};
 use super::state::{Awaited, Effect, ModelRecord, State};
 use crate::expected::Want;
 use crate::wire::{Act, Delta, Refused, apply};
@@ -21,24 +21,24 @@ impl RecordModel {
         let name = request.name.clone();
         let name = name.as_str();
         match request.kind.clone() {
-            Kind::Subscribe { action, instance } => {
+            RequestKind::Subscribe { action, instance } => {
                 self.done(&request, true);
                 self.subscribe(&request.stamp, name, action, instance);
             }
-            Kind::Notify | Kind::Reloaded => self.done(&request, true),
-            Kind::Read => {
+            RequestKind::Notify | RequestKind::Reloaded => self.done(&request, true),
+            RequestKind::Read => {
                 let want = match state.value {
                     Some((version, value)) => Want::Value(version, value),
                     None => Want::NotFound,
                 };
                 self.expect(session, name, None, want, state.stamp);
             }
-            Kind::Head => {
+            RequestKind::Head => {
                 let version = state.value.map_or(-1, |(version, _)| version);
                 self.expect(session, name, None, Want::Version(version), state.stamp);
             }
-            Kind::Delete => self.delete(now, &request.stamp, name, state.value.is_some()),
-            Kind::Write {
+            RequestKind::Delete => self.delete(now, &request.stamp, name, state.value.is_some()),
+            RequestKind::Write {
                 version,
                 id,
                 act,
@@ -54,11 +54,11 @@ impl RecordModel {
         let session = request.stamp.session;
         let (why, id) = match request.kind {
             // A refused notify names no record.
-            Kind::Notify | Kind::Reloaded => return,
-            Kind::Delete if !matches!(why, Refused::Denied | Refused::RuleFailed) => {
+            RequestKind::Notify | RequestKind::Reloaded => return,
+            RequestKind::Delete if !matches!(why, Refused::Denied | Refused::RuleFailed) => {
                 (Refused::Delete, None)
             }
-            Kind::Write { id, .. } => (why, id),
+            RequestKind::Write { id, .. } => (why, id),
             _ => (why, None),
         };
         self.expect(session, &request.name, None, Want::Refused(why, id), None);

@@ -26,13 +26,13 @@ pub type Seen = BTreeMap<SessionId, u64>;
 pub struct Request {
     pub name: String,
     pub stamp: Rc<Stamp>,
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// The correlation id of the bulk message, which gets its acknowledgement once all its names are done.
     pub bulk: Option<String>,
 }
 
 #[derive(Clone, Debug)]
-pub enum Kind {
+pub enum RequestKind {
     Subscribe {
         action: RecordBulk,
         instance: usize,
@@ -51,7 +51,7 @@ pub enum Kind {
     },
 }
 
-impl Kind {
+impl RequestKind {
     /// Whether the permission reads a gate for this request.
     pub(super) fn is_ruled(&self, name: &str) -> bool {
         matches!(self, Self::Delete | Self::Write { .. }) && gate_of(name).is_some()
@@ -64,9 +64,12 @@ pub(super) fn is_same(got: &RecordRequestKind, sent: &[Request]) -> bool {
         return false;
     };
     match (got, &first.kind) {
-        (RecordRequestKind::Bulk { action, names, .. }, Kind::Subscribe { .. } | Kind::Notify) => {
+        (
+            RecordRequestKind::Bulk { action, names, .. },
+            RequestKind::Subscribe { .. } | RequestKind::Notify,
+        ) => {
             let wanted = match first.kind {
-                Kind::Subscribe { action, .. } => action,
+                RequestKind::Subscribe { action, .. } => action,
                 _ => RecordBulk::Notify,
             };
             *action == wanted
@@ -76,12 +79,12 @@ pub(super) fn is_same(got: &RecordRequestKind, sent: &[Request]) -> bool {
                     .zip(sent)
                     .all(|(one, request)| one.name.as_str() == request.name)
         }
-        (RecordRequestKind::Read(name), Kind::Read)
-        | (RecordRequestKind::Head(name), Kind::Head)
-        | (RecordRequestKind::Delete(name), Kind::Delete) => name.as_str() == first.name,
+        (RecordRequestKind::Read(name), RequestKind::Read)
+        | (RecordRequestKind::Head(name), RequestKind::Head)
+        | (RecordRequestKind::Delete(name), RequestKind::Delete) => name.as_str() == first.name,
         (
             RecordRequestKind::Write(name, write),
-            Kind::Write {
+            RequestKind::Write {
                 version, id, act, ..
             },
         ) => {

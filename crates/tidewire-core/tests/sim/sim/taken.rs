@@ -9,7 +9,7 @@ use tidewire_core::message::RecordBulk;
 use super::{SHARDS, Sim, shown};
 use crate::check::{Checked, Violation};
 use crate::permission;
-use crate::record_model::{Kind, Request, Stamp};
+use crate::record_model::{Request, RequestKind, Stamp};
 use crate::right::{Right, is_guarded};
 use crate::shared::is_shared;
 use crate::wire::Said;
@@ -70,8 +70,8 @@ impl Sim {
                         name: name.clone(),
                         stamp: stamp.clone(),
                         kind: match action {
-                            RecordBulk::Notify => Kind::Notify,
-                            _ => Kind::Subscribe {
+                            RecordBulk::Notify => RequestKind::Notify,
+                            _ => RequestKind::Subscribe {
                                 action: *action,
                                 instance: self.records.begin(session, name, *action),
                             },
@@ -81,9 +81,9 @@ impl Sim {
                     .collect();
                 self.route(session, requests)?;
             }
-            Said::Read { name } => self.route_one(stamp, name, Kind::Read)?,
-            Said::Head { name } => self.route_one(stamp, name, Kind::Head)?,
-            Said::Delete { name } => self.route_one(stamp, name, Kind::Delete)?,
+            Said::Read { name } => self.route_one(stamp, name, RequestKind::Read)?,
+            Said::Head { name } => self.route_one(stamp, name, RequestKind::Head)?,
+            Said::Delete { name } => self.route_one(stamp, name, RequestKind::Delete)?,
             Said::Write {
                 name,
                 version,
@@ -91,7 +91,7 @@ impl Sim {
                 act,
                 delta,
             } => {
-                let kind = Kind::Write {
+                let kind = RequestKind::Write {
                     version: *version,
                     id: id.clone(),
                     act: *act,
@@ -233,7 +233,12 @@ impl Sim {
         }
     }
 
-    pub(super) fn route_one(&mut self, stamp: &Rc<Stamp>, name: &str, kind: Kind) -> Checked {
+    pub(super) fn route_one(
+        &mut self,
+        stamp: &Rc<Stamp>,
+        name: &str,
+        kind: RequestKind,
+    ) -> Checked {
         let request = Request {
             name: name.into(),
             stamp: stamp.clone(),

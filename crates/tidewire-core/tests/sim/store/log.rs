@@ -28,7 +28,7 @@ const HEADER: usize = 4 * WORD;
 
 /// The position of a record's newest entry.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct LogPosition {
     transaction: u64,
     at: usize,
     bytes: usize,
@@ -39,7 +39,7 @@ struct Log {
     disk: Disk,
     /// The term of the last opening.
     term: Term,
-    index: BTreeMap<String, Place>,
+    index: BTreeMap<String, LogPosition>,
     /// The end offset of the last transaction; `last` is its number.
     end: usize,
     last: u64,
@@ -118,7 +118,7 @@ impl LogStore {
     pub fn flip_one(&mut self, which: usize) -> bool {
         let mut log = self.log();
         let (last, end) = (log.last, log.end);
-        let old: Vec<Place> = log
+        let old: Vec<LogPosition> = log
             .index
             .values()
             .filter(|place| place.transaction != last && place.at < end)
@@ -321,7 +321,7 @@ impl Log {
             return outcome;
         }
         for (write, (at, bytes)) in writes.iter().zip(entries) {
-            let place = Place {
+            let place = LogPosition {
                 transaction,
                 at: self.end + at,
                 bytes,
@@ -345,7 +345,7 @@ impl Log {
             let places = places(file, at, bytes);
             let is_last = header(file, next, transaction).is_none();
             let is_whole = places.as_ref().is_some_and(|places| {
-                let mut entries = places.iter().map(|(_, at, bytes)| Place {
+                let mut entries = places.iter().map(|(_, at, bytes)| LogPosition {
                     transaction,
                     at: *at,
                     bytes: *bytes,
@@ -359,7 +359,7 @@ impl Log {
                 break;
             };
             for (name, at, bytes) in places {
-                let place = Place {
+                let place = LogPosition {
                     transaction,
                     at,
                     bytes,
@@ -486,7 +486,7 @@ fn value_of(entry: &[u8]) -> std::ops::Range<usize> {
 
 /// Decodes the record of an entry. The checksum covers the number of the transaction, because a new transaction may overwrite a
 /// failed one. After a power cut, some sectors may contain the new transaction and others the failed one.
-fn decode(file: &[u8], place: Place) -> Loaded {
+fn decode(file: &[u8], place: LogPosition) -> Loaded {
     let entry = &file[place.at..place.at + place.bytes];
     let value = value_of(entry);
     if word(entry, value.end) != Some(checksum(&(place.transaction, &entry[..value.end]))) {

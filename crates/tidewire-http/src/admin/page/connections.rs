@@ -5,7 +5,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 use tidewire_shard::inspect::{Carriage, ConnectionView};
 
-use super::{Asked, Outcome, Page, parameter, shown};
+use super::{Outcome, Page, PageRequest, parameter, shown};
 use crate::admin::api::{Refusal, invalid, unavailable};
 
 /// An answer ends when it has this number of connections. It always includes a whole inspection step, so it may have a few
@@ -31,7 +31,7 @@ struct Filter {
 }
 
 impl Page {
-    pub(super) async fn connections(&self, asked: &Asked) -> Outcome {
+    pub(super) async fn connections(&self, asked: &PageRequest) -> Outcome {
         let parameters = asked.parameters()?;
         let mut cursor = match parameter(&parameters, "after") {
             Some(text) => Cursor::parse(text)?,

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use tidewire_auth::jwt;
 
 use super::{Page, shown};
-use crate::api::Answer;
+use crate::api::HttpResponse;
 use crate::metrics::process::resident_bytes;
 
 impl Page {
     /// Reads counters that the shards maintain anyway, so no shard has to answer a request.
-    pub(super) fn figures(&self) -> Answer {
+    pub(super) fn figures(&self) -> HttpResponse {
         let mut figures = self.parts.numbers.figures();
         let status = &self.parts.admin.status;
         let reasons = status.reasons();

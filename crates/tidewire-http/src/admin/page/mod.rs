@@ -41,7 +41,7 @@ use self::attempts::Attempts;
 use self::sessions::{Sessions, SignedIn};
 use super::Key;
 use super::api::{Admin, Refusal, invalid, unavailable};
-use crate::api::{Answer, Api, ApiRequest, Body};
+use crate::api::{Api, ApiRequest, Body, HttpResponse};
 use crate::audit;
 use crate::metrics::ShardNumbers;
 use crate::origin::is_own_page;
@@ -61,7 +61,7 @@ const KEY_BYTES_MAX: usize = 4 << 10;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The parts of the node that the page uses.
-pub struct Parts {
+pub struct PageContext {
     /// The HTTP API, through which the page reaches the engine.
     pub api: Arc<Api>,
     /// The admin API.
@@ -85,7 +85,7 @@ pub struct Page {
     key: Key,
     sessions: Sessions,
     attempts: Attempts,
-    parts: Parts,
+    parts: PageContext,
     /// The files that a browser loads.
     site: Mounted,
     /// Held while a request inspects all names of all shards: the inspection is expensive, so only one runs at a time.
@@ -93,7 +93,7 @@ pub struct Page {
 }
 
 /// A request from an operator who is signed in.
-struct Asked {
+struct PageRequest {
     request: ApiRequest,
     signed_in: SignedIn,
     /// The value of the request's cookie.
@@ -107,12 +107,12 @@ struct SignIn {
     key: String,
 }
 
-type Outcome = Result<Answer, Refusal>;
+type Outcome = Result<HttpResponse, Refusal>;
 
 impl Page {
     /// A page that accepts this key.
     #[must_use]
-    pub fn new(key: Key, options: &Options, parts: Parts) -> Self {
+    pub fn new(key: Key, options: &Options, parts: PageContext) -> Self {
         Self {
             key,
             sessions: Sessions::new(options.session_lifetime, options.sessions_max),
@@ -131,7 +131,7 @@ impl Page {
     }
 
     /// Answers a request for one of the page's paths.
-    pub async fn answer(&self, request: ApiRequest, is_encrypted: bool) -> Answer {
+    pub async fn answer(&self, request: ApiRequest, is_encrypted: bool) -> HttpResponse {
         let outcome = match is_own_page(&request.parts.headers) {
             true => self.route(request, is_encrypted).await,
             false => Err(Refusal::new(
@@ -221,7 +221,7 @@ impl Page {
         Ok(answer)
     }
 
-    fn signed_in(&self, request: ApiRequest) -> Result<Asked, Refusal> {
+    fn signed_in(&self, request: ApiRequest) -> Result<PageRequest, Refusal> {
         let headers = request.parts.headers.get_all(COOKIE).iter();
         let cookie = sessions::cookie(headers.filter_map(|value| value.to_str().ok()));
         let cookie = cookie.unwrap_or_default().to_owned();
@@ -229,7 +229,7 @@ impl Page {
             let message = "sign in with the key: POST /admin/api/session";
             Refusal::new(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", message)
         })?;
-        Ok(Asked {
+        Ok(PageRequest {
             request,
             signed_in,
             cookie,
@@ -237,7 +237,7 @@ impl Page {
     }
 
     /// When the answer arrives at the browser, all connections that were opened with the session have ended, too.
-    async fn sign_out(&self, asked: &Asked) -> Outcome {
+    async fn sign_out(&self, asked: &PageRequest) -> Outcome {
         self.sessions.close(&asked.cookie);
         self.end(&asked.signed_in).await?;
         asked.audit("sign out", "");
@@ -257,7 +257,7 @@ impl Page {
     }
 
     /// Returns a login object for the page's own client.
-    fn ticket(&self, asked: &Asked) -> Outcome {
+    fn ticket(&self, asked: &PageRequest) -> Outcome {
         let login = self.login(asked.principal())?;
         asked.audit("connect", "");
         Ok(shown(StatusCode::CREATED, &json!({ "login": login })))
@@ -269,7 +269,7 @@ impl Page {
     }
 
     /// Answers a request for one record, like `/records/NAME` of the HTTP API.
-    async fn record(&self, asked: Asked, name: &str) -> Outcome {
+    async fn record(&self, asked: PageRequest, name: &str) -> Outcome {
         let login = self.login(asked.principal())?;
         let mut request = asked.request;
         let query = request.parts.uri.query();
@@ -282,7 +282,7 @@ impl Page {
     }
 
     /// Executes a request of the admin API.
-    async fn act(&self, mut asked: Asked, path: &str, is_reading: bool) -> Outcome {
+    async fn act(&self, mut asked: PageRequest, path: &str, is_reading: bool) -> Outcome {
         let body = read(&mut asked.request.body, BODY_BYTES_MAX).await?;
         let parts = &asked.request.parts;
         let path = format!("{PATH}{path}");
@@ -302,7 +302,7 @@ impl Page {
     }
 
     /// Writes to the audit log that the operator looked at `what`, unless the log already has a recent line about it.
-    fn look(&self, asked: &Asked, what: &str) {
+    fn look(&self, asked: &PageRequest, what: &str) {
         if self
             .sessions
             .is_first_look(&asked.cookie, what, Instant::now())
@@ -312,7 +312,7 @@ impl Page {
     }
 }
 
-impl Asked {
+impl PageRequest {
     fn has_token(&self) -> bool {
         let given = self.request.parts.headers.get(TOKEN);
         let given = given.and_then(|value| value.to_str().ok());
@@ -379,7 +379,7 @@ fn has_secure_page(headers: &HeaderMap) -> bool {
     origin.is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
 }
 
-fn set_cookie(answer: &mut Answer, value: &str, seconds: u64, is_secure: bool) {
+fn set_cookie(answer: &mut HttpResponse, value: &str, seconds: u64, is_secure: bool) {
     let name = sessions::COOKIE;
     let secure = if is_secure { "; Secure" } else { "" };
     let cookie = format!(
@@ -423,18 +423,18 @@ fn wrong_method(path: &str) -> Refusal {
     }
 }
 
-fn refused(refusal: &Refusal) -> Answer {
+fn refused(refusal: &Refusal) -> HttpResponse {
     let error = json!({ "code": refusal.code, "message": refusal.message });
     shown(refusal.status, &json!({ "error": error }))
 }
 
 /// An answer with a JSON body, or without a body if `body` is null.
-fn shown(status: StatusCode, body: &Value) -> Answer {
+fn shown(status: StatusCode, body: &Value) -> HttpResponse {
     let text = match body {
         Value::Null => String::new(),
         body => format!("{body}\n"),
     };
-    let mut answer = Answer::new(Body::from(text));
+    let mut answer = HttpResponse::new(Body::from(text));
     *answer.status_mut() = status;
     let json = HeaderValue::from_static("application/json");
     answer.headers_mut().insert(CONTENT_TYPE, json);

@@ -8,7 +8,7 @@ use tidewire_core::text::{Name, RESERVED};
 use tidewire_store::thread::{Scan, ScanPage, StoreClient};
 use tokio::sync::oneshot;
 
-use super::{Asked, Outcome, Page, parameter, shown};
+use super::{Outcome, Page, PageRequest, parameter, shown};
 use crate::admin::api::unavailable;
 
 /// Records on a page. A scan of the store also reads the values, so a page of large records is expensive.
@@ -16,7 +16,7 @@ const PAGE_RECORDS: usize = 50;
 
 impl Page {
     /// The list lacks records whose writes are not committed yet. That takes milliseconds.
-    pub(super) async fn records(&self, asked: &Asked) -> Outcome {
+    pub(super) async fn records(&self, asked: &PageRequest) -> Outcome {
         let parameters = asked.parameters()?;
         let prefix = parameter(&parameters, "prefix").unwrap_or_default();
         let after = parameter(&parameters, "after");

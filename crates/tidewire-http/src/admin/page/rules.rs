@@ -8,7 +8,7 @@ use tidewire_config::Problem;
 use tidewire_config::value::Rules;
 use tidewire_core::text::Payload;
 
-use super::{Asked, BODY_BYTES_MAX, Outcome, Page, read, shown};
+use super::{BODY_BYTES_MAX, Outcome, Page, PageRequest, read, shown};
 use crate::admin::api::{Refusal, invalid};
 use crate::permission::load;
 use crate::rule_case::{Case, CaseText, explained};
@@ -30,7 +30,7 @@ struct Question {
 }
 
 impl Page {
-    pub(super) fn rules(&self, asked: &Asked) -> Outcome {
+    pub(super) fn rules(&self, asked: &PageRequest) -> Outcome {
         self.look(asked, "rules");
         let Rules::File(path) = &self.parts.rules else {
             let body = json!({ "kind": word(&self.parts.rules) });
@@ -48,7 +48,7 @@ impl Page {
         Ok(shown(StatusCode::OK, &body))
     }
 
-    pub(super) async fn explain(&self, mut asked: Asked) -> Outcome {
+    pub(super) async fn explain(&self, mut asked: PageRequest) -> Outcome {
         let body = read(&mut asked.request.body, BODY_BYTES_MAX).await?;
         let question: Question = serde_json::from_slice(&body)
             .map_err(|error| invalid(format!("the body is not a case: {error}")))?;
@@ -124,7 +124,7 @@ impl Page {
     }
 
     /// The current value of a record.
-    async fn value(&self, asked: &Asked, name: &str) -> Result<Option<String>, Refusal> {
+    async fn value(&self, asked: &PageRequest, name: &str) -> Result<Option<String>, Refusal> {
         let login = self.login(asked.principal())?;
         let api = &self.parts.api;
         Ok(api.value_as(&asked.request, &login, name).await)

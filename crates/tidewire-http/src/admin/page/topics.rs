@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tidewire_core::inspect::SubscribedKind;
 use tidewire_core::text::Name;
 
-use super::{Asked, Outcome, Page, parameter, shown};
+use super::{Outcome, Page, PageRequest, parameter, shown};
 use crate::admin::api::{invalid, unavailable};
 
 /// Names in an answer.
@@ -24,7 +24,7 @@ const KINDS: [(&str, SubscribedKind); 3] = [
 ];
 
 impl Page {
-    pub(super) async fn topics(&self, asked: &Asked) -> Outcome {
+    pub(super) async fn topics(&self, asked: &PageRequest) -> Outcome {
         let parameters = asked.parameters()?;
         let kind = match parameter(&parameters, "kind") {
             None => None,

@@ -5,7 +5,7 @@ use serde_json::Value;
 use tidewire_core::effect::Principal;
 use tidewire_core::text::{Name, Payload};
 
-use super::{Asked, BODY_BYTES_MAX, Outcome, Page, parameter, read};
+use super::{BODY_BYTES_MAX, Outcome, Page, PageRequest, parameter, read};
 use crate::admin::api::{Refusal, invalid};
 use crate::audit;
 
@@ -13,7 +13,7 @@ use crate::audit;
 const NAMES: [&str; 3] = ["eventName", "recordName", "rpcName"];
 
 impl Page {
-    pub(super) async fn try_out(&self, mut asked: Asked) -> Outcome {
+    pub(super) async fn try_out(&self, mut asked: PageRequest) -> Outcome {
         let body = read(&mut asked.request.body, BODY_BYTES_MAX).await?;
         let text = std::str::from_utf8(&body).map_err(|_| invalid("the body is not UTF-8"))?;
         let parameters = asked.parameters()?;
@@ -32,7 +32,7 @@ impl Page {
     }
 
     /// Writes to the audit log what the operator does as another user, because the engine attributes it to that user.
-    fn note(&self, asked: &Asked, user: &str, text: &str) {
+    fn note(&self, asked: &PageRequest, user: &str, text: &str) {
         asked.audit("act as", user);
         let body: Value = serde_json::from_str(text).unwrap_or_default();
         for command in body["body"].as_array().into_iter().flatten() {

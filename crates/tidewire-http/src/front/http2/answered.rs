@@ -14,7 +14,7 @@ use hyper::header::CONTENT_LENGTH;
 use hyper::{Response, StatusCode};
 
 use super::activity::Running;
-use crate::api::{Answer, Body};
+use crate::api::{Body, HttpResponse};
 
 /// Size limit of a piece: one frame.
 const PIECE_BYTES_MAX: usize = 16 << 10;
@@ -30,7 +30,11 @@ pub(super) struct Answered {
 
 impl Answered {
     /// An answer whose request stays open until the peer has taken the body.
-    pub(super) fn of(mut answer: Answer, is_head: bool, mut running: Running) -> Response<Self> {
+    pub(super) fn of(
+        mut answer: HttpResponse,
+        is_head: bool,
+        mut running: Running,
+    ) -> Response<Self> {
         if matches!(answer.body(), Body::Stream(_)) {
             running.lasts();
         }
@@ -103,7 +107,7 @@ mod tests {
     use super::*;
 
     fn answered(status: StatusCode, bytes: usize, is_head: bool) -> Response<Answered> {
-        let mut answer = Answer::new(Body::from("x".repeat(bytes)));
+        let mut answer = HttpResponse::new(Body::from("x".repeat(bytes)));
         *answer.status_mut() = status;
         let running = Activity::new(8).begin().expect("no flood");
         Answered::of(answer, is_head, running)

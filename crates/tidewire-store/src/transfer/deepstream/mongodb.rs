@@ -5,7 +5,7 @@ use mongodb::bson::{Bson, Document, doc};
 use mongodb::options::FindOptions;
 
 use super::{Found, Layout, MigrationError, Source, Visit};
-use crate::mongodb::place::{Failed, Place};
+use crate::mongodb::location::{Failed, Location};
 
 /// Documents of a page.
 const PAGE_COUNT: u32 = 100;
@@ -18,7 +18,7 @@ const LIST: &str = "ds_list";
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
 pub(super) fn read(source: &Source, visit: Visit<'_>) -> Result<(), MigrationError> {
-    let place = Place::new(source.options.clone())?;
+    let place = Location::new(source.options.clone())?;
     let names = place.wait(place.database().list_collection_names().into_future());
     let mut names = names.map_err(failed)?;
     names.retain(|name| !name.starts_with("system."));

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::header::Header;
-use super::{CloseCode, FrameError, Kind, Opcode, Role, apply_mask};
+use super::{CloseCode, FrameError, Opcode, PayloadKind, Role, apply_mask};
 use crate::frame::deflate::{Inflater, deflated_bytes_max};
 
 /// The result of one call of [`Decoder::decode`].
@@ -25,7 +25,7 @@ pub enum Event<'b> {
     /// A whole message, unmasked and inflated. Owned only if it came in fragments.
     Message {
         /// Text or binary.
-        kind: Kind,
+        kind: PayloadKind,
         /// Its bytes; UTF-8 if it is text.
         payload: Cow<'b, [u8]>,
     },
@@ -61,7 +61,7 @@ pub struct Decoder {
 
 #[derive(Debug)]
 struct Fragments {
-    kind: Kind,
+    kind: PayloadKind,
     is_deflated: bool,
     bytes: Vec<u8>,
     /// Length of the prefix of `bytes` that was checked to be UTF-8; used for text only.
@@ -276,7 +276,7 @@ impl Decoder {
     fn open_frame(&mut self, header: Header) {
         let fragments = self
             .fragments
-            .get_or_insert_with(|| Box::new(Fragments::new(Kind::Text, false)));
+            .get_or_insert_with(|| Box::new(Fragments::new(PayloadKind::Text, false)));
         fragments.open = Some(OpenFrame {
             fin: header.fin,
             mask: header.mask,
@@ -320,15 +320,15 @@ impl Decoder {
             Opcode::Pong => return Ok(Some(Event::Pong(payload))),
             Opcode::Close => return decode_close(payload).map(Some),
             Opcode::Continuation => return self.continue_message(header.fin, payload, inflation),
-            Opcode::Text => Kind::Text,
-            Opcode::Binary => Kind::Binary,
+            Opcode::Text => PayloadKind::Text,
+            Opcode::Binary => PayloadKind::Binary,
         };
         if header.fin {
             let payload = match header.is_deflated {
                 true => inflate(inflation, payload)?,
                 false => payload,
             };
-            if kind == Kind::Text && std::str::from_utf8(payload).is_err() {
+            if kind == PayloadKind::Text && std::str::from_utf8(payload).is_err() {
                 return Err(FrameError::Utf8);
             }
             return Ok(Some(Event::Message {
@@ -365,7 +365,7 @@ impl Decoder {
             return Ok(Some(Event::Message { kind, payload }));
         }
         let payload = inflate(inflation, &payload)?;
-        if kind == Kind::Text && std::str::from_utf8(payload).is_err() {
+        if kind == PayloadKind::Text && std::str::from_utf8(payload).is_err() {
             return Err(FrameError::Utf8);
         }
         let payload = Cow::Borrowed(payload);
@@ -394,7 +394,7 @@ fn inflate<'b>(
 }
 
 impl Fragments {
-    fn new(kind: Kind, is_deflated: bool) -> Self {
+    fn new(kind: PayloadKind, is_deflated: bool) -> Self {
         Self {
             kind,
             is_deflated,
@@ -406,7 +406,7 @@ impl Fragments {
 
     /// Whether it is uncompressed text.
     fn is_readable_text(&self) -> bool {
-        self.kind == Kind::Text && !self.is_deflated
+        self.kind == PayloadKind::Text && !self.is_deflated
     }
 
     /// Checks the bytes since the last call, so that bad text is refused at its first bad byte. Only a character

@@ -300,7 +300,7 @@ pub struct Fields<'a> {
     pub protocol_version: Option<&'a str>,
     /// Version of the peer's library.
     pub sdk_version: Option<&'a str>,
-    /// Kind of the peer's library.
+    /// JsonKind of the peer's library.
     pub sdk_type: Option<&'a str>,
     /// The peer reads several messages in one frame.
     pub batches: Option<bool>,

@@ -13,7 +13,9 @@ use std::panic::catch_unwind;
 use serde_json::value::RawValue;
 use tidewire_core::message::Message;
 use tidewire_wire::frame::deflate::{Deflater, Inflater};
-use tidewire_wire::frame::websocket::{Decoded, Decoder, Event, FrameError, Kind, Opcode, Role};
+use tidewire_wire::frame::websocket::{
+    Decoded, Decoder, Event, FrameError, Opcode, PayloadKind, Role,
+};
 use tidewire_wire::frame::websocket::{encode, encode_masked};
 use tidewire_wire::protocol::deepstream::fields::{Envelope, Fields, WireTopic};
 use tidewire_wire::protocol::deepstream::json::{DeepstreamJson, JsonFields};
@@ -41,7 +43,7 @@ pub type Reached = BTreeSet<(&'static str, u32, u32)>;
 /// An event of a stream with its bytes kept.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kept {
-    Message(Kind, Vec<u8>),
+    Message(PayloadKind, Vec<u8>),
     Ping(Vec<u8>),
     Pong(Vec<u8>),
     Close(Option<u16>, String),
@@ -213,10 +215,10 @@ fn decode_only(bytes: &[u8]) -> usize {
     let events = input.events();
     for event in &events {
         match event {
-            Kept::Message(Kind::Binary, payload) => {
+            Kept::Message(PayloadKind::Binary, payload) => {
                 std::hint::black_box(Deepstream::decode(payload).is_ok());
             }
-            Kept::Message(Kind::Text, payload) => {
+            Kept::Message(PayloadKind::Text, payload) => {
                 let read = JsonFields::read(payload);
                 std::hint::black_box(read.is_ok_and(|fields| fields.message().is_ok()));
             }
@@ -247,16 +249,16 @@ pub fn check(bytes: &[u8]) -> Reached {
             assert!(payload.len() <= MESSAGE_BYTES_MAX, "a message is too long");
         }
         let known = match event {
-            Kept::Message(Kind::Binary, payload) => check_payload(payload),
-            Kept::Message(Kind::Text, payload) => check_text(payload),
+            Kept::Message(PayloadKind::Binary, payload) => check_payload(payload),
+            Kept::Message(PayloadKind::Text, payload) => check_text(payload),
             _ => None,
         };
         if let (Kept::Message(kind, _), Some((topic, action))) = (event, known) {
             let reader = match (input.role, kind) {
-                (Role::Server, Kind::Binary) => "server",
-                (Role::Server, Kind::Text) => "json server",
-                (Role::Client, Kind::Binary) => "client",
-                (Role::Client, Kind::Text) => "json client",
+                (Role::Server, PayloadKind::Binary) => "server",
+                (Role::Server, PayloadKind::Text) => "json server",
+                (Role::Client, PayloadKind::Binary) => "client",
+                (Role::Client, PayloadKind::Text) => "json client",
             };
             reached.insert((reader, topic, action));
         }
@@ -313,20 +315,20 @@ pub fn check_message(message: &Message<'_>) {
     );
     let mut frame = Vec::new();
     Deepstream::encode_masked_frame(message, [7, 77, 177, 0], &mut frame);
-    assert_one_message(Role::Server, Kind::Binary, &mut frame, &payload);
+    assert_one_message(Role::Server, PayloadKind::Binary, &mut frame, &payload);
     payload.clear();
     frame.clear();
     DeepstreamJson::encode(Dialect::Server, message, &mut payload);
     assert_json(&payload, message);
     DeepstreamJson::encode_masked_frame(message, [7, 77, 177, 0], &mut frame);
-    assert_one_message(Role::Server, Kind::Text, &mut frame, &payload);
+    assert_one_message(Role::Server, PayloadKind::Text, &mut frame, &payload);
 
     for dialect in [Dialect::Client, Dialect::ClientWithPatchMulti] {
         payload.clear();
         frame.clear();
         Deepstream::encode(dialect, message, &mut payload);
         Deepstream::encode_frame(dialect, message, &mut frame);
-        assert_one_message(Role::Client, Kind::Binary, &mut frame, &payload);
+        assert_one_message(Role::Client, PayloadKind::Binary, &mut frame, &payload);
         let mut again = Vec::new();
         let read = Deepstream::decode(&payload).expect("our own message");
         Deepstream::encode(dialect, &read, &mut again);
@@ -338,7 +340,7 @@ pub fn check_message(message: &Message<'_>) {
             DeepstreamJson::encode(dialect, message, &mut text);
             assert_json_of_server(&text, &payload);
             DeepstreamJson::encode_frame(dialect, message, &mut frame);
-            assert_one_message(Role::Client, Kind::Text, &mut frame, &text);
+            assert_one_message(Role::Client, PayloadKind::Text, &mut frame, &text);
         }
     }
 }
@@ -381,7 +383,7 @@ fn has_json_data(payload: &[u8]) -> bool {
         .is_none_or(|data| serde_json::from_str::<&RawValue>(data).is_ok())
 }
 
-fn assert_one_message(role: Role, kind: Kind, frame: &mut [u8], payload: &[u8]) {
+fn assert_one_message(role: Role, kind: PayloadKind, frame: &mut [u8], payload: &[u8]) {
     let length = frame.len();
     let decoded = Decoder::new(role)
         .decode(frame, payload.len())

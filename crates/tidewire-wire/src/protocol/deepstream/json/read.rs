@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
-use tidewire_core::json::{self, JsonError, JsonLimits, Kind, Literal};
+use tidewire_core::json::{self, JsonError, JsonKind, JsonLimits, Literal};
 use tidewire_core::message::{Message, Position};
 use tidewire_core::trace::Trace;
 
@@ -45,7 +45,7 @@ impl<'a> JsonFields<'a> {
     pub fn read(payload: &'a [u8]) -> Result<Self, TextError> {
         let text = std::str::from_utf8(payload).map_err(|_| DecodeError::Utf8)?;
         match json::check(text, LIMITS) {
-            Ok(Kind::Object) => {}
+            Ok(JsonKind::Object) => {}
             Ok(_) => return Err(DecodeError::WireType.into()),
             Err(JsonError::Malformed { offset }) => return Err(TextError::Malformed { offset }),
             Err(_) => return Err(DecodeError::Range.into()),

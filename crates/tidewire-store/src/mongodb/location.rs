@@ -23,7 +23,7 @@ pub(super) const DUPLICATE_KEY: i32 = 11_000;
 
 /// The database and how to connect to it.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     options: RemoteOptions,
     client: Client,
     database: Database,
@@ -43,7 +43,7 @@ pub(crate) struct Failed {
     pub(crate) message: String,
 }
 
-impl Place {
+impl Location {
     /// Creates the driver's client, which connects at its first use.
     pub(crate) fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
         if options.url.starts_with("mongodb+srv:") {

@@ -70,7 +70,7 @@ pub enum Fault {
 
 /// The deliveries of the current round.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct DeliveryLog {
     /// The receiver that publishes each message of a round.
     publishers: Vec<usize>,
     /// One row of bits for each receiver.
@@ -83,7 +83,7 @@ pub struct Ledger {
     missing: u64,
 }
 
-impl Ledger {
+impl DeliveryLog {
     /// A ledger before its first round. `publishers` are receivers, each as often as it publishes in a round; with
     /// `has_echo` they receive their own messages too.
     #[must_use]
@@ -213,8 +213,8 @@ mod tests {
     use super::*;
 
     /// Three receivers, of which 2 and 0 publish, in round 1: messages 2 (of 2) and 3 (of 0).
-    fn ledger(has_echo: bool) -> Ledger {
-        let mut ledger = Ledger::new(3, vec![2, 0], has_echo);
+    fn ledger(has_echo: bool) -> DeliveryLog {
+        let mut ledger = DeliveryLog::new(3, vec![2, 0], has_echo);
         ledger.begin_round();
         ledger
     }
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn who_publishes_twice_lacks_two_of_its_own() {
-        let mut ledger = Ledger::new(2, vec![0, 0], false);
+        let mut ledger = DeliveryLog::new(2, vec![0, 0], false);
         ledger.begin_round();
         assert_eq!(ledger.round_deliveries(), 2);
         ledger.take(1, "1000002").unwrap();
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn rows_of_more_than_a_word_do_not_touch() {
-        let mut ledger = Ledger::new(70, (0..70).collect(), false);
+        let mut ledger = DeliveryLog::new(70, (0..70).collect(), false);
         ledger.begin_round();
         for receiver in 0..70 {
             for publisher in (0..70).filter(|publisher| *publisher != receiver) {

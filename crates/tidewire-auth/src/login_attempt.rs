@@ -7,20 +7,20 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Number;
 use serde_json::value::RawValue;
 use tidewire_core::text::Payload;
-use tidewire_shard::peer::Peer;
+use tidewire_shard::peer::PeerDetails;
 
-use super::guesses::{Guesses, Subject, Watched};
+use super::guess_limiter::{GuessLimiter, Subject, Watched};
 
 /// Replaces login data that is an array, because arrays have no fields.
 const NO_FIELDS: &str = "{}";
 
 /// A login attempt as the chain sees it.
 #[derive(Debug)]
-pub struct Attempt {
+pub struct LoginAttempt {
     /// A JSON object.
     data: Payload,
     /// The connection that it arrived on.
-    pub peer: Arc<Peer>,
+    pub peer: Arc<PeerDetails>,
     /// The token from the webhook for clients that log in over HTTP, as JSON.
     token: OnceLock<String>,
     /// Watches refusals that arrive while the attempt waits; present if it was admitted without delay.
@@ -40,10 +40,10 @@ pub enum Field {
     Other,
 }
 
-impl Attempt {
+impl LoginAttempt {
     /// Creates an attempt from the login object or array, which was validated on receipt.
     #[must_use]
-    pub fn new(data: &Payload, peer: Arc<Peer>) -> Self {
+    pub fn new(data: &Payload, peer: Arc<PeerDetails>) -> Self {
         let is_object = data.as_str().trim_start().starts_with('{');
         Self {
             data: match is_object {
@@ -93,7 +93,7 @@ impl Attempt {
     }
 
     /// The subject that refusals of this login count for.
-    pub(super) fn subject(&self, guesses: &Guesses) -> Subject {
+    pub(super) fn subject(&self, guesses: &GuessLimiter) -> Subject {
         guesses.subject(self.given("username"), self.as_json(), &self.peer)
     }
 
@@ -173,13 +173,13 @@ mod tests {
 
     use super::*;
 
-    fn attempt(data: &str) -> Attempt {
-        let peer = Peer {
+    fn attempt(data: &str) -> LoginAttempt {
+        let peer = PeerDetails {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
             headers: Vec::new(),
             certificate: None,
         };
-        Attempt::new(&Payload::from_checked(data), Arc::new(peer))
+        LoginAttempt::new(&Payload::from_checked(data), Arc::new(peer))
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Subject {
 
 /// Counts the connections of a node.
 #[derive(Debug)]
-pub struct Places {
+pub struct ConnectionLimiter {
     open: AtomicUsize,
     open_max: usize,
     /// One permit for each socket that the limit of open files allows.
@@ -52,7 +52,7 @@ pub struct Places {
     addresses: Mutex<HashMap<Subject, usize>>,
 }
 
-impl Places {
+impl ConnectionLimiter {
     /// Creates places for `open_max` connections, among `descriptors` sockets.
     #[must_use]
     pub fn new(open_max: usize, per_address_max: Auto<usize>, descriptors: usize) -> Arc<Self> {
@@ -101,7 +101,10 @@ impl Places {
     ///
     /// # Errors
     /// `limits.connections_max` is reached.
-    pub fn take(self: &Arc<Self>, ticket: Ticket) -> Result<Place, Ticket> {
+    pub fn take(
+        self: &Arc<Self>,
+        ticket: SocketPermits,
+    ) -> Result<ConnectionPermit, SocketPermits> {
         let add = |open: usize| (open < self.open_max).then_some(open + 1);
         match self
             .open
@@ -111,7 +114,7 @@ impl Places {
                 // The place releases both itself, and does not keep the two objects: every connection has a place, so it must be small.
                 ticket.descriptor.forget();
                 let counted = ticket.counted;
-                Ok(Place {
+                Ok(ConnectionPermit {
                     places: Arc::clone(self),
                     subject: counted.and_then(|mut counted| counted.subject.take()),
                 })
@@ -136,7 +139,7 @@ impl Places {
 /// The count of a connection at its address, until this is dropped.
 #[derive(Debug)]
 pub struct Counted {
-    places: Arc<Places>,
+    places: Arc<ConnectionLimiter>,
     /// `None` if another owner releases it.
     subject: Option<Subject>,
 }
@@ -151,7 +154,7 @@ impl Drop for Counted {
 
 /// The permits of a socket after it was accepted.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct SocketPermits {
     /// Its permit for a descriptor.
     pub descriptor: OwnedSemaphorePermit,
     /// Its count at its address; `None` for the socket of a trusted proxy.
@@ -161,12 +164,12 @@ pub struct Ticket {
 /// A connection's place, at its address and among all, with the descriptor permit of its socket. The owner must drop it after it has
 /// closed the socket.
 #[derive(Debug)]
-pub struct Place {
-    places: Arc<Places>,
+pub struct ConnectionPermit {
+    places: Arc<ConnectionLimiter>,
     subject: Option<Subject>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         if let Some(subject) = self.subject {
             self.places.uncount(subject);
@@ -184,10 +187,10 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    fn ticket(places: &Arc<Places>, counted: Option<Counted>) -> Ticket {
+    fn ticket(places: &Arc<ConnectionLimiter>, counted: Option<Counted>) -> SocketPermits {
         let descriptors = Arc::clone(&places.descriptors);
         let descriptor = descriptors.try_acquire_owned().expect("a descriptor");
-        Ticket {
+        SocketPermits {
             descriptor,
             counted,
         }
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn an_address_has_so_many_and_another_is_not_touched() {
-        let places = Places::new(100, Auto::Set(2), 100);
+        let places = ConnectionLimiter::new(100, Auto::Set(2), 100);
         let here = || places.count(address("192.0.2.1"));
         let (first, second) = (here(), here());
         assert!(first.is_some() && second.is_some());
@@ -210,7 +213,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_ipv6_network_are_one() {
-        let places = Places::new(100, Auto::Set(1), 100);
+        let places = ConnectionLimiter::new(100, Auto::Set(1), 100);
         let _held = ["2001:db8::1", "2001:db8:0:1::1", "::1", "0.0.0.1"]
             .map(|text| places.count(address(text)).expect(text));
         assert!(places.count(address("2001:db8::ffff:1")).is_none());
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn half_of_all_is_for_one_address_and_this_machine_is_not_counted_out() {
-        let places = Places::new(4, Auto::Auto, 100);
+        let places = ConnectionLimiter::new(4, Auto::Auto, 100);
         let here = || places.count(address("192.0.2.1"));
         let _held = [here(), here()];
         assert!(here().is_none());
@@ -228,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_place_gives_everything_back() {
-        let places = Places::new(1, Auto::Set(1), 2);
+        let places = ConnectionLimiter::new(1, Auto::Set(1), 2);
         let counted = places.count(address("192.0.2.1"));
         let place = places.take(ticket(&places, counted)).expect("a place");
         assert_eq!((places.open(), places.address_count()), (1, 1));

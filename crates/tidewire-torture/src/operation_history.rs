@@ -23,7 +23,7 @@ pub(super) struct Value {
 
 /// A record as a client read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct ReadRecord {
     /// Its version.
     pub(super) version: i32,
     /// Its value as JSON.
@@ -70,7 +70,7 @@ pub(super) enum Ending {
 
 /// The operation history of one record.
 #[derive(Clone, Debug)]
-pub(super) struct Book {
+pub(super) struct OperationHistory {
     record: String,
     /// The number of the last requested change. The numbers of lost changes are not reused.
     last_number: u64,
@@ -81,7 +81,7 @@ pub(super) struct Book {
     shown: u64,
 }
 
-impl Book {
+impl OperationHistory {
     /// The history of a record before its first write.
     pub(super) fn new(record: String) -> Self {
         let acknowledged = State {
@@ -173,7 +173,11 @@ impl Book {
     ///
     /// # Errors
     /// The record may not have this state.
-    pub(super) fn settle(&mut self, seen: Option<&Seen>, ending: Ending) -> Result<(), String> {
+    pub(super) fn settle(
+        &mut self,
+        seen: Option<&ReadRecord>,
+        ending: Ending,
+    ) -> Result<(), String> {
         let state = self.find(seen)?;
         if ending == Ending::Clean && state.number < self.shown {
             return Err(format!(
@@ -187,7 +191,7 @@ impl Book {
         Ok(())
     }
 
-    fn find(&self, seen: Option<&Seen>) -> Result<State, String> {
+    fn find(&self, seen: Option<&ReadRecord>) -> Result<State, String> {
         let record = &self.record;
         let possible = || std::iter::once(&self.acknowledged).chain(&self.under_way);
         let Some(seen) = seen else {
@@ -250,8 +254,8 @@ mod tests {
     use super::*;
 
     /// The history of a record with three acknowledged versions and two pending changes.
-    fn book() -> Book {
-        let mut book = Book::new("r".to_owned());
+    fn book() -> OperationHistory {
+        let mut book = OperationHistory::new("r".to_owned());
         for is_whole in [true, false, true] {
             let (number, _) = book.write(is_whole);
             book.acknowledge(number).unwrap();
@@ -261,8 +265,8 @@ mod tests {
         book
     }
 
-    fn seen(version: i32, number: u64, filled_by: u64) -> Seen {
-        Seen {
+    fn seen(version: i32, number: u64, filled_by: u64) -> ReadRecord {
+        ReadRecord {
             version,
             text: text("r", number, filled_by),
         }
@@ -270,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_may_be_there_is_taken_and_all_else_is_named() {
-        let check = |seen: Option<Seen>, ending, part: &str| {
+        let check = |seen: Option<ReadRecord>, ending, part: &str| {
             let mut book = book();
             book.show(4);
             let found = book.settle(seen.as_ref(), ending);
@@ -297,7 +301,7 @@ mod tests {
         );
         check(Some(seen(3, 3, 1)), Ending::Crash, "not as it was written");
         check(None, Ending::Crash, "is missing");
-        let torn = Seen {
+        let torn = ReadRecord {
             version: 3,
             text: "{}".to_owned(),
         };

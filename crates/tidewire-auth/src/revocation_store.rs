@@ -61,9 +61,9 @@ pub struct Stored {
 
 /// The revocations of a node. See the file comment.
 #[derive(Debug)]
-pub struct Ledger(Mutex<Connection>);
+pub struct RevocationStore(Mutex<Connection>);
 
-impl Ledger {
+impl RevocationStore {
     /// Opens the ledger of a data folder and deletes expired revocations. Without a folder, the ledger is in memory.
     ///
     /// # Errors
@@ -179,13 +179,13 @@ mod tests {
         Revoked::User(Name::from(id))
     }
 
-    fn revoke(ledger: &Ledger, what: Revoked, until: WallTime) -> WallTime {
+    fn revoke(ledger: &RevocationStore, what: Revoked, until: WallTime) -> WallTime {
         let revocation = ledger.revocation(what, until).expect("read");
         ledger.store(&revocation, NOW).expect("stored");
         revocation.until
     }
 
-    fn names(ledger: &Ledger, now: WallTime) -> Vec<String> {
+    fn names(ledger: &RevocationStore, now: WallTime) -> Vec<String> {
         let all = ledger.list(now).expect("read").into_iter();
         all.map(|stored| parts(&stored.revocation.what).1.to_owned())
             .collect()
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn what_is_revoked_stays_so_over_a_restart_until_its_end() {
         let folder = tempfile::tempdir().expect("a folder");
-        let open = |now| Ledger::open(Some(folder.path()), now).expect("a ledger");
+        let open = |now| RevocationStore::open(Some(folder.path()), now).expect("a ledger");
         let token = Revoked::Credential(Credential::Token(Name::from("t1")));
         let key = Revoked::Credential(Credential::Key(Name::from("k1")));
         {
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn an_end_is_only_put_off() {
-        let ledger = Ledger::open(None, NOW).expect("a ledger");
+        let ledger = RevocationStore::open(None, NOW).expect("a ledger");
         assert_eq!(revoke(&ledger, user("a"), later(10)), later(10));
         assert_eq!(revoke(&ledger, user("a"), later(5)), later(10));
         assert_eq!(revoke(&ledger, user("a"), later(20)), later(20));
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_lifted_revocation_is_gone() {
-        let ledger = Ledger::open(None, NOW).expect("a ledger");
+        let ledger = RevocationStore::open(None, NOW).expect("a ledger");
         revoke(&ledger, user("a"), FOR_EVER);
         assert!(ledger.lift(&user("a")).expect("lifted"));
         assert!(!ledger.lift(&user("a")).expect("nothing to lift"));

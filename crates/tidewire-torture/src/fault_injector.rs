@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::book::Ending;
-use super::dice::Dice;
 use super::disk::{Disk, SmallDisk, Volume};
+use super::operation_history::Ending;
 use super::proxy::Proxy;
 use super::pulse::Pulse;
+use super::random::Random;
+use super::run_report::{Fault, Tally};
 use super::server::Server;
 use super::syncs::Syncs;
-use super::verdict::{Fault, Tally};
 
 /// The acknowledgements before the end of a round: the minimum, and the range of the random rest. The first writes still create
 /// their records.
@@ -36,7 +36,7 @@ const FAILED_COMMITS: &str = "tidewire_store_failed_commits_total";
 
 /// The fault that ends a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Card {
+pub(super) enum InjectedFault {
     /// The round ends with SIGKILL.
     Kill,
     /// The round ends with SIGKILL while the server is stopped by SIGSTOP.
@@ -52,21 +52,21 @@ pub(super) enum Card {
 }
 
 /// The parts that the injection of faults needs.
-pub(super) struct Torment<'a> {
+pub(super) struct FaultInjector<'a> {
     pub(super) pulse: &'a Pulse,
     pub(super) proxy: &'a Proxy,
     pub(super) disk: &'a Disk,
     pub(super) syncs: Option<&'a Syncs>,
     pub(super) tally: &'a mut Tally,
-    pub(super) dice: &'a mut Dice,
+    pub(super) dice: &'a mut Random,
 }
 
-impl Torment<'_> {
+impl FaultInjector<'_> {
     /// Waits while the load runs, injects faults and ends the server.
     ///
     /// # Errors
     /// The server broke a promise.
-    pub(super) fn run(mut self, card: Card, mut server: Server) -> Result<Ending, String> {
+    pub(super) fn run(mut self, card: InjectedFault, mut server: Server) -> Result<Ending, String> {
         let (least, span) = ACKNOWLEDGED;
         let count = least + self.dice.below(span);
         self.await_more(count, &mut server)?;
@@ -77,21 +77,25 @@ impl Torment<'_> {
         }
         self.pulse.pause(self.dice.pause(LATER));
         match (card, self.disk, self.syncs) {
-            (Card::Drain, ..) => {
+            (InjectedFault::Drain, ..) => {
                 server.stop()?;
                 self.tally.add(Fault::Drain, 1);
                 return Ok(Ending::Clean);
             }
-            (Card::KillStopped, ..) => {
+            (InjectedFault::KillStopped, ..) => {
                 self.stop(&server);
                 self.kill(server);
             }
-            (Card::PowerCut, Disk::Volume(volume), _) => self.cut_power(volume, server)?,
-            (Card::FailSyncs, _, Some(syncs)) => self.fail_syncs(syncs, server)?,
-            (Card::FillDisk, Disk::Small(disk), _) => self.fill_disk(disk, server)?,
-            (Card::Kill | Card::PowerCut | Card::FailSyncs | Card::FillDisk, ..) => {
-                self.kill(server)
-            }
+            (InjectedFault::PowerCut, Disk::Volume(volume), _) => self.cut_power(volume, server)?,
+            (InjectedFault::FailSyncs, _, Some(syncs)) => self.fail_syncs(syncs, server)?,
+            (InjectedFault::FillDisk, Disk::Small(disk), _) => self.fill_disk(disk, server)?,
+            (
+                InjectedFault::Kill
+                | InjectedFault::PowerCut
+                | InjectedFault::FailSyncs
+                | InjectedFault::FillDisk,
+                ..,
+            ) => self.kill(server),
         }
         Ok(Ending::Crash)
     }

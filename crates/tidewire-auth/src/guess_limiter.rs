@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tidewire_shard::backoff::{BackoffSettings, subject};
-use tidewire_shard::peer::Peer;
+use tidewire_shard::peer::PeerDetails;
 use tokio::time::Instant;
 
 /// Maximum time that an attempt waits to be evaluated. With a longer one, a legitimate user would look at a page that does
@@ -49,7 +49,7 @@ pub struct Counts {
 
 /// The refusals of a node. See the file comment.
 #[derive(Debug)]
-pub struct Guesses {
+pub struct GuessLimiter {
     settings: BackoffSettings,
     /// Has a random key, so that an attacker can't make two names collide.
     hasher: RandomState,
@@ -59,9 +59,9 @@ pub struct Guesses {
 
 #[derive(Debug, Default)]
 struct Tables {
-    pairs: HashMap<u64, Entry>,
-    addresses: HashMap<IpAddr, Entry>,
-    users: HashMap<u64, Entry>,
+    pairs: HashMap<u64, FailedAttempts>,
+    addresses: HashMap<IpAddr, FailedAttempts>,
+    users: HashMap<u64, FailedAttempts>,
     known: HashMap<u64, ()>,
     /// The entries of `known`, oldest first.
     known_order: VecDeque<u64>,
@@ -91,13 +91,13 @@ pub enum Admission {
 /// An attempt that was admitted without delay and waits for its turn to be evaluated.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    guesses: Arc<Guesses>,
+    guesses: Arc<GuessLimiter>,
     subject: Subject,
 }
 
 /// The refusals of a subject.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct FailedAttempts {
     refusals: u32,
     /// Start of the period in which refusals are forgiven.
     since: Instant,
@@ -109,7 +109,7 @@ struct Entry {
     is_logged: bool,
 }
 
-impl Entry {
+impl FailedAttempts {
     fn new(now: Instant) -> Self {
         Self {
             refusals: 0,
@@ -161,7 +161,7 @@ impl Entry {
     }
 }
 
-impl Guesses {
+impl GuessLimiter {
     /// Starts without refusals. `backoff.wait_max` of 0 disables the delays.
     #[must_use]
     pub fn new(settings: BackoffSettings, counts: Counts) -> Arc<Self> {
@@ -176,7 +176,7 @@ impl Guesses {
     /// The subject of a login with this user name and these credentials. If the login has no user name, the credentials represent the
     /// user, so that one visitor's refusals with an expired session do not count for other users at the same address.
     #[must_use]
-    pub fn subject(&self, name: Option<String>, credentials: &str, peer: &Peer) -> Subject {
+    pub fn subject(&self, name: Option<String>, credentials: &str, peer: &PeerDetails) -> Subject {
         let user = match &name {
             Some(name) => self.hasher.hash_one((0u8, name)),
             None => {
@@ -301,7 +301,7 @@ impl Guesses {
 
     fn count<K: Eq + Hash + Clone>(
         &self,
-        table: &mut HashMap<K, Entry>,
+        table: &mut HashMap<K, FailedAttempts>,
         key: K,
         now: Instant,
         free: u32,
@@ -309,7 +309,7 @@ impl Guesses {
         if table.len() >= self.settings.entries_max && !table.contains_key(&key) {
             make_room(table, now, free);
         }
-        let entry = table.entry(key).or_insert_with(|| Entry::new(now));
+        let entry = table.entry(key).or_insert_with(|| FailedAttempts::new(now));
         entry.refuse(now, free)
     }
 
@@ -326,7 +326,7 @@ impl Guesses {
             return false;
         }
         let tables = self.tables.lock();
-        let is_over = |entry: Option<&Entry>, free: u32| {
+        let is_over = |entry: Option<&FailedAttempts>, free: u32| {
             entry.is_some_and(|entry| !entry.delay(free, &self.settings).is_zero())
         };
         if is_over(
@@ -353,7 +353,11 @@ impl Watched {
 }
 
 /// Removes subjects whose refusals are forgiven, and in addition the subject whose next refusal would be forgiven first.
-fn make_room<K: Eq + Hash + Clone>(table: &mut HashMap<K, Entry>, now: Instant, free: u32) {
+fn make_room<K: Eq + Hash + Clone>(
+    table: &mut HashMap<K, FailedAttempts>,
+    now: Instant,
+    free: u32,
+) {
     table.retain(|_, entry| {
         entry.forgive(now, free);
         entry.refusals > 0
@@ -369,31 +373,31 @@ mod tests {
     use tidewire_core::text::Payload;
 
     use super::*;
-    use crate::attempt::Attempt;
+    use crate::login_attempt::LoginAttempt;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn guesses() -> Arc<Guesses> {
-        Guesses::new(BackoffSettings::default(), Counts::default())
+    fn guesses() -> Arc<GuessLimiter> {
+        GuessLimiter::new(BackoffSettings::default(), Counts::default())
     }
 
-    fn subject_of(guesses: &Guesses, address: u8, data: &str) -> Subject {
-        let peer = Peer {
+    fn subject_of(guesses: &GuessLimiter, address: u8, data: &str) -> Subject {
+        let peer = PeerDetails {
             address: ([192, 0, 2, address], 1).into(),
             headers: Vec::new(),
             certificate: None,
         };
-        Attempt::new(&Payload::from_checked(data), Arc::new(peer)).subject(guesses)
+        LoginAttempt::new(&Payload::from_checked(data), Arc::new(peer)).subject(guesses)
     }
 
-    fn of_user(guesses: &Guesses, address: u8, name: &str) -> Subject {
+    fn of_user(guesses: &GuessLimiter, address: u8, name: &str) -> Subject {
         let data = format!(r#"{{"username":"{name}","password":"x"}}"#);
         subject_of(guesses, address, &data)
     }
 
     /// Makes `rate` attempts a second for `seconds`, in turn for `names` users. Returns how many were evaluated and refused.
     fn attack(
-        guesses: &Guesses,
+        guesses: &GuessLimiter,
         start: Instant,
         address: u8,
         names: u32,
@@ -528,8 +532,8 @@ mod tests {
     #[test]
     fn a_line_a_minute_is_due_from_ten_refusals_on() {
         let now = Instant::now();
-        let mut entry = Entry::new(now);
-        let lines = |entry: &mut Entry, now| {
+        let mut entry = FailedAttempts::new(now);
+        let lines = |entry: &mut FailedAttempts, now| {
             let refuse = |_| entry.refuse(now, 10);
             (0..30).filter_map(refuse).collect::<Vec<u32>>()
         };
@@ -544,7 +548,7 @@ mod tests {
             entries_max: 3,
             ..BackoffSettings::default()
         };
-        let guesses = Guesses::new(settings, Counts::default());
+        let guesses = GuessLimiter::new(settings, Counts::default());
         let now = Instant::now();
         for number in 0..9 {
             let subject = of_user(&guesses, number, &format!("user-{number}"));
@@ -571,7 +575,7 @@ mod tests {
             wait_max: Duration::ZERO,
             ..BackoffSettings::default()
         };
-        let guesses = Guesses::new(settings, Counts::default());
+        let guesses = GuessLimiter::new(settings, Counts::default());
         let (now, subject) = (Instant::now(), of_user(&guesses, 1, "anna"));
         for _ in 0..100 {
             guesses.refused(&subject, now);

@@ -109,15 +109,15 @@ fn is_history(writes: &[StoreWrite]) -> bool {
     writes.iter().all(|write| history::is_row(&write.name))
 }
 
-type Opened = Result<Box<dyn StoreReader>, StoreError>;
-type Answer = Result<Vec<Written>, StoreError>;
+type ReaderResult = Result<Box<dyn StoreReader>, StoreError>;
+type CommitResult = Result<Vec<Written>, StoreError>;
 
 /// A request to the thread that owns the store.
 enum Task {
-    Reader(Sender<Opened>),
+    Reader(Sender<ReaderResult>),
     /// A batch that was already acknowledged.
     Late(Term, Vec<StoreWrite>),
-    Commit(Term, Vec<StoreWrite>, Sender<Answer>),
+    Commit(Term, Vec<StoreWrite>, Sender<CommitResult>),
 }
 
 /// Acknowledges some batches before it commits them.
@@ -174,13 +174,13 @@ fn commit_late(mut store: Box<dyn Store>, tasks: Receiver<Task>) -> Box<dyn Stor
 }
 
 impl Store for Early {
-    fn reader(&mut self) -> Opened {
+    fn reader(&mut self) -> ReaderResult {
         let (reply, answer) = channel();
         self.give(Task::Reader(reply))?;
         answer.recv().map_err(|_| ended())?
     }
 
-    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Answer {
+    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> CommitResult {
         let written = writes.to_vec();
         if (self.is_early)(writes) {
             self.give(Task::Late(term, written))?;

@@ -23,7 +23,7 @@ const NONCE: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
 /// A connection with a login.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct TestClient {
     stream: TcpStream,
     decoder: Decoder,
     input: Vec<u8>,
@@ -47,7 +47,7 @@ impl<'a> Outbox<'a> {
     }
 }
 
-impl Peer {
+impl TestClient {
     /// Connects, upgrades and logs in.
     ///
     /// # Errors

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 /// A random number generator with a seed.
 #[derive(Clone, Debug)]
-pub(super) struct Dice(u64);
+pub(super) struct Random(u64);
 
-impl Dice {
+impl Random {
     /// A generator for this seed and thrower. Each thrower has a different sequence.
     pub(super) fn new(seed: u64, thrower: u64) -> Self {
         let mixed = (seed ^ thrower.wrapping_mul(0x9E37_79B9_7F4A_7C15))
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_numbers_and_throwers_differ() {
         let throws = |seed, thrower| {
-            let mut dice = Dice::new(seed, thrower);
+            let mut dice = Random::new(seed, thrower);
             [(); 8].map(|()| dice.below(1000))
         };
         assert_eq!(throws(7, 1), throws(7, 1));
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn shuffling_loses_nothing() {
         let mut items: Vec<u32> = (0..50).collect();
-        Dice::new(1, 1).shuffle(&mut items);
+        Random::new(1, 1).shuffle(&mut items);
         assert_ne!(items, (0..50).collect::<Vec<u32>>());
         items.sort_unstable();
         assert_eq!(items, (0..50).collect::<Vec<u32>>());

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::broken_store::Break;
 use super::load::Work;
-use super::sabotage::Break;
 use tidewire_server::exit::Exit;
 
 /// A kind of fault that the run injects and counts.
@@ -61,7 +61,7 @@ impl Tally {
 
 /// The results of a run.
 #[derive(Clone, Debug)]
-pub(super) struct Verdict {
+pub(super) struct RunReport {
     pub(super) seed: u64,
     pub(super) time: Duration,
     pub(super) broken: Option<Break>,
@@ -75,7 +75,7 @@ pub(super) struct Verdict {
     pub(super) cut_short: Option<String>,
 }
 
-impl Verdict {
+impl RunReport {
     /// The faults that the run did not inject, with the reason.
     fn missing(&self) -> Vec<(Fault, &str)> {
         let is_missing = |fault: &Fault| self.tally.count(*fault) == 0;
@@ -104,7 +104,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for RunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = |name: &str, count: u64| writeln!(f, "{name:<18}{count:>10}");
         for fault in Fault::ALL {
@@ -152,10 +152,10 @@ impl fmt::Display for Verdict {
 mod tests {
     use super::*;
 
-    fn verdict() -> Verdict {
+    fn verdict() -> RunReport {
         let mut tally = Tally::default();
         Fault::ALL.into_iter().for_each(|fault| tally.add(fault, 1));
-        Verdict {
+        RunReport {
             seed: 7,
             time: Duration::from_secs(60),
             broken: None,
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    fn check(verdict: &Verdict, exit: Exit, part: &str) {
+    fn check(verdict: &RunReport, exit: Exit, part: &str) {
         assert_eq!(verdict.exit(), exit);
         let text = verdict.to_string();
         assert!(text.contains(part), "{text}");
@@ -177,16 +177,16 @@ mod tests {
     fn only_a_whole_run_without_a_loss_is_green() {
         check(&verdict(), Exit::Stopped, "verdict: green");
         let loss = Some("r: is missing".to_owned());
-        let red = Verdict { loss, ..verdict() };
+        let red = RunReport { loss, ..verdict() };
         check(&red, Exit::Unwell, "verdict: RED: r: is missing");
         let broken = Some(Break::SkipSync);
         check(
-            &Verdict { broken, ..red },
+            &RunReport { broken, ..red },
             Exit::Unwell,
             "broken on purpose: skip-sync",
         );
         check(
-            &Verdict {
+            &RunReport {
                 broken,
                 ..verdict()
             },
@@ -195,7 +195,7 @@ mod tests {
         );
         let cut_short = Some("a signal".to_owned());
         check(
-            &Verdict {
+            &RunReport {
                 cut_short,
                 ..verdict()
             },
@@ -209,7 +209,7 @@ mod tests {
         let mut tally = Tally::default();
         tally.add(Fault::Kill, 5);
         let left_out = vec![(Fault::PowerCut, "not root".to_owned())];
-        let verdict = Verdict {
+        let verdict = RunReport {
             tally,
             left_out,
             ..verdict()

@@ -13,13 +13,13 @@ const KNOWN_MAX: usize = 4_000;
 
 /// The identity of an event. The numbers of one source under one name count up from 1 in each run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct EventId {
     pub(super) source: usize,
     pub(super) run: u64,
     pub(super) number: u64,
 }
 
-impl Mark {
+impl EventId {
     /// Formats the mark as the data of an event.
     pub(super) fn text(self) -> String {
         format!("[{},{},{}]", self.source, self.run, self.number)
@@ -69,12 +69,12 @@ impl std::ops::Add for Figures {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handled {
     pub(super) place: usize,
-    pub(super) mark: Mark,
+    pub(super) mark: EventId,
 }
 
 /// The ledger that all publishers and subscribers share.
 #[derive(Debug, Default)]
-pub(super) struct Ledger(Mutex<State>);
+pub(super) struct EventLog(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -86,9 +86,9 @@ struct State {
 struct Account {
     epoch: Option<u64>,
     /// The received events by offset.
-    given: BTreeMap<u64, Mark>,
+    given: BTreeMap<u64, EventId>,
     /// The last received event of each source.
-    last: [Option<Mark>; SOURCES],
+    last: [Option<EventId>; SOURCES],
     /// The highest offset that can exist: that of the last event, if the server has stored all requested events.
     possible: u64,
     /// The last offset that each subscriber has received.
@@ -104,7 +104,7 @@ impl Account {
     }
 }
 
-impl Ledger {
+impl EventLog {
     pub(super) fn figures(&self) -> Figures {
         self.lock().figures
     }
@@ -152,7 +152,7 @@ impl Ledger {
     ///
     /// # Errors
     /// A reader received another event at this position before, or the offset is higher than the number of published events.
-    pub(super) fn give(&self, place: usize, at: Position, mark: Mark) -> Result<(), String> {
+    pub(super) fn give(&self, place: usize, at: Position, mark: EventId) -> Result<(), String> {
         let name = KEPT[place].name;
         let account = &mut self.lock().names[place];
         let epoch = *account.epoch.get_or_insert(at.epoch);
@@ -262,8 +262,8 @@ mod tests {
         }
     }
 
-    fn mark(number: u64) -> Mark {
-        Mark {
+    fn mark(number: u64) -> EventId {
+        EventId {
             source: 1,
             run: 3,
             number,
@@ -271,8 +271,8 @@ mod tests {
     }
 
     /// A ledger with 100 requested events under each name, of which a subscriber received the first five.
-    fn ledger() -> Ledger {
-        let ledger = Ledger::default();
+    fn ledger() -> EventLog {
+        let ledger = EventLog::default();
         for place in 0..KEPT.len() {
             (0..100).for_each(|_| ledger.ask(place));
             for offset in 1..=5 {
@@ -349,9 +349,9 @@ mod tests {
 
     #[test]
     fn marks_are_read_as_they_are_written() {
-        assert_eq!(Mark::parse(&mark(7).text()), Some(mark(7)));
+        assert_eq!(EventId::parse(&mark(7).text()), Some(mark(7)));
         for text in ["[1,2]", "[1,2,3,4]", "[9,1,1]", "{}"] {
-            assert_eq!(Mark::parse(text), None, "{text}");
+            assert_eq!(EventId::parse(text), None, "{text}");
         }
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Closed;
 
 /// The server's state of a connection.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct NullConnection {
     pub(super) decoder: Decoder,
     is_upgraded: bool,
     /// It gets publications, and its messages are publications.
@@ -32,7 +32,7 @@ pub(super) struct Peer {
     pub(super) is_queued: bool,
 }
 
-impl Default for Peer {
+impl Default for NullConnection {
     fn default() -> Self {
         Self {
             decoder: Decoder::new(Role::Server),
@@ -45,7 +45,7 @@ impl Default for Peer {
     }
 }
 
-impl Peer {
+impl NullConnection {
     /// Whether the request for the upgrade is still missing.
     pub(super) fn is_upgrading(&self) -> bool {
         !self.is_upgraded
@@ -74,7 +74,7 @@ impl Peer {
 }
 
 /// The context of a message besides its connection.
-pub(super) struct Desk<'a> {
+pub(super) struct MessageHandler<'a> {
     rooms: &'a mut Rooms,
     log: &'a mut TurnLog,
     has_rooms: bool,
@@ -82,7 +82,7 @@ pub(super) struct Desk<'a> {
     pub(super) answer: Vec<u8>,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> MessageHandler<'a> {
     pub(super) fn new(rooms: &'a mut Rooms, log: &'a mut TurnLog, has_rooms: bool) -> Self {
         Self {
             rooms,
@@ -93,7 +93,12 @@ impl<'a> Desk<'a> {
     }
 
     /// Handles a message that is not simply forwarded.
-    pub(super) fn take(&mut self, key: Key, peer: &mut Peer, payload: &[u8]) -> Result<(), Closed> {
+    pub(super) fn take(
+        &mut self,
+        key: Key,
+        peer: &mut NullConnection,
+        payload: &[u8],
+    ) -> Result<(), Closed> {
         match Deepstream::decode(payload).map_err(|_| Closed)? {
             Message::Event(Event::Emit { name, .. }) => {
                 let room = match self.has_rooms {
@@ -173,7 +178,7 @@ impl<'a> Desk<'a> {
     fn write(
         &mut self,
         key: Key,
-        peer: &mut Peer,
+        peer: &mut NullConnection,
         write: Write<'_>,
         change: &Change<'_>,
     ) -> Result<(), Closed> {
