@@ -12,14 +12,14 @@ export interface CrateImport {
 }
 
 /** The paths of the Rust files below a folder, relative to it. */
-function rustFiles(folder: string): string[] {
+export function rustFiles(folder: string): string[] {
   if (!existsSync(folder)) return [];
   const files = readdirSync(folder, { recursive: true, encoding: 'utf8' });
   return files.filter((file) => file.endsWith('.rs')).sort();
 }
 
 /** The code of a file without comments and without the tests at its end. */
-function code(path: string): string {
+export function code(path: string): string {
   const text = readFileSync(path, 'utf8').replaceAll(/^\s*\/\/.*$/gm, '');
   const tests = text.search(/#\[cfg\(test\)\]\s*(?:pub(?:\([a-z]+\))? )?mod \w+ \{/);
   return tests < 0 ? text : text.slice(0, tests);

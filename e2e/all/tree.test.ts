@@ -5,9 +5,13 @@ import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { run } from '../harness/program.ts';
+import { code, crates, rustFiles } from './imports.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 const FILES_MAX = 1_400;
+/** Lines of code of one crate, without comments and tests. */
+const CRATE_LINES_MAX = 20_000;
+const SERVER_LINES_MAX = 8_000;
 const BUILD_PRODUCT = /\.(jar|class|o|so|a|rlib|wasm)$|(^|\/)(target|node_modules)\//;
 // The markers are built with `repeat`, so that the test does not find them in this file.
 const MARKER = ['<', '=', '>'].map((sign) => `^${sign.repeat(7)}( |$)`).join('|');
@@ -30,4 +34,14 @@ test('no build product is committed', () => {
 test('the tree has at most 1,400 files', () => {
   const count = COMMITTED.length;
   assert.ok(count > 500 && count <= FILES_MAX, `${count} files`);
+});
+
+test('no crate is larger than an engineer can know', () => {
+  for (const crate of crates(ROOT)) {
+    const folder = join(ROOT, 'crates', crate, 'src');
+    const sources = rustFiles(folder).filter((file) => !/(^|\/)tests(\.rs$|\/)/.test(file));
+    const lines = sources.flatMap((file) => code(join(folder, file)).split('\n').filter((line) => line.trim() !== '')).length;
+    const max = crate === 'tidewire-server' ? SERVER_LINES_MAX : CRATE_LINES_MAX;
+    assert.ok(lines > 100 && lines <= max, `${crate} has ${lines} lines, allowed are ${max}`);
+  }
 });
