@@ -75,5 +75,4 @@ proof: ## what takes hours, part by part; each replaces its line in docs/proof.m
 
 proof-%: $(NODE_TESTS)
 	cargo build --locked --release --workspace
-	cargo build --locked --package tidewire --all-features
 	node --import ./e2e/node_modules/tsx/dist/loader.mjs e2e/all/proof.ts $*
