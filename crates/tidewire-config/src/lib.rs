@@ -1,6 +1,6 @@
 //! The configuration: one table of options, their values from flags, environment and file, and the settings derived from them.
 //!
-//! `section` is the table of options. `stores` has the stores that the file names, and `routes` checks their prefixes. `option`, `value`,
+//! `section` is the table of options, `store_section` the part for one store. `stores` has the stores that the file names, and `routes` checks their prefixes. `option`, `value`,
 //! `address_range`, `rate`, `ratio` and `history` define options and their values. `document` reads YAML with places, `layer` combines the
 //! sources, and `print` writes configurations. `plan` derives the settings of the server on this `machine`, and `engine` the settings of
 //! engine and shards.
@@ -20,6 +20,7 @@ pub mod rate;
 pub mod ratio;
 mod routes;
 pub mod section;
+pub mod store_section;
 pub mod stores;
 pub mod value;
 

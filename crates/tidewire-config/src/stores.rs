@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::option::{Field, OptionRow, Traits, Value, Visitor, join};
-use super::section::Store;
+use super::store_section::Store;
 use super::value::List;
 
 /// The section that contains these stores.

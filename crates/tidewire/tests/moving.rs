@@ -221,7 +221,7 @@ fn nothing_is_overwritten_and_damage_is_refused() {
     let text = fs::read_to_string(&manifest).expect("read");
     let newer = text.replace("\"tidewire_backup\": 1", "\"tidewire_backup\": 2");
     fs::write(&manifest, newer).expect("written");
-    refused(&restore("backup"), &["format 2", "up to 1"]);
+    refused(&restore("backup"), &["format 2", "up to format 1"]);
     fs::write(&manifest, text.replace(sqlite::FILE, "../other")).expect("written");
     refused(&restore("backup"), &[MANIFEST, "../other"]);
     fs::write(&manifest, text).expect("written");

@@ -134,7 +134,7 @@ fn mistakes_are_named() {
     for (arguments, part) in [
         (
             &["rules", "explain", "record.reed", "x"][..],
-            "is none of record.create",
+            "is unknown; use one of record.create",
         ),
         (
             &["rules", "explain", "record.read", "x", "--action", "GO"],
