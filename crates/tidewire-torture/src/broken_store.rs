@@ -99,7 +99,7 @@ pub fn refuse_other_folders(folder: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let line = format!(
-        "torture-node is a part of `tidewire torture` and data folder {folder:?} was not made by that; run `tidewire start`"
+        "`tidewire torture` did not create the data folder {folder:?}, and torture-node uses no other; run `tidewire start`"
     );
     Err(Failure::new(Exit::DataFolder, line))
 }
@@ -147,7 +147,7 @@ impl Early {
 }
 
 fn ended() -> StoreError {
-    StoreError::unavailable("the late commits have ended")
+    StoreError::unavailable("the thread for late commits has ended")
 }
 
 fn commit_late(mut store: Box<dyn Store>, tasks: Receiver<Task>) -> Box<dyn Store> {
@@ -195,7 +195,9 @@ impl Store for Early {
         drop(self.tasks.take());
         match self.committing.take().map(JoinHandle::join) {
             Some(Ok(mut store)) => store.close(),
-            _ => Err(StoreError::unavailable("the late commits have failed")),
+            _ => Err(StoreError::unavailable(
+                "the thread for late commits failed",
+            )),
         }
     }
 }

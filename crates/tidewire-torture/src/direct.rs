@@ -116,17 +116,17 @@ impl Direct {
         let number = match message {
             Record::WriteAck { correlation, .. } => correlation
                 .and_then(|text| text.parse().ok())
-                .ok_or_else(|| format!("{message:?} acknowledges nothing that was asked for"))?,
+                .ok_or_else(|| format!("{message:?} acknowledges a request that was not sent"))?,
             Record::DeleteSuccess { .. } => self
                 .deleting
                 .take()
-                .ok_or_else(|| format!("{message:?}, and no delete was under way"))?,
+                .ok_or_else(|| format!("{message:?} without a pending delete"))?,
             Record::Error(
                 RecordError::VersionExists { .. } | RecordError::InvalidVersion { .. },
             ) if !self.is_halted => {
                 let newest = self.book.newest();
                 return Err(format!(
-                    "{message:?} to its only writer, whose newest change is {newest:?}"
+                    "the only writer of the record received {message:?}; its newest change is {newest:?}"
                 ));
             }
             Record::Error(_) => {

@@ -104,7 +104,7 @@ impl Volume {
     /// # Errors
     /// The system refuses it.
     pub(super) fn cut(&self) -> Result<(), String> {
-        power::cut(&self.path).map_err(|error| format!("the power can't be cut: {error}"))
+        power::cut(&self.path).map_err(|error| format!("can't cut the power: {error}"))
     }
 
     /// Mounts it again. No process may have a file open on it.
@@ -163,7 +163,7 @@ impl SmallDisk {
             }
             Ok(())
         };
-        fill().map_err(|error| format!("the small disk can't be filled: {error}"))
+        fill().map_err(|error| format!("can't fill the small disk: {error}"))
     }
 
     /// Frees the space that [`Self::fill`] took.
@@ -190,7 +190,10 @@ pub(super) fn run(
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().next().unwrap_or("it failed and said nothing");
+    let said = said
+        .lines()
+        .next()
+        .unwrap_or("failed without an error message");
     Err(match said.starts_with(program) {
         true => said.to_owned(),
         false => format!("{program}: {said}"),

@@ -106,7 +106,7 @@ impl Events {
     pub(super) fn audit(&mut self, address: SocketAddr, ending: Ending) -> Result<(), String> {
         self.run += 1;
         let failed =
-            |error: std::io::Error| format!("the events can't be read after the start: {error}");
+            |error: std::io::Error| format!("can't read the events after the start: {error}");
         let mut auditor = Reader::behind(self.ledger.begin_audit());
         let mut peer = TestClient::open(address).map_err(failed)?;
         let mut reading = auditor.resume(&mut peer.outbox(), &mut self.dice);
@@ -131,7 +131,7 @@ impl Events {
                 return Err(format!("after a restart: {fault}"));
             }
             if !is_open.map_err(failed)? || Instant::now() > deadline {
-                return Err("the server did not give all events after its start".to_owned());
+                return Err("the server did not deliver all events after its start".to_owned());
             }
             if publisher.is_none() && reading.is_told() {
                 let mut peer = TestClient::open(address).map_err(failed)?;

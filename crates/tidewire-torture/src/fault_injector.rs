@@ -204,9 +204,9 @@ impl FaultInjector<'_> {
             return Err(fault);
         }
         match server.ended() {
-            Some(how) => Err(format!("the server has ended by itself with {how}")),
+            Some(how) => Err(format!("the server ended by itself with {how}")),
             None => Err(format!(
-                "the server has not acknowledged {count} writes within {PATIENCE:?}"
+                "the server did not acknowledge {count} writes within {PATIENCE:?}"
             )),
         }
     }

@@ -146,7 +146,7 @@ impl Keyed {
                 let name = self.book.record();
                 let Some((tag, text)) = state else {
                     if !is_repeated {
-                        return Err(format!("{name}: is gone, and nobody has removed it yet"));
+                        return Err(format!("{name}: is missing, although no client removed it"));
                     }
                     // The acknowledgement of the next write covers the removal too.
                     self.next(out);
@@ -154,7 +154,7 @@ impl Keyed {
                 };
                 if operation_history::number_in(text).is_none_or(|found| found >= number) {
                     return Err(format!(
-                        "{name}: change {number} removes it, and it holds {text:.80}"
+                        "{name}: change {number} removes it, but it contains {text:.80}"
                     ));
                 }
                 out.push(&Message::Record(Record::Put {
@@ -179,7 +179,7 @@ impl Keyed {
             ) if is_answer(number, correlation) => {
                 if let Some(tag) = tag {
                     return Err(format!(
-                        "{}: changed to {tag:?} though nobody has written",
+                        "{}: changed to {tag:?}, although no client wrote it",
                         self.book.record()
                     ));
                 }
@@ -191,7 +191,9 @@ impl Keyed {
                     RecordError::VersionExists { .. } | RecordError::InvalidVersion { .. },
                 ),
                 _,
-            ) => Err(format!("{message:?} to a write that takes any version")),
+            ) => Err(format!(
+                "the server answered a write that accepts any version with {message:?}"
+            )),
             // The writer repeats the request on the next connection.
             (Record::Error(_), _) => Ok(MessageResult::Refused),
             _ => Ok(MessageResult::Nothing),

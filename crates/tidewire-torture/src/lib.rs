@@ -73,7 +73,7 @@ pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         Failure::new(
             Exit::Unproven,
-            format!("torture can't begin: {what}: {error}"),
+            format!("can't start the torture test: {what}: {error}"),
         )
     };
     let seed = match settings.seed {
@@ -82,10 +82,11 @@ pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
             .map_err(|error| failed("no random seed", &error))?
             .into(),
     };
-    let program = std::env::current_exe().map_err(|error| failed("its own program", &error))?;
-    let folder = WorkFolder::make(seed).map_err(|error| failed("its folder", &error))?;
-    let proxy = Proxy::start().map_err(|error| failed("its proxy", &error))?;
-    let is_interrupted = watch_signals().map_err(|error| failed("its signals", &error))?;
+    let program =
+        std::env::current_exe().map_err(|error| failed("no path of its program", &error))?;
+    let folder = WorkFolder::make(seed).map_err(|error| failed("no work folder", &error))?;
+    let proxy = Proxy::start().map_err(|error| failed("no proxy", &error))?;
+    let is_interrupted = watch_signals().map_err(|error| failed("no signal handler", &error))?;
     println!(
         "tidewire torture: seed {seed}, {} s, in {}",
         settings.time.as_secs(),
@@ -99,7 +100,7 @@ pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
         broken: settings.broken,
     };
     let (mut sites, left_out) = Sites::make(&launch, &folder.path, mounts, seed)
-        .map_err(|error| failed("its data folders", &error))?;
+        .map_err(|error| failed("no data folder", &error))?;
     let start = Instant::now();
     let mut tally = Tally::default();
     let mut dice = Random::new(seed, 0);
@@ -123,7 +124,7 @@ pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
     let loss = loss.or_else(|| sites.verify().err());
     let cut_short = is_interrupted
         .load(Ordering::Relaxed)
-        .then(|| "it was asked to stop".to_owned());
+        .then(|| "a signal stopped it".to_owned());
     let verdict = RunReport {
         seed,
         time: start.elapsed(),
@@ -136,7 +137,7 @@ pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
     };
     let mut text = verdict.to_string();
     match verdict.loss {
-        Some(_) => text.push_str(&format!("kept for a look: {}\n", folder.path.display())),
+        Some(_) => text.push_str(&format!("kept for inspection: {}\n", folder.path.display())),
         None => folder.remove(),
     }
     Ok((text, verdict.exit()))

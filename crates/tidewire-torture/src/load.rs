@@ -117,7 +117,7 @@ impl Load {
         }
         if let Some(Some(seen)) = seen.last() {
             return Err(format!(
-                "{NEVER}: exists at version {}, and nobody has written it",
+                "{NEVER}: exists at version {}, although no client wrote it",
                 seen.version
             ));
         }
@@ -281,8 +281,7 @@ fn name_of<'a>(message: &Record<'a>) -> Option<&'a str> {
 
 /// Reads these records and then the one that no client writes.
 fn read(address: SocketAddr, names: &[String]) -> Result<Vec<Option<ReadRecord>>, String> {
-    let failed =
-        |error: std::io::Error| format!("the records can't be read after the start: {error}");
+    let failed = |error: std::io::Error| format!("can't read the records after the start: {error}");
     let mut peer = TestClient::open(address).map_err(failed)?;
     let names: Vec<&str> = names.iter().map(String::as_str).chain([NEVER]).collect();
     for (place, name) in names.iter().enumerate() {
@@ -312,7 +311,7 @@ fn read(address: SocketAddr, names: &[String]) -> Result<Vec<Option<ReadRecord>>
                     *place = Some(seen);
                 }
             }
-            other => fault = Some(format!("a read was answered with {other:?}")),
+            other => fault = Some(format!("the server answered a read with {other:?}")),
         });
         if !is_open.map_err(failed)? || Instant::now() > deadline {
             return Err("the server did not answer all reads after its start".to_owned());

@@ -73,18 +73,18 @@ impl Observer {
         let shown = self.shown(name)?;
         let Some(number) = number else {
             return Err(format!(
-                "{name}: subscribers were shown {message:?}, which nobody has written"
+                "{name}: the subscriber received {message:?}, which no client wrote"
             ));
         };
         if shown.version.is_none_or(|before| before + 1 != version) {
             return Err(format!(
-                "{name}: subscribers were shown version {version} behind {:?}",
+                "{name}: the subscriber received version {version} after {:?}",
                 shown.version
             ));
         }
         if number <= shown.number {
             return Err(format!(
-                "{name}: subscribers were shown change {number} behind change {}",
+                "{name}: the subscriber received change {number} after change {}",
                 shown.number
             ));
         }
@@ -106,7 +106,7 @@ impl Observer {
     fn shown(&mut self, name: &str) -> Result<&mut Shown, String> {
         self.records
             .get_mut(name)
-            .ok_or_else(|| format!("{name}: was never subscribed to"))
+            .ok_or_else(|| format!("{name}: the subscriber has no subscription to it"))
     }
 }
 
@@ -170,9 +170,9 @@ mod tests {
     #[test]
     fn steps_are_one_and_changes_go_forward() {
         check(&[(4, 6), (5, 8)], None);
-        check(&[(5, 6)], Some("version 5 behind"));
-        check(&[(4, 6), (4, 7)], Some("version 4 behind"));
-        check(&[(4, 5)], Some("change 5 behind change 5"));
+        check(&[(5, 6)], Some("version 5 after"));
+        check(&[(4, 6), (4, 7)], Some("version 4 after"));
+        check(&[(4, 5)], Some("change 5 after change 5"));
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl OperationHistory {
             .position(|state| state.number == number);
         let Some(place) = place else {
             return Err(format!(
-                "{}: change {number} was acknowledged, which was not under way",
+                "{}: the server acknowledged change {number}, which was not pending",
                 self.record
             ));
         };
@@ -181,7 +181,7 @@ impl OperationHistory {
         let state = self.find(seen)?;
         if ending == Ending::Clean && state.number < self.shown {
             return Err(format!(
-                "{}: change {} was shown before a clean stop, and change {} is what is left",
+                "{}: a subscriber received change {} before a clean stop, but the record is at change {}",
                 self.record, self.shown, state.number
             ));
         }
@@ -198,21 +198,21 @@ impl OperationHistory {
             let gone = possible().rev().find(|state| state.value.is_none());
             return gone.copied().ok_or_else(|| {
                 format!(
-                    "{record}: is missing, and change {} was acknowledged",
+                    "{record}: is missing, although change {} was acknowledged",
                     self.acknowledged.number
                 )
             });
         };
         let Some(number) = number_in(&seen.text) else {
             return Err(format!(
-                "{record}: holds what nobody has written: {:?}",
+                "{record}: contains text that no client wrote: {:?}",
                 start_of(&seen.text)
             ));
         };
         let state = possible().find(|state| state.number == number);
         let Some((state, value)) = state.and_then(|state| Some((*state, state.value?))) else {
             return Err(format!(
-                "{record}: holds change {number} at version {}, and the last acknowledged one is {}; under way were {:?}",
+                "{record}: contains change {number} at version {}, but the last acknowledged change is {}; pending changes: {:?}",
                 seen.version,
                 describe(&self.acknowledged),
                 self.under_way
@@ -223,13 +223,13 @@ impl OperationHistory {
         };
         if seen.version != value.version {
             return Err(format!(
-                "{record}: change {number} has version {}, and {} steps lead to it",
+                "{record}: change {number} has version {}, but its history has {} steps",
                 seen.version, value.version
             ));
         }
         if seen.text != text(record, number, value.filled_by) {
             return Err(format!(
-                "{record}: change {number} is not as it was written: {:?}",
+                "{record}: change {number} differs from the written text: {:?}",
                 start_of(&seen.text)
             ));
         }
@@ -240,7 +240,7 @@ impl OperationHistory {
 fn describe(state: &State) -> String {
     match state.value {
         Some(value) => format!("{} (version {})", state.number, value.version),
-        None => format!("{} (the end)", state.number),
+        None => format!("{} (deletion)", state.number),
     }
 }
 
@@ -287,25 +287,25 @@ mod tests {
         check(Some(seen(4, 4, 4)), Ending::Crash, "");
         check(Some(seen(5, 5, 4)), Ending::Crash, "");
         check(Some(seen(4, 4, 4)), Ending::Clean, "");
-        check(
-            Some(seen(3, 3, 3)),
-            Ending::Clean,
-            "shown before a clean stop",
-        );
-        check(Some(seen(2, 2, 1)), Ending::Crash, "holds change 2");
-        check(Some(seen(6, 6, 6)), Ending::Crash, "holds change 6");
+        check(Some(seen(3, 3, 3)), Ending::Clean, "before a clean stop");
+        check(Some(seen(2, 2, 1)), Ending::Crash, "contains change 2");
+        check(Some(seen(6, 6, 6)), Ending::Crash, "contains change 6");
         check(
             Some(seen(4, 3, 3)),
             Ending::Crash,
-            "has version 4, and 3 steps",
+            "has version 4, but its history has 3 steps",
         );
-        check(Some(seen(3, 3, 1)), Ending::Crash, "not as it was written");
+        check(
+            Some(seen(3, 3, 1)),
+            Ending::Crash,
+            "differs from the written text",
+        );
         check(None, Ending::Crash, "is missing");
         let torn = ReadRecord {
             version: 3,
             text: "{}".to_owned(),
         };
-        check(Some(torn), Ending::Crash, "nobody has written");
+        check(Some(torn), Ending::Crash, "no client wrote");
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
         );
         book.acknowledge(number).unwrap();
         let back = book.clone().settle(Some(&seen(5, 5, 4)), Ending::Crash);
-        assert!(back.unwrap_err().contains("(the end)"));
+        assert!(back.unwrap_err().contains("(deletion)"));
         book.settle(None, Ending::Clean).unwrap();
         assert_eq!(book.write(true).1.version, 1);
     }
@@ -333,7 +333,7 @@ mod tests {
         let (number, value) = book.write(true);
         assert_eq!((number, value.version), (6, 4));
         let back = book.settle(Some(&seen(4, 4, 4)), Ending::Crash);
-        assert!(back.unwrap_err().contains("holds change 4"));
+        assert!(back.unwrap_err().contains("contains change 4"));
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl RunReport {
                 .left_out
                 .iter()
                 .find(|(left_out, _)| *left_out == fault);
-            known.map_or("there was no time for it", |(_, reason)| reason.as_str())
+            known.map_or("the run ended before it", |(_, reason)| reason.as_str())
         };
         Fault::ALL
             .into_iter()
@@ -116,7 +116,7 @@ impl fmt::Display for RunReport {
         line("shown changes", self.work.shown)?;
         line("delivered events", self.work.events.delivered)?;
         line("resumed readers", self.work.events.resumed)?;
-        line("told gaps", self.work.events.gaps)?;
+        line("reported gaps", self.work.events.gaps)?;
         line("checked reads", self.work.checked)?;
         line("seconds", self.time.as_secs())?;
         line("seed", self.seed)?;
@@ -127,22 +127,25 @@ impl fmt::Display for RunReport {
             return writeln!(f, "verdict: RED: {loss}");
         }
         for (fault, reason) in self.missing() {
-            writeln!(f, "left out: {}: {reason}", fault.name())?;
+            writeln!(f, "skipped: {}: {reason}", fault.name())?;
         }
         if let Some(reason) = &self.cut_short {
             writeln!(f, "ended early: {reason}")?;
         }
         match (self.exit(), self.broken) {
             (Exit::Stopped, _) => {
-                writeln!(f, "verdict: green: nothing that was acknowledged was lost")
+                writeln!(
+                    f,
+                    "verdict: green: no acknowledged write or delivered event was lost"
+                )
             }
             (_, Some(_)) => writeln!(
                 f,
-                "verdict: unproven: what the broken server loses was not found"
+                "verdict: unproven: the test did not find the loss of the broken server"
             ),
             (_, None) => writeln!(
                 f,
-                "verdict: unproven: nothing was lost, but not everything was tried"
+                "verdict: unproven: nothing was lost, but the run skipped faults or ended early"
             ),
         }
     }
@@ -191,7 +194,7 @@ mod tests {
                 ..verdict()
             },
             Exit::Unproven,
-            "was not found",
+            "did not find",
         );
         let cut_short = Some("a signal".to_owned());
         check(
@@ -214,11 +217,11 @@ mod tests {
             left_out,
             ..verdict()
         };
-        check(&verdict, Exit::Unproven, "left out: power cuts: not root");
+        check(&verdict, Exit::Unproven, "skipped: power cuts: not root");
         check(
             &verdict,
             Exit::Unproven,
-            "left out: full disks: there was no time for it",
+            "skipped: full disks: the run ended before it",
         );
     }
 }

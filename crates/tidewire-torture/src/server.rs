@@ -71,7 +71,7 @@ impl Server {
     pub(super) fn start(launch: &Launch) -> Result<Self, String> {
         let mut child = command(launch)
             .and_then(|mut command| command.spawn())
-            .map_err(|error| format!("{}: can't be started: {error}", launch.program.display()))?;
+            .map_err(|error| format!("{}: can't start: {error}", launch.program.display()))?;
         let out = child.stdout.take().ok_or("no standard output")?;
         let mut out = BufReader::new(out);
         let mut line = String::new();
@@ -120,7 +120,7 @@ impl Server {
         while !self.is_frozen() {
             if Instant::now() > deadline {
                 return Err(format!(
-                    "the server has not stopped on SIGSTOP within {FREEZE_TIMEOUT:?}"
+                    "the server did not stop on SIGSTOP within {FREEZE_TIMEOUT:?}"
                 ));
             }
             thread::sleep(LOOK / 10);
@@ -159,14 +159,17 @@ impl Server {
             match self.child.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
                 Ok(Some(status)) => {
-                    return Err(format!("the stop ended with {}", describe(status)));
+                    return Err(format!(
+                        "the server ended with {} after SIGTERM",
+                        describe(status)
+                    ));
                 }
                 Ok(None) => thread::sleep(LOOK),
-                Err(error) => return Err(format!("the stop can't be waited for: {error}")),
+                Err(error) => return Err(format!("can't wait for the end of the server: {error}")),
             }
         }
         Err(format!(
-            "the server has not stopped within {STOP_TIMEOUT:?}"
+            "the server did not end within {STOP_TIMEOUT:?} after SIGTERM"
         ))
     }
 
@@ -190,7 +193,7 @@ impl Server {
         stream.read_to_string(&mut answer)?;
         let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
         let (Some(status), Some((_, body))) = (status, answer.split_once("\r\n\r\n")) else {
-            return Err(io::Error::other("no answer of HTTP"));
+            return Err(io::Error::other("not an HTTP response"));
         };
         Ok((status, body.to_owned()))
     }

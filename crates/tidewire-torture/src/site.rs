@@ -44,7 +44,7 @@ impl Site {
     ) -> Result<Self, String> {
         let made = std::fs::create_dir_all(&launch.data)
             .and_then(|()| std::fs::write(launch.data.join(MARK), ""));
-        made.map_err(|error| format!("{}: can't be made: {error}", launch.data.display()))?;
+        made.map_err(|error| format!("can't create {}: {error}", launch.data.display()))?;
         Ok(Self {
             launch,
             disk,

@@ -74,7 +74,7 @@ impl TestClient {
                 is_in |= matches!(message, Message::Auth(Auth::Successful { .. }));
             })?;
             if !is_open || start.elapsed() > LOGIN_TIMEOUT {
-                return Err(io::Error::other("the login was not answered"));
+                return Err(io::Error::other("the server did not answer the login"));
             }
         }
         peer.stream.set_read_timeout(Some(LOOK))?;
@@ -93,7 +93,7 @@ impl TestClient {
             self.stream.read_exact(&mut byte)?;
             head.push(byte[0]);
             if head.len() > HEAD_BYTES_MAX {
-                return Err(io::Error::other("the answer to the upgrade does not end"));
+                return Err(io::Error::other("the response to the upgrade is too long"));
             }
         }
         let head = String::from_utf8_lossy(&head);
@@ -101,7 +101,9 @@ impl TestClient {
             return Ok(());
         }
         let status = head.lines().next().unwrap_or_default().to_owned();
-        Err(io::Error::other(format!("not upgraded: {status:?}")))
+        Err(io::Error::other(format!(
+            "the server refused the upgrade: {status:?}"
+        )))
     }
 
     /// Appends a message to the output of the next flush.

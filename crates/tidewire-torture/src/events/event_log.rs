@@ -158,20 +158,20 @@ impl EventLog {
         let epoch = *account.epoch.get_or_insert(at.epoch);
         if epoch != at.epoch {
             return Err(format!(
-                "{name}: the epoch was {epoch} and is {} now, and nothing of it may be lost",
+                "{name}: the epoch changed from {epoch} to {}, so the server lost the history",
                 at.epoch
             ));
         }
         if at.offset > account.possible {
             return Err(format!(
-                "{name}: offset {} was given, and {} is the last one that there can be",
+                "{name}: the server sent offset {}, but the highest possible offset is {}",
                 at.offset, account.possible
             ));
         }
         let given = account.given.entry(at.offset).or_insert(mark);
         if *given != mark {
             return Err(format!(
-                "{name}: offset {} was given as {given:?} and is {mark:?} now",
+                "{name}: offset {} was {given:?} before and is {mark:?} now",
                 at.offset
             ));
         }
@@ -200,18 +200,19 @@ impl EventLog {
         let super::Kept { name, count } = KEPT[place];
         let mut state = self.lock();
         let account = &mut state.names[place];
-        let told =
-            format!("{name}: a gap of {missed:?} was told behind {after:?}, up to {first:?}");
+        let told = format!(
+            "{name}: the server reported a gap of {missed:?} after {after:?}, up to {first:?}"
+        );
         let Some(first) = first.filter(|first| first.epoch == after.epoch) else {
-            return Err(format!("{told}, in what the store keeps"));
+            return Err(format!("{told}, in events that the store must keep"));
         };
         let missing = first.offset.saturating_sub(after.offset + 1);
         if missing == 0 || missed.map(u64::from) != Some(missing) {
-            return Err(format!("{told}, and {missing} are missing"));
+            return Err(format!("{told}, but {missing} are missing"));
         }
         if first.offset + count - 1 > account.possible {
             return Err(format!(
-                "{told}, and the last {count} up to {} at most are kept",
+                "{told}, but the store must keep the last {count}, up to at most {}",
                 account.possible
             ));
         }
@@ -239,7 +240,7 @@ impl EventLog {
             return Ok(());
         }
         Err(format!(
-            "{}: {mark:?} was handled before a clean stop, and {last:?} is the last one that is kept",
+            "{}: {mark:?} was handled before a clean stop, but the last kept event is {last:?}",
             KEPT[place].name
         ))
     }
@@ -295,16 +296,19 @@ mod tests {
         let give = |position, number, part| check(ledger().give(0, position, mark(number)), part);
         give(at(5), 5, None);
         give(at(6), 6, None);
-        give(at(5), 6, Some("offset 5 was given as"));
-        give(at(101), 6, Some("100 is the last one that there can be"));
+        give(at(5), 6, Some("offset 5 was Mark"));
+        give(at(101), 6, Some("the highest possible offset is 100"));
         let other = Position {
             epoch: 8,
             offset: 6,
         };
-        give(other, 6, Some("the epoch was 9 and is 8"));
+        give(other, 6, Some("the epoch changed from 9 to 8"));
         let settled = ledger();
         settled.settle();
-        check(settled.give(0, at(6), mark(6)), Some("5 is the last one"));
+        check(
+            settled.give(0, at(6), mark(6)),
+            Some("the highest possible offset is 5"),
+        );
         assert_eq!(settled.begin_audit(), [Some(at(5)); 2]);
     }
 
@@ -315,11 +319,21 @@ mod tests {
         };
         // The last 24 of 100 events begin at offset 77.
         tell(1, Some(71), Some(at(77)), None);
-        tell(1, Some(72), Some(at(78)), Some("the last 24 up to 100"));
+        tell(
+            1,
+            Some(72),
+            Some(at(78)),
+            Some("the last 24, up to at most 100"),
+        );
         tell(1, Some(70), Some(at(77)), Some("71 are missing"));
         tell(1, Some(0), Some(at(6)), Some("0 are missing"));
-        tell(0, Some(1), Some(at(7)), Some("the last 1000 up to 100"));
-        tell(1, None, None, Some("in what the store keeps"));
+        tell(
+            0,
+            Some(1),
+            Some(at(7)),
+            Some("the last 1000, up to at most 100"),
+        );
+        tell(1, None, None, Some("in events that the store must keep"));
     }
 
     #[test]

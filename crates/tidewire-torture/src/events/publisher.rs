@@ -87,7 +87,7 @@ impl Publisher {
                 // A server that is about to stop accepts no more events.
                 Message::Event(Event::Error(EventError::Denied(_))) => is_refused = true,
                 Message::Event(Event::Error(error)) => {
-                    pulse.fail(format!("an event was answered with {error:?}"));
+                    pulse.fail(format!("the server answered an event with {error:?}"));
                 }
                 _ => {}
             });

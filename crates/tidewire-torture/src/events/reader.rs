@@ -144,17 +144,17 @@ impl Reader {
             | Event::HistoryGap { name, .. }
             | Event::Numbered { name, .. } => *name,
             Event::Ack { .. } => return Ok(None),
-            other => return Err(format!("a subscriber was given {other:?}")),
+            other => return Err(format!("a subscriber received {other:?}")),
         };
         let Some(place) = place_of(name) else {
-            return Err(format!("a subscriber was given {event:?}"));
+            return Err(format!("a subscriber received {event:?}"));
         };
         let at = &mut reading.at[place];
         match *event {
             Event::Position { position, .. } => {
                 if at.is_some_and(|at| at != position) {
                     return Err(format!(
-                        "{name}: a subscriber asked for {at:?} and was given {position:?}"
+                        "{name}: a subscriber requested {at:?} and received {position:?}"
                     ));
                 }
                 *at = Some(position);
@@ -164,7 +164,7 @@ impl Reader {
             Event::HistoryGap { missed, first, .. } => {
                 let Some(after) = *at else {
                     return Err(format!(
-                        "{name}: a gap was told to somebody without a position"
+                        "{name}: a subscriber without a position received a gap"
                     ));
                 };
                 let first = ledger.tell_gap(place, after, missed, first)?;
@@ -186,12 +186,12 @@ impl Reader {
             }
             Event::Numbered { data, offset, .. } => {
                 let Some(at) = at.as_mut().filter(|_| reading.is_told[place]) else {
-                    return Err(format!("{name}: an event came before its position"));
+                    return Err(format!("{name}: an event arrived before its position"));
                 };
                 if offset != at.offset + 1 {
                     let before = at.offset;
                     return Err(format!(
-                        "{name}: offset {offset} came behind offset {before}"
+                        "{name}: offset {offset} arrived after offset {before}"
                     ));
                 }
                 at.offset = offset;
@@ -204,7 +204,7 @@ impl Reader {
                 match self.0[place].take(*at, mark) {
                     Ok(is_new) => Ok(is_new.then_some((place, offset))),
                     Err(last) => Err(format!(
-                        "{name}: {mark:?} at offset {offset} came behind {last:?}"
+                        "{name}: {mark:?} at offset {offset} arrived after {last:?}"
                     )),
                 }
             }
@@ -296,29 +296,29 @@ mod tests {
         check(&then(&[event(0, 6, 3, 1), event(0, 7, 3, 2)]), None);
         check(
             &then(&[event(0, 6, 1, 7)]),
-            Some("came behind Some(EventId"),
+            Some("arrived after Some(EventId"),
         );
         check(
             &then(&[event(0, 6, 1, 5)]),
-            Some("came behind Some(EventId"),
+            Some("arrived after Some(EventId"),
         );
         check(
             &then(&[event(0, 6, 2, 2)]),
-            Some("came behind Some(EventId"),
+            Some("arrived after Some(EventId"),
         );
         check(
             &then(&[event(0, 7, 1, 6)]),
-            Some("offset 7 came behind offset 5"),
+            Some("offset 7 arrived after offset 5"),
         );
         check(
             &then(&[event(0, 5, 1, 5)]),
-            Some("offset 5 came behind offset 5"),
+            Some("offset 5 arrived after offset 5"),
         );
         check(&[event(0, 4, 1, 4)], Some("before its position"));
-        check(&[position(0, at(4))], Some("and was given"));
+        check(&[position(0, at(4))], Some("and received Position"));
         check(
             &[position(0, at(3)), event(0, 4, 1, 5)],
-            Some("offset 4 was given as"),
+            Some("offset 4 was Mark"),
         );
     }
 
@@ -331,15 +331,15 @@ mod tests {
         check(&[gap(1, 49, 53), event(1, 53, 2, 9)], None);
         check(
             &[gap(1, 49, 53), event(1, 53, 1, 5)],
-            Some("came behind Some(EventId"),
+            Some("arrived after Some(EventId"),
         );
         check(
             &[gap(1, 49, 53), event(1, 53, 1, 40), event(1, 54, 1, 42)],
-            Some("came behind Some(EventId"),
+            Some("arrived after Some(EventId"),
         );
         check(
             &[gap(1, 49, 53), event(1, 54, 1, 40)],
-            Some("behind offset 52"),
+            Some("after offset 52"),
         );
         check(&[gap(0, 1, 5)], Some("the last 1000"));
     }
