@@ -110,7 +110,7 @@ impl<'s> Lexer<'s> {
                     .unwrap_or(rest.len());
             } else if let Some(comment) = rest.strip_prefix("/*") {
                 let Some(end) = comment.find("*/") else {
-                    return Err(RuleError::new("a comment without an end", self.at));
+                    return Err(RuleError::new("unclosed comment", self.at));
                 };
                 self.at += end + 4;
             } else {
@@ -151,7 +151,7 @@ impl<'s> Lexer<'s> {
         };
         let mut end = digits(0);
         if end > 1 && bytes[0] == b'0' {
-            return Err(refuse("a number that begins with 0"));
+            return Err(refuse("a number that starts with 0"));
         }
         if bytes.get(end) == Some(&b'.') {
             end = digits(end + 1);
@@ -165,7 +165,7 @@ impl<'s> Lexer<'s> {
             end = exponent;
         }
         if rest[end..].starts_with(is_word_part) {
-            return Err(refuse("a number that runs into a name"));
+            return Err(refuse("a number followed by a name"));
         }
         self.at += end;
         rest[..end].parse().map_err(|_| refuse("not a number"))
@@ -175,7 +175,7 @@ impl<'s> Lexer<'s> {
         let start = self.at;
         let mut units = Vec::new();
         let mut letters = self.rest().char_indices().skip(1).peekable();
-        let open = || RuleError::new("a text without a closing quote", start);
+        let open = || RuleError::new("unclosed text literal", start);
         loop {
             let (place, letter) = letters.next().ok_or_else(open)?;
             if letter == quote {
@@ -217,7 +217,7 @@ impl<'s> Lexer<'s> {
                     match (char::from_u32(code), u16::try_from(code)) {
                         (Some(character), _) => push(&mut units, character),
                         (None, Ok(surrogate)) => units.push(surrogate),
-                        _ => return Err(refuse("no such character")),
+                        _ => return Err(refuse("not a Unicode character")),
                     }
                 }
                 'u' => {
@@ -262,10 +262,7 @@ impl<'s> Lexer<'s> {
                 _ => {}
             }
         }
-        Err(RuleError::new(
-            "a regular expression without a closing slash",
-            start,
-        ))
+        Err(RuleError::new("unclosed regular expression", start))
     }
 }
 

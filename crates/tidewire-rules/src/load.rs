@@ -101,7 +101,7 @@ impl Loader<'_> {
         else {
             return self.wrong(
                 start,
-                "the sections `record`, `event`, `rpc` and `presence` are expected",
+                "expected the sections `record`, `event`, `rpc` and `presence`",
             );
         };
         for section in SECTIONS {
@@ -117,12 +117,12 @@ impl Loader<'_> {
     fn section(&mut self, key: &Spanned<String>, value: Spanned<Tree>) {
         let place = placed(key.referenced);
         if !SECTIONS.contains(&key.value.as_str()) {
-            return self.wrong(place, format!("there is no section {:?}", key.value));
+            return self.wrong(place, format!("unknown section {:?}", key.value));
         }
         let Tree::Map(paths) = value.value else {
             return self.wrong(
                 placed(value.referenced),
-                format!("paths are expected in `{}`", key.value),
+                format!("`{}` must contain paths", key.value),
             );
         };
         if !paths.iter().any(|(path, _)| path.value == EVERY_NAME) {
@@ -136,7 +136,7 @@ impl Loader<'_> {
             if self.paths > self.limits.paths_max {
                 return self.wrong(
                     placed(path.referenced),
-                    format!("more than {} paths", self.limits.paths_max),
+                    format!("the file has more than {} paths", self.limits.paths_max),
                 );
             }
             self.path(&key.value, &path, rules);
@@ -153,10 +153,7 @@ impl Loader<'_> {
         };
         let Tree::Map(rules) = rules.value else {
             let place = placed(rules.referenced);
-            return self.wrong(
-                place,
-                format!("rules are expected for the path {:?}", path.value),
-            );
+            return self.wrong(place, format!("path {:?} must contain rules", path.value));
         };
         self.rules_of(section, &pattern, rules);
     }
@@ -176,7 +173,7 @@ impl Loader<'_> {
                 Tree::Bool(constant) => Some(Body::Constant(constant)),
                 Tree::Text(text) => self.rule(kind, pattern, value.referenced, &text),
                 Tree::Map(_) | Tree::Other => {
-                    self.wrong(place, "a rule is true, false or an expression");
+                    self.wrong(place, "a rule must be true, false or an expression");
                     None
                 }
             };

@@ -132,7 +132,7 @@ impl Parser<'_> {
             Token::Sign(sign) => match *sign {
                 "=" | "+=" | "-=" | "*=" | "/=" | "%=" | "&=" | "|=" | "^=" | "**=" | "<<="
                 | ">>=" | ">>>=" | "&&=" | "||=" | "??=" | "++" | "--" => {
-                    format!("`{sign}` is not allowed: a rule changes nothing")
+                    format!("`{sign}` is not allowed: a rule can't change a value")
                 }
                 "=>" => "functions are not allowed in a rule".to_owned(),
                 "&" | "|" | "^" | "~" | "<<" | ">>" | ">>>" | "**" | "`" | "#" | "..." => {
@@ -289,7 +289,7 @@ impl Parser<'_> {
                 built = if self.is("[") {
                     self.index(built)?
                 } else if self.is("(") {
-                    return Err(self.refused("only a method that is named can be called"));
+                    return Err(self.refused("only a named method can be called"));
                 } else {
                     self.member(built)?
                 };
@@ -298,7 +298,7 @@ impl Parser<'_> {
             } else if self.is("[") {
                 built = self.index(built)?;
             } else if self.is("(") {
-                return Err(self.refused("only a method that is named can be called"));
+                return Err(self.refused("only a named method can be called"));
             } else if is_guarded {
                 return self.build(Expression::Chain(Box::new(built.expression)), height);
             } else {
@@ -378,14 +378,14 @@ impl Parser<'_> {
             Token::Sign("/" | "/=") => self.regular()?,
             Token::Text(text) => {
                 let Some(source) = text.plain().map(str::to_owned) else {
-                    return Err(self.refused("a regular expression with half a character"));
+                    return Err(self.refused("a regular expression with a lone surrogate"));
                 };
                 self.advance()?;
                 self.compile(&source, "", place)?
             }
             _ => {
                 return Err(self.refused(
-                    "`match` takes a regular expression or a text literal, so that it can be checked when it is loaded",
+                    "`match` requires a regular expression or a text literal, so that the server can check it when it loads the rules",
                 ));
             }
         };
@@ -466,7 +466,7 @@ impl Parser<'_> {
         let (mut arguments, height) = self.list(")")?;
         self.uses.records = true;
         if arguments.len() != 1 {
-            return Err(self.refused("`_` takes the name of one record"));
+            return Err(self.refused("`_` requires the name of one record"));
         }
         let name = Box::new(arguments.remove(0));
         self.build(Expression::Record(name), height + 1)
@@ -523,10 +523,7 @@ impl Parser<'_> {
                 })?)
             }
             other => {
-                return Err(RuleError::new(
-                    format!("`{other}` is not known in a rule"),
-                    start,
-                ));
+                return Err(RuleError::new(format!("unknown name `{other}`"), start));
             }
         };
         self.build(expression, 1)

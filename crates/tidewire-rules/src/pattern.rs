@@ -47,7 +47,7 @@ impl Pattern {
             return Err(("a path can't be empty".into(), 0));
         }
         if text.starts_with('/') {
-            return Err(("a path can't begin with `/`".into(), 0));
+            return Err(("a path can't start with `/`".into(), 0));
         }
         if text.len() > limits.path_bytes_max {
             return Err((
@@ -74,7 +74,7 @@ impl Pattern {
                         .map_or(text.len(), |length| at + length);
                     let name = &text[start..end];
                     if end == at {
-                        return Err(("a `$` without the name of a variable".into(), start));
+                        return Err(("`$` without a variable name".into(), start));
                     }
                     if pattern.variables.iter().any(|known| known == name) {
                         return Err((format!("the path has `{name}` twice"), start));
@@ -84,9 +84,8 @@ impl Pattern {
                     at = end;
                 }
                 '\\' | '^' | '(' | ')' | '[' | ']' | '{' | '}' | '|' | '+' | '?' => {
-                    let reason = format!(
-                        "`{letter}` has a meaning in deepstream's paths that is not supported"
-                    );
+                    let reason =
+                        format!("`{letter}` is special in deepstream's paths and is not supported");
                     return Err((reason, start));
                 }
                 _ => match pattern.tokens.last_mut() {

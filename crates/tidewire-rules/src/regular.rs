@@ -356,7 +356,7 @@ impl Translator {
                     return Err(self.refused(format!("nothing to repeat before `{letter}`")));
                 }
                 '{' | '}' | ']' => {
-                    return Err(self.refused(format!("a lone `{letter}`; write `\\{letter}`")));
+                    return Err(self.refused(format!("unescaped `{letter}`; write `\\{letter}`")));
                 }
                 '\\' if self
                     .letters
@@ -446,7 +446,7 @@ impl Translator {
             Some(least)
         };
         if !self.eat('}') {
-            return Err(self.refused("a lone `{`; write `\\{`"));
+            return Err(self.refused("unescaped `{`; write `\\{`"));
         }
         let _ = match most {
             Some(most) if most < least => {
@@ -468,7 +468,7 @@ impl Translator {
             }
             count = Some(more);
         }
-        count.ok_or_else(|| self.refused("a lone `{`; write `\\{`"))
+        count.ok_or_else(|| self.refused("unescaped `{`; write `\\{`"))
     }
 
     /// A character, an escape or a class, with its repetition.
@@ -534,7 +534,7 @@ impl Translator {
             }
             letter => match u16::try_from(u32::from(letter)) {
                 Ok(unit) => unit,
-                Err(_) => return Err(self.refused("an escape before a character of two units")),
+                Err(_) => return Err(self.refused("an escape of a character above U+FFFF")),
             },
         };
         Ok(Member::Unit(unit))
@@ -577,7 +577,7 @@ impl Translator {
             let ends = self.class_member()?;
             let (Some(Member::Unit(from)), Some(Member::Unit(to))) = (members.last(), ends.first())
             else {
-                return Err(self.refused("a range between sets"));
+                return Err(self.refused("a range that starts or ends with a set"));
             };
             if from > to {
                 return Err(self.refused("a range out of order"));

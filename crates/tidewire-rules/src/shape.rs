@@ -133,7 +133,7 @@ pub(crate) fn misspelled(object: &Expression, key: &Text<'_>) -> Option<String> 
             let all = all.join(", ");
             format!("{what} has no member `{key}`, did you mean `{nearest}`? It has {all}")
         }
-        None => format!("{what} has no member `{key}`: it has none"),
+        None => format!("{what} has no members, so not `{key}`"),
     })
 }
 

@@ -316,7 +316,7 @@ fn members_that_can_not_be_there_are_refused_with_the_nearest_name() {
             "{open: true}.opne",
             "the object has no member `opne`, did you mean `open`?",
         ),
-        ("now.day", "a number has no member `day`: it has none"),
+        ("now.day", "a number has no members, so not `day`"),
         (
             "user.isAuthenticated.id",
             "true or false has no member `id`",
@@ -476,16 +476,16 @@ extra: {}
         "1:1: the section `presence` is missing",
         "2:30: the path has no variable `$x`",
         "2:44: rule `create` of `record` does not support `data`",
-        "2:60: a rule is true, false or an expression",
-        "3:4: a path can't begin with `/`",
+        "2:60: a rule must be true, false or an expression",
+        "3:4: a path can't start with `/`",
         "4:10: `record` has no rule \"reed\"",
         "4:31: rule `listen` of `record` does not support `oldData`",
         "8:7: function `parse` is not supported",
-        "9:16: `nothing` is not known in a rule",
-        "10:8: rules are expected for the path \"e\"",
+        "9:16: unknown name `nothing`",
+        "10:8: path \"e\" must contain rules",
         "11:1: `event` has no rules for the path \"*\"",
-        "13:6: paths are expected in `rpc`",
-        "14:1: there is no section \"extra\"",
+        "13:6: `rpc` must contain paths",
+        "14:1: unknown section \"extra\"",
     ];
     let expected: Vec<String> = expected
         .iter()
