@@ -207,7 +207,7 @@ impl StoreError {
     pub fn stale_term(term: Term, newest: Term) -> Self {
         Self {
             message: format!(
-                "another server has opened the store: this is its opening {}, ours was {}",
+                "another server has opened the store: its term is {}, ours is {}",
                 newest.0, term.0
             ),
             trouble: StoreTrouble::StaleTerm,

@@ -24,7 +24,7 @@ pub fn give_back_large_blocks() {
     ] {
         // SAFETY: it takes two numbers and changes the allocator's settings under its lock.
         let is_set = unsafe { libc::mallopt(option, bytes) };
-        debug_assert_eq!(is_set, 1, "the allocator takes {option}");
+        debug_assert_eq!(is_set, 1, "the allocator accepts option {option}");
     }
 }
 

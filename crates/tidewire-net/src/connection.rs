@@ -225,7 +225,7 @@ impl<C> Connections<C> {
         let slot = &mut self.slots[key.index as usize];
         debug_assert!(
             slot.connection.is_none() && slot.generation == key.generation,
-            "the place is lent"
+            "the slot is lent"
         );
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(key.index);

@@ -118,7 +118,10 @@ impl Outbox {
 
     /// Drops the first `count` bytes of the ciphertext, which were sent.
     pub fn advance_sealed(&mut self, count: usize) {
-        debug_assert!(count <= self.sealed().len(), "more sent than there was");
+        debug_assert!(
+            count <= self.sealed().len(),
+            "at most the pending bytes were sent"
+        );
         self.sealed_sent = (self.sealed_sent + count).min(self.sealed.len());
         self.has_marked_sealed &= !self.sealed().is_empty();
     }
@@ -183,7 +186,7 @@ impl Outbox {
 
     /// Drops the first `count` bytes of the pieces, which were sent or sealed.
     pub fn advance(&mut self, mut count: usize) {
-        debug_assert!(count <= self.bytes, "more sent than there was");
+        debug_assert!(count <= self.bytes, "at most the pending bytes were sent");
         self.bytes -= count.min(self.bytes);
         self.has_taken_marked |= self.marked_bytes > 0 && count > 0;
         self.marked_bytes = self.marked_bytes.saturating_sub(count);

@@ -85,7 +85,7 @@ impl ReadBuffer {
     pub fn read(&mut self, socket: &TcpStream, remainder: &mut Remainder) -> ReadOutcome {
         debug_assert!(
             self.start == self.end,
-            "the previous connection's rest was not stored"
+            "the unread bytes of the previous connection were stored"
         );
         let room = &mut self.shared[..READ_BYTES_MAX];
         let outcome = read_once(socket, room);
@@ -107,7 +107,7 @@ impl ReadBuffer {
     ) -> ReadOutcome {
         debug_assert!(
             self.start == self.end,
-            "the previous connection's rest was not stored"
+            "the unread bytes of the previous connection were stored"
         );
         if tls.is_peer_closed() {
             return ReadOutcome::End;
@@ -137,7 +137,7 @@ impl ReadBuffer {
     pub fn load(&mut self, remainder: &mut Remainder) {
         debug_assert!(
             self.start == self.end,
-            "the previous connection's rest was not stored"
+            "the unread bytes of the previous connection were stored"
         );
         if let Some(kept) = remainder.0.take() {
             self.kept = kept.bytes;
@@ -173,7 +173,7 @@ impl ReadBuffer {
     pub fn consume(&mut self, count: usize) {
         debug_assert!(
             count <= self.end - self.start,
-            "more consumed than there was"
+            "only unread bytes are consumed"
         );
         self.start += count;
     }

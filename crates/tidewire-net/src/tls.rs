@@ -44,7 +44,7 @@ impl std::fmt::Display for TlsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Rustls(error) => error.fmt(f),
-            Self::KeysExhausted => f.write_str("the keys were used as often as they may be"),
+            Self::KeysExhausted => f.write_str("the keys have reached their limit of uses"),
             Self::TooLong => f.write_str("a record or handshake message is too long"),
             Self::Unexpected => f.write_str("the peer used a feature that was not offered"),
         }

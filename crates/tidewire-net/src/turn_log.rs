@@ -118,7 +118,10 @@ impl TurnLogs {
     /// They are more than 64, which is a defect of the caller.
     #[must_use]
     pub fn new(count: u8) -> Self {
-        assert!(u32::from(count) <= u64::BITS, "a bit for each log");
+        assert!(
+            u32::from(count) <= u64::BITS,
+            "a word has a bit for each log"
+        );
         let count = usize::from(count);
         Self {
             alive: 0,

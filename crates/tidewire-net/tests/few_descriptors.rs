@@ -12,7 +12,7 @@ fn without_descriptors_for_a_ring_sends_are_plain() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let highest = near.as_raw_fd().max(far.as_raw_fd()) as u64;
     // First the ring's own descriptor is missing, then one for the trial's sockets.
-    for (left, action) in [(0, "io_uring_setup"), (1, "a trial send through io_uring")] {
+    for (left, action) in [(0, "io_uring_setup"), (1, "a test send through io_uring")] {
         limit_descriptors(highest + 1 + left);
         let mut sender = Sender::detect();
         let errno = libc::EMFILE;

@@ -609,8 +609,8 @@ impl Conductor {
             }
             Err(error) => {
                 self.count_out();
-                peer_log::peer_line("a connection could not be handed over to its shard", || {
-                    tracing::warn!(%address, %error, "a connection could not be handed over to its shard");
+                peer_log::peer_line("connections without a shard", || {
+                    tracing::warn!(%address, %error, "could not register a connection with its shard");
                 });
             }
         }
@@ -777,7 +777,7 @@ impl Conductor {
         self.stats().set_send_path(path);
         if let Path::WithoutRing(cause) = path {
             let shard = self.address.shard;
-            tracing::warn!(shard, %cause, "sends are system calls of their own from here on; nothing was lost");
+            tracing::warn!(shard, %cause, "io_uring failed; each send is now a separate system call, and nothing was lost");
         }
     }
 

@@ -69,7 +69,7 @@ impl InterestMap {
         });
         debug_assert!(
             wanted || !matches!(outcome, Compute::Aborted(())),
-            "interest was taken back that had not been there"
+            "only existing interest is withdrawn"
         );
     }
 

@@ -86,7 +86,7 @@ pub fn sum_peer_lines() {
 
 fn sum(kind: &'static str, left_out: u32) {
     if left_out > 0 {
-        tracing::warn!(kind, left_out, "more of the same were not logged");
+        tracing::warn!(kind, left_out, "suppressed further lines of this kind");
     }
 }
 

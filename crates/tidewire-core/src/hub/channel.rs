@@ -231,13 +231,13 @@ impl Hub {
     pub(super) fn channel(&self, id: ChannelId) -> &Channel {
         self.channels[id as usize]
             .as_ref()
-            .expect("ids come from `keys` and memberships, which hold live ones only")
+            .expect("ids come from `keys` and memberships, which contain live channels only")
     }
 
     pub(super) fn channel_mut(&mut self, id: ChannelId) -> &mut Channel {
         self.channels[id as usize]
             .as_mut()
-            .expect("ids come from `keys` and memberships, which hold live ones only")
+            .expect("ids come from `keys` and memberships, which contain live channels only")
     }
 }
 
@@ -253,6 +253,6 @@ fn hash_of(hasher: &FixedState, channels: &[Option<Channel>], id: ChannelId) -> 
 
 /// The bit of a format in [`Channel::formats`].
 pub(super) fn format_bit(format: Format) -> u64 {
-    debug_assert!(format.0 < 64, "a set of formats is one word");
+    debug_assert!(format.0 < 64, "a word has a bit for each format");
     1 << format.0
 }

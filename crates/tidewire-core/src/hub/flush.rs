@@ -72,7 +72,11 @@ impl Hub {
         // several listings gets everything with one send. It is also why nothing may be published between listing and sends: a member
         // that is sent in between would get the new range here and once more after the next listing. Ranges, marks and dues are reused
         // only after the last send, because until then each of them may be read.
-        debug_assert_eq!(self.listed_count, self.due.len(), "not all are listed");
+        debug_assert_eq!(
+            self.listed_count,
+            self.due.len(),
+            "every due channel is listed"
+        );
         let mut joined = std::mem::take(&mut self.joined);
         // At most half of the sends are urgent ones. The other sessions make progress even if small publications keep arriving.
         let mut urgent_left = count / 2;

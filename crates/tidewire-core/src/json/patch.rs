@@ -35,7 +35,7 @@ pub enum PatchError {
     #[error("patched document is too large")]
     TooLarge,
     /// The change would fill more than `array_gap_max` elements of arrays with null.
-    #[error("index lies too far behind the end of its array")]
+    #[error("index is too far past the end of its array")]
     ArrayGap,
     /// The document is not JSON, so it was never checked.
     #[error("document is not JSON")]

@@ -220,7 +220,7 @@ fn recycle<'b>(mut batch: SendBatch<'_>) -> SendBatch<'b> {
         sends: batch
             .sends
             .into_iter()
-            .map(|_| unreachable!("the batch was emptied"))
+            .map(|_| unreachable!("the batch is empty"))
             .collect(),
     }
 }

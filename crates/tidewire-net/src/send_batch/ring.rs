@@ -92,7 +92,7 @@ impl Ring {
     }
 
     fn probe(&mut self) -> Result<(), RingFault> {
-        const PROBE: &str = "a trial send through io_uring";
+        const PROBE: &str = "a test send through io_uring";
         let system = |error: io::Error| RingFault::new(PROBE, &error);
         let (near, mut far) = UnixStream::pair().map_err(system)?;
         let slices = [&b"one"[..], b"t", b"wo"].map(IoSlice::new);
@@ -167,7 +167,7 @@ impl Ring {
     fn push(&mut self, sends: &[Prepared<'_>], slices: &[IoSlice<'_>]) {
         assert!(
             sends.len() <= self.places(),
-            "more sends than the queue has places"
+            "the queue has a place for each send"
         );
         self.headers.clear();
         self.headers.reserve(sends.len());
@@ -178,7 +178,7 @@ impl Ring {
             // SAFETY: socket, slices and header live, unmoved, until `submit` returns, which is after the completion
             // of every entry that the kernel took; the others are never submitted, because the ring is dropped.
             let pushed = unsafe { queue.push(&entry.user_data(index as u64)) };
-            assert!(pushed.is_ok(), "there are no more sends than places");
+            assert!(pushed.is_ok(), "the queue has a place for each send");
         }
     }
 
@@ -211,7 +211,7 @@ impl Ring {
         if in_flight > 0 {
             // The kernel may still read the buffers of these sends, whose owners free them when this returns or
             // unwinds. The sends can't be awaited, and MSG_DONTWAIT should rule them out; so the process must abort.
-            eprintln!("tidewire: {in_flight} sends are in flight and can't be waited for: {error}");
+            eprintln!("tidewire: can't wait for {in_flight} sends that are in flight: {error}");
             std::process::abort();
         }
         Err(RingFault::new("io_uring_enter", error))
@@ -263,7 +263,7 @@ impl Ring {
         }
         self.ring.submit().unwrap();
         let completions = self.ring.completion();
-        assert!(completions.is_full(), "there is still room");
+        assert!(completions.is_full(), "the completion queue is full");
         completions.len()
     }
 }

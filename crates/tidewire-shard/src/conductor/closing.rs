@@ -155,13 +155,13 @@ impl Conductor {
         let address = connection.peer_address();
         let user = self.engine.user(session).map(Name::as_str);
         add(&self.stats().slow_disconnects, 1);
-        peer_log::peer_line("connections that did not read were disconnected", || {
+        peer_log::peer_line("slow readers disconnected", || {
             tracing::info!(
                 address = address.map(tracing::field::display),
                 user,
                 outbox_bytes,
                 inbound_bytes,
-                "disconnected: more than outbox_bytes_max waits for it"
+                "disconnected: more than outbox_bytes_max is pending for it"
             );
         });
         self.note_disconnect(key, DisconnectCause::Slow);
@@ -175,13 +175,13 @@ impl Conductor {
         let address = connection.and_then(|connection| connection.peer_address());
         let user = self.engine.user(self.session(key)).map(Name::as_str);
         let message_bytes_max = self.message_bytes_max;
-        peer_log::peer_line("connections with too large a message were closed", || {
+        peer_log::peer_line("connections closed for a large message", || {
             tracing::info!(
                 ?address,
                 user,
                 bytes,
                 message_bytes_max,
-                "closed with 1009: a message is larger than limits.message_bytes_max"
+                "closed with 1009: a message exceeds limits.message_bytes_max"
             );
         });
     }

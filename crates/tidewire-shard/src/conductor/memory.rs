@@ -257,19 +257,16 @@ impl Conductor {
         let session = self.session(key);
         let user = self.engine.user(session).map(Name::as_str);
         let socket_bytes = self.event_loop.held_bytes(key);
-        peer_log::peer_line(
-            "connections that hold too much memory were disconnected",
-            || {
-                tracing::info!(
-                    address = address.map(tracing::field::display),
-                    user,
-                    bytes,
-                    socket_bytes,
-                    is_cause,
-                    "disconnected: the node holds more than memory_bytes_max, and this session most"
-                );
-            },
-        );
+        peer_log::peer_line("connections disconnected for their memory", || {
+            tracing::info!(
+                address = address.map(tracing::field::display),
+                user,
+                bytes,
+                socket_bytes,
+                is_cause,
+                "disconnected: the node uses more than memory_bytes_max, and this session uses most"
+            );
+        });
         // The memory of its socket is released only with the socket.
         if has_unsent || !is_open || socket_bytes > bytes / 2 {
             return self.cut_off(key);

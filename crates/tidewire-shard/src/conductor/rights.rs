@@ -112,15 +112,12 @@ impl Conductor {
         add(&self.stats().rights_cuts, 1);
         let connection = self.event_loop.connections().get(key);
         let address = connection.and_then(|connection| connection.peer_address());
-        peer_log::peer_line(
-            "connections that had lost a right and did not read were cut off",
-            || {
-                tracing::info!(
-                    address = address.map(tracing::field::display),
-                    "cut off: it has lost a right and does not read what waits for it"
-                );
-            },
-        );
+        peer_log::peer_line("connections cut off after a lost right", || {
+            tracing::info!(
+                address = address.map(tracing::field::display),
+                "cut off: it has lost a right and does not read its pending messages"
+            );
+        });
         self.cut_off(key);
     }
 }

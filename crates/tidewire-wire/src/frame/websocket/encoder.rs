@@ -68,7 +68,7 @@ pub fn encode_masked_with(
     debug_assert_eq!(
         out.len() - start,
         payload_bytes,
-        "the announced length is not what was written"
+        "the payload has the announced length"
     );
     apply_mask(&mut out[start..], key);
 }
