@@ -25,7 +25,7 @@ use crate::target::Target;
 pub fn command() -> Command {
     Command::new("tidewire-bench")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Load generator and null server; docs/bench.md says what the figures mean")
+        .about("Load generator and null server; docs/bench.md explains the figures")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(null_command())
@@ -40,25 +40,25 @@ pub fn command() -> Command {
 fn null_command() -> Command {
     Command::new("null")
         .about("Run the null server on 127.0.0.1")
-        .arg(number("port", "0", "The port; 0 takes a free one"))
+        .arg(number("port", "0", "Port; 0 selects a free one"))
         .arg(number(
             "lose-one-in",
             "0",
-            "Plant a fault: leave out each Nth send; 0 is none",
+            "Plant a fault: skip each Nth send; 0: no fault",
         ))
         .arg(number(
             "double-one-in",
             "0",
-            "Plant a fault: do each Nth send twice; 0 is none",
+            "Plant a fault: repeat each Nth send; 0: no fault",
         ))
         .arg(number(
             "stall-one-in",
             "0",
-            "Plant a fault: stand still at each Nth publication; 0 is none",
+            "Plant a fault: stall at each Nth publication; 0: no fault",
         ))
-        .arg(number("stall-ms", "100", "Milliseconds to stand still"))
-        .arg(flag("rooms", "Look at names, and at records"))
-        .arg(flag("echo", "Send publishers their own messages back"))
+        .arg(number("stall-ms", "100", "Milliseconds of a stall"))
+        .arg(flag("rooms", "Route by name, and count record versions"))
+        .arg(flag("echo", "Return publishers their own messages"))
 }
 
 /// Runs the given command.
@@ -98,7 +98,7 @@ fn raise_descriptor_limit() {
 
 fn run_null(matches: &ArgMatches) -> Result<(), Failure> {
     let port = u16::try_from(take::<u64>(matches, "port")?)
-        .map_err(|_| Failure::Argument("a port is at most 65535".to_owned()))?;
+        .map_err(|_| Failure::Argument("a port must be at most 65535".to_owned()))?;
     let faults = PlantedFaults {
         lose_one_in: take(matches, "lose-one-in")?,
         double_one_in: take(matches, "double-one-in")?,
@@ -155,7 +155,7 @@ pub(crate) fn take_count(matches: &ArgMatches, name: &str, min: u64) -> Result<u
     usize::try_from(count)
         .ok()
         .filter(|_| count >= min)
-        .ok_or_else(|| Failure::Argument(format!("--{name} is at least {min}")))
+        .ok_or_else(|| Failure::Argument(format!("--{name} must be at least {min}")))
 }
 
 /// The argument that names Tidewire's program.
@@ -164,7 +164,7 @@ pub(crate) fn server_bin() -> Arg {
         .long("server-bin")
         .value_name("FILE")
         .value_parser(value_parser!(PathBuf))
-        .help("Tidewire's program [default: `tidewire` beside this one]")
+        .help("Tidewire's program [default: `tidewire` in the folder of this program]")
 }
 
 /// Tidewire's program.
@@ -183,7 +183,7 @@ pub(crate) fn server_arguments(command: Command, shards: &'static str) -> Comman
         .arg(
             Arg::new("url")
                 .long("url")
-                .help("A server that runs already, ws://host:port/path"),
+                .help("Use a running server, ws://host:port/path"),
         )
         .arg(
             Arg::new("protocol")
@@ -191,21 +191,21 @@ pub(crate) fn server_arguments(command: Command, shards: &'static str) -> Comman
                 .requires("url")
                 .default_value(Protocol::Deepstream.name())
                 .value_parser(Protocol::ALL.map(Protocol::name))
-                .help("What it speaks"),
+                .help("Protocol of the server"),
         )
         .arg(
             Arg::new("server-pid")
                 .long("server-pid")
                 .requires("url")
                 .value_parser(value_parser!(u32))
-                .help("Its process on this machine, for its time and memory"),
+                .help("Process id of the server on this machine, to measure its time and memory"),
         )
         .arg(
             Arg::new("echo")
                 .long("echo")
                 .requires("url")
                 .action(ArgAction::SetTrue)
-                .help("It sends publishers their own messages back"),
+                .help("The server returns publishers their own messages"),
         )
         .arg(
             Arg::new("null")
@@ -220,32 +220,32 @@ pub(crate) fn server_arguments(command: Command, shards: &'static str) -> Comman
                 .value_name("NAME")
                 .conflicts_with_all(["url", "null"])
                 .value_parser(rival::NAMES)
-                .help("Start a rival instead of Tidewire; `setup` must have brought it"),
+                .help("Start a rival instead of Tidewire; run `setup` first"),
         )
         .arg(
             Arg::new("rival-command")
                 .long("rival-command")
                 .value_name("LINE")
                 .conflicts_with_all(["url", "null", "rival"])
-                .help("Start this server instead, on {port}; docs/bench.md has the contract"),
+                .help("Start this server instead, on {port}; docs/bench.md describes the contract"),
         )
         .arg(
             Arg::new("rival-echo")
                 .long("rival-echo")
                 .requires("rival-command")
                 .action(ArgAction::SetTrue)
-                .help("It sends publishers their own messages back"),
+                .help("The server returns publishers their own messages"),
         )
         .arg(flag("tls", "Start Tidewire with TLS").conflicts_with_all(["url", "null", "rival"]))
         .arg(
             flag(
                 "compression",
-                "Offer permessage-deflate; a Tidewire that is started takes it",
+                "Offer permessage-deflate, and enable it in the Tidewire to start",
             )
             .conflicts_with_all(["null", "rival"]),
         )
         .arg(
-            flag("batches", "Let all messages of a turn come in one frame")
+            flag("batches", "Accept all messages of a turn in one frame")
                 .conflicts_with_all(["null", "rival"]),
         )
         .arg(

@@ -116,7 +116,7 @@ impl Stage {
             // Others may publish and patch before the ack arrives.
             (Self::Subscribing, Incoming::Delivery { .. } | Incoming::Patched { .. }) => Ok(false),
             (stage, incoming) => Err(Unintelligible(format!(
-                "was answered {incoming:?} while {stage:?}"
+                "received {incoming:?} while {stage:?}"
             ))),
         }
     }
@@ -264,7 +264,7 @@ impl Connection {
     ) -> Result<(), Failure> {
         if self.stage == Stage::Connecting {
             if has_failed && let Ok(Some(error)) = self.socket.take_error() {
-                return Err(self.broken(&format!("is refused: {error}")));
+                return Err(self.broken(&format!("can't connect: {error}")));
             }
             self.stage = Stage::Upgrading;
             self.outbox.extend_from_slice(request);
@@ -406,7 +406,7 @@ impl Connection {
     fn take_head(&mut self, input: &[u8]) -> Result<Option<usize>, Failure> {
         let Some(end) = input.windows(4).position(|window| window == b"\r\n\r\n") else {
             if input.len() > HEAD_BYTES_MAX {
-                return Err(self.broken("has an endless answer to the upgrade"));
+                return Err(self.broken("received a too long response to the upgrade"));
             }
             return Ok(None);
         };
@@ -422,7 +422,7 @@ impl Connection {
             }
         }
         if !status.starts_with("HTTP/1.1 101") || !is_accepted {
-            return Err(self.broken(&format!("was not upgraded: {status:?}")));
+            return Err(self.broken(&format!("upgrade refused: {status:?}")));
         }
         if is_deflated {
             self.decoder = Decoder::with_deflate(Role::Client);

@@ -15,7 +15,7 @@ const NUMBERS_FROM: u64 = 1_000_000;
 #[non_exhaustive]
 pub enum Fault {
     /// Not one of the grid's messages.
-    #[error("connection {receiver} received {payload:?}, which nobody published")]
+    #[error("connection {receiver} received {payload:?}, which no connection published")]
     Unknown {
         /// The receiver.
         receiver: usize,
@@ -33,7 +33,7 @@ pub enum Fault {
         message: u64,
     },
     /// A message of a round that was complete, so it came twice.
-    #[error("connection {receiver} received message {message} again after its round was complete")]
+    #[error("connection {receiver} received message {message} again after the end of its round")]
     Late {
         /// The receiver.
         receiver: usize,
@@ -49,7 +49,7 @@ pub enum Fault {
         message: u64,
     },
     /// No further delivery arrives.
-    #[error("{count} deliveries are lost, the first of message {message}")]
+    #[error("{count} deliveries were lost, first of message {message}")]
     Lost {
         /// The number of lost deliveries.
         count: u64,
@@ -57,7 +57,7 @@ pub enum Fault {
         message: u64,
     },
     /// The deadline passed first.
-    #[error("{count} deliveries of round {round} are missing, the first at connection {receiver}")]
+    #[error("{count} deliveries of round {round} are missing, first at connection {receiver}")]
     Missing {
         /// The round.
         round: u64,

@@ -33,7 +33,7 @@ pub enum Failure {
         what: String,
     },
     /// An expected event did not come in time.
-    #[error("deadline passed while waiting for {0}")]
+    #[error("timeout while waiting for {0}")]
     Deadline(String),
     /// A delivery is missing, doubled or wrong.
     #[error("wrong deliveries: {0}")]

@@ -481,7 +481,7 @@ mod tests {
         check("HTTP/1.1 403 Forbidden\r\n\r\n", "HTTP/1.1 403 Forbidden");
         check(
             "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: x\r\n\r\n",
-            "was not upgraded",
+            "upgrade refused",
         );
         check("HTTP/1.1 101 Switching", "was closed by the server");
         // The right key for the nonce, then no frame.

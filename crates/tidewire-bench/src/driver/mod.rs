@@ -329,7 +329,7 @@ impl Driver {
 /// The text of a message of a text protocol.
 fn text(payload: &[u8]) -> Result<&str, Unintelligible> {
     std::str::from_utf8(payload)
-        .map_err(|error| Unintelligible(format!("received what is no text: {error}")))
+        .map_err(|error| Unintelligible(format!("received a payload that is not UTF-8: {error}")))
 }
 
 #[cfg(test)]

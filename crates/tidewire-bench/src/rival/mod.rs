@@ -117,7 +117,7 @@ impl Rival {
     pub fn from_command(command: &str, has_echo: bool) -> Result<Self, Failure> {
         if !command.contains(PORT) {
             return Err(Failure::Argument(format!(
-                "{command:?} does not say where {PORT} stands"
+                "{command:?} does not contain {PORT}"
             )));
         }
         Ok(Self {

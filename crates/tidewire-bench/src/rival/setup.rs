@@ -17,7 +17,7 @@ const NPM_RIVALS: [&str; 4] = ["deepstream", "socketio-ws", "socketio-bun", "bun
 pub fn command() -> clap::Command {
     clap::Command::new("setup")
         .about("Fetch and build the rivals from their registries")
-        .arg(names_argument("only", "Set up these rivals alone"))
+        .arg(names_argument("only", "Set up only these rivals"))
 }
 
 /// An argument with names of rivals, separated by commas.
@@ -114,11 +114,11 @@ fn run_step(mut command: Command, remedy: &str) -> Result<(), Failure> {
     println!("setup: {shown}");
     let status = command
         .status()
-        .map_err(|error| Failure::Server(format!("{shown}: {error}; needed: {remedy}")))?;
+        .map_err(|error| Failure::Server(format!("{shown}: {error}; required: {remedy}")))?;
     match status.success() {
         true => Ok(()),
         false => Err(Failure::Server(format!(
-            "{shown} ended with {status}; needed: {remedy}"
+            "{shown} ended with {status}; required: {remedy}"
         ))),
     }
 }
@@ -147,6 +147,6 @@ mod tests {
         let failure = run_step(Command::new("false"), "a true one").unwrap_err();
         assert!(failure.to_string().contains("a true one"), "{failure}");
         let failure = run_step(Command::new("/nonexistent/npm"), "npm").unwrap_err();
-        assert!(failure.to_string().contains("needed: npm"), "{failure}");
+        assert!(failure.to_string().contains("required: npm"), "{failure}");
     }
 }

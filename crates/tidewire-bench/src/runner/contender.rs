@@ -157,7 +157,7 @@ impl Contender {
     pub fn rival(rival: Rival) -> Result<Self, Failure> {
         let version = rival.version().map_err(|failure| {
             Failure::Server(format!(
-                "{} is not set up, see `tidewire-bench setup`: {failure}",
+                "{} is not set up: {failure}; run `tidewire-bench setup`",
                 rival.title
             ))
         })?;

@@ -54,29 +54,29 @@ pub fn command() -> clap::Command {
     clap::Command::new("all")
         .about("Measure Tidewire, the null server and all rivals in turn; write JSON and an HTML report")
         .arg(
-            cli::flag("quick", "A part of the cells, in five minutes")
+            cli::flag("quick", "Measure a part of the cells, in five minutes")
         )
         .arg(folder_argument())
-        .arg(list("only", "CELLS", "Measure these cells alone"))
+        .arg(list("only", "CELLS", "Measure only these cells"))
         .arg(
-            list("contenders", "NAMES", "Measure these contenders alone")
+            list("contenders", "NAMES", "Measure only these contenders")
                 .value_parser(contender::names()),
         )
         .arg(
-            cli::flag("fresh", "Measure again what an earlier run has measured")
+            cli::flag("fresh", "Measure all cells again, also those with results of an earlier run")
         )
         .arg(
             Arg::new("rival-command")
                 .long("rival-command")
                 .value_name("LINE")
-                .help("One more rival, started on {port}; docs/bench.md has the contract"),
+                .help("Add a rival, started on {port}; docs/bench.md describes the contract"),
         )
         .arg(
             Arg::new("rival-echo")
                 .long("rival-echo")
                 .requires("rival-command")
                 .action(ArgAction::SetTrue)
-                .help("It sends publishers their own messages back"),
+                .help("The server returns publishers their own messages"),
         )
         .arg(cli::server_bin())
 }
@@ -87,7 +87,7 @@ pub(crate) fn folder_argument() -> Arg {
         .long("folder")
         .value_name("FOLDER")
         .value_parser(value_parser!(PathBuf))
-        .help("Where results lie [default: target/bench/full or target/bench/quick]")
+        .help("Folder of the results [default: target/bench/full or target/bench/quick]")
 }
 
 fn list(name: &'static str, value: &'static str, help: &'static str) -> Arg {
@@ -174,7 +174,7 @@ fn take_cells(matches: &ArgMatches, profile: Profile) -> Result<Vec<Planned>, Fa
         {
             let known: Vec<&str> = cells.iter().map(|cell| &*cell.id).collect();
             return Err(Failure::Argument(format!(
-                "no cell is named {unknown:?}; there are: {}",
+                "unknown cell {unknown:?}; the cells are: {}",
                 known.join(", ")
             )));
         }
@@ -200,7 +200,7 @@ fn take_contenders(matches: &ArgMatches, commit: &str) -> Result<Vec<Contender>,
             TIDEWIRE => Contender::tidewire(&cli::take_server_bin(matches)?, commit)?,
             NULL => Contender::null()?,
             name => {
-                let unknown = || Failure::Argument(format!("no rival is named {name:?}"));
+                let unknown = || Failure::Argument(format!("unknown rival {name:?}"));
                 Contender::rival(rival::named(name).ok_or_else(unknown)?)?
             }
         });
@@ -244,7 +244,7 @@ fn key(cell: &Planned, facts: &Facts, contenders: &[Contender]) -> String {
             "{:?}, {} turns, {} s",
             cell.rounds, cell.turns, cell.seconds
         ),
-        format!("{:?} turns of our own", cell.own_turns),
+        format!("{:?} own turns", cell.own_turns),
         format!("{} shards, rooms {}", cell.shards, cell.null_has_rooms),
     ];
     for contender in contenders.iter().filter(|one| cell.takes(one)) {
@@ -396,7 +396,7 @@ impl Running<'_> {
             let time = start.elapsed();
             match &result {
                 Ok(turn) if retakes.take(turn, time, often) => {
-                    println!("{label}: {}; taken again", report::brief(turn));
+                    println!("{label}: {}; repeated", report::brief(turn));
                     server.rest();
                     often += 1;
                 }
