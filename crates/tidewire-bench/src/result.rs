@@ -144,10 +144,10 @@ impl Cell {
     pub fn text(&self) -> String {
         let status = match self.status {
             Status::Complete => "complete".to_owned(),
-            Status::OverTime => format!("not done, > {:.1} s", self.elapsed_s),
+            Status::OverTime => format!("incomplete, > {:.1} s", self.elapsed_s),
         };
         let remark = match self.generator_was_bottleneck {
-            true => ": it was the bottleneck, what depends on wall time is its own",
+            true => ": it was the bottleneck and decided the figures that depend on wall time",
             false => "",
         };
         let mut text = format!(

@@ -182,7 +182,7 @@ impl Server {
                 return Err(self.failed(&format!("{} ended with {status}", kind.label())));
             }
             if Instant::now() > deadline {
-                return Err(self.failed(&format!("{} is not ready in time", kind.label())));
+                return Err(self.failed(&format!("{} was not ready in time", kind.label())));
             }
             std::thread::sleep(ASK_INTERVAL);
         }

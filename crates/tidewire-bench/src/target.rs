@@ -43,7 +43,7 @@ impl Target {
     /// # Errors
     /// Another scheme, or a host that has no address.
     pub fn from_url(url: &str, protocol: Protocol) -> Result<Self, Failure> {
-        let wrong = || Failure::Argument(format!("{url:?} is not like ws://host:port/path"));
+        let wrong = || Failure::Argument(format!("{url:?} must look like ws://host:port/path"));
         let mut link = Link::default();
         let rest = match (url.strip_prefix("ws://"), url.strip_prefix("wss://")) {
             (Some(rest), _) => rest,

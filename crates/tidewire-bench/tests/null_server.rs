@@ -297,14 +297,14 @@ fn arguments_that_make_no_grid_are_refused() {
     check(
         &["grid", "--null", "--subscribers", "5", "--publishers", "6"],
         2,
-        &["more publishers than subscribers"],
+        &["must be at most --subscribers"],
     );
     check(
         &["grid", "--null", "--rounds", "0"],
         2,
         &["--rounds must be at least 1"],
     );
-    check(&["grid", "--url", "http://x"], 2, &["is not like ws://"]);
+    check(&["grid", "--url", "http://x"], 2, &["must look like ws://"]);
 }
 
 #[test]

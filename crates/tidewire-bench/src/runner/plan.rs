@@ -205,7 +205,7 @@ const TICKS: [(&str, &str, usize, usize, Transport); 7] = [
     ("ticks-155", "20 of 155 bytes", 155, 20, Transport::Clear),
     (
         "ticks-155-deflate",
-        "20 of 155 bytes, compression agreed on",
+        "20 of 155 bytes, compression negotiated",
         155,
         20,
         Transport::Deflate,
@@ -457,11 +457,11 @@ fn latency_cells(profile: Profile, turns: usize) -> Vec<Planned> {
         latency("rate", "latency", "100 x 10 at 100,000/s", "rate").with(|cell| {
             cell.own_turns = of_tails;
         }),
-        beside("flood", "Beside a flood"),
-        beside("stuck-reader", "Beside a stuck reader"),
+        beside("flood", "With a flood"),
+        beside("stuck-reader", "With a stuck reader"),
     ]);
     if profile == Profile::Full {
-        let crowd = beside("crowd", "Beside 10,000 subscribers");
+        let crowd = beside("crowd", "With 10,000 subscribers");
         let stuck = beside("stuck-crowd", "");
         cells.push(crowd.with(|cell| {
             cell.variant = Some(Variant::StuckReader);

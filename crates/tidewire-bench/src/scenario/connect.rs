@@ -16,7 +16,7 @@ use crate::target::Target;
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "connect",
-    about: "New connections in a second, each logged in and subscribed, then closed",
+    about: "New connections per second, each logged in and subscribed, then closed",
     arguments,
     is_pinned: true,
     run,
@@ -24,11 +24,11 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 fn arguments(command: Command) -> Command {
     super::cell_arguments(cli::server_arguments(command, "1"))
-        .arg(cli::number("connections", "30000", "Connections in all"))
+        .arg(cli::number("connections", "30000", "Total connections"))
         .arg(cli::number(
             "width",
             "250",
-            "How many are being opened at the same time",
+            "Connections that are opened at the same time",
         ))
 }
 

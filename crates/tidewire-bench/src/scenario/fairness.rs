@@ -24,7 +24,7 @@ use crate::target::Target;
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "fairness",
-    about: "Writes of one connection beside a busy neighbour; fails below a share",
+    about: "Writes of one connection with a busy neighbour; fails below a share of its speed",
     arguments,
     is_pinned: false,
     run,
@@ -44,7 +44,7 @@ fn arguments(command: Command) -> Command {
         .arg(cli::number(
             "records",
             "1000",
-            "Records that are written in turn",
+            "Records that the writer writes in turn",
         ))
         .arg(cli::number(
             "neighbours",
@@ -62,7 +62,7 @@ fn arguments(command: Command) -> Command {
                 .long("share-min")
                 .default_value("0.25")
                 .value_parser(value_parser!(f64))
-                .help("Part of its speed that the writer keeps"),
+                .help("Share of its speed that the writer must keep"),
         )
 }
 
@@ -79,9 +79,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         .map(|number| Writer::open(server.target(), &format!("neighbour{number}"), 1))
         .collect::<Result<Vec<_>, _>>()?;
     let mut writer = Writer::open(server.target(), "writer", record_count)?;
-    println!(
-        "fairness: one connection, {record_count} records in turn, all writes counted by version"
-    );
+    println!("fairness: one connection, {record_count} records in turn, writes counted by version");
     let mut worst = f64::INFINITY;
     for (number, neighbour) in neighbours.iter_mut().enumerate() {
         let mut rates = Rates::default();
@@ -115,7 +113,7 @@ impl Rates {
         let noise = summary(&self.noise)?;
         let share = beside.median / alone.median;
         println!(
-            "beside neighbour {neighbour}: {share:.2} of the speed alone; {}, alone {}, the neighbour {}",
+            "with neighbour {neighbour}: {share:.2} of the speed alone; {}, alone {}, the neighbour {}",
             rate(beside),
             rate(alone),
             rate(noise)
@@ -137,7 +135,7 @@ fn judge(share: f64, share_min: f64) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Threshold(format!(
-        "beside a busy neighbour a connection keeps {share:.2} of its speed, less than {share_min}"
+        "with a busy neighbour, a connection keeps {share:.2} of its speed, less than {share_min}"
     )))
 }
 
@@ -228,7 +226,7 @@ impl Writer {
         {
             let found = versions.get(name);
             return Err(Failure::Server(format!(
-                "{name} has version {found:?} after writes up to {expected}"
+                "{name} has version {found:?}, but the writes lead to version {expected}"
             )));
         }
         Ok(per_second(count, elapsed).unwrap_or_default())

@@ -21,7 +21,7 @@ use crate::target::Target;
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "grid",
-    about: "Publish/subscribe: time of a round, server time for each delivery",
+    about: "Publish/subscribe: time of a round, server time per delivery",
     arguments,
     is_pinned: true,
     run,
@@ -332,11 +332,11 @@ fn arguments(command: Command) -> Command {
     let command = super::cell_arguments(cli::server_arguments(command, "1"));
     command
         .arg(cli::number("subscribers", "100", "Connections"))
-        .arg(cli::number("publishers", "10", "How many of them publish"))
+        .arg(cli::number("publishers", "10", "Connections that publish"))
         .arg(cli::number(
             "burst",
             "1",
-            "Messages that each publishes at once in a round",
+            "Messages that each publisher sends at once in a round",
         ))
         .arg(
             cli::flag("all", "The eight cells from 10/1 to 10000/5000")
@@ -344,27 +344,23 @@ fn arguments(command: Command) -> Command {
         )
         .arg(cli::flag(
             "records",
-            "Patches of a record instead of events",
+            "Send patches of a record instead of events",
         ))
         .arg(cli::number(
             "payload-bytes",
             "0",
-            "Payloads are ticks of about so many bytes; 0 is a number",
+            "Payloads are market ticks of about this size; 0: a number",
         ))
         .arg(
             cli::flag(
                 "chat",
-                "Messages of 200 bytes in a room of a chat, which --rules are about",
+                "Publish chat messages of 200 bytes, to which --rules apply",
             )
             .conflicts_with_all(["payload-bytes", "records"]),
         )
         .arg(cli::number("rounds", "10", "Measured rounds"))
-        .arg(cli::number(
-            "warm-up",
-            "3",
-            "Rounds before the measured ones",
-        ))
-        .arg(cli::number("seed", "1", "Chooses who publishes"))
+        .arg(cli::number("warm-up", "3", "Rounds before the measurement"))
+        .arg(cli::number("seed", "1", "Seed that selects the publishers"))
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
@@ -391,7 +387,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         time_max: super::take_time_max(matches)?,
     };
     if grid.publishers > grid.subscribers {
-        let what = "there can't be more publishers than subscribers";
+        let what = "--publishers must be at most --subscribers";
         return Err(Failure::Argument(what.to_owned()));
     }
     let single = [(grid.subscribers, grid.publishers)];
@@ -458,6 +454,6 @@ mod tests {
         let cell = grid.cell(&target, &outcome);
         assert_eq!(cell.status, Status::OverTime);
         assert_eq!((outcome.rounds.len(), outcome.deliveries), (1, 0));
-        assert!(cell.text().contains("not done, > 0."), "{}", cell.text());
+        assert!(cell.text().contains("incomplete, > 0."), "{}", cell.text());
     }
 }

@@ -22,7 +22,7 @@ use crate::target::Target;
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "idle",
-    about: "Memory of idle connections, with heartbeats and after churn; one publication to all",
+    about: "Memory of idle connections, with heartbeats and after churn; then one publication to all",
     arguments,
     is_pinned: true,
     run,
@@ -49,12 +49,12 @@ fn arguments(command: Command) -> Command {
         .arg(cli::number(
             "seconds",
             "60",
-            "How long they idle before the memory is read",
+            "Seconds of idling before the memory is read",
         ))
         .arg(cli::number(
             "churn",
             "100000",
-            "Connections that come and go afterwards; 0 for none",
+            "Connections that connect and disconnect afterwards; may be 0",
         ))
 }
 

@@ -62,19 +62,19 @@ fn cell_arguments(command: Command) -> Command {
         .arg(cli::number(
             "patience",
             "30",
-            "Seconds without a delivery or answer after which one is missing",
+            "Seconds without a delivery or response after which the missing ones count as lost",
         ))
         .arg(cli::number(
             "cell-seconds",
             "120",
-            "A cell ends after this time, done or not",
+            "Seconds after which a cell ends, complete or not",
         ))
         .arg(
             Arg::new("json")
                 .long("json")
                 .value_name("FILE")
                 .value_parser(value_parser!(PathBuf))
-                .help("Write the results to a file too"),
+                .help("Also write the results to a file"),
         )
 }
 

@@ -58,10 +58,10 @@ impl Neighbour {
     #[must_use]
     pub fn label(self) -> String {
         match self {
-            Self::Crowd(count) => format!(" beside {count} subscribers"),
-            Self::StuckCrowd(count) => format!(" beside {count} subscribers and a stuck one"),
-            Self::Flood => " beside a flood".to_owned(),
-            Self::StuckReader => " beside a stuck reader".to_owned(),
+            Self::Crowd(count) => format!(" with {count} subscribers"),
+            Self::StuckCrowd(count) => format!(" with {count} subscribers and a stuck reader"),
+            Self::Flood => " with a flood".to_owned(),
+            Self::StuckReader => " with a stuck reader".to_owned(),
         }
     }
 
@@ -92,7 +92,7 @@ impl Neighbour {
             // It ended before it was ready, and returns the reason.
             Err(_) => working.end().and_then(|_| {
                 Err(Failure::Server(
-                    "a neighbour ended before its time".to_owned(),
+                    "a neighbour ended before the measurement".to_owned(),
                 ))
             }),
         }
@@ -185,7 +185,7 @@ fn crowd(
         }
         if is_ending && last.elapsed() > PATIENCE {
             return Err(Failure::Server(format!(
-                "the crowd received {received} of {} deliveries",
+                "the crowd received only {received} of {} deliveries",
                 sent * count as u64
             )));
         }

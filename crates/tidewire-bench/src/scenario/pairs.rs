@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "pairs",
-    about: "Pairs with a message every 25 ms: latency percentiles, alone or beside a neighbour",
+    about: "Pairs with a message every 25 ms: latency percentiles, alone or with a neighbour",
     arguments,
     is_pinned: true,
     run,
@@ -31,12 +31,12 @@ fn arguments(command: Command) -> Command {
             "25",
             "Milliseconds between two messages of a pair",
         ))
-        .arg(cli::number("seconds", "10", "How long"))
+        .arg(cli::number("seconds", "10", "Seconds of the measurement"))
         .arg(
             Arg::new("beside")
                 .long("beside")
                 .value_parser(["crowd", "stuck-crowd", "flood", "stuck-reader"])
-                .help("What else the server has to do"),
+                .help("Other load on the server"),
         )
         .arg(cli::number("crowd", "10000", "Connections of the crowd"))
 }

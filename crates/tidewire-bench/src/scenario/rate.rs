@@ -32,9 +32,9 @@ fn arguments(command: Command) -> Command {
         .arg(cli::number(
             "deliveries",
             "100000",
-            "Deliveries in a second, to all together",
+            "Deliveries per second, to all subscribers together",
         ))
-        .arg(cli::number("seconds", "10", "How long"))
+        .arg(cli::number("seconds", "10", "Seconds of the measurement"))
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {

@@ -20,7 +20,7 @@ use crate::target::Target;
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "records",
-    about: "Patches to subscribers, and writes acknowledged when they are on disk",
+    about: "Patches to subscribers, and acknowledged writes",
     arguments,
     is_pinned: true,
     run,
@@ -33,27 +33,27 @@ const WARM_UP_PART: u64 = 20;
 
 fn arguments(command: Command) -> Command {
     super::cell_arguments(cli::server_arguments(command, "1"))
+        .arg(cli::number("records", "1", "Records to patch in turn"))
         .arg(cli::number(
-            "records",
-            "1",
-            "Records that are patched in turn",
+            "subscribers",
+            "100",
+            "Subscribers of each record",
         ))
-        .arg(cli::number("subscribers", "100", "Subscribers of each"))
         .arg(cli::number("patches", "20000", "Patches"))
         .arg(cli::number(
             "writers",
             "10",
-            "Connections that ask for acks",
+            "Connections that request write acks",
         ))
         .arg(cli::number(
             "pending",
             "50",
-            "Unacknowledged writes of each",
+            "Pending writes of each writer",
         ))
         .arg(cli::number(
             "acks",
             "20000",
-            "Acknowledged writes in all; 0 for none",
+            "Total acknowledged writes; may be 0",
         ))
 }
 
@@ -73,7 +73,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         time_max: patches.time_max,
     };
     if acks.count > 0 && acks.count < acks.writers * acks.pending {
-        let what = "there must be at least as many acks as writers x pending";
+        let what = "--acks must be at least --writers x --pending, or 0";
         return Err(Failure::Argument(what.to_owned()));
     }
     super::measure(matches, true, |target| {
@@ -199,7 +199,7 @@ impl Progress {
             return Err(Failure::Peer {
                 connection: subscriber,
                 what: format!(
-                    "received patch {count:?} with version {version:?}, not patch {expected} behind version {last:?}"
+                    "received patch {count:?} with version {version:?}, not patch {expected} after version {last:?}"
                 ),
             });
         }

@@ -20,7 +20,7 @@ use crate::target::Target;
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "rooms",
-    about: "Publish/subscribe with many names, several to a connection",
+    about: "Publish/subscribe with many names, several per connection",
     arguments,
     is_pinned: true,
     run,
@@ -40,15 +40,11 @@ fn arguments(command: Command) -> Command {
             "Connections that publish in a round",
         ))
         .arg(cli::number("rounds", "10", "Measured rounds"))
-        .arg(cli::number(
-            "warm-up",
-            "3",
-            "Rounds before the measured ones",
-        ))
+        .arg(cli::number("warm-up", "3", "Rounds before the measurement"))
         .arg(cli::number(
             "seed",
             "1",
-            "Chooses the names and who publishes",
+            "Seed that selects the names and the publishers",
         ))
 }
 
@@ -64,7 +60,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         time_max: super::take_time_max(matches)?,
     };
     if rooms.publishers > rooms.connections || rooms.each > rooms.names {
-        let what = "there are fewer connections than publishers, or fewer names than each has";
+        let what = "--publishers must be at most --connections, and --each at most --names";
         return Err(Failure::Argument(what.to_owned()));
     }
     super::measure(matches, true, |target| Ok(vec![rooms.run(target)?]))

@@ -17,7 +17,7 @@ use crate::target::Target;
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "rpc",
-    about: "Requests in a second from callers to providers and back",
+    about: "Requests per second from callers to providers and back",
     arguments,
     is_pinned: true,
     run,
@@ -37,7 +37,7 @@ fn arguments(command: Command) -> Command {
             "10",
             "Unanswered requests of each caller",
         ))
-        .arg(cli::number("requests", "100000", "Requests in all"))
+        .arg(cli::number("requests", "100000", "Total requests"))
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {

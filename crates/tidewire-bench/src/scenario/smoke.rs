@@ -44,7 +44,7 @@ fn arguments(command: Command) -> Command {
                 .long("ratio-max")
                 .default_value("2.0")
                 .value_parser(clap::value_parser!(f64))
-                .help("Server time for a delivery with one shard, against the null server's"),
+                .help("Maximum server time per delivery with one shard, as a multiple of the null server's"),
         )
 }
 
@@ -129,7 +129,7 @@ fn line(contender: &Contender, null_nanos: f64) -> Result<String, Failure> {
         .collect();
     let round = Summary::of_times_ms(&rounds).map_or(f64::NAN, |times| times.median);
     Ok(format!(
-        "{:20} {:7.1} ns of server time for a delivery ({:.1} to {:.1}), {:5.2} of null, round {round:.3} ms",
+        "{:20} {:7.1} ns of server time per delivery ({:.1} to {:.1}), {:5.2} of null, round {round:.3} ms",
         contender.kind.label(),
         nanos.median,
         nanos.min,
@@ -144,7 +144,7 @@ fn judge(ratio: f64, ratio_max: f64) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Threshold(format!(
-        "a delivery costs {ratio:.2} of the null server's time, more than {ratio_max}"
+        "a delivery takes {ratio:.2} times the null server's time, more than {ratio_max}"
     )))
 }
 

@@ -29,7 +29,7 @@ use crate::target::Target;
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "store",
-    about: "Acknowledged writes beside fdatasync, bare SQLite, PostgreSQL and Redis, in turns",
+    about: "Acknowledged writes compared with fdatasync, bare SQLite, PostgreSQL and Redis, in turns",
     arguments,
     // A direct writer to a database also has all processors.
     is_pinned: false,
@@ -52,42 +52,42 @@ fn arguments(command: Command) -> Command {
     };
     command
         .arg(cli::server_bin())
-        .arg(cli::number("rounds", "5", "Turns of each"))
+        .arg(cli::number("rounds", "5", "Turns of each contender"))
         .arg(cli::number("seconds", "5", "Seconds of a turn"))
         .arg(cli::number("connections", "100", "Connections that write"))
         .arg(cli::number(
             "pending",
             "16",
-            "Unacknowledged writes of each, to different records",
+            "Pending writes of each connection, to different records",
         ))
         .arg(cli::number("payload-bytes", "100", "Bytes of a record"))
         .arg(url(
             "postgres",
-            "A PostgreSQL for Tidewire and without it, postgresql://user@host:port/database",
+            "Measure PostgreSQL with and without Tidewire, postgresql://user@host:port/database",
         ))
         .arg(url(
             "redis",
-            "A Redis for Tidewire and without it, redis://host:port/database",
+            "Measure Redis with and without Tidewire, redis://host:port/database",
         ))
         .arg(limit(
             "share-min",
             "0.7",
-            "Part of bare SQLite's writes in a second",
+            "Minimum share of bare SQLite's writes per second",
         ))
         .arg(limit(
             "rows-min",
             "10",
-            "Writes that share a commit, on average, with many in flight",
+            "Minimum average number of writes per commit, with many in flight",
         ))
         .arg(limit(
             "latency-factor",
             "2",
-            "An ack takes at most so many times what fdatasync takes, and the slack",
+            "Maximum time of an ack as a multiple of an fdatasync, plus the slack",
         ))
         .arg(limit(
             "latency-slack-ms",
             "1",
-            "The slack of the median; that of the 99th percentile is twice as much",
+            "Slack of the median; the slack of the 99th percentile is twice this",
         ))
 }
 
@@ -240,7 +240,7 @@ impl Pair {
             median(&values)
         };
         println!(
-            "{}, {} x {}: {:.0} writes/s, {:.0} in a commit; {} {:.0} writes/s; share {:.2}",
+            "{}, {} x {}: {:.0} writes/s, {:.0} per commit; {} {:.0} writes/s; share {:.2}",
             self.title,
             plan.connections,
             plan.pending,
@@ -345,7 +345,7 @@ fn write(
     let stored = after.writes - commits.writes;
     if stored != turn.writes {
         return Err(Failure::Server(format!(
-            "{} writes were acknowledged and {stored} committed",
+            "{} writes were acknowledged, but {stored} were committed",
             turn.writes
         )));
     }
@@ -374,7 +374,7 @@ impl Commits {
         };
         let answer = ask().map_err(Failure::system("metrics"))?;
         Self::parse(&answer)
-            .ok_or_else(|| Failure::Server("metrics have no commits of the store".to_owned()))
+            .ok_or_else(|| Failure::Server("the metrics have no commits of the store".to_owned()))
     }
 
     fn parse(metrics: &str) -> Option<Self> {
@@ -401,11 +401,13 @@ fn judge(
     // Bare SQLite gets the same rows, so the share does not show it.
     if rows < bounds.rows_min {
         let min = bounds.rows_min;
-        faults.push(format!("{rows:.1} writes in a commit, not {min}"));
+        faults.push(format!("{rows:.1} writes per commit, less than {min}"));
     }
     if share < bounds.share_min {
         let min = bounds.share_min;
-        faults.push(format!("{share:.2} of bare SQLite's writes/s, not {min}"));
+        faults.push(format!(
+            "{share:.2} of bare SQLite's writes/s, less than {min}"
+        ));
     }
     for (what, percent, slack) in [
         ("median", 50.0, bounds.slack_ms),
@@ -415,7 +417,7 @@ fn judge(
         let max = bounds.factor * sync + slack;
         if ack > max {
             faults.push(format!(
-                "the {what} of acks is {ack:.2} ms, not at most {max:.2}"
+                "the {what} of acks is {ack:.2} ms, more than {max:.2}"
             ));
         }
     }
@@ -477,7 +479,7 @@ mod tests {
             assert_eq!(told.is_none(), expected.is_empty(), "{told:?}");
         };
         check((0.7, 10.0), &[20], &[10], &[]);
-        check((0.7, 9.9), &[20], &[10], &["9.9 writes in a commit"]);
+        check((0.7, 9.9), &[20], &[10], &["9.9 writes per commit"]);
         check((0.69, 10.0), &[20], &[10], &["0.69 of bare SQLite's"]);
         check((0.7, 10.0), &[22], &[10], &["median"]);
         check((0.7, 10.0), &[1, 1, 23], &[1, 1, 10], &["p99"]);
