@@ -40,7 +40,7 @@ const fn column(
 const GRID_COLUMNS: &[Column] = &[
     column(
         DELIVERIES,
-        "Deliveries in a second of the server's processor time",
+        "Deliveries per second of server processor time",
         "",
         true,
     ),
@@ -58,7 +58,7 @@ const LATENCY_COLUMNS: &[Column] = &[
     ),
     column(
         "server_us_per_message",
-        "Server's processor time for a message",
+        "Server processor time per message",
         "\u{b5}s",
         false,
     ),
@@ -68,91 +68,91 @@ const SECTIONS: [Section; 13] = [
     Section {
         group: "grid",
         title: "Publish and subscribe",
-        about: "S connections subscribe to one name, P of them publish once in each round, which ends when everybody has \
-                everything. Cells are S/P. A server that was not done when its 120 s were over stands with its time so far, as &gt;.",
+        about: "S connections subscribe to one name, and P of them publish once per round. A round ends when every connection has \
+                every message. Cells are S/P. If a server did not finish within its 120 s, its time so far is shown as &gt;.",
         columns: GRID_COLUMNS,
     },
     Section {
         group: "shards",
         title: "More than one shard",
-        about: "Two shards share the one core of the server; each publication crosses a mailbox.",
+        about: "Two shards share the single core of the server, so each publication crosses a mailbox.",
         columns: GRID_COLUMNS,
     },
     Section {
         group: "rooms",
         title: "Many names",
-        about: "Each publication reaches the connections that are subscribed to its name; the null server looks at names too.",
+        about: "Each publication reaches the connections that subscribe to its name. The null server routes by name, too.",
         columns: GRID_COLUMNS,
     },
     Section {
         group: "records",
         title: "Records",
-        about: "Each publication is a patch of one record that all are subscribed to.",
+        about: "Each publication is a patch of one record to which all connections subscribe.",
         columns: GRID_COLUMNS,
     },
     Section {
         group: "acks",
         title: "Acknowledged writes",
-        about: "Tidewire acknowledges what is on disk and synced; deepstream, on its defaults, what is in memory; the null server \
-                keeps nothing.",
+        about: "Tidewire acknowledges a write when it is synced to disk; deepstream, on its defaults, when it is in memory; the null server \
+                stores no writes.",
         columns: &[
             column(
                 "acks_per_server_cpu_second",
-                "In a second of the server's processor time",
+                "Per second of server processor time",
                 "",
                 true,
             ),
-            column("acks_per_second", "In a second", "", true),
+            column("acks_per_second", "Per second", "", true),
         ],
     },
     Section {
         group: "rpc",
         title: "Requests and responses",
-        about: "From callers through the server to providers and back, by rpc, acknowledgements or replies.",
+        about: "Requests from callers through the server to providers and back: by rpc, acknowledgement or reply.",
         columns: &[
             column(
                 "requests_per_server_cpu_second",
-                "In a second of the server's processor time",
+                "Per second of server processor time",
                 "",
                 true,
             ),
-            column("requests_per_second", "In a second", "", true),
+            column("requests_per_second", "Per second", "", true),
         ],
     },
     Section {
         group: "latency",
         title: "Latency",
-        about: "From the time at which a message was to be sent to its arrival. Pairs: a message every 25 ms in each. Rate: ten \
-                publishers, a hundred subscribers, 100,000 deliveries in a second.",
+        about: "From the planned send time of a message to its arrival. Pairs: a message every 25 ms in each pair. Rate: ten \
+                publishers, a hundred subscribers, 100,000 deliveries per second.",
         columns: LATENCY_COLUMNS,
     },
     Section {
         group: "beside",
-        title: "Latency of a pair beside others",
+        title: "Latency of a pair with neighbours",
         about: "A message every 25 ms, while a neighbour keeps the server busy. The stuck reader is one of the 10,000.",
         columns: LATENCY_COLUMNS,
     },
     Section {
         group: "tls",
         title: "TLS",
-        about: "Publish and subscribe with TLS and in the clear, in turn; the generator decrypts with the same library.",
+        about: "Publish and subscribe with and without TLS, in turn. The generator decrypts with the same library as the server.",
         columns: GRID_COLUMNS,
     },
     Section {
         group: "ticks",
         title: "Compression",
-        about: "Ticks of a market to 1,000 recipients, one of 2,500 bytes or 20 of 155 at once. Each message is compressed once \
-                for all, a batch once for all that get the same. With TLS nothing is compressed.",
+        about: "Market ticks to 1,000 recipients, one of 2,500 bytes or 20 of 155 bytes at once. The server compresses a message once \
+                for all recipients, and a batch once for all recipients of the same batch. With TLS it does not compress.",
         columns: &[
             column(
                 "bytes_per_delivery",
-                "Bytes received for a delivery",
+                "Received bytes per delivery",
                 "bytes",
                 false,
             ),
             column(
                 DELIVERIES,
-                "Deliveries in a second of the server's processor time",
+                "Deliveries per second of server processor time",
                 "",
                 true,
             ),
@@ -161,22 +161,22 @@ const SECTIONS: [Section; 13] = [
     Section {
         group: "rules",
         title: "Permission rules",
-        about: "As publish and subscribe, with chat messages of 200 bytes, each of which a rule reads; 24 patterns over all sections, \
-                against allowing everything.",
+        about: "Publish and subscribe with chat messages of 200 bytes, each of which a rule reads. 24 patterns over all sections, \
+                compared with a server that allows everything.",
         columns: &[
-            column(CPU, "Server's processor time for a delivery", "ns", false),
+            column(CPU, "Server processor time per delivery", "ns", false),
             column(ROUND, "Median round", "ms", false),
         ],
     },
     Section {
         group: "idle",
         title: "Memory of idle connections",
-        about: "Growth of the server's proportional memory, divided; each logged in and subscribed to two names. \
-                The kernel's memory for sockets is not in it.",
+        about: "Growth of the server's proportional memory per connection; each is logged in and subscribed to two names. \
+                It does not include the kernel's memory for sockets.",
         columns: &[
             column(
                 "connection_bytes",
-                "User memory of a connection",
+                "User memory per connection",
                 "bytes",
                 false,
             ),
@@ -191,12 +191,12 @@ const SECTIONS: [Section; 13] = [
     Section {
         group: "connect",
         title: "New connections",
-        about: "Each is opened, logged in, subscribed and closed.",
+        about: "Each connection is opened, logged in, subscribed and closed.",
         columns: &[
-            column("connections_per_second", "In a second", "", true),
+            column("connections_per_second", "Per second", "", true),
             column(
                 "connections_per_server_cpu_second",
-                "In a second of the server's processor time",
+                "Per second of server processor time",
                 "",
                 true,
             ),
@@ -209,8 +209,8 @@ const SECTIONS: [Section; 13] = [
 pub fn page(results: &RunResults) -> String {
     let facts = &results.facts;
     let mut body = format!(
-        "<h1>Tidewire against its rivals</h1>\n<p class=\"faint\">{}, {} run of commit {}. Everything below was measured in \
-         this run, contenders in turn.</p>\n",
+        "<h1>Tidewire against its rivals</h1>\n<p class=\"faint\">{}, {} run of commit {}. This run measured all figures \
+         below, with the contenders in turn.</p>\n",
         escape(&facts.date),
         escape(&facts.profile),
         escape(&facts.commit)
@@ -237,7 +237,7 @@ pub fn page(results: &RunResults) -> String {
 }
 
 fn checks(results: &RunResults) -> String {
-    let mut html = "<h2>What was asked for</h2>\n<ul class=\"checks\">\n".to_owned();
+    let mut html = "<h2>Targets</h2>\n<ul class=\"checks\">\n".to_owned();
     for verdict in verdicts(results) {
         let class = match verdict.state {
             State::Met => "met",
@@ -377,13 +377,13 @@ fn failures(results: &RunResults) -> String {
             }
             if one.turns.iter().any(|turn| turn.generator_was_bottleneck) {
                 items += &format!(
-                    "<li>{place}: the generator was the bottleneck, what depends on wall time is its own</li>\n"
+                    "<li>{place}: the generator was the bottleneck and decided the figures that depend on wall time</li>\n"
                 );
             }
             let disturbed = one.turns.iter().filter(|turn| turn.is_disturbed()).count();
             if disturbed > 0 {
                 items += &format!(
-                    "<li>{place}: in {disturbed} of {} turns the machine's host took more than {} % of a processor</li>\n",
+                    "<li>{place}: in {disturbed} of {} turns the machine's host used more than {} % of a processor</li>\n",
                     one.turns.len(),
                     STOLEN_SHARE_MAX * 100.0
                 );
@@ -399,11 +399,11 @@ fn failures(results: &RunResults) -> String {
 fn setting(results: &RunResults) -> String {
     let facts = &results.facts;
     let cores = match facts.cores_apart {
-        true => "the server has its own, the generator another",
-        false => "server and generator share one: times are too long for all",
+        true => "separate cores for server and generator",
+        false => "server and generator share a core, so all times are too long",
     };
     let mut html = format!(
-        "<h2>Where, and against what</h2>\n<dl>\n<dt>Machine</dt><dd>{}</dd>\n<dt>Cores</dt><dd>{cores}</dd>\n",
+        "<h2>Machine and versions</h2>\n<dl>\n<dt>Machine</dt><dd>{}</dd>\n<dt>Cores</dt><dd>{cores}</dd>\n",
         escape(&facts.machine)
     );
     for contender in &facts.contenders {
@@ -414,8 +414,8 @@ fn setting(results: &RunResults) -> String {
         );
     }
     html + "</dl>\n<p>The null server moves the same bytes on the same loop without any logic. Socket.IO's servers parse and write \
-            JSON, Bun's publish and NATS don't look into a message; of the rivals only deepstream keeps data. All are driven by \
-            the same generator; senders are left out by all.</p>\n"
+            JSON; Bun's publish and NATS do not parse messages. Of the rivals only deepstream stores data. The same generator drives \
+            all servers, and no server returns messages to their sender.</p>\n"
 }
 
 /// Text for HTML.
@@ -458,7 +458,7 @@ mod tests {
             "&gt; 120 k",
             "<td>failed</td>",
             "connection 3: &lt;reset&gt;",
-            "tidewire &amp; co in 100/10: in 1 of 1 turns the machine's host took more than 1 % of a processor",
+            "tidewire &amp; co in 100/10: in 1 of 1 turns the machine's host used more than 1 % of a processor",
             "grid-1000-500: 12.50 x",
             "<strong class=\"met\">met</strong>",
             "<strong class=\"not-measured\">not measured</strong>",

@@ -91,11 +91,11 @@ pub fn brief(turn: &Cell) -> String {
         }
     }
     if turn.generator_was_bottleneck {
-        parts.push("generator was the bottleneck".to_owned());
+        parts.push("the generator was the bottleneck".to_owned());
     }
     if turn.is_disturbed() {
         let percent = turn.stolen_share * 100.0;
-        parts.push(format!("the host took {percent:.1} % of a processor"));
+        parts.push(format!("the host used {percent:.1} % of a processor"));
     }
     parts.join(", ")
 }

@@ -67,12 +67,12 @@ pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
             &|cell| above_rivals(cell, DELIVERIES),
         ),
         over(
-            "From 100 subscribers on at least 0.85 of the null server's deliveries per CPU-second",
+            "With 100 subscribers or more, at least 0.85 of the null server's deliveries per CPU-second",
             &GRID[2..],
             &|cell| at_least_of_null(cell, DELIVERIES, 0.85),
         ),
         over(
-            "From 100 subscribers on the median round is below every rival's",
+            "With 100 subscribers or more, the median round is below every rival's",
             &GRID[2..],
             &|cell| {
                 let (rival, ratio) = cell.ratio_to_rivals(ROUND, false)?;
@@ -80,7 +80,7 @@ pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
             },
         ),
         over(
-            "In 10/1, 10/5 and 100/10 the median round is at most 1.1 x the best of rivals and null server, over at least 500 rounds",
+            "In 10/1, 10/5 and 100/10 the median round is at most 1.1 x that of the best rival or the null server, over at least 500 rounds",
             &GRID[..SMALL],
             &small_round,
         ),
@@ -113,7 +113,7 @@ pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
             &|cell| at_least(cell.ratio(Role::Tidewire, Role::Variant, DELIVERIES)?, 0.7),
         ),
         over(
-            "1,000 records with 10 subscribers each: above every rival that has such a thing",
+            "1,000 records with 10 subscribers each: above every rival with records",
             &["records-1000x10"],
             &|cell| above_rivals(cell, DELIVERIES),
         ),
@@ -123,7 +123,7 @@ pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
             &|cell| above_rivals(cell, "requests_per_server_cpu_second"),
         ),
         over(
-            "A pair beside 10,000 subscribers, a flood or a stuck reader: p99 at most 5 ms",
+            "A pair with 10,000 subscribers, a flood or a stuck reader as neighbours: p99 at most 5 ms",
             &["beside-crowd", "beside-flood", "beside-stuck-reader"],
             &|cell| {
                 let p99 = cell.of(Role::Tidewire, P99)?;
@@ -131,7 +131,7 @@ pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
             },
         ),
         over(
-            "A stuck reader among 10,000 changes nobody else's latency: p99 at most 1.5 x that without it",
+            "A stuck reader among 10,000 does not delay other connections: p99 at most 1.5 x that without it",
             &["beside-crowd"],
             &|cell| {
                 let ratio = cell.ratio(Role::Variant, Role::Tidewire, P99)?;
@@ -144,7 +144,7 @@ pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
             &|cell| latency_of_rivals(cell, "latency_ms_p50", 1.15),
         ),
         over(
-            "250 pairs and 100,000 deliveries/s: server CPU for a message at most 1.15 x the best rival's",
+            "250 pairs and 100,000 deliveries/s: server CPU per message at most 1.15 x the best rival's",
             &LATENCY,
             &|cell| latency_of_rivals(cell, "server_us_per_message", 1.15),
         ),
@@ -166,12 +166,12 @@ pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
             },
         ),
         over(
-            "TLS at 1000/500: at least 0.6 of the clear text's deliveries per CPU-second",
+            "TLS at 1000/500: at least 0.6 of the deliveries per CPU-second without TLS",
             &["tls"],
             &|cell| at_least(cell.ratio(Role::Variant, Role::Tidewire, DELIVERIES)?, 0.6),
         ),
         over(
-            "With permessage-deflate ticks of 2.5 KB need at least 60 % fewer bytes",
+            "With permessage-deflate, ticks of 2.5 KB need at least 60 % fewer bytes",
             &["ticks-2500-deflate"],
             &|cell| fewer_bytes(cell, results.cell("ticks-2500")?),
         ),
@@ -181,7 +181,7 @@ pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
             &|cell| fewer_bytes(cell, results.cell("ticks-155")?),
         ),
         over(
-            "155 bytes singly are sent uncompressed",
+            "Single messages of 155 bytes are sent uncompressed",
             &["ticks-155-deflate"],
             &|cell| {
                 let plain = results.cell("ticks-155")?.of(Role::Tidewire, BYTES)?;
@@ -194,7 +194,7 @@ pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
             },
         ),
         over(
-            "Compressed to 1,000 recipients costs less CPU per delivery than the same uncompressed with TLS",
+            "Compressed messages to 1,000 recipients cost less CPU per delivery than uncompressed ones with TLS",
             &["ticks-2500-deflate", "ticks-155-batched"],
             &|cell| {
                 let tls = match cell.id.as_str() {
@@ -207,7 +207,7 @@ pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
             },
         ),
         over(
-            "With 24 permission rules at most 1.15 x the server's processor time for a delivery without",
+            "With 24 permission rules at most 1.15 x the server processor time per delivery without rules",
             &["rules-100-50", "rules-1000-500"],
             &|cell| {
                 let ratio = cell.ratio(Role::Variant, Role::Tidewire, CPU)?;
@@ -228,7 +228,7 @@ pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
             },
         ),
         over(
-            "At least 15,000 new connections in a second",
+            "At least 15,000 new connections per second",
             &["connect"],
             &|cell| {
                 let rate = cell.of(Role::Tidewire, "connections_per_second")?;
@@ -417,7 +417,12 @@ mod tests {
             };
             fixture::cell(id, "ticks", id, &[(BYTES, bytes), (CPU, cpu)])
         });
-        let asked = ["2.5 KB", "batched form", "singly", "less CPU per delivery"];
+        let asked = [
+            "2.5 KB",
+            "batched form",
+            "Single messages",
+            "less CPU per delivery",
+        ];
         let verdicts = verdicts(&fixture::results(cells.to_vec()));
         let state = |part: &str| verdicts.iter().find(|one| one.line.contains(part));
         asked.map(|part| state(part).unwrap().state).to_vec()
@@ -466,7 +471,7 @@ mod tests {
             let line = verdicts.iter().find(|one| one.line.contains(line));
             line.unwrap().state
         };
-        let stuck = |p99| judge(("beside-crowd", "nobody else"), P99, 2.0, p99);
+        let stuck = |p99| judge(("beside-crowd", "does not delay"), P99, 2.0, p99);
         assert_eq!((stuck(3.0), stuck(3.01)), (State::Met, State::NotMet));
         let tls = |rate| judge(("tls", "TLS at 1000/500"), DELIVERIES, 50e6, rate);
         assert_eq!((tls(30e6), tls(29.9e6)), (State::Met, State::NotMet));
