@@ -93,8 +93,8 @@ const SECTIONS: [Section; 13] = [
     Section {
         group: "acks",
         title: "Acknowledged writes",
-        about: "Tidewire acknowledges a write when it is synced to disk; deepstream, on its defaults, when it is in memory; the null server \
-                stores no writes.",
+        about: "Tidewire acknowledges a write when it is synced to disk; deepstream, on its defaults, when it is in \
+                memory; the null server stores no writes.",
         columns: &[
             column(
                 "acks_per_server_cpu_second",
@@ -141,8 +141,8 @@ const SECTIONS: [Section; 13] = [
     Section {
         group: "ticks",
         title: "Compression",
-        about: "Market ticks to 1,000 recipients, one of 2,500 bytes or 20 of 155 bytes at once. The server compresses a message once \
-                for all recipients, and a batch once for all recipients of the same batch. With TLS it does not compress.",
+        about: "Market ticks to 1,000 recipients, one of 2,500 bytes or 20 of 155 bytes at once. The server compresses a message \
+                once for all recipients, and a batch once for all recipients of the same batch. With TLS it does not compress.",
         columns: &[
             column(
                 "bytes_per_delivery",
@@ -414,8 +414,8 @@ fn setting(results: &RunResults) -> String {
         );
     }
     html + "</dl>\n<p>The null server moves the same bytes on the same loop without any logic. Socket.IO's servers parse and write \
-            JSON; Bun's publish and NATS do not parse messages. Of the rivals only deepstream stores data. The same generator drives \
-            all servers, and no server returns messages to their sender.</p>\n"
+            JSON; Bun's publish and NATS do not parse messages. Of the rivals only deepstream stores data. The same generator \
+            drives all servers, and no server returns messages to their sender.</p>\n"
 }
 
 /// Text for HTML.
