@@ -239,7 +239,7 @@ fn a_stream_arrives_with_its_latencies() {
     let expected = ["20 pairs at 25 ms, null", "deliveries: 800\n"];
     check(&pairs, 0, &expected);
     for neighbour in ["crowd", "flood", "stuck-reader"] {
-        let beside = ["--beside", neighbour, "--crowd", "100"];
+        let beside = ["--neighbour", neighbour, "--crowd", "100"];
         check(
             &[&pairs[..], &beside].concat(),
             0,

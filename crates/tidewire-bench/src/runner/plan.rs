@@ -443,7 +443,7 @@ fn latency_cells(profile: Profile, turns: usize) -> Vec<Planned> {
     };
     let beside = |neighbour: &str, title: &str| {
         let id = format!("beside-{neighbour}");
-        let line = format!("pairs --pairs 1 --beside {neighbour}");
+        let line = format!("pairs --pairs 1 --neighbour {neighbour}");
         latency(&id, "beside", title, &line).with(|cell| cell.who = Who::Ours)
     };
     let of_tails = (profile == Profile::Full).then_some(TAIL_TURNS);

@@ -33,10 +33,10 @@ fn arguments(command: Command) -> Command {
         ))
         .arg(cli::number("seconds", "10", "Seconds of the measurement"))
         .arg(
-            Arg::new("beside")
-                .long("beside")
+            Arg::new("neighbour")
+                .long("neighbour")
                 .value_parser(["crowd", "stuck-crowd", "flood", "stuck-reader"])
-                .help("Other load on the server"),
+                .help("Other load on the server during the measurement"),
         )
         .arg(cli::number("crowd", "10000", "Connections of the crowd"))
 }
@@ -46,7 +46,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let interval = Duration::from_millis(cli::take_count(matches, "interval-ms", 1)? as u64);
     let time = Duration::from_secs(cli::take_count(matches, "seconds", 1)? as u64);
     let crowd = cli::take_count(matches, "crowd", 1)?;
-    let neighbour = match matches.get_one::<String>("beside").map(String::as_str) {
+    let neighbour = match matches.get_one::<String>("neighbour").map(String::as_str) {
         Some("crowd") => Some(Neighbour::Crowd(crowd)),
         Some("stuck-crowd") => Some(Neighbour::StuckCrowd(crowd)),
         Some("flood") => Some(Neighbour::Flood),
