@@ -1,17 +1,13 @@
-// Counts the phrases of `phrase.ts` in the files of the repository, and compares the banned ones with what `allowance.json` still
-// allows each folder. The allowances only fall.
+// Counts the phrases of `phrase.ts` in the files of the repository.
 
 import { spawnSync } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { REPOSITORY } from '../documents/block.ts';
 import { countWords, passages, type Group, type Passage } from './passage.ts';
 import { BANNED, OBLIQUE, type Phrase } from './phrase.ts';
 
 export const GROUPS: Group[] = ['comments', 'docs', 'errors and help'];
-
-/** How often each banned phrase may still occur in each top-level folder: `allowance[phrase][folder]`. */
-export type Allowance = Record<string, Record<string, number>>;
 
 export interface Finding {
   passage: Passage;
@@ -21,7 +17,6 @@ export interface Finding {
   excerpt: string;
 }
 
-const ALLOWANCE = 'e2e/prose/allowance.json';
 /** Builds, inputs of programs, and the list itself. */
 const EXCLUDED = /^fuzz\/corpus\/|^crates\/[^/]+\/pages\/|^spec\/(vectors|fixtures)\/|^e2e\/prose\//;
 const EXCERPT_CHARACTERS = 45;
@@ -58,64 +53,9 @@ export function rate(text: Passage[], found: Finding[], group: Group): { words: 
   return { words, count, per10000: words === 0 ? 0 : (count / words) * 10_000 };
 }
 
-/** What a run over all files found of the banned phrases, in the form of the allowance. */
-export function counted(found: Finding[]): Allowance {
-  const counts: Allowance = {};
-  for (const { name } of BANNED) counts[name] = {};
-  for (const { passage, phrase, isBanned } of found) {
-    const folders = counts[phrase.name];
-    if (!isBanned || folders === undefined) continue;
-    const folder = topFolder(passage.path);
-    folders[folder] = (folders[folder] ?? 0) + 1;
-  }
-  return counts;
-}
-
-/** Crates may be split and folders renamed: below the top folder an allowance moves with its files. */
-function topFolder(path: string): string {
-  return path.includes('/') ? (path.split('/')[0] ?? path) : '.';
-}
-
-export function allowance(): Allowance {
-  return JSON.parse(readFileSync(join(REPOSITORY, ALLOWANCE), 'utf8')) as Allowance;
-}
-
-/** The allowance of an earlier commit; none where it has no such file. */
-export function allowanceAt(commit: string): Allowance | undefined {
-  const { status, stdout } = spawnSync('git', ['show', `${commit}:${ALLOWANCE}`], { cwd: REPOSITORY, encoding: 'utf8' });
-  return status === 0 ? (JSON.parse(stdout) as Allowance) : undefined;
-}
-
-/** Each count of `counts` that is above that of `allowed`. A phrase that is new in the list has no limit yet. */
-export function above(counts: Allowance, allowed: Allowance, isNewAllowed = false): string[] {
-  return Object.entries(counts).flatMap(([name, folders]) => {
-    const limits = allowed[name];
-    if (limits === undefined && isNewAllowed) return [];
-    return Object.entries(folders)
-      .filter(([folder, count]) => count > (limits?.[folder] ?? 0))
-      .map(([folder, count]) => `"${name}" occurs ${count} times in ${folder}, and ${limits?.[folder] ?? 0} are allowed`);
-  });
-}
-
-/** Lowers the allowances to the counts, and adds phrases that are new in the list. Returns how many fewer are allowed. */
-export function lower(counts: Allowance): number {
-  const before = allowance();
-  const after: Allowance = {};
-  for (const { name } of BANNED) {
-    const limits = before[name];
-    const folders = Object.entries(counts[name] ?? {}).map(([folder, count]): [string, number] => {
-      return [folder, limits === undefined ? count : Math.min(count, limits[folder] ?? 0)];
-    });
-    const left = folders.filter(([, count]) => count > 0).sort(([one], [other]) => (one < other ? -1 : 1));
-    if (left.length > 0 || limits === undefined) after[name] = Object.fromEntries(left);
-    else after[name] = {};
-  }
-  writeFileSync(join(REPOSITORY, ALLOWANCE), `${JSON.stringify(after, null, 2)}\n`);
-  return total(before) - total(after);
-}
-
-export function total(counts: Allowance): number {
-  return Object.values(counts).flatMap((folders) => Object.values(folders)).reduce((sum, count) => sum + count, 0);
+/** A finding as a line for a person. */
+export function format({ passage, phrase, isBanned, excerpt }: Finding): string {
+  return `${passage.path}:${passage.line}: ${isBanned ? 'banned' : 'oblique'} "${phrase.name}": ${excerpt}\n    write ${phrase.instead}`;
 }
 
 function git(...args: string[]): string {

@@ -1,33 +1,29 @@
-// Files hold no banned phrase beyond what `allowance.json` still allows, and the allowances only fall. The rates of all phrases are
-// printed by group.
+// No file contains a banned phrase, and the others are as rare as in good technical prose.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { above, allowance, allowanceAt, counted, files, findings, GROUPS, rate, read } from './count.ts';
+import { files, findings, format, GROUPS, rate, read } from './count.ts';
 import { countWords, passages } from './passage.ts';
 import { BANNED, OBLIQUE } from './phrase.ts';
 
 const namesIn = (path: string, content: string): string[] => findings(passages(path, content)).map(({ phrase }) => phrase.name);
 
-test('no folder has more banned phrases than it is allowed; `npm --prefix e2e run prose -- FOLDER` prints them', (t) => {
+/** Phrases of both lists in 10,000 words. */
+const RATE_MAX = 2;
+
+test('no file has a banned phrase, and few have others', (t) => {
   const text = read(files());
   const found = findings(text);
+  assert.deepEqual(found.filter(({ isBanned }) => isBanned).map(format), []);
   for (const group of GROUPS) {
     const { words, count, per10000 } = rate(text, found, group);
     t.diagnostic(`${group}: ${per10000.toFixed(1)} phrases per 10,000 words (${count} in ${words})`);
     assert.ok(words > 10_000, `${group} is read`);
-  }
-  assert.deepEqual(above(counted(found), allowance()), []);
-});
-
-test('no allowance is above that of the last two commits', () => {
-  for (const commit of ['HEAD', 'HEAD~1']) {
-    const before = allowanceAt(commit);
-    if (before !== undefined) assert.deepEqual(above(allowance(), before, true), [], `compared with ${commit}`);
+    assert.ok(per10000 <= RATE_MAX, found.filter(({ passage }) => passage.group === group).map(format).join('\n'));
   }
 });
 
-test('a planted sentence is found in each kind of file, and exceeds the allowance', () => {
+test('a planted sentence is found in each kind of file', () => {
   const planted = 'Closes the session: nobody may read it any more.';
   for (const [path, content] of [
     ['crates/planted/src/lib.rs', `/// ${planted}\nfn f() {}\n`],
@@ -45,12 +41,6 @@ test('a planted sentence is found in each kind of file, and exceeds the allowanc
     ['crates/planted/openapi.json', `"description": "${planted}"\n`],
   ] as const) {
     assert.deepEqual(namesIn(path, content), ['nobody', 'any more'], `${path}: ${content}`);
-    const folder = path.includes('/') ? path.split('/')[0] : '.';
-    const counts = counted(findings(passages(path, content)));
-    assert.deepEqual(above(counts, {}), [
-      `"nobody" occurs 1 times in ${folder}, and 0 are allowed`,
-      `"any more" occurs 1 times in ${folder}, and 0 are allowed`,
-    ]);
   }
 });
 

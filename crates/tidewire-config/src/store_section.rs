@@ -1,4 +1,4 @@
-//! The options of one store: those of `store`, and of each store in `stores`.
+//! The options of one store, in the section `store` and in each section of `stores`.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The channel of a session without a socket, between its shard and a task of the front, such as an HTTP request. The task has the
-//! other end (`carried_session.rs`).
+//! The channel of a session without a socket, between its shard and a task of the front, such as an HTTP request. The other end is
+//! in `carried_session.rs`.
 //!
 //! Messages of the native protocol go in both directions, in order, without frames. So such a session uses the same code for login,
 //! permission, limits and metrics as one with a socket. Decision: 0020.

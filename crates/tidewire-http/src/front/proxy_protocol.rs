@@ -236,9 +236,21 @@ mod tests {
         refuse(b"PROXY UNKNOWN \xff\r\n", "is not UTF-8").await;
         refuse(&binary(0x21, 0x11, &[0; 11]), "too short").await;
         refuse(&binary(0x21, 0x21, &[0; 35]), "too short").await;
-        refuse(&binary(0x22, 0x11, &[0; 12]), "another version").await;
-        refuse(&binary(0x11, 0x11, &[0; 12]), "another version").await;
-        refuse(&binary(0x21, 0x41, &[0; 12]), "another version").await;
+        refuse(
+            &binary(0x22, 0x11, &[0; 12]),
+            "unknown version, command or family",
+        )
+        .await;
+        refuse(
+            &binary(0x11, 0x11, &[0; 12]),
+            "unknown version, command or family",
+        )
+        .await;
+        refuse(
+            &binary(0x21, 0x41, &[0; 12]),
+            "unknown version, command or family",
+        )
+        .await;
         refuse(&binary(0x21, 0x11, &[0; BODY_BYTES_MAX + 1]), "too long").await;
     }
 }

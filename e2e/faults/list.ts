@@ -1,0 +1,61 @@
+// The faults that patches plant in the product, each with the test that must fail because of it. `patches/NAME.patch` changes the copy of
+// the tree that `tree.ts` makes. `patches/planted-fault.patch` adds the function by which a process has only the fault that the variable
+// PLANTED_FAULT names, so that one build has them all.
+
+/** A test program: the test target of a package, or with `lib` the unit tests of the package. */
+export interface Program {
+  package: string;
+  target: string;
+  /** Part of the names of the tests that run. */
+  filter: string;
+}
+
+export interface Fault {
+  /** The name in `is_planted` and in PLANTED_FAULT. */
+  name: string;
+  /** The file in `patches`, without its ending. */
+  patch: string;
+  foundBy: Program;
+  /** The fuzz target that finds the fault as well. */
+  fuzzTarget?: string;
+  /** The server without which the test can't run. */
+  needs?: 'mongodb';
+}
+
+const CODEC: Program = { package: 'tidewire-wire', target: 'codec', filter: 'mutations_of_the_corpus_find_nothing' };
+const JSON: Program = { package: 'tidewire-core', target: 'json_corpus', filter: 'mutations_of_the_corpus_find_nothing' };
+const RULES: Program = { package: 'tidewire-rules', target: 'corpus', filter: 'mutations_of_the_corpus_find_nothing' };
+const SIMULATION: Program = { package: 'tidewire-core', target: 'sim', filter: 'every_seed_keeps_every_promise' };
+const HISTORY: Program = { package: 'tidewire-core', target: 'resume', filter: 'every_seed_keeps_every_promise' };
+const SQLITE: Program = { package: 'tidewire-store', target: 'lib', filter: 'survives_a_power_cut' };
+const MONGODB: Program = { package: 'tidewire-store', target: 'remote_stores', filter: 'a_batch_that_was_given_up_is_never_done' };
+const parser = (name: string): Program => ({ package: 'tidewire-server', target: 'fuzz', filter: `${name}_mutations_find_nothing` });
+
+export const FAULTS: Fault[] = [
+  { name: 'wire-length', patch: 'wire-bytes', foundBy: CODEC, fuzzTarget: 'decode' },
+  { name: 'wire-allocation', patch: 'wire-bytes', foundBy: CODEC, fuzzTarget: 'decode' },
+  { name: 'wire-slice', patch: 'wire-slice', foundBy: CODEC, fuzzTarget: 'decode' },
+  { name: 'wire-inflate', patch: 'wire-inflate', foundBy: CODEC, fuzzTarget: 'decode' },
+  { name: 'wire-escape', patch: 'wire-escape', foundBy: CODEC, fuzzTarget: 'decode' },
+  { name: 'json-zero', patch: 'json-zero', foundBy: JSON, fuzzTarget: 'json' },
+  { name: 'rules-first-key', patch: 'rules-first-key', foundBy: RULES, fuzzTarget: 'rules' },
+  { name: 'jwt-signature', patch: 'jwt-signature', foundBy: parser('jwt'), fuzzTarget: 'jwt' },
+  { name: 'jwt-expiry', patch: 'jwt-expiry', foundBy: parser('jwt'), fuzzTarget: 'jwt' },
+  { name: 'api-escape', patch: 'api-escape', foundBy: parser('api'), fuzzTarget: 'api' },
+  { name: 'api-property', patch: 'api-property', foundBy: parser('api'), fuzzTarget: 'api' },
+  { name: 'patch-index', patch: 'patch-index', foundBy: parser('json_patch'), fuzzTarget: 'json_patch' },
+  { name: 'patch-pointer', patch: 'patch-pointer', foundBy: parser('json_patch'), fuzzTarget: 'json_patch' },
+  { name: 'patch-nesting', patch: 'patch-nesting', foundBy: parser('json_patch'), fuzzTarget: 'json_patch' },
+  { name: 'config-place', patch: 'config-place', foundBy: parser('config'), fuzzTarget: 'config' },
+  { name: 'proxy-length', patch: 'proxy-length', foundBy: parser('client_address'), fuzzTarget: 'client_address' },
+  { name: 'forwarded-trust', patch: 'forwarded-trust', foundBy: parser('client_address'), fuzzTarget: 'client_address' },
+  { name: 'record-dirty', patch: 'record-eviction', foundBy: SIMULATION },
+  { name: 'record-tombstone', patch: 'record-eviction', foundBy: SIMULATION },
+  { name: 'record-route', patch: 'record-route', foundBy: SIMULATION },
+  { name: 'record-version', patch: 'record-version', foundBy: SIMULATION },
+  { name: 'history-deposed', patch: 'history-deposed', foundBy: HISTORY },
+  { name: 'sqlite-reopened', patch: 'sqlite-reopened', foundBy: SQLITE },
+  { name: 'mongodb-fence', patch: 'mongodb-fence', foundBy: MONGODB, needs: 'mongodb' },
+  { name: 'mongodb-takeover', patch: 'mongodb-takeover', foundBy: MONGODB, needs: 'mongodb' },
+  { name: 'mongodb-making', patch: 'mongodb-making', foundBy: MONGODB, needs: 'mongodb' },
+];
