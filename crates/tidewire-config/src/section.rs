@@ -2,7 +2,6 @@
 //!
 //! An option that is added here appears in the file, the environment, the flags, `config print` and the reference page.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tidewire_core::limits::Limits as CoreLimits;
