@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_authorized_before_is_on_its_way_once_a_change_is_settled() {
+    fn once_a_change_is_settled_no_message_authorized_before_it_is_in_flight() {
         assert_eq!(old_on_the_way(2_000, Barrier::settled), 0);
         // One round is not enough: the posts that the markers have pushed out lead to more posts.
         let after_one_round =

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_that_is_set_is_followed_within_a_minute() {
+    fn expiry_follows_a_changed_wall_clock_within_a_minute() {
         let mut expiries = Expiries::default();
         expiries.add(at(0, 0), WallTime(86_400_000), local_id(1));
         assert_eq!(expiries.next(), Some(at(60, 0).monotonic));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_have_ended_are_forgotten() {
+    fn ended_revocations_are_forgotten() {
         let mut revocations = Revocations::default();
         for number in 0..100_u64 {
             let what = Revoked::User(Name::from(number.to_string().as_str()));

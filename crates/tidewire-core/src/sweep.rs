@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn each_index_has_its_turn_once_an_interval() {
+    fn each_index_is_visited_once_per_interval() {
         for table_len in [1, 31, 32, 33, 100] {
             let mut sweep = Sweep::default();
             sweep.begin(Instant(0), INTERVAL);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_looks_at_all_once() {
+    fn a_late_sweep_visits_each_index_once() {
         let mut sweep = Sweep::default();
         sweep.begin(Instant(0), INTERVAL);
         assert_eq!(visited(&mut sweep, 1000, 64), (0..64).collect::<Vec<_>>());

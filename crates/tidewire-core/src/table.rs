@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_gives_the_memory_of_a_burst_back() {
+    fn a_table_releases_memory_after_a_burst() {
         let mut burst = map(7);
         burst.extend((0..100_000).map(|number| (number, ())));
         let grown = burst.capacity();

@@ -104,7 +104,7 @@ mod tests {
     const TEXT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn what_is_read_is_written_again() {
+    fn a_parsed_context_is_formatted_to_the_same_text() {
         for text in [TEXT, &TEXT.replace("-01", "-00")] {
             let trace = Trace::parse(text).unwrap();
             assert_eq!(trace.text().as_str(), text);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_context_is_none() {
+    fn an_invalid_context_is_none() {
         let cases = [
             String::new(),
             TEXT[..54].to_owned(),

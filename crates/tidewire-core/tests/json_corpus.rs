@@ -29,7 +29,7 @@ fn corpus_passes() {
 
 #[test]
 #[should_panic(expected = "the same patch again changes nothing")]
-fn judge_finds_a_wrong_result() {
+fn a_wrong_result_is_found() {
     let path = tidewire_core::json::Path::parse("a").expect("a path");
     json_judge::promise(r#"{"b":1}"#, &path, Some("1"), r#"{"b":1,"a":2}"#);
 }

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_used_again_has_another_generation() {
+    fn a_reused_slot_has_another_generation() {
         let mut connections = Connections::default();
         let first = connections.insert(connection(1));
         let second = connections.insert(connection(2));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lent_place_is_nobodys_and_comes_back_with_another_generation() {
+    fn a_lent_slot_has_no_connection_and_returns_with_another_generation() {
         let mut connections = Connections::default();
         let lent = connections.lend_place();
         let own = connections.insert(connection(1));

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reacts_to_a_message_comes_behind_it() {
+    fn a_reaction_to_a_message_arrives_after_it() {
         explore(|| {
             let bell = Arc::new(Bell::default());
             let mailbox = Arc::new(Mailbox::new(bell.clone()));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_received_is_dropped_once() {
+    fn unreceived_messages_are_dropped_once() {
         explore(|| {
             let item = std::sync::Arc::new(());
             let mailbox = Mailbox::new(Arc::new(Bell::default()));

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_is_what_is_left_without_what_can_be_spared() {
+    fn the_room_includes_memory_that_can_be_spared() {
         let budget = MemoryBudget::new(100);
         let (mut cache, mut outboxes) = (budget.share(), budget.share());
         cache.report(60, 50);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_spared_is_no_reason_to_take_from_others() {
+    fn spare_memory_does_not_count_as_excess_of_others() {
         let budget = MemoryBudget::new(100);
         let (mut cache, mut outboxes) = (budget.share(), budget.share());
         cache.report(60, 50);

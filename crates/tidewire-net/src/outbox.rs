@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_marked_was_sent_when_it_was_sent() {
+    fn marked_bytes_end_when_they_were_sent() {
         let mut outbox = Outbox::default();
         outbox.push_own(b"old");
         outbox.mark();

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_stream_is_told() {
+    fn the_end_of_the_stream_is_reported() {
         let (server, client) = pair();
         let (mut buffer, mut remainder) = (ReadBuffer::default(), Remainder::default());
         server.set_nonblocking(true).unwrap();

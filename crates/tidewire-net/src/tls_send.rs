@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_copies_only_what_lies_in_several_places() {
+    fn a_record_copies_only_bytes_from_several_slices() {
         let mut collected = Vec::new();
         let mut record = Record::new(&mut collected);
         let long = vec![7; RECORD_BYTES_MAX + 5];

@@ -211,7 +211,7 @@ fn a_paused_connection_is_not_read_before_it_is_resumed() {
 }
 
 #[test]
-fn a_reset_is_learnt_of_although_the_connection_is_paused() {
+fn a_reset_is_detected_on_a_paused_connection() {
     let mut fixture = Fixture::new();
     let (key, mut client) = fixture.connect(b"");
     fixture.event_loop.pause(key);
@@ -230,7 +230,7 @@ fn a_reset_is_learnt_of_although_the_connection_is_paused() {
 }
 
 #[test]
-fn a_reset_is_learnt_of_although_the_connection_is_about_to_be_paused() {
+fn a_reset_is_detected_on_a_connection_that_is_about_to_be_paused() {
     let mut fixture = Fixture::new();
     let (key, client) = fixture.connect(b"kept back");
     fixture.event_loop.push_bytes(key, b"unread");
@@ -279,7 +279,7 @@ fn ranges_and_own_bytes_leave_in_the_order_of_their_turns() {
 }
 
 #[test]
-fn a_stuck_reader_is_cut_at_the_limit_and_costs_nobody_else_a_byte() {
+fn a_stuck_reader_is_cut_at_the_limit_and_no_other_reader_loses_a_byte() {
     let mut fixture = Fixture::new();
     let (stuck, _stuck_client) = fixture.connect(b"");
     let (reading, mut client) = fixture.connect(b"");
@@ -424,7 +424,7 @@ impl Fixture {
 }
 
 #[test]
-fn the_owner_is_told_once_who_lags_and_once_when_it_has_drained() {
+fn the_owner_learns_once_that_a_connection_lags_and_once_that_it_has_drained() {
     let mut fixture = Fixture::new();
     let (watched, mut client) = fixture.connect(b"");
     let (other, _other_client) = fixture.connect(b"");
@@ -459,7 +459,7 @@ fn the_owner_is_told_once_who_lags_and_once_when_it_has_drained() {
 }
 
 #[test]
-fn what_one_turn_brings_to_who_begins_to_lag_does_not_count_for_the_limit() {
+fn bytes_of_the_turn_in_which_a_connection_begins_to_lag_do_not_count_for_the_limit() {
     let mut fixture = Fixture::new();
     let (watched, _client) = fixture.connect(b"");
     let (other, _other_client) = fixture.connect(b"");
@@ -481,7 +481,7 @@ fn what_one_turn_brings_to_who_begins_to_lag_does_not_count_for_the_limit() {
 }
 
 #[test]
-fn who_is_awaited_and_has_nothing_to_read_has_drained() {
+fn an_awaited_connection_with_nothing_to_read_has_drained() {
     let mut fixture = Fixture::new();
     let (key, _client) = fixture.connect(b"");
     fixture.event_loop.await_drained(key);
@@ -493,7 +493,7 @@ fn who_is_awaited_and_has_nothing_to_read_has_drained() {
 }
 
 #[test]
-fn over_the_nodes_budget_the_fattest_go_first() {
+fn over_the_nodes_budget_the_largest_outboxes_are_closed_first() {
     let mut fixture = Fixture::with_budget(MemoryBudget::new(600_000));
     let (thin, _thin_client) = fixture.connect(b"");
     let (fat, _fat_client) = fixture.connect(b"");
@@ -528,7 +528,7 @@ fn half_received_messages_count_against_the_nodes_budget() {
 }
 
 #[test]
-fn what_others_hold_counts_against_connections_unless_they_can_spare_it() {
+fn memory_of_others_counts_against_connections_unless_it_can_be_spared() {
     let budget = MemoryBudget::new(1000);
     let mut others = budget.share();
     let mut fixture = Fixture::with_budget(budget);
@@ -542,7 +542,7 @@ fn what_others_hold_counts_against_connections_unless_they_can_spare_it() {
 }
 
 #[test]
-fn a_broken_socket_is_told_once() {
+fn a_broken_socket_is_reported_once() {
     let mut fixture = Fixture::new();
     let (key, client) = fixture.connect(b"");
     drop(client);
@@ -608,7 +608,7 @@ fn a_large_flush_goes_out_in_slices_between_which_sockets_are_seen() {
 }
 
 #[test]
-fn a_connection_that_ends_between_slices_gets_nothing_meant_for_its_place() {
+fn bytes_for_an_ended_connection_do_not_reach_the_next_one_in_its_slot() {
     let mut fixture = Fixture::new();
     let (old, _old_client) = fixture.connect(b"");
     let range = fixture.append(b"for the old one");
@@ -694,7 +694,7 @@ fn a_small_turn_goes_before_the_rest_of_a_large_flush() {
 }
 
 #[test]
-fn polling_repeatedly_finds_who_has_come_and_waits_for_nobody() {
+fn repeated_polling_finds_new_input_without_waiting() {
     let mut fixture = Fixture::new();
     let (_, mut client) = fixture.connect(b"");
     let drained = fixture.event_loop.poll_repeatedly(1000).unwrap();
@@ -709,7 +709,7 @@ fn polling_repeatedly_finds_who_has_come_and_waits_for_nobody() {
 }
 
 #[test]
-fn a_small_flush_looks_around_less_often_where_nobody_comes() {
+fn a_small_flush_polls_less_often_while_no_input_comes() {
     const SMALL: usize = 8;
     const LARGE: usize = 1000;
     /// After this many empty polls, one flush in as many polls.

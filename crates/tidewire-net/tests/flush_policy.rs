@@ -89,7 +89,7 @@ impl Owner for Fixture {
 }
 
 #[test]
-fn a_flush_begins_when_nobody_comes_any_more() {
+fn a_flush_begins_when_no_more_input_comes() {
     for owed_count in [200, 2000] {
         let mut fixture = Fixture::new(owed_count, 4);
         fixture.followers = fixture.peers.split_off(1);
@@ -105,7 +105,7 @@ fn a_flush_begins_when_nobody_comes_any_more() {
 }
 
 #[test]
-fn few_sends_wait_for_nobody() {
+fn few_sends_do_not_wait() {
     let mut fixture = Fixture::new(3, 1);
     fixture.peers[0].write_all(b"x").unwrap();
     flush_policy::flush(&mut fixture).unwrap();
@@ -113,7 +113,7 @@ fn few_sends_wait_for_nobody() {
 }
 
 #[test]
-fn a_flood_holds_a_flush_up_by_so_many_bytes_at_most() {
+fn a_flood_delays_a_flush_by_a_bounded_number_of_bytes() {
     const FLOODS: usize = 16;
     /// The largest input that a flush waits for, plus the excess of one more read.
     const BYTES_MAX: usize = (256 << 10) + FLOODS * READ_BYTES_MAX;

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_paths_are_refused_with_their_place() {
+    fn wrong_paths_are_refused_with_the_offset_of_the_error() {
         let limits = RuleLimits::default();
         for (path, offset) in [
             ("", 0),

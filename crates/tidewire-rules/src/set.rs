@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_its_place() {
+    fn every_rule_kind_has_its_index() {
         for (place, kind) in RULE_KINDS.iter().enumerate() {
             assert_eq!(
                 place_of(kind.access),

@@ -42,7 +42,7 @@ fn corpus_passes_and_reaches_everything() {
 
 #[test]
 #[should_panic(expected = "on \"{")]
-fn judge_finds_a_difference_between_text_and_tree() {
+fn a_difference_between_text_and_tree_is_found() {
     let limits = RuleLimits::default();
     let rule = Rule::parse("data.a", &[], &limits).expect("valid");
     rule_judge::agree(&rule, r#"{"a":1}"#, &Tree::parse(r#"{"a":2}"#, 10), &limits);

@@ -67,7 +67,7 @@ fn check(cases: &[&str], expected: &Outcome) {
 }
 
 #[test]
-fn what_is_true() {
+fn true_expressions() {
     check(
         &[
             "true",
@@ -108,7 +108,7 @@ fn what_is_true() {
 }
 
 #[test]
-fn what_is_false() {
+fn false_expressions() {
     check(
         &[
             "false",
@@ -131,7 +131,7 @@ fn what_is_false() {
 }
 
 #[test]
-fn what_fails() {
+fn failing_expressions() {
     check(
         &[
             "data.missing.deeper",
@@ -220,7 +220,7 @@ fn rounds_are_limited_and_records_are_not() {
 }
 
 #[test]
-fn refused_with_place_and_reason() {
+fn invalid_expressions_are_refused_with_offset_and_reason() {
     for (text, offset, reason) in [
         ("", 0, "empty"),
         ("a", 0, "unknown name `a`"),

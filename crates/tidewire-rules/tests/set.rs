@@ -248,7 +248,7 @@ fn without(rule: &str, user: &str, unknown: Unknown) -> Option<Decision> {
 }
 
 #[test]
-fn what_does_not_depend_on_a_document_is_decided_without() {
+fn rules_that_do_not_depend_on_a_document_are_decided_without_it() {
     let both = Unknown::BOTH;
     let data = Unknown {
         data: true,
@@ -283,7 +283,7 @@ fn what_does_not_depend_on_a_document_is_decided_without() {
 }
 
 #[test]
-fn members_that_can_not_be_there_are_refused_with_the_nearest_name() {
+fn unknown_members_are_refused_with_the_nearest_name() {
     for (rule, reason) in [
         (
             "user.ID !== 'guest'",
@@ -453,7 +453,7 @@ fn actions_have_deepstreams_numbers() {
 }
 
 #[test]
-fn everything_wrong_is_told_with_its_place() {
+fn every_error_is_reported_with_its_position() {
     let errors = parse(
         r#"record:
   "*": { read: "user.id  === $x", create: "data.a", write: 5 }
@@ -495,7 +495,7 @@ extra: {}
 }
 
 #[test]
-fn what_is_no_file_of_rules_is_refused() {
+fn an_invalid_rules_file_is_refused() {
     for text in ["", "[]", "a: [", "record: 1\nrecord: 2", "5", "\u{0}"] {
         let errors = parse(text).expect_err(text);
         assert!(

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_written_as_it_was_read() {
+    fn a_pattern_is_formatted_as_it_was_parsed() {
         for text in ["", "*", "a*b", "**", "a"] {
             assert_eq!(NamePattern::new(text).to_string(), text);
         }

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_go_on_when_nothing_is_left() {
+    fn offsets_continue_after_all_events_are_forgotten() {
         let mut ring = ring(3);
         ring.trim(&rule(0, 0, 0), WallTime(0));
         assert_eq!((ring.first(), ring.next(), ring.len()), (4, 4, 0));

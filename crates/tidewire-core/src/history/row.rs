@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_event_and_row_whatever_the_event_is_called() {
+    fn row_names_identify_event_and_row_for_any_event_name() {
         for event in ["a", "news/1", "5:a/", "ä/", "\u{1}history/1:a/0", "/"] {
             for row in [
                 HistoryRow::Head,
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_back_as_they_were() {
+    fn rows_decode_to_what_was_encoded() {
         let head = Head {
             epoch: 7,
             first: 3,

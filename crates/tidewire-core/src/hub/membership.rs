@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_and_many_answer_alike() {
+    fn few_and_many_memberships_behave_alike() {
         for count in [1, INLINE as u32, INLINE as u32 + 1, 100] {
             let mut memberships = Memberships::new();
             for channel in (0..count).rev() {

@@ -324,7 +324,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn everybody_gets_what_the_model_owes(steps in prop::collection::vec(step(), 1..80)) {
+    fn each_session_gets_what_the_model_expects(steps in prop::collection::vec(step(), 1..80)) {
         let mut both = Both::new();
         for step in &steps {
             both.take(step);
@@ -363,7 +363,7 @@ fn the_sender_is_cut_out_of_a_joined_range() {
 }
 
 #[test]
-fn names_with_few_members_go_before_the_crowd_of_another() {
+fn names_with_few_members_are_sent_before_a_large_fan_out() {
     let mut both = Both::new();
     for index in 0..4 {
         both.open(index, Format(0));
@@ -378,7 +378,7 @@ fn names_with_few_members_go_before_the_crowd_of_another() {
 }
 
 #[test]
-fn a_small_name_overtakes_a_crowd_that_is_being_sent() {
+fn a_small_name_overtakes_a_large_fan_out_in_progress() {
     let mut both = Both::new();
     let crowd = FEW_MEMBERS_MAX as u32 + 72;
     for index in 0..=crowd {
@@ -399,7 +399,7 @@ fn a_small_name_overtakes_a_crowd_that_is_being_sent() {
 }
 
 #[test]
-fn a_crowd_gets_on_beside_small_names() {
+fn a_large_fan_out_progresses_while_small_names_are_sent() {
     let mut both = Both::new();
     let crowd = FEW_MEMBERS_MAX as u32 + 72;
     for index in 0..crowd + 100 {

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_everything_else_where_it_goes_wrong() {
+    fn refuses_everything_else_at_the_offset_of_the_error() {
         for (text, offset) in [
             ("", 0),
             (" ", 1),

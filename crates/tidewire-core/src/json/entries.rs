@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_read_and_borrowed_where_they_stand_as_they_are() {
+    fn strings_without_escapes_are_borrowed() {
         let text = |literal| Literal::scan(literal).and_then(Literal::text);
         assert!(matches!(text(r#""é""#), Some(Cow::Borrowed("é"))));
         assert_eq!(text(r#""a\"\u00e9""#).as_deref(), Some("a\"é"));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_container_has_no_entries() {
+    fn text_that_is_not_a_container_has_no_entries() {
         for text in ["", "1", "{", "[", "{1", "\"a\""] {
             assert_eq!(entries(text).count(), 0, "{text}");
         }

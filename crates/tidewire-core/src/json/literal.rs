@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn compares_meaning_and_not_spelling() {
+    fn strings_are_compared_after_unescaping() {
         for (literal, text, equal) in [
             (r#""a""#, "a", true),
             (r#""\u0061""#, "a", true),

@@ -809,7 +809,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_patch_names_stays_byte_for_byte() {
+    fn members_without_a_patch_stay_byte_for_byte() {
         check(
             r#" { "a" : { "x" : 1e400 , "y":[ 1, 2 ]} , "\u0062" : -0 , "c":"é"} "#,
             &[("a.y[1]", Some(" 3 ")), ("b", Some("{}")), ("d", Some("4"))],

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_path() {
+    fn refuses_invalid_paths() {
         for (text, error) in [
             ("", PathError::Empty),
             (" ", PathError::Empty),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_know_their_indices_by_spelling() {
+    fn only_canonical_numbers_are_array_indices() {
         for (text, index) in [
             ("0", Some(0)),
             ("10", Some(10)),

@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_what_is_no_container_are_refused() {
+    fn entries_of_malformed_containers_are_refused() {
         for text in [
             "",
             "1",

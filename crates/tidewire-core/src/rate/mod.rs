@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_has_its_burst_and_then_one_an_interval() {
+    fn a_bucket_gives_its_burst_and_then_one_permit_per_interval() {
         let mut bucket = Bucket::default();
         assert_eq!(spend(&mut bucket, at(1_000)), 3);
         assert_eq!(bucket.ready_at(RATE, 1), at(1_100));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn several_at_once_are_waited_for_together() {
+    fn several_permits_are_waited_for_together() {
         let mut bucket = Bucket::default();
         assert_eq!(spend(&mut bucket, at(1_000)), 3);
         assert_eq!(bucket.ready_at(RATE, 2), at(1_200));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_is_paid_later_and_has_an_end() {
+    fn a_debt_is_bounded_and_paid_later() {
         let mut bucket = Bucket::default();
         bucket.take(at(1_000), RATE, 10);
         assert_eq!(bucket.ready_at(RATE, 1), at(1_800));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_pays_over_all_of_its_sessions() {
+    fn the_rates_of_a_caller_cover_all_its_sessions() {
         let mut rates = Rates::default();
         rates.connection[Operation::Read as usize] = Some(RATE);
         let read = Message::Record(Record::Read { name: "a" });
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_message_costs_follows_from_what_it_does() {
+    fn the_cost_of_a_message_follows_from_its_operation() {
         let check = |message: &Message<'_>, expected| assert_eq!(cost(message), expected);
         check(&Message::Connection(crate::message::Connection::Ping), None);
         let emit = Message::Event(Event::Emit {

@@ -840,7 +840,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_batch_answers_what_it_covers(steps in prop::collection::vec(step(), 1..100)) {
+        fn a_batch_answers_the_writes_that_it_covers(steps in prop::collection::vec(step(), 1..100)) {
             let mut both = Both::new();
             for step in &steps {
                 both.take(step);
@@ -876,7 +876,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_deposed_drops_what_is_not_stored() {
+    fn a_deposed_owner_drops_unstored_writes() {
         let mut both = Both::new();
         for name in 0..NAMES {
             let waits = true;

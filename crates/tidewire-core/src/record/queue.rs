@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_leaves_once_and_in_the_order_of_its_user() {
+    fn each_entry_leaves_once_in_the_order_of_its_user() {
         let mut queue = WriteQueue::new(1);
         push(&mut queue, "a", 300, 20_000);
         push(&mut queue, "b", 300, 500);

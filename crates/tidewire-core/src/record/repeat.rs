@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_are_forgotten_by_number_and_by_age() {
+    fn the_oldest_keys_are_forgotten_by_count_and_by_age() {
         let mut repeats = Repeats::new(7);
         let age_max = Duration::from_secs(10);
         for number in 0..5 {

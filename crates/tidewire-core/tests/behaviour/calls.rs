@@ -95,7 +95,7 @@ fn the_end_of_a_session_touches_its_own_names_and_calls_only() {
 }
 
 #[test]
-fn the_end_of_a_session_beside_very_many_calls() {
+fn the_end_of_a_session_takes_few_steps_among_very_many_calls() {
     const CALLS: usize = 100_000;
     let mut node = node(1);
     let (provider, spare) = (node.login(), node.login());

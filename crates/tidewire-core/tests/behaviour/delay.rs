@@ -104,7 +104,7 @@ fn a_refused_login_ends_in_too_many_attempts() {
 }
 
 #[test]
-fn the_time_to_log_in_begins_again_once_for_whoever_was_kept_waiting() {
+fn the_login_timeout_restarts_once_after_a_delay() {
     let mut node = node(Some(seconds(10)));
     let session = node.connect(0);
     node.delay(session, seconds(9), false);
@@ -119,7 +119,7 @@ fn the_time_to_log_in_begins_again_once_for_whoever_was_kept_waiting() {
 }
 
 #[test]
-fn a_wait_longer_than_the_time_to_log_in_is_no_timeout() {
+fn a_delay_longer_than_the_login_timeout_does_not_time_out() {
     let mut node = node(Some(seconds(2)));
     node.login_wait = Some((seconds(9), false));
     let session = node.connect(0);
@@ -133,7 +133,7 @@ fn a_wait_longer_than_the_time_to_log_in_is_no_timeout() {
 }
 
 #[test]
-fn whoever_leaves_while_waiting_is_forgotten() {
+fn a_session_that_ends_during_its_delay_is_forgotten() {
     let mut node = node(None);
     let session = node.connect(0);
     node.delay(session, seconds(5), false);
@@ -145,7 +145,7 @@ fn whoever_leaves_while_waiting_is_forgotten() {
 }
 
 #[test]
-fn a_login_that_nobody_can_decide_ends_without_an_answer_after_the_delay() {
+fn an_undecided_login_ends_without_an_answer_after_the_delay() {
     let mut node = node(Some(seconds(3)));
     node.login_outcome = Some(AuthOutcome::Unavailable);
     let session = node.connect(0);
@@ -165,7 +165,7 @@ fn a_login_that_nobody_can_decide_ends_without_an_answer_after_the_delay() {
 }
 
 #[test]
-fn sessions_that_nobody_could_decide_about_do_not_end_together() {
+fn sessions_with_undecided_logins_do_not_end_together() {
     let mut node = node(None);
     node.login_outcome = Some(AuthOutcome::Unavailable);
     let sessions: Vec<SessionId> = (0..16).map(|_| node.connect(0)).collect();
@@ -184,7 +184,7 @@ fn sessions_that_nobody_could_decide_about_do_not_end_together() {
 }
 
 #[test]
-fn credentials_that_are_good_for_nothing_are_told_so_at_the_first_attempt() {
+fn a_barred_credential_ends_the_session_at_the_first_attempt() {
     let mut node = node(None);
     node.login_outcome = Some(AuthOutcome::Barred {
         client_data: Some(Payload::from_checked(r#""revoked""#)),
@@ -212,7 +212,7 @@ fn refusing() -> Node {
 }
 
 #[test]
-fn after_a_refused_login_the_time_to_log_in_again_counts_from_the_last_refusal() {
+fn after_a_refused_login_the_retry_timeout_counts_from_the_last_refusal() {
     let mut node = refusing();
     let session = node.connect(0);
     node.send(session, &CHALLENGE);

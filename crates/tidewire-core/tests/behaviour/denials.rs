@@ -73,7 +73,7 @@ fn large() -> String {
 }
 
 #[test]
-fn a_denied_patch_does_not_tell_what_the_record_is() {
+fn a_denied_patch_does_not_reveal_the_record() {
     let large = large();
     let long = format!("\"{}\"", "y".repeat(100));
     let records = [
@@ -115,7 +115,7 @@ fn a_denied_patch_does_not_tell_what_the_record_is() {
 }
 
 #[test]
-fn who_may_read_the_record_learns_why_a_patch_fails() {
+fn a_session_that_may_read_the_record_learns_why_a_patch_fails() {
     for rule in [Rule::Allow, Rule::New] {
         let mut node = node(&[(Access::RecordWrite, rule)], Some("{\"list\":[1]}"));
         let session = node.login();
@@ -163,7 +163,7 @@ fn a_denial_that_needs_no_record_loads_and_keeps_none() {
 }
 
 #[test]
-fn a_denial_does_not_wait_for_what_others_wait_for() {
+fn a_denial_does_not_wait_for_a_load_of_another_request() {
     let rules = [(Access::RecordWrite, Rule::Deny)];
     let mut node = node(&rules, Some("{}"));
     let (reader, writer) = (node.login(), node.login());
@@ -200,7 +200,7 @@ fn rules_of_records_that_read_one_another_find_them_both() {
 }
 
 #[test]
-fn a_rule_that_fails_because_of_the_record_denies_who_may_not_read_it() {
+fn a_rule_that_fails_because_of_the_record_denies_sessions_that_may_not_read_it() {
     let cases = [
         // The record or `None`, the rule for writing, the rule for reading, and the session's answer.
         (None, Rule::Old, Rule::Deny, "Denied"),
@@ -236,7 +236,7 @@ fn a_rule_that_fails_because_of_the_record_denies_who_may_not_read_it() {
 }
 
 #[test]
-fn who_may_not_read_a_record_does_not_create_it_by_opening_it() {
+fn a_session_that_may_not_read_a_record_does_not_create_it_by_opening_it() {
     for rule in [Rule::Deny, Rule::Old] {
         let mut node = node(&[(Access::RecordRead, rule)], None);
         let session = node.login();
@@ -251,7 +251,7 @@ fn who_may_not_read_a_record_does_not_create_it_by_opening_it() {
 
 /// Whether the answer to a write of an old version has the value depends on the session's right to read.
 #[test]
-fn a_version_conflict_has_the_value_for_who_may_read_it() {
+fn a_version_conflict_has_the_value_for_sessions_that_may_read_it() {
     let open = "{\"open\":true}";
     let cases = [
         (Rule::Allow, Some(open), true),

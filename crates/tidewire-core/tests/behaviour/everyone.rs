@@ -41,7 +41,7 @@ fn users(seen: &Seen) -> &str {
 }
 
 #[test]
-fn the_answer_leaves_out_who_may_not_be_asked_for_by_name() {
+fn the_answer_omits_users_that_the_session_may_not_query_by_name() {
     let mut node = node();
     let ann = node.login_as_user(0, "ann");
     let board = node.login_as_user(1, "board");
@@ -62,7 +62,7 @@ fn the_answer_leaves_out_who_may_not_be_asked_for_by_name() {
 }
 
 #[test]
-fn who_watches_everyone_hears_of_nobody_that_it_may_not_watch_by_name() {
+fn a_session_that_watches_everyone_hears_only_of_users_that_it_may_watch_by_name() {
     let mut node = node();
     let watchers: Vec<_> = [(0, "ann"), (0, "board"), (1, "cid"), (1, "board")]
         .map(|(shard, user)| (user, node.login_as_user(shard, user)))

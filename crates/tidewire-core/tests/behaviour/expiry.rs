@@ -73,7 +73,7 @@ fn an_expired_login_ends_its_session_and_nothing_else() {
 }
 
 #[test]
-fn an_expired_session_gives_back_what_it_held() {
+fn an_expired_session_releases_its_subscriptions_and_presence() {
     let mut node = Node::new(Settings::default());
     let watcher = node.login();
     node.ask(watcher, &Message::Presence(Presence::SubscribeAll));

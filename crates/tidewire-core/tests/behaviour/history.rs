@@ -126,7 +126,7 @@ fn at(position: Position, offset: u64) -> Option<Position> {
 }
 
 #[test]
-fn who_comes_back_gets_what_it_missed_and_then_what_follows() {
+fn a_resumed_session_gets_missed_events_and_then_new_ones() {
     for (shard, name) in [
         (0, "news"),
         (1, "news"),
@@ -163,7 +163,7 @@ fn who_comes_back_gets_what_it_missed_and_then_what_follows() {
 }
 
 #[test]
-fn a_gap_is_told_once_with_its_length_and_the_first_that_is_left() {
+fn a_gap_is_reported_once_with_its_length_and_the_first_kept_event() {
     let mut node = node();
     let (writer, reader) = (node.login_on(0), node.login_on(1));
     let position = begin(&mut node, reader, "news");
@@ -195,7 +195,7 @@ fn a_gap_is_told_once_with_its_length_and_the_first_that_is_left() {
 }
 
 #[test]
-fn positions_of_another_counting_are_a_gap_of_unknown_length() {
+fn a_position_of_another_epoch_is_a_gap_of_unknown_length() {
     let mut node = node();
     let (writer, reader) = (node.login_on(0), node.login_on(1));
     let position = begin(&mut node, reader, "news");
@@ -245,7 +245,7 @@ fn without_history_a_position_is_a_gap_and_events_have_no_numbers() {
 }
 
 #[test]
-fn who_knows_no_offsets_gets_events_as_ever() {
+fn a_session_without_offsets_gets_plain_events() {
     let mut node = node();
     let (writer, reader) = (node.login_on(0), node.login_on(1));
     node.send(reader, &subscribe(&["news", "plain", "a/log"]));
@@ -268,7 +268,7 @@ fn who_knows_no_offsets_gets_events_as_ever() {
 }
 
 #[test]
-fn own_events_do_not_come_back_but_when_they_were_missed() {
+fn own_events_are_delivered_only_if_they_were_missed() {
     let mut node = node();
     let (own, other) = (node.login_on(0), node.login_on(0));
     let position = begin(&mut node, own, "news");
@@ -286,7 +286,7 @@ fn own_events_do_not_come_back_but_when_they_were_missed() {
 }
 
 #[test]
-fn much_is_given_page_by_page_as_it_is_read() {
+fn a_long_history_is_sent_page_by_page_as_the_session_reads() {
     let limits = Limits {
         // Two events of about 37 bytes each.
         catch_up_bytes_max: 70,
@@ -323,7 +323,7 @@ fn much_is_given_page_by_page_as_it_is_read() {
 }
 
 #[test]
-fn what_is_forgotten_while_somebody_reads_is_a_gap() {
+fn events_forgotten_during_a_read_are_a_gap() {
     let limits = Limits {
         catch_up_bytes_max: 70,
         ..Limits::default()
@@ -410,7 +410,7 @@ impl Permission for DeniesNames {
 }
 
 #[test]
-fn a_lost_right_ends_what_was_granted_and_what_is_still_read() {
+fn a_lost_right_ends_granted_subscriptions_and_reads_in_progress() {
     let limits = Limits {
         catch_up_bytes_max: 70,
         ..Limits::default()
@@ -480,7 +480,7 @@ fn events_are_forgotten_when_they_are_too_old() {
 }
 
 #[test]
-fn names_used_least_lately_are_forgotten_first() {
+fn the_least_recently_used_names_are_forgotten_first() {
     let limits = Limits {
         history_names_max: 3,
         ..Limits::default()
@@ -582,7 +582,7 @@ fn listening_providers_hear_of_names_with_history() {
 }
 
 #[test]
-fn who_lags_is_told_what_it_missed_as_of_other_events() {
+fn a_lagging_session_gets_a_gap_as_for_events_without_history() {
     let mut node = node();
     let writer = node.login_on(0);
     let reader = node.login_coalescing(1);
@@ -658,7 +658,7 @@ fn a_restart_makes_no_gap_in_what_the_store_keeps() {
 }
 
 #[test]
-fn a_subscription_alone_stores_nothing_and_keeps_its_place() {
+fn a_subscription_without_events_stores_nothing_and_keeps_its_position() {
     let mut node = stored_node(5);
     let reader = node.login_on(1);
     let position = begin(&mut node, reader, "news");
@@ -694,7 +694,7 @@ fn an_event_is_shown_when_it_is_durable_and_not_before() {
 }
 
 #[test]
-fn what_the_store_can_not_read_is_waited_for() {
+fn a_read_waits_until_the_store_can_answer() {
     let mut node = stored_node(5);
     let (writer, reader) = (node.login_on(0), node.login_on(1));
     let position = begin(&mut node, reader, "news");
@@ -728,7 +728,7 @@ fn a_corrupt_event_is_a_gap() {
 }
 
 #[test]
-fn what_waits_for_the_store_is_bounded() {
+fn work_that_waits_for_the_store_is_bounded() {
     let mut settings = stored_settings(1_000);
     settings.limits.dirty_records_max = 10;
     let mut node = Node::with(1, settings, Arc::new(AllowAll));
@@ -800,7 +800,7 @@ fn the_sweep_removes_the_histories_of_forgotten_names() {
 }
 
 #[test]
-fn the_sweep_leaves_what_is_young_and_what_is_on_its_way() {
+fn the_sweep_keeps_young_histories_and_events_in_flight() {
     let (mut node, rules, _) = forgetful_node(10);
     node.pass(Duration::from_secs(30));
     let session = node.login();

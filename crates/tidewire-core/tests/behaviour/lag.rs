@@ -108,7 +108,7 @@ impl Three {
 }
 
 #[test]
-fn who_lags_gets_the_newest_value_of_what_changed_and_nothing_else() {
+fn a_lagging_session_gets_only_the_newest_value_of_each_changed_record() {
     let mut three = three(Settings::default());
     three.write("a", "{}");
     assert_eq!(three.coalescing_saw(), ["whole \"a\" to 1"]);
@@ -134,7 +134,7 @@ fn who_lags_gets_the_newest_value_of_what_changed_and_nothing_else() {
 }
 
 #[test]
-fn who_does_not_coalesce_gets_every_step() {
+fn a_session_that_does_not_coalesce_gets_every_change() {
     let mut three = three(Settings::default());
     three.node.lag(three.stock);
     for _ in 0..3 {
@@ -149,7 +149,7 @@ fn who_does_not_coalesce_gets_every_step() {
 }
 
 #[test]
-fn a_gap_tells_how_many_events_of_which_name_were_left_out() {
+fn a_gap_reports_how_many_events_of_each_name_were_skipped() {
     let mut three = three(Settings::default());
     three.node.send(three.writer, &emit("news", "1"));
     three.node.lag(three.coalescing);
@@ -182,7 +182,7 @@ fn events_are_kept_in_full_where_the_policy_says_so() {
 }
 
 #[test]
-fn deletions_providers_and_presence_are_told_at_once() {
+fn deletions_providers_and_presence_are_sent_at_once() {
     let mut three = three(Settings::default());
     three
         .node
@@ -211,7 +211,7 @@ fn deletions_providers_and_presence_are_told_at_once() {
 }
 
 #[test]
-fn own_requests_are_answered_while_it_lags() {
+fn a_lagging_session_gets_answers_to_its_requests() {
     let mut three = three(Settings::default());
     three.node.lag(three.coalescing);
     three.write("a", r#"{"n":1}"#);
@@ -276,7 +276,7 @@ fn values_come_in_portions_that_are_read_in_between() {
 }
 
 #[test]
-fn who_lags_again_before_it_has_everything_begins_anew() {
+fn a_session_that_lags_again_during_catch_up_starts_over() {
     let mut three = three(one_value_at_a_time());
     three.node.lag(three.coalescing);
     RECORDS.iter().for_each(|name| three.write(name, "{}"));
@@ -316,7 +316,7 @@ fn a_record_that_cannot_be_read_ends_the_connection() {
 }
 
 #[test]
-fn whoever_goes_while_it_lags_leaves_nothing() {
+fn a_session_that_ends_while_it_lags_leaves_no_state() {
     let mut three = three(Settings::default());
     three.node.lag(three.coalescing);
     three.write("a", "{}");

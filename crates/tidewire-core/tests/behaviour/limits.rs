@@ -68,7 +68,7 @@ fn a_name_that_is_too_long_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn the_servers_own_records_have_no_name_for_anybody() {
+fn no_session_can_name_the_servers_own_records() {
     let mut node = node(|_| {});
     let session = node.login();
     let name = format!("{RESERVED}user/anna");
@@ -205,7 +205,7 @@ fn a_bulk_message_with_too_many_names_is_refused_whole() {
 }
 
 #[test]
-fn a_session_that_holds_too_much_is_denied_more() {
+fn a_session_at_its_limit_of_subscriptions_is_denied_more() {
     let mut node = node(|limits| limits.subscriptions_max = 2);
     let session = node.login();
     check(
@@ -270,7 +270,7 @@ fn a_session_with_too_many_running_calls_finds_no_provider() {
 }
 
 #[test]
-fn writes_without_a_place_among_the_dirty_are_refused_and_not_shown() {
+fn writes_beyond_the_limit_of_dirty_records_are_refused_and_not_shown() {
     let mut node = node(|limits| limits.dirty_records_max = 1);
     let (writer, reader) = (node.login(), node.login());
     node.ask(reader, &bulk(RecordBulk::SubscribeAndRead, &["b"]));
@@ -305,7 +305,7 @@ fn dirty_bytes_are_bounded_too() {
 }
 
 #[test]
-fn too_much_that_waits_for_one_record_is_refused() {
+fn too_many_requests_that_wait_for_one_record_are_refused() {
     let mut node = node(|limits| limits.record_waiting_max = 1);
     let session = node.login();
     node.store_hangs = true;
@@ -317,7 +317,7 @@ fn too_much_that_waits_for_one_record_is_refused() {
 }
 
 #[test]
-fn the_cache_forgets_what_nobody_uses_and_nothing_else() {
+fn the_cache_forgets_only_unused_records() {
     let mut node = node(|limits| limits.cache_bytes_max = 1_000);
     let (session, subscriber) = (node.login(), node.login());
     check(&node.ask(session, &set("kept", "{}")), &["WriteAck"]);
@@ -345,7 +345,7 @@ fn the_cache_forgets_what_nobody_uses_and_nothing_else() {
 }
 
 #[test]
-fn a_cache_that_is_to_shrink_gives_up_the_oldest_and_nothing_in_use() {
+fn a_shrinking_cache_drops_only_the_oldest_unused_records() {
     let mut node = node(|_| {});
     let (session, subscriber) = (node.login(), node.login());
     for name in ["used", "old", "new"] {
@@ -403,7 +403,7 @@ fn a_load_that_takes_too_long_is_answered() {
 }
 
 #[test]
-fn a_session_listens_with_so_many_patterns_and_compiles_few_in_a_turn() {
+fn patterns_of_a_session_are_limited_and_few_are_compiled_in_a_turn() {
     let mut node = node(|limits| limits.patterns_max = 3);
     let session = node.login();
     let listen = |pattern| Message::Event(Event::Listen(Listen::Listen { pattern }));
@@ -427,7 +427,7 @@ fn a_session_listens_with_so_many_patterns_and_compiles_few_in_a_turn() {
 }
 
 #[test]
-fn a_full_store_takes_deletes_and_what_makes_no_record_larger() {
+fn a_full_store_accepts_deletes_and_writes_that_make_no_record_larger() {
     let mut node = node(|_| ());
     let session = node.login();
     let (large, small) = (r#"{"a":"0123456789"}"#, r#"{"a":"0"}"#);
@@ -453,7 +453,7 @@ fn a_full_store_takes_deletes_and_what_makes_no_record_larger() {
 }
 
 #[test]
-fn what_is_not_committed_yet_counts_for_the_room_of_a_store() {
+fn uncommitted_writes_count_against_the_room_of_a_store() {
     let mut node = node(|_| ());
     let session = node.login();
     node.quota(&QuotaChange::Room(60));
@@ -470,7 +470,7 @@ fn what_is_not_committed_yet_counts_for_the_room_of_a_store() {
 }
 
 #[test]
-fn a_user_whose_quota_is_used_up_keeps_no_other_user_from_writing() {
+fn a_user_at_its_quota_does_not_stop_other_users_from_writing() {
     let mut node = node(|_| ());
     let login = |node: &mut Node, user: &str| {
         let principal = Arc::new(Principal::new(user.into()));

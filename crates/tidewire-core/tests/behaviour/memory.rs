@@ -89,7 +89,7 @@ const CASES: [&str; 6] = [
 ];
 
 #[test]
-fn what_a_session_keeps_is_counted_and_given_back_when_it_ends() {
+fn the_state_of_a_session_is_counted_and_released_when_it_ends() {
     for case in CASES {
         let mut node = node();
         node.login_on(1);
@@ -110,7 +110,7 @@ fn what_a_session_keeps_is_counted_and_given_back_when_it_ends() {
 }
 
 #[test]
-fn what_a_session_gives_up_is_not_charged_to_it_any_more() {
+fn released_state_is_no_longer_charged_to_the_session() {
     for case in CASES {
         let mut node = node();
         let session = node.login_on(0);
@@ -206,7 +206,7 @@ fn record_bytes(node: &Node) -> usize {
 }
 
 #[test]
-fn little_is_kept_of_names_that_were_only_asked_for() {
+fn names_that_were_only_requested_keep_little_memory() {
     const ASKED: usize = 2_000;
     let mut missing = node();
     let session = missing.login_on(0);
@@ -248,7 +248,7 @@ fn little_is_kept_of_names_that_were_only_asked_for() {
 }
 
 #[test]
-fn what_waits_for_a_load_is_counted_until_the_store_answers() {
+fn requests_that_wait_for_a_load_are_counted_until_the_store_answers() {
     let mut node = node();
     let session = node.login_on(0);
     node.store_hangs = true;

@@ -63,7 +63,7 @@ fn taken(node: &mut Node, session: SessionId, message: &Message<'_>) -> usize {
 }
 
 #[test]
-fn what_comes_too_early_waits_for_its_time() {
+fn a_message_above_the_rate_waits() {
     let mut node = Node::new(connection(Operation::Publish));
     let (busy, other, reader) = (node.login(), node.login(), node.login());
     node.ask(reader, &subscribe(&["news"]));
@@ -119,7 +119,7 @@ fn many_names_in_one_message_leave_a_debt() {
 }
 
 #[test]
-fn a_users_rate_is_one_over_all_shards_and_connections() {
+fn a_users_rate_covers_all_shards_and_connections() {
     let rate = Rate {
         interval: Duration::from_millis(10),
         burst: 40,
@@ -150,7 +150,7 @@ fn a_users_rate_is_one_over_all_shards_and_connections() {
 }
 
 #[test]
-fn who_logs_in_without_a_name_has_no_rate_of_a_user() {
+fn a_session_without_a_user_name_has_no_user_rate() {
     let mut node = Node::new(user(Operation::Publish, TEN));
     for user in [identity::NAMELESS, identity::OPEN] {
         let session = login_as(&mut node, 0, user);

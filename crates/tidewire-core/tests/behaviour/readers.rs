@@ -180,7 +180,7 @@ fn a_change_that_takes_the_right_away_is_not_shown() {
 }
 
 #[test]
-fn who_writes_away_its_own_right_loses_its_subscription() {
+fn a_session_that_removes_its_own_right_loses_its_subscription() {
     let mut scene = scene(Rule::Old, Settings::default());
     let reader = scene.reader(1, "ann");
     let seen = scene.node.ask(reader, &set("r", SHUT));
@@ -271,7 +271,7 @@ fn a_session_that_lags_is_authorized_when_it_catches_up() {
 }
 
 #[test]
-fn what_a_slow_session_asks_for_comes_behind_the_change_that_is_authorized() {
+fn an_answer_to_a_slow_session_comes_after_the_change_being_authorized() {
     let mut scene = scene(Rule::Gate, Settings::default());
     let ann = scene.coalescing("ann");
     scene.node.lag(ann);
@@ -350,7 +350,7 @@ fn an_ended_subscription_is_not_authorized_again() {
 }
 
 #[test]
-fn rules_that_begin_to_depend_on_data_hold_for_open_subscriptions() {
+fn rules_that_begin_to_depend_on_data_apply_to_open_subscriptions() {
     let mut scene = scene(Rule::Allow, Settings::default());
     let (ann, bob) = (scene.reader(0, "ann"), scene.reader(1, "bob"));
     let by_data = permission_of(&[(Access::RecordRead, Rule::Old)]);
@@ -384,7 +384,7 @@ fn a_record_that_is_made_again_has_no_readers_from_before() {
 }
 
 #[test]
-fn what_another_server_has_written_is_authorized_too() {
+fn changes_by_another_server_are_authorized_too() {
     let mut scene = scene(Rule::Old, Settings::default());
     let ann = scene.reader(1, "ann");
     scene.node.store_has("r", foreign(9));

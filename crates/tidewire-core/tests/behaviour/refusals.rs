@@ -270,7 +270,7 @@ fn a_call_is_accepted_and_answered_in_time_or_fails() {
 }
 
 #[test]
-fn listening_asks_one_after_the_other_and_tells_who_provides() {
+fn listeners_are_asked_one_at_a_time_and_subscribers_learn_of_the_provider() {
     let settings = Settings {
         listen_shuffle: false,
         ..Settings::default()

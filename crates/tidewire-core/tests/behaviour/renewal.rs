@@ -95,7 +95,7 @@ fn a_renewed_login_goes_on_with_a_new_expiry() {
 }
 
 #[test]
-fn a_login_that_is_renewed_with_less_loses_what_it_may_not_hold() {
+fn a_renewal_with_fewer_rights_ends_the_subscriptions_that_it_denies() {
     let mut node = node();
     let session = reader(&mut node, None);
     let seen = renew(
@@ -134,7 +134,7 @@ fn a_renewal_that_is_refused_leaves_the_session_as_it_is_until_the_last_attempt(
 }
 
 #[test]
-fn a_renewal_with_what_was_revoked_ends_the_session() {
+fn a_renewal_with_a_revoked_credential_ends_the_session() {
     let mut node = node();
     let session = reader(&mut node, None);
     let barred = Some(AuthOutcome::Barred { client_data: None });

@@ -72,7 +72,7 @@ fn a_repetition_is_answered_when_the_first_is_durable_and_not_before() {
 }
 
 #[test]
-fn a_refused_write_is_authorized_anew() {
+fn a_refused_write_is_authorized_again_when_repeated() {
     let mut node = node();
     let session = node.login();
     let update = |version| {
@@ -96,7 +96,7 @@ fn a_refused_write_is_authorized_anew() {
 }
 
 #[test]
-fn another_owner_s_write_makes_only_those_anew_that_are_not_stored() {
+fn after_another_owners_write_only_unstored_writes_are_made_again() {
     let mut node = node();
     let session = node.login();
     acknowledged(&node.ask(session, &append("k1", "a")));

@@ -48,7 +48,7 @@ fn token(id: &str) -> Revoked {
 const HOUR: Duration = Duration::from_secs(3_600);
 
 #[test]
-fn exactly_the_sessions_of_who_was_revoked_end() {
+fn exactly_the_sessions_of_a_revoked_credential_end() {
     for (what, ended) in [
         (user("anna"), [true, true, false]),
         (token("1"), [true, false, true]),
@@ -81,7 +81,7 @@ fn exactly_the_sessions_of_who_was_revoked_end() {
 }
 
 #[test]
-fn who_was_revoked_is_not_let_in_until_that_ends_or_is_taken_back() {
+fn a_revoked_credential_is_refused_until_the_revocation_ends_or_is_withdrawn() {
     let mut node = node();
     let attempt = |node: &mut Node| {
         let principal = Principal::new("anna".into());

@@ -46,7 +46,7 @@ fn kept(node: &Node, name: &str) -> (bool, bool) {
 }
 
 #[test]
-fn a_record_is_kept_where_its_longest_prefix_leads_and_nowhere_else() {
+fn a_record_is_stored_only_in_the_store_of_its_longest_prefix() {
     let (mut node, session) = routed(|_| ());
     for (name, expected) in [
         ("a", (true, false)),
@@ -63,7 +63,7 @@ fn a_record_is_kept_where_its_longest_prefix_leads_and_nowhere_else() {
 }
 
 #[test]
-fn a_record_is_read_where_its_prefix_leads() {
+fn a_record_is_read_from_the_store_of_its_prefix() {
     let (mut node, session) = routed(|limits| limits.limits.cache_bytes_max = 0);
     check(&node.ask(session, &set("logs/a", "{}")), &["WriteAck"]);
     assert_eq!(node.counts(0).records, 0, "it was evicted");
@@ -74,7 +74,7 @@ fn a_record_is_read_where_its_prefix_leads() {
 }
 
 #[test]
-fn records_are_told_apart_by_the_openings_of_their_own_store() {
+fn incarnations_count_the_openings_of_the_records_own_store() {
     let (mut node, session) = routed(|_| ());
     let mut incarnations = Vec::new();
     for name in ["a", "logs/a"] {
@@ -87,7 +87,7 @@ fn records_are_told_apart_by_the_openings_of_their_own_store() {
 }
 
 #[test]
-fn a_store_that_is_down_holds_up_no_write_to_another() {
+fn a_store_that_is_down_does_not_delay_writes_to_another() {
     let (mut node, session) = routed(|_| ());
     check(&node.ask(session, &set("logs/cached", "{}")), &["WriteAck"]);
     node.down.insert(LOGS);
@@ -112,7 +112,7 @@ fn a_store_that_is_down_holds_up_no_write_to_another() {
 }
 
 #[test]
-fn the_limits_of_what_waits_are_for_each_store() {
+fn the_limits_of_waiting_writes_apply_to_each_store() {
     let (mut node, session) = routed(|settings| settings.limits.dirty_records_max = 1);
     check(&node.ask(session, &set("logs/a", "{}")), &["WriteAck"]);
     check(&node.ask(session, &set("logs/b", "{}")), &["WriteAck"]);

@@ -95,7 +95,7 @@ fn heard(node: &mut Node, session: SessionId, parts: &[&str]) {
 }
 
 #[test]
-fn exactly_the_subscriptions_without_right_end() {
+fn exactly_the_subscriptions_without_a_right_end() {
     let mut node = node(2);
     let reader = node.login_on(0);
     let writer = node.login_on(1);
@@ -122,7 +122,7 @@ fn exactly_the_subscriptions_without_right_end() {
 }
 
 #[test]
-fn everything_that_is_held_by_right_is_reauthorized() {
+fn every_kind_of_subscription_is_reauthorized() {
     let mut node = node(2);
     let session = node.login_on(1);
     let other = node.login_on(0);
@@ -230,7 +230,7 @@ fn a_rule_may_read_other_records_when_it_reauthorizes() {
 }
 
 #[test]
-fn a_rule_that_fails_ends_subscriptions_and_says_so() {
+fn a_rule_that_fails_ends_subscriptions_and_reports_it() {
     let mut node = node(1);
     let reader = node.login();
     node.ask(reader, &subscribe(&["e"]));
@@ -292,7 +292,7 @@ fn many_rights_are_authorized_slice_by_slice() {
 }
 
 #[test]
-fn rules_that_change_again_meanwhile_decide() {
+fn rules_that_change_again_before_the_end_of_a_reauthorization_decide() {
     let mut node = node(2);
     let reader = node.login_on(1);
     node.ask(reader, &subscribe(&["a", "b"]));

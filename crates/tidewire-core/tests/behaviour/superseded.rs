@@ -60,7 +60,7 @@ fn a_record_that_another_owner_has_deleted_is_deleted_for_its_subscribers() {
 }
 
 #[test]
-fn what_is_stored_is_asked_for_until_the_store_answers() {
+fn the_stored_value_is_requested_until_the_store_answers() {
     let (mut node, writer, reader) = two();
     node.store_has("r", foreign(9));
     node.loads_fail = true;
@@ -77,7 +77,7 @@ fn what_is_stored_is_asked_for_until_the_store_answers() {
 }
 
 #[test]
-fn a_record_that_nobody_uses_is_forgotten_and_loaded_when_it_is_asked_for() {
+fn an_unused_record_is_forgotten_and_loaded_on_request() {
     let (mut node, writer, _) = two();
     check(&node.ask(writer, &set("alone", "{}")), &["WriteAck"]);
     node.store_has("alone", foreign(4));

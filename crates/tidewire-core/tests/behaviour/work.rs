@@ -124,7 +124,7 @@ fn reads_beside((user, origin): (&str, u16), others: &[(&str, u16)]) -> usize {
 }
 
 #[test]
-fn turns_pay_for_users_in_turn_however_many_sessions_a_user_has() {
+fn users_share_the_work_equally_however_many_sessions_each_has() {
     let user = ("user", 1);
     let (alone, beside) = (
         reads_beside(user, &[]),

@@ -98,7 +98,7 @@ fn slices_arrive_in_order_and_completions_name_their_send() {
 }
 
 #[test]
-fn one_full_socket_says_so_and_the_others_get_theirs() {
+fn a_full_socket_is_reported_and_the_others_get_their_bytes() {
     for mut sender in senders() {
         let (full, _unread) = pair();
         let (other, mut client) = pair();
@@ -127,7 +127,7 @@ fn one_full_socket_says_so_and_the_others_get_theirs() {
 }
 
 #[test]
-fn a_short_send_of_several_slices_says_how_much() {
+fn a_short_send_of_several_slices_reports_its_bytes() {
     for mut sender in senders() {
         let (server, mut client) = pair();
         let (other, _other_client) = pair();
@@ -217,7 +217,7 @@ fn the_memory_of_a_batch_is_used_again() {
 }
 
 #[test]
-fn more_sends_than_the_queue_has_places_take_several_submissions() {
+fn more_sends_than_the_queue_has_entries_take_several_submissions() {
     let mut sender = with_small_ring();
     let mut pairs = pairs(2 * PLACES + 2);
     send_numbers(&mut sender, &mut pairs);

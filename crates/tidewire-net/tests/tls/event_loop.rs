@@ -237,7 +237,7 @@ fn bytes_that_come_one_by_one_are_read() {
 }
 
 #[test]
-fn the_last_bytes_come_before_the_goodbye() {
+fn the_last_bytes_come_before_the_close_notify() {
     let mut fixture = Fixture::new();
     let (_, mut client) = fixture.connect();
     client.write_all(b"last words").unwrap();
@@ -249,7 +249,7 @@ fn the_last_bytes_come_before_the_goodbye() {
 }
 
 #[test]
-fn a_goodbye_that_was_heard_before_the_hand_over_counts() {
+fn a_close_notify_received_before_the_hand_over_counts() {
     let mut fixture = Fixture::new();
     let (mut client, socket, mut tls) = established_over(&fixture.listener);
     client.conn.send_close_notify();
@@ -292,7 +292,7 @@ fn a_broken_record_fails_and_the_peer_learns_why() {
 }
 
 #[test]
-fn the_goodbye_goes_behind_the_last_bytes() {
+fn the_close_notify_is_sent_after_the_last_bytes() {
     let mut fixture = Fixture::new();
     let (key, mut client) = fixture.connect();
     let range = fixture.append(b"messages ");

@@ -140,14 +140,14 @@ fn garbage_and_tampering_end_with_an_alert() {
 }
 
 #[test]
-fn what_never_becomes_a_record_is_refused() {
+fn bytes_that_never_become_a_record_are_refused() {
     let (_, mut server) = established();
     // A record that announces more than any may have.
     assert!(open(&mut server, &[0x17, 3, 3, 0xFF, 0xFF]).is_err());
 }
 
 #[test]
-fn a_goodbye_is_said_once_and_heard() {
+fn a_close_notify_is_sent_once_and_received() {
     let (mut client, mut server) = established();
     client.writer().write_all(b"last").unwrap();
     client.send_close_notify();

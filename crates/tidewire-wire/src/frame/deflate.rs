@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compressed_comes_back() {
+    fn compressed_payloads_inflate_to_the_original() {
         let (mut deflater, mut inflater) = (Deflater::default(), Inflater::default());
         for length in [40, 512, 4096, 4097, 65_536, 300_000] {
             let payload: Vec<u8> = (0..length).map(|index| (index % 13) as u8).collect();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_get_smaller_is_left_alone() {
+    fn a_payload_that_does_not_get_smaller_stays_uncompressed() {
         let mut deflater = Deflater::default();
         let mut state = 1u32;
         let mut noise = || {

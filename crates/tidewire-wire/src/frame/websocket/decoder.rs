@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_every_length_class_come_back() {
+    fn frames_of_every_length_class_decode_to_what_was_encoded() {
         for length in [0, 1, 7, 8, 9, 125, 126, 127, 65_535, 65_536, 70_001] {
             let payload: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
             let mut frame = Vec::new();

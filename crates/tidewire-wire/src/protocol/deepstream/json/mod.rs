@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_unreadable() {
+    fn an_invalid_message_is_unreadable() {
         let wire_type = [
             "[]",
             "null",
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_malformed() {
+    fn invalid_json_is_malformed() {
         for (text, offset) in [
             ("", 0),
             ("{", 1),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_judged_where_payloads_are() {
+    fn nesting_of_payloads_is_not_checked_while_decoding() {
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         let text = format!(r#"{{"topic":4,"action":2,"name":"e","parsedData":{deep}}}"#);
         check(&text, &emit("e", Some(&deep)));
