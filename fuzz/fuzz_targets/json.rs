@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/tidewire-core/tests/json_judge/mod.rs"]
-mod json_judge;
+#[path = "../../crates/tidewire-core/tests/json_check/mod.rs"]
+mod json_check;
 
-fuzz_target!(|input: &str| json_judge::judge(input));
+fuzz_target!(|input: &str| json_check::check_input(input));

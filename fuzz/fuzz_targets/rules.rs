@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/tidewire-rules/tests/rule_judge/mod.rs"]
-mod rule_judge;
+#[path = "../../crates/tidewire-rules/tests/rule_check/mod.rs"]
+mod rule_check;
 
 fuzz_target!(|input: &str| {
-    rule_judge::judge(input);
+    rule_check::check_input(input);
 });

@@ -35,7 +35,7 @@ use crate::work::NAME_WORK;
 const READS_AT_ONCE_MAX: usize = 256;
 
 /// Memory that a session may use however full the node's memory budget is: a thousand sessions use at most 64 MB this way.
-const SMALL_HOLDING_BYTES: usize = 64 << 10;
+const SMALL_SESSION_BYTES: usize = 64 << 10;
 
 /// State that lasts for a shard and that every primitive may read: its address, settings and permission, and the counters of refusals.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl ShardContext {
     /// session that uses little always gets them, so that sessions that fill the budget do not stop the others.
     pub(crate) fn has_memory(&self, kept: u32, bytes: usize) -> bool {
         let room = self.room.get();
-        let is_small = kept as usize + bytes <= SMALL_HOLDING_BYTES;
+        let is_small = kept as usize + bytes <= SMALL_SESSION_BYTES;
         let has_memory = is_small || bytes <= room;
         if has_memory {
             self.room.set(room.saturating_sub(bytes));

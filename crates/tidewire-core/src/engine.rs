@@ -368,7 +368,7 @@ impl Shard {
     /// online.
     pub fn set_passing(&mut self, session: SessionId) {
         if let Some(session) = self.sessions.find_mut(session) {
-            session.mark(SessionFlag::Passing, true);
+            session.set_flag(SessionFlag::Passing, true);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::session::LocalSessionId;
 use crate::time::{Instant, Now, WallTime};
 
 /// If the wall clock is set forward, an expiry is late by at most this time.
-const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The sessions whose logins expire, by time.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl Expiries {
     fn plan(&mut self, now: Now) {
         self.due = self.by_time.first().map(|(expires_at, _)| {
             let left = Duration::from_millis(expires_at.0.saturating_sub(now.wall.0));
-            now.monotonic + left.min(LOOK_INTERVAL)
+            now.monotonic + left.min(CLOCK_CHECK_INTERVAL)
         });
     }
 }

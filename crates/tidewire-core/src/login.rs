@@ -44,7 +44,7 @@ pub(crate) fn message<E: Effects>(
                 Message::Connection(Connection::Challenge { coalesces, .. }),
             ) => {
                 *asked = true;
-                session.mark(SessionFlag::Coalesces, *coalesces);
+                session.set_flag(SessionFlag::Coalesces, *coalesces);
             }
             (
                 _,
@@ -58,7 +58,7 @@ pub(crate) fn message<E: Effects>(
         },
         (Phase::Challenge, Message::Connection(Connection::Challenge { coalesces, .. })) => {
             session.phase = Phase::Login;
-            session.mark(SessionFlag::Coalesces, *coalesces);
+            session.set_flag(SessionFlag::Coalesces, *coalesces);
             accept(turn, id, *coalesces);
         }
         (
@@ -141,7 +141,7 @@ pub(crate) fn decided<E: Effects>(
         return Decided::Done;
     };
     let is_renewing = session.has(SessionFlag::Renewing);
-    session.mark(SessionFlag::Renewing, false);
+    session.set_flag(SessionFlag::Renewing, false);
     match &mut session.phase {
         Phase::Checking => {}
         Phase::Delayed(delay) => {
@@ -177,7 +177,7 @@ pub(crate) fn decided<E: Effects>(
         AuthOutcome::Accepted(principal) => {
             session.phase = Phase::Open(principal.clone());
             let is_passing = session.has(SessionFlag::Passing) || principal.is_operator();
-            session.mark(SessionFlag::Passing, is_passing);
+            session.set_flag(SessionFlag::Passing, is_passing);
             let data = principal.client_data().map(Payload::as_str);
             turn.send(id, &Message::Auth(Auth::Successful { data }));
             if !is_passing {
@@ -206,7 +206,7 @@ pub(crate) fn decided<E: Effects>(
         }
         AuthOutcome::Unavailable => {
             let until = turn.now.monotonic + retry_delay(turn.shard.settings.auth_retry_delay, id);
-            session.mark(SessionFlag::Delayed, true);
+            session.set_flag(SessionFlag::Delayed, true);
             session.phase = Phase::Delayed(Box::new(AnswerDelay {
                 until,
                 refuse: false,
@@ -232,7 +232,7 @@ pub(crate) fn renew<E: Effects>(
     }
     if let Some(request) = readable(turn, id, data) {
         if let Some(session) = turn.sessions.find_mut(id) {
-            session.mark(SessionFlag::Renewing, true);
+            session.set_flag(SessionFlag::Renewing, true);
         }
         turn.out.authenticate(request);
     }
@@ -310,7 +310,7 @@ pub(crate) fn delay<E: Effects>(
         Phase::Checking => DelayStage::Login { outcome: None },
         _ => return false,
     };
-    session.mark(SessionFlag::Delayed, true);
+    session.set_flag(SessionFlag::Delayed, true);
     session.phase = Phase::Delayed(Box::new(AnswerDelay {
         until,
         refuse,
@@ -382,7 +382,7 @@ pub(crate) fn timed_out<E: Effects>(
     }
     let is_delayed = matches!(session.phase, Phase::Delayed(_));
     let was_delayed = session.has(SessionFlag::Delayed);
-    session.mark(SessionFlag::Delayed, false);
+    session.set_flag(SessionFlag::Delayed, false);
     if was_delayed || is_delayed {
         return true;
     }

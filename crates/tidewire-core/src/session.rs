@@ -224,7 +224,7 @@ pub(crate) struct Session {
     /// While its user has no name, it shares its work with the peers of the same origin, such as a hash of their address; 0 if unknown.
     pub(crate) origin: u16,
     /// A bit for each [`SessionFlag`].
-    marks: u8,
+    flags: u8,
     /// When data last arrived from it.
     pub(crate) heard: Instant,
     /// Calls that it has made and that are not answered yet.
@@ -258,7 +258,7 @@ impl Session {
             phase: Phase::Challenge,
             refused: 0,
             origin: 0,
-            marks: 0,
+            flags: 0,
             heard: now,
             calls: 0,
             serial: 0,
@@ -268,17 +268,17 @@ impl Session {
         }
     }
 
-    /// Whether the mark is set.
+    /// Whether the flag is set.
     #[inline]
-    pub(crate) fn has(&self, mark: SessionFlag) -> bool {
-        self.marks & mark as u8 != 0
+    pub(crate) fn has(&self, flag: SessionFlag) -> bool {
+        self.flags & flag as u8 != 0
     }
 
-    /// Sets or clears the mark.
-    pub(crate) fn mark(&mut self, mark: SessionFlag, is_set: bool) {
+    /// Sets or clears the flag.
+    pub(crate) fn set_flag(&mut self, flag: SessionFlag, is_set: bool) {
         match is_set {
-            true => self.marks |= mark as u8,
-            false => self.marks &= !(mark as u8),
+            true => self.flags |= flag as u8,
+            false => self.flags &= !(flag as u8),
         }
     }
 
@@ -461,7 +461,7 @@ impl Sessions {
         let session = self.find_mut(id)?;
         let ended = Session {
             memberships: std::mem::replace(&mut session.memberships, Memberships::new()),
-            marks: SessionFlag::Ended as u8,
+            flags: SessionFlag::Ended as u8,
             ..Session::new(id, session.format, session.heard)
         };
         let session = std::mem::replace(session, ended);

@@ -23,7 +23,7 @@ const LIMITS: JsonLimits = JsonLimits {
 #[test]
 #[ignore = "needs Node; npm --prefix e2e run parity runs it"]
 fn patching_agrees_with_node() {
-    let report = judge(0x7469_6465, 100_000, None);
+    let report = compare(0x7469_6465, 100_000, None);
     assert_eq!(report.disagreements, Vec::<String>::new());
     let summary = &report.summary;
     println!("{summary}");
@@ -53,7 +53,7 @@ fn planted_faults_are_found() {
         Fault::KeysComparedAsSpelled,
         Fault::IndicesTakenAsKeys,
     ] {
-        let report = judge(0x7769_7265, 5_000, Some(fault));
+        let report = compare(0x7769_7265, 5_000, Some(fault));
         let count = report.disagreements.len();
         assert!(
             (10..4_000).contains(&count),
@@ -77,7 +77,7 @@ struct Report {
 }
 
 /// Sends `count` cases of `seed` to Node and collects its answers.
-fn judge(seed: u64, count: usize, fault: Option<Fault>) -> Report {
+fn compare(seed: u64, count: usize, fault: Option<Fault>) -> Report {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../e2e/json-parity/parity.mjs");
     let mut node = Command::new("node")
         .arg(script)
@@ -367,15 +367,15 @@ impl Tree {
             }
             Self::Text(text) => write_string(random, text, out),
             Self::Array(elements) => {
-                for (place, element) in elements.iter().enumerate() {
-                    out.push(if place > 0 { ',' } else { '[' });
+                for (index, element) in elements.iter().enumerate() {
+                    out.push(if index > 0 { ',' } else { '[' });
                     element.write(random, out);
                 }
                 out.push_str(if elements.is_empty() { "[ ]" } else { "]" });
             }
             Self::Object(members) => {
-                for (place, (key, value)) in members.iter().enumerate() {
-                    out.push(if place > 0 { ',' } else { '{' });
+                for (index, (key, value)) in members.iter().enumerate() {
+                    out.push(if index > 0 { ',' } else { '{' });
                     write_space(random, out);
                     match key {
                         Key::Text(text) => write_string(random, text, out),
@@ -430,8 +430,8 @@ fn write_patches(random: &mut Random, tree: &Tree) -> String {
         1
     };
     let mut out = String::from("[");
-    for place in 0..count {
-        out.push_str(if place > 0 { ",{" } else { "{" });
+    for index in 0..count {
+        out.push_str(if index > 0 { ",{" } else { "{" });
         if random.one_in(10) {
             out.push_str(r#""path":"overruled","pat\u0068" :"#);
         } else {
@@ -519,13 +519,13 @@ fn push_index(random: &mut Random, index: usize, path: &mut String) {
 /// `document` with one character removed, doubled or replaced, so that it is rarely valid JSON.
 fn mutated(random: &mut Random, document: &str) -> String {
     let mut characters: Vec<char> = document.chars().collect();
-    let place = random.below(characters.len());
+    let index = random.below(characters.len());
     match random.below(3) {
-        0 => drop(characters.remove(place)),
-        1 => characters.insert(place, characters[place]),
+        0 => drop(characters.remove(index)),
+        1 => characters.insert(index, characters[index]),
         _ => {
             let replacements = b"\"\\{}[],:0-e.u \n\0\xa0";
-            characters[place] = random.pick(replacements).into();
+            characters[index] = random.pick(replacements).into();
         }
     }
     characters.into_iter().collect()

@@ -34,7 +34,10 @@ pub fn load(path: &Path) -> Result<RuleSet, Vec<Problem>> {
         errors
             .into_iter()
             .map(|error| {
-                let origin = format!("{}:{}:{}", error.file, error.place.line, error.place.column);
+                let origin = format!(
+                    "{}:{}:{}",
+                    error.file, error.position.line, error.position.column
+                );
                 Problem::new(origin, error.reason)
             })
             .collect()

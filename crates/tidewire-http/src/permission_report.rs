@@ -116,7 +116,7 @@ impl Permission for Reported {
 
 /// Describes a rule like this: `permissions.yml:4:28 "profile/$id" write: user.id === $id`
 pub fn describe(rules: &RuleSet, rule: &LocatedRule) -> String {
-    let (place, path) = (rule.place, rule.path.as_str());
+    let (place, path) = (rule.position, rule.path.as_str());
     let text = rule.text().trim();
     format!(
         "{}:{}:{} {path:?} {}: {text}",

@@ -197,12 +197,12 @@ impl<C> Connections<C> {
     }
 
     pub(crate) fn insert(&mut self, connection: Connection<C>) -> Key {
-        let key = self.take_place();
+        let key = self.take_slot();
         self.slots[key.index as usize].connection = Some(connection);
         key
     }
 
-    fn take_place(&mut self) -> Key {
+    fn take_slot(&mut self) -> Key {
         let key = self.next_key();
         if self.free.pop().is_none() {
             self.slots.push(Slot {
@@ -215,9 +215,9 @@ impl<C> Connections<C> {
 
     /// Lends a slot to a user other than a connection, so that its key differs from all keys of connections. The user
     /// must return it.
-    pub fn lend_place(&mut self) -> Key {
+    pub fn lend_slot(&mut self) -> Key {
         self.lent_count += 1;
-        self.take_place()
+        self.take_slot()
     }
 
     /// Takes a lent slot back; its next user has another generation.
@@ -282,7 +282,7 @@ impl<C> Connections<C> {
     }
 
     /// The content of `count` slots from `first` on: a connection, or nothing if a slot is free or lent.
-    pub fn look(
+    pub fn inspect(
         &self,
         first: usize,
         count: usize,
@@ -349,13 +349,13 @@ mod tests {
     #[test]
     fn a_lent_slot_has_no_connection_and_returns_with_another_generation() {
         let mut connections = Connections::default();
-        let lent = connections.lend_place();
+        let lent = connections.lend_slot();
         let own = connections.insert(connection(1));
         assert_ne!(lent.index, own.index);
         assert!(connections.get(lent).is_none());
         assert_eq!(connections.len(), 1);
         connections.take_back(lent);
-        let again = connections.lend_place();
+        let again = connections.lend_slot();
         assert_eq!((again.index, again.generation), (lent.index, 1));
         assert_eq!(connections.keys().collect::<Vec<_>>(), [own]);
     }

@@ -158,9 +158,9 @@ impl TurnLogs {
     /// Seals the turn in every log, before its sends begin. All its ranges must be listed: otherwise a connection
     /// that still waits for a part of it would get it joined with a touching range of the next turn.
     pub fn begin_turn(&mut self) {
-        for place in places(self.alive) {
-            self.sending[place] = self.starts[place];
-            self.starts[place] = self.logs[place].begin_turn();
+        for index in set_bits(self.alive) {
+            self.sending[index] = self.starts[index];
+            self.starts[index] = self.logs[index].begin_turn();
         }
     }
 
@@ -172,11 +172,11 @@ impl TurnLogs {
 
     /// Forgets the turns before the one that was just sent.
     pub fn release(&mut self) {
-        for place in places(self.alive) {
-            let log = &mut self.logs[place];
-            log.release_before(self.sending[place]);
+        for index in set_bits(self.alive) {
+            let log = &mut self.logs[index];
+            log.release_before(self.sending[index]);
             if log.bytes() == 0 {
-                self.alive &= !(1 << place);
+                self.alive &= !(1 << index);
             }
         }
     }
@@ -184,18 +184,18 @@ impl TurnLogs {
     /// Bytes in turns that are still alive.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        places(self.alive)
-            .map(|place| self.logs[place].bytes())
+        set_bits(self.alive)
+            .map(|index| self.logs[index].bytes())
             .sum()
     }
 }
 
 /// The positions of the set bits.
-fn places(mut bits: u64) -> impl Iterator<Item = usize> {
+fn set_bits(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let place = bits.checked_ilog2()?;
-        bits &= !(1 << place);
-        Some(place as usize)
+        let index = bits.checked_ilog2()?;
+        bits &= !(1 << index);
+        Some(index as usize)
     })
 }
 

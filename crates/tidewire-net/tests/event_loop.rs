@@ -134,10 +134,10 @@ fn a_flooding_socket_gives_its_share_and_goes_to_the_end_of_the_line() {
     let mut fixture = Fixture::new();
     let (flooding, mut flood) = fixture.connect(b"");
     let enough = Arc::new(AtomicBool::new(false));
-    let told = enough.clone();
+    let stop = enough.clone();
     let writer = std::thread::spawn(move || {
         let mut written = 0;
-        while !told.load(Ordering::Relaxed) {
+        while !stop.load(Ordering::Relaxed) {
             flood.write_all(&vec![0; READ_BYTES_MAX]).unwrap();
             written += READ_BYTES_MAX;
         }
@@ -685,9 +685,9 @@ fn a_small_turn_goes_before_the_rest_of_a_large_flush() {
     fixture
         .event_loop
         .settle(&mut fixture.logs, &marks, &mut settled);
-    for place in [0, last] {
+    for index in [0, last] {
         let mut received = [0; 8];
-        recipients[place].1.read_exact(&mut received).unwrap();
+        recipients[index].1.read_exact(&mut received).unwrap();
         assert_eq!(&received, b"newsmore");
     }
     assert!(broken.is_empty() && settled.cut.is_empty());

@@ -71,49 +71,49 @@ impl<'v> Run<'v, '_> {
         Ok(value)
     }
 
-    /// Writes the value to `place`, for the expressions that nearly every rule contains. A returned value is moved,
+    /// Writes the value to `out`, for the expressions that nearly every rule contains. A returned value is moved,
     /// and a move waits for the stores before it: that took a third of a rule's time. The other expressions have a
     /// separate function, so that this stack frame stays small.
-    fn put(&self, expression: &'v Expression, place: &mut Value<'v>) -> Result<(), Stop> {
+    fn put(&self, expression: &'v Expression, out: &mut Value<'v>) -> Result<(), Stop> {
         self.steps.spend(1)?;
         // One assignment for all of them would be such a move.
         match expression {
-            Expression::Null => *place = Value::Null,
-            Expression::Bool(bool) => *place = Value::Bool(*bool),
-            Expression::Number(number) => *place = Value::Number(*number),
-            Expression::Text(text) => *place = Value::Text(text.borrowed()),
-            Expression::UserId => *place = Value::Text(self.scope.user.id.into()),
-            Expression::UserData => return self.scope.user.data.put(place),
-            Expression::Data => return self.scope.data.put(place),
-            Expression::OldData => return self.scope.old_data.put(place),
+            Expression::Null => *out = Value::Null,
+            Expression::Bool(bool) => *out = Value::Bool(*bool),
+            Expression::Number(number) => *out = Value::Number(*number),
+            Expression::Text(text) => *out = Value::Text(text.borrowed()),
+            Expression::UserId => *out = Value::Text(self.scope.user.id.into()),
+            Expression::UserData => return self.scope.user.data.put(out),
+            Expression::Data => return self.scope.data.put(out),
+            Expression::OldData => return self.scope.old_data.put(out),
             Expression::Variable(number) => match self.scope.variables.get(*number) {
-                Some(text) => *place = Value::Text((*text).into()),
-                None => *place = Value::Undefined,
+                Some(text) => *out = Value::Text((*text).into()),
+                None => *out = Value::Undefined,
             },
-            Expression::Member(object, key) => return self.put_member(object, key, place),
+            Expression::Member(object, key) => return self.put_member(object, key, out),
             Expression::Binary(operator, sides) => {
                 let (mut left, mut right) = (Value::Undefined, Value::Undefined);
                 self.put(&sides.0, &mut left)?;
                 self.put(&sides.1, &mut right)?;
                 match (operator, &left, &right) {
                     (Operator::Same, left, right) => {
-                        *place = Value::Bool(coerce::is_same(left, right))
+                        *out = Value::Bool(coerce::is_same(left, right))
                     }
                     (Operator::NotSame, left, right) => {
-                        *place = Value::Bool(!coerce::is_same(left, right))
+                        *out = Value::Bool(!coerce::is_same(left, right))
                     }
                     (operator, Value::Number(left), Value::Number(right))
                         if *operator != Operator::In =>
                     {
-                        *place = of_numbers(*operator, *left, *right)
+                        *out = of_numbers(*operator, *left, *right)
                     }
-                    _ => *place = self.binary(*operator, left, right)?,
+                    _ => *out = self.binary(*operator, left, right)?,
                 }
             }
-            Expression::Record(name) => return self.put_record(name, place),
-            Expression::All(parts) => return self.put_row(parts, false, place),
-            Expression::Any(parts) => return self.put_row(parts, true, place),
-            rare => *place = self.evaluate_rare(rare)?,
+            Expression::Record(name) => return self.put_record(name, out),
+            Expression::All(parts) => return self.put_row(parts, false, out),
+            Expression::Any(parts) => return self.put_row(parts, true, out),
+            rare => *out = self.evaluate_rare(rare)?,
         }
         Ok(())
     }
@@ -200,11 +200,11 @@ impl<'v> Run<'v, '_> {
         &self,
         parts: &'v [Expression],
         decides: bool,
-        place: &mut Value<'v>,
+        out: &mut Value<'v>,
     ) -> Result<(), Stop> {
         for part in parts {
-            self.put(part, place)?;
-            if place.is_truthy() == decides {
+            self.put(part, out)?;
+            if out.is_truthy() == decides {
                 break;
             }
         }
@@ -219,7 +219,7 @@ impl<'v> Run<'v, '_> {
         &self,
         object: &'v Expression,
         key: &Text<'static>,
-        place: &mut Value<'v>,
+        out: &mut Value<'v>,
     ) -> Result<(), Stop> {
         let mut holder = Value::Undefined;
         self.put(object, &mut holder)?;
@@ -229,10 +229,10 @@ impl<'v> Run<'v, '_> {
         self.steps.spend(holder.cost())?;
         match &holder {
             Value::Object(Object::Held(node)) if !node.is_list() => match node.field(key) {
-                Some(field) => Value::put_held(field, place),
-                None => *place = Value::Undefined,
+                Some(field) => Value::put_held(field, out),
+                None => *out = Value::Undefined,
             },
-            holder => *place = holder.own(key).unwrap_or(Value::Undefined),
+            holder => *out = holder.own(key).unwrap_or(Value::Undefined),
         }
         Ok(())
     }
@@ -250,21 +250,21 @@ impl<'v> Run<'v, '_> {
         Ok(object.own(&key).unwrap_or(Value::Undefined))
     }
 
-    fn put_record(&self, name: &'v Expression, place: &mut Value<'v>) -> Result<(), Stop> {
+    fn put_record(&self, name: &'v Expression, out: &mut Value<'v>) -> Result<(), Stop> {
         let mut wanted = Value::Undefined;
         self.put(name, &mut wanted)?;
         let name = match &wanted {
             Value::Undefined => {
-                *place = Value::Undefined;
+                *out = Value::Undefined;
                 return Ok(());
             }
             Value::Text(name) => name.plain(),
             _ => return Err(Stop::Error),
         };
         match name {
-            Some(name) if is_unfinished(name) => *place = Value::Undefined,
-            Some("") | None => *place = Value::Null,
-            Some(name) => return (self.records)(name)?.put(place),
+            Some(name) if is_unfinished(name) => *out = Value::Undefined,
+            Some("") | None => *out = Value::Null,
+            Some(name) => return (self.records)(name)?.put(out),
         }
         Ok(())
     }

@@ -177,9 +177,9 @@ impl<'s> Lexer<'s> {
         let mut letters = self.rest().char_indices().skip(1).peekable();
         let open = || RuleError::new("unclosed text literal", start);
         loop {
-            let (place, letter) = letters.next().ok_or_else(open)?;
+            let (index, letter) = letters.next().ok_or_else(open)?;
             if letter == quote {
-                self.at += place + 1;
+                self.at += index + 1;
                 return Ok(Text::from_units(units));
             }
             if matches!(letter, '\n' | '\r') {
@@ -190,7 +190,7 @@ impl<'s> Lexer<'s> {
                 continue;
             }
             let (_, escape) = letters.next().ok_or_else(open)?;
-            let refuse = |reason: &str| RuleError::new(reason, start + place);
+            let refuse = |reason: &str| RuleError::new(reason, start + index);
             match escape {
                 'b' => units.push(8),
                 't' => units.push(9),
@@ -244,7 +244,7 @@ impl<'s> Lexer<'s> {
         self.at = start + 1;
         let rest = self.rest();
         let (mut in_class, mut escaped) = (false, false);
-        for (place, letter) in rest.char_indices() {
+        for (index, letter) in rest.char_indices() {
             match letter {
                 '\n' | '\r' | '\u{2028}' | '\u{2029}' => break,
                 _ if escaped => escaped = false,
@@ -252,12 +252,12 @@ impl<'s> Lexer<'s> {
                 '[' => in_class = true,
                 ']' => in_class = false,
                 '/' if !in_class => {
-                    let flags = &rest[place + 1..];
+                    let flags = &rest[index + 1..];
                     let end = flags
                         .find(|letter| !is_word_part(letter))
                         .unwrap_or(flags.len());
-                    self.at += place + 1 + end;
-                    return Ok((&rest[..place], &flags[..end]));
+                    self.at += index + 1 + end;
+                    return Ok((&rest[..index], &flags[..end]));
                 }
                 _ => {}
             }

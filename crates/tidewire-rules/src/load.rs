@@ -16,12 +16,12 @@ use crate::set::{
 
 /// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{}:{}: {reason}", .place.line, .place.column)]
+#[error("{file}:{}:{}: {reason}", .position.line, .position.column)]
 pub struct LoadError {
     /// The name of the file.
     pub file: String,
     /// The position.
-    pub place: SourcePosition,
+    pub position: SourcePosition,
     /// The reason.
     pub reason: String,
 }
@@ -59,10 +59,10 @@ struct Loader<'t> {
 type Fields = Vec<(Spanned<String>, Spanned<Tree>)>;
 
 impl Loader<'_> {
-    fn wrong(&mut self, place: SourcePosition, reason: impl Into<String>) {
+    fn wrong(&mut self, position: SourcePosition, reason: impl Into<String>) {
         self.errors.push(LoadError {
             file: self.file.to_owned(),
-            place,
+            position,
             reason: reason.into(),
         });
     }
@@ -86,12 +86,12 @@ impl Loader<'_> {
         ) {
             Ok(root) => root,
             Err(error) => {
-                let place = error
+                let position = error
                     .location()
                     .filter(|location| *location != Location::UNKNOWN);
                 let reason = error.without_snippet().to_string();
                 let reason = reason.lines().next().unwrap_or_default().to_owned();
-                return self.wrong(place.map_or(start, placed), reason);
+                return self.wrong(position.map_or(start, position_of), reason);
             }
         };
         let Some(Spanned {
@@ -115,19 +115,19 @@ impl Loader<'_> {
     }
 
     fn section(&mut self, key: &Spanned<String>, value: Spanned<Tree>) {
-        let place = placed(key.referenced);
+        let position = position_of(key.referenced);
         if !SECTIONS.contains(&key.value.as_str()) {
-            return self.wrong(place, format!("unknown section {:?}", key.value));
+            return self.wrong(position, format!("unknown section {:?}", key.value));
         }
         let Tree::Map(paths) = value.value else {
             return self.wrong(
-                placed(value.referenced),
+                position_of(value.referenced),
                 format!("`{}` must contain paths", key.value),
             );
         };
         if !paths.iter().any(|(path, _)| path.value == EVERY_NAME) {
             self.wrong(
-                place,
+                position,
                 format!("`{}` has no rules for the path \"*\"", key.value),
             );
         }
@@ -135,7 +135,7 @@ impl Loader<'_> {
             self.paths += 1;
             if self.paths > self.limits.paths_max {
                 return self.wrong(
-                    placed(path.referenced),
+                    position_of(path.referenced),
                     format!("the file has more than {} paths", self.limits.paths_max),
                 );
             }
@@ -147,13 +147,16 @@ impl Loader<'_> {
         let pattern = match Pattern::parse(&path.value, self.limits) {
             Ok(pattern) => Arc::new(pattern),
             Err((reason, offset)) => {
-                let place = self.inside(path.referenced, &path.value, offset);
-                return self.wrong(place, reason);
+                let position = self.inside(path.referenced, &path.value, offset);
+                return self.wrong(position, reason);
             }
         };
         let Tree::Map(rules) = rules.value else {
-            let place = placed(rules.referenced);
-            return self.wrong(place, format!("path {:?} must contain rules", path.value));
+            let position = position_of(rules.referenced);
+            return self.wrong(
+                position,
+                format!("path {:?} must contain rules", path.value),
+            );
         };
         self.rules_of(section, &pattern, rules);
     }
@@ -165,15 +168,15 @@ impl Loader<'_> {
                 .find(|kind| kind.section == section && kind.name == name.value);
             let Some(kind) = kind else {
                 let reason = format!("`{section}` has no rule {:?}", name.value);
-                self.wrong(placed(name.referenced), reason);
+                self.wrong(position_of(name.referenced), reason);
                 continue;
             };
-            let place = placed(value.referenced);
+            let position = position_of(value.referenced);
             let body = match value.value {
                 Tree::Bool(constant) => Some(Body::Constant(constant)),
                 Tree::Text(text) => self.rule(kind, pattern, value.referenced, &text),
                 Tree::Map(_) | Tree::Other => {
-                    self.wrong(place, "a rule must be true, false or an expression");
+                    self.wrong(position, "a rule must be true, false or an expression");
                     None
                 }
             };
@@ -182,7 +185,7 @@ impl Loader<'_> {
                     path: pattern.clone(),
                     kind,
                     body,
-                    place,
+                    position,
                 });
             }
         }
@@ -198,8 +201,8 @@ impl Loader<'_> {
         let rule = match Rule::parse(text, pattern.variables(), self.limits) {
             Ok(rule) => rule,
             Err(error) => {
-                let place = self.inside(location, text, error.offset);
-                self.wrong(place, error.reason);
+                let position = self.inside(location, text, error.offset);
+                self.wrong(position, error.reason);
                 return None;
             }
         };
@@ -209,12 +212,12 @@ impl Loader<'_> {
             ("oldData", uses.old_data, kind.has_old_data),
         ] {
             if let Some(offset) = offset.filter(|_| !is_there) {
-                let place = self.inside(location, text, offset);
+                let position = self.inside(location, text, offset);
                 let reason = format!(
                     "rule `{}` of `{}` does not support `{name}`",
                     kind.name, kind.section
                 );
-                self.wrong(place, reason);
+                self.wrong(position, reason);
                 return None;
             }
         }
@@ -224,7 +227,7 @@ impl Loader<'_> {
     /// The position of a byte of a scalar in the file. It accounts for quotes, the indicator of a block and folded
     /// lines. If an escape makes text and file differ, it is the position of the scalar.
     fn inside(&self, location: Location, scalar: &str, offset: usize) -> SourcePosition {
-        let begin = placed(location);
+        let begin = position_of(location);
         let mut file = Cursor::at(self.text, begin);
         if file
             .peek()
@@ -239,15 +242,15 @@ impl Loader<'_> {
                 file.advance();
             }
         }
-        for (place, letter) in scalar.char_indices() {
+        for (index, letter) in scalar.char_indices() {
             let is_blank = |letter: char| matches!(letter, ' ' | '\n' | '\r' | '\t');
             if !is_blank(letter) {
                 while file.peek().is_some_and(is_blank) {
                     file.advance();
                 }
             }
-            if place >= offset {
-                return file.place;
+            if index >= offset {
+                return file.position;
             }
             if is_blank(letter) {
                 continue;
@@ -257,23 +260,23 @@ impl Loader<'_> {
             }
             file.advance();
         }
-        file.place
+        file.position
     }
 }
 
 /// Walks the characters of a file.
 struct Cursor<'t> {
     rest: std::str::Chars<'t>,
-    place: SourcePosition,
+    position: SourcePosition,
 }
 
 impl<'t> Cursor<'t> {
-    fn at(text: &'t str, place: SourcePosition) -> Self {
+    fn at(text: &'t str, position: SourcePosition) -> Self {
         let mut cursor = Self {
             rest: text.chars(),
-            place: SourcePosition { line: 1, column: 1 },
+            position: SourcePosition { line: 1, column: 1 },
         };
-        while (cursor.place.line, cursor.place.column) < (place.line, place.column)
+        while (cursor.position.line, cursor.position.column) < (position.line, position.column)
             && cursor.peek().is_some()
         {
             cursor.advance();
@@ -288,16 +291,16 @@ impl<'t> Cursor<'t> {
     fn advance(&mut self) {
         match self.rest.next() {
             Some('\n') => {
-                self.place.line += 1;
-                self.place.column = 1;
+                self.position.line += 1;
+                self.position.column = 1;
             }
-            Some(_) => self.place.column += 1,
+            Some(_) => self.position.column += 1,
             None => {}
         }
     }
 }
 
-fn placed(location: Location) -> SourcePosition {
+fn position_of(location: Location) -> SourcePosition {
     SourcePosition {
         line: location.line(),
         column: location.column(),

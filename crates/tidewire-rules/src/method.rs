@@ -58,7 +58,7 @@ fn of_text<'v>(
         Method::Includes => Value::Bool(text.index_of(&part, from).is_some()),
         _ => Value::Number(
             text.index_of(&part, from)
-                .map_or(-1.0, |place| place as f64),
+                .map_or(-1.0, |index| index as f64),
         ),
     })
 }
@@ -98,7 +98,7 @@ fn of_array<'v>(
     let elements = array.elements();
     let mut arguments = arguments.into_iter();
     let wanted = arguments.next().unwrap_or(Value::Undefined);
-    let mut place = None;
+    let mut index = None;
     // For an empty array JavaScript does not evaluate the second argument, which may fail.
     if !elements.is_empty() {
         let from = coerce::integer(arguments.next().unwrap_or(Value::Undefined), steps)?;
@@ -110,7 +110,7 @@ fn of_array<'v>(
         };
         steps.spend(wanted.cost().saturating_mul(elements.len() as u64))?;
         let is_nan = |value: &Value<'_>| matches!(value, Value::Number(number) if number.is_nan());
-        place = elements
+        index = elements
             .iter()
             .enumerate()
             .skip(start.min(count) as usize)
@@ -118,11 +118,11 @@ fn of_array<'v>(
                 coerce::is_same(element, &wanted)
                     || (is_includes && is_nan(element) && is_nan(&wanted))
             })
-            .map(|(place, _)| place);
+            .map(|(index, _)| index);
     }
     Ok(if is_includes {
-        Value::Bool(place.is_some())
+        Value::Bool(index.is_some())
     } else {
-        Value::Number(place.map_or(-1.0, |place| place as f64))
+        Value::Number(index.map_or(-1.0, |index| index as f64))
     })
 }

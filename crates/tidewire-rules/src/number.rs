@@ -60,8 +60,8 @@ pub(crate) fn parse_radix(digits: &str, bits: u32) -> f64 {
         let Some(digit) = letter.to_digit(1 << bits) else {
             return f64::NAN;
         };
-        for place in (0..bits).rev() {
-            let bit = u64::from(digit >> place & 1);
+        for shift in (0..bits).rev() {
+            let bit = u64::from(digit >> shift & 1);
             if kept >> 63 == 0 {
                 kept = kept << 1 | bit;
             } else {

@@ -309,13 +309,13 @@ impl Parser<'_> {
 
     fn index(&mut self, object: Built) -> Result<Built, RuleError> {
         self.advance()?;
-        let place = self.start;
+        let offset = self.start;
         let key = self.expression()?;
         match &key.expression {
-            Expression::Text(name) => self.check_member(&object.expression, name, place)?,
+            Expression::Text(name) => self.check_member(&object.expression, name, offset)?,
             Expression::Number(index) => {
                 let name = number::format(*index).into();
-                self.check_member(&object.expression, &name, place)?;
+                self.check_member(&object.expression, &name, offset)?;
             }
             _ => {}
         }
@@ -326,21 +326,21 @@ impl Parser<'_> {
     }
 
     fn member(&mut self, object: Built) -> Result<Built, RuleError> {
-        let place = self.start;
+        let offset = self.start;
         let Token::Word(name) = &self.token else {
             return Err(self.unexpected());
         };
         let name = name.clone();
         self.advance()?;
         if !self.is("(") {
-            self.check_member(&object.expression, &name.as_str().into(), place)?;
+            self.check_member(&object.expression, &name.as_str().into(), offset)?;
             let expression = member(object.expression, name);
             return self.build(expression, object.height + 1);
         }
         let Some(method) = Method::of(&name) else {
             return Err(RuleError::new(
                 format!("function `{name}` is not supported"),
-                place,
+                offset,
             ));
         };
         self.advance()?;
@@ -363,17 +363,17 @@ impl Parser<'_> {
         &self,
         object: &Expression,
         key: &Text<'_>,
-        place: usize,
+        offset: usize,
     ) -> Result<(), RuleError> {
         match misspelled(object, key) {
-            Some(reason) => Err(RuleError::new(reason, place)),
+            Some(reason) => Err(RuleError::new(reason, offset)),
             None => Ok(()),
         }
     }
 
     /// The only argument of `match`, and the bracket after it.
     fn pattern(&mut self) -> Result<Expression, RuleError> {
-        let place = self.start;
+        let offset = self.start;
         let regular = match &self.token {
             Token::Sign("/" | "/=") => self.regular()?,
             Token::Text(text) => {
@@ -381,7 +381,7 @@ impl Parser<'_> {
                     return Err(self.refused("a regular expression with a lone surrogate"));
                 };
                 self.advance()?;
-                self.compile(&source, "", place)?
+                self.compile(&source, "", offset)?
             }
             _ => {
                 return Err(self.refused(
@@ -517,8 +517,8 @@ impl Parser<'_> {
             }
             variable if variable.starts_with('$') => {
                 self.uses.name = true;
-                let place = self.variables.iter().position(|known| known == variable);
-                Expression::Variable(place.ok_or_else(|| {
+                let index = self.variables.iter().position(|known| known == variable);
+                Expression::Variable(index.ok_or_else(|| {
                     RuleError::new(format!("the path has no variable `{variable}`"), start)
                 })?)
             }

@@ -205,10 +205,10 @@ struct Search<'n> {
 impl Search<'_> {
     /// Whether the tokens from `first` on match the name from `at` on. Recurses once per wildcard.
     fn run(&mut self, tokens: &[Token], first: usize, mut at: usize) -> bool {
-        let mut place = first;
+        let mut index = first;
         loop {
             let rest = &self.name[at..];
-            match tokens.get(place) {
+            match tokens.get(index) {
                 None => return rest.is_empty(),
                 Some(Token::Literal(literal)) => {
                     if !rest.starts_with(literal.as_str()) {
@@ -220,16 +220,16 @@ impl Search<'_> {
                     Some(letter) => at += letter.len_utf8(),
                     None => return false,
                 },
-                Some(Token::Star) => return self.wildcard(tokens, place, at, self.name.len(), at),
+                Some(Token::Star) => return self.wildcard(tokens, index, at, self.name.len(), at),
                 Some(Token::Variable) => {
                     let end = at + rest.find('/').unwrap_or(rest.len());
                     let Some(letter) = self.name[at..end].chars().next() else {
                         return false;
                     };
-                    return self.wildcard(tokens, place, at, end, at + letter.len_utf8());
+                    return self.wildcard(tokens, index, at, end, at + letter.len_utf8());
                 }
             }
-            place += 1;
+            index += 1;
         }
     }
 
@@ -237,12 +237,12 @@ impl Search<'_> {
     fn wildcard(
         &mut self,
         tokens: &[Token],
-        place: usize,
+        index: usize,
         at: usize,
         end: usize,
         least: usize,
     ) -> bool {
-        let known = self.failed[place];
+        let known = self.failed[index];
         let mut to = if known.end == end { known.from } else { end };
         loop {
             if to < least {
@@ -250,8 +250,8 @@ impl Search<'_> {
             }
             // In an earlier start of this wildcard its shortest part was one character longer; trying that end once
             // more costs one step.
-            if self.name.is_char_boundary(to) && self.run(tokens, place + 1, to) {
-                if tokens[place] == Token::Variable {
+            if self.name.is_char_boundary(to) && self.run(tokens, index + 1, to) {
+                if tokens[index] == Token::Variable {
                     self.found.push(&self.name[at..to]);
                 }
                 return true;
@@ -261,7 +261,7 @@ impl Search<'_> {
             }
             to -= 1;
         }
-        self.failed[place] = Failed {
+        self.failed[index] = Failed {
             end,
             from: at.min(if known.end == end { known.from } else { at }),
         };

@@ -92,7 +92,7 @@ pub struct LocatedRule {
     /// The rule.
     pub body: Body,
     /// Its position in the file.
-    pub place: SourcePosition,
+    pub position: SourcePosition,
 }
 
 impl LocatedRule {
@@ -138,7 +138,7 @@ impl RuleSet {
             limits,
         };
         for rule in rules.into_iter().rev() {
-            set.rules[place_of(rule.kind.access)].push(rule);
+            set.rules[index_of(rule.kind.access)].push(rule);
         }
         for rules in &mut set.rules {
             // Stable, and filled from the end of the file.
@@ -164,7 +164,7 @@ impl RuleSet {
     /// All rules of one kind, in the order of evaluation.
     #[must_use]
     pub fn rules(&self, access: Access) -> &[LocatedRule] {
-        &self.rules[place_of(access)]
+        &self.rules[index_of(access)]
     }
 
     /// Whether a principal that may query the presence of all users may be denied single users.
@@ -196,7 +196,7 @@ fn utf16_length(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }
 
-const fn place_of(access: Access) -> usize {
+const fn index_of(access: Access) -> usize {
     match access {
         Access::RecordCreate => 0,
         Access::RecordRead => 1,
@@ -219,10 +219,10 @@ mod tests {
 
     #[test]
     fn every_rule_kind_has_its_index() {
-        for (place, kind) in RULE_KINDS.iter().enumerate() {
+        for (index, kind) in RULE_KINDS.iter().enumerate() {
             assert_eq!(
-                place_of(kind.access),
-                place,
+                index_of(kind.access),
+                index,
                 "{} {}",
                 kind.section,
                 kind.name

@@ -247,12 +247,12 @@ fn count_units(text: &str) -> usize {
 }
 
 /// A position within `0..=max`.
-fn clamp(place: f64, max: usize) -> usize {
-    if place >= max as f64 {
+fn clamp(position: f64, max: usize) -> usize {
+    if position >= max as f64 {
         max
     } else {
         // Not-a-number and negative numbers become 0.
-        place as usize
+        position as usize
     }
 }
 
@@ -260,24 +260,24 @@ fn clamp(place: f64, max: usize) -> usize {
 fn find_units(units: &[u16], part: &[u16], start: usize) -> Option<usize> {
     let mut borders = vec![0_usize; part.len() + 1];
     let mut matched = 0;
-    for place in 1..part.len() {
-        while matched > 0 && part[place] != part[matched] {
+    for index in 1..part.len() {
+        while matched > 0 && part[index] != part[matched] {
             matched = borders[matched];
         }
-        matched += usize::from(part[place] == part[matched]);
-        borders[place + 1] = matched;
+        matched += usize::from(part[index] == part[matched]);
+        borders[index + 1] = matched;
     }
     let mut matched = 0;
     if part.is_empty() {
         return Some(start);
     }
-    for (place, unit) in units.iter().enumerate().skip(start) {
+    for (index, unit) in units.iter().enumerate().skip(start) {
         while matched > 0 && *unit != part[matched] {
             matched = borders[matched];
         }
         matched += usize::from(*unit == part[matched]);
         if matched == part.len() {
-            return Some(place + 1 - part.len());
+            return Some(index + 1 - part.len());
         }
     }
     None

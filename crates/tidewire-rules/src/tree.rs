@@ -79,10 +79,10 @@ impl Node {
         let Self::Fields(fields) = self else {
             return None;
         };
-        let place = fields
+        let index = fields
             .binary_search_by(|(known, _)| order(known, key))
             .ok()?;
-        fields.get(place).map(|(_, value)| value)
+        fields.get(index).map(|(_, value)| value)
     }
 }
 

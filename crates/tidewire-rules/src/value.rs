@@ -48,14 +48,14 @@ impl<'v> Document<'v> {
         value
     }
 
-    /// Writes its value to `place`, if it is known.
-    pub(crate) fn put(self, place: &mut Value<'v>) -> Result<(), Stop> {
+    /// Writes its value to `out`, if it is known.
+    pub(crate) fn put(self, out: &mut Value<'v>) -> Result<(), Stop> {
         match self {
             Self::Unknown => return Err(Stop::Unknown),
-            Self::Undefined => *place = Value::Undefined,
-            Self::Null => *place = Value::Null,
-            Self::Text(text) => *place = Value::parse(text),
-            Self::Held(tree) => Value::put_held(&tree.0, place),
+            Self::Undefined => *out = Value::Undefined,
+            Self::Null => *out = Value::Null,
+            Self::Text(text) => *out = Value::parse(text),
+            Self::Held(tree) => Value::put_held(&tree.0, out),
         }
         Ok(())
     }
@@ -126,14 +126,14 @@ impl<'v> Value<'v> {
         value
     }
 
-    /// Writes the value of a node to `place`.
-    pub(crate) fn put_held(node: &'v Node, place: &mut Self) {
+    /// Writes the value of a node to `out`.
+    pub(crate) fn put_held(node: &'v Node, out: &mut Self) {
         match node {
-            Node::Null => *place = Self::Null,
-            Node::Bool(bool) => *place = Self::Bool(*bool),
-            Node::Number(number) => *place = Self::Number(*number),
-            Node::Text(text) => *place = Self::Text(text.borrowed()),
-            Node::List(_) | Node::Fields(_) => *place = Self::Object(Object::Held(node)),
+            Node::Null => *out = Self::Null,
+            Node::Bool(bool) => *out = Self::Bool(*bool),
+            Node::Number(number) => *out = Self::Number(*number),
+            Node::Text(text) => *out = Self::Text(text.borrowed()),
+            Node::List(_) | Node::Fields(_) => *out = Self::Object(Object::Held(node)),
         }
     }
 

@@ -4,7 +4,7 @@
 mod archive;
 #[path = "../../tidewire-wire/tests/codec/harness/mutate.rs"]
 mod mutate;
-mod rule_judge;
+mod rule_check;
 
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::rule::Rule;
@@ -26,7 +26,7 @@ fn inputs() -> Vec<String> {
 fn corpus_passes_and_reaches_everything() {
     let (mut replayed, mut accepted, mut evaluated, mut loaded) = (0, 0, 0, 0);
     for input in inputs() {
-        let reached = rule_judge::judge(&input);
+        let reached = rule_check::check_input(&input);
         replayed += 1;
         accepted += usize::from(reached.accepted);
         evaluated += usize::from(reached.evaluated);
@@ -45,7 +45,7 @@ fn corpus_passes_and_reaches_everything() {
 fn a_difference_between_text_and_tree_is_found() {
     let limits = RuleLimits::default();
     let rule = Rule::parse("data.a", &[], &limits).expect("valid");
-    rule_judge::agree(&rule, r#"{"a":1}"#, &Tree::parse(r#"{"a":2}"#, 10), &limits);
+    rule_check::agree(&rule, r#"{"a":1}"#, &Tree::parse(r#"{"a":2}"#, 10), &limits);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn mutations_of_the_corpus_find_nothing() {
     let mut mutator = mutate::Mutator::new(inputs, 1);
     for _ in 0..MUTATIONS {
         if let Ok(input) = String::from_utf8(mutator.next_input()) {
-            rule_judge::judge(&input);
+            rule_check::check_input(&input);
         }
     }
 }

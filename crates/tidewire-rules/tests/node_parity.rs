@@ -143,7 +143,7 @@ fn line(
 }
 
 /// Sends this many pairs of `seed` to Node and collects its answers.
-fn judge(seed: u64, pairs: usize, fault: Option<Fault>) -> (Report, Counts, [usize; 3]) {
+fn compare(seed: u64, pairs: usize, fault: Option<Fault>) -> (Report, Counts, [usize; 3]) {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../e2e/rule-parity/parity.mjs");
     let mut node = Command::new("node")
         .arg(script)
@@ -186,7 +186,7 @@ fn judge(seed: u64, pairs: usize, fault: Option<Fault>) -> (Report, Counts, [usi
 fn rules_mean_what_they_mean_in_node() {
     let pairs = std::env::var("RULE_PAIRS")
         .map_or(PAIRS, |text| text.parse().expect("RULE_PAIRS is a number"));
-    let (report, counts, outcomes) = judge(1, pairs, None);
+    let (report, counts, outcomes) = compare(1, pairs, None);
     let few: Vec<String> = report
         .disagreements
         .iter()
@@ -237,7 +237,7 @@ fn rules_mean_what_they_mean_in_node() {
 #[ignore = "needs Node; npm --prefix e2e run parity runs it"]
 fn planted_faults_are_found() {
     for fault in FAULTS {
-        let (report, ..) = judge(2, 2_000, Some(fault));
+        let (report, ..) = compare(2, 2_000, Some(fault));
         assert!(!report.disagreements.is_empty(), "{fault:?} was not found");
         println!(
             "{fault:?}: {} disagreements in 2000 pairs",

@@ -157,7 +157,7 @@ fn a_decision_is_explained_by_line() {
     let lines = |access, name| -> Vec<u64> {
         rules
             .candidates(&question(&ann, access, name))
-            .filter_map(|explanation| explanation.rule.map(|rule| rule.place.line))
+            .filter_map(|explanation| explanation.rule.map(|rule| rule.position.line))
             .collect()
     };
     assert_eq!(lines(Access::RecordWrite, "profile/ann"), [4, 3]);
@@ -165,7 +165,7 @@ fn a_decision_is_explained_by_line() {
     let explanation = rules.explain(&question(&ann, Access::RecordWrite, "profile/ann"));
     let rule = explanation.rule.expect("a rule decides");
     assert_eq!(
-        (rule.text(), rule.place.line, rule.place.column),
+        (rule.text(), rule.position.line, rule.position.column),
         ("user.id === $id", 4, 28)
     );
 }

@@ -113,7 +113,7 @@ pub fn test(option: &Rules, path: &Path) -> Result<Exit, Failure> {
             Decision::Deny => expected.decision == Decision::Deny,
             Decision::Failed | Decision::Need(_) => expected.decision == Decision::Failed,
         };
-        let decided_line = decided.rule.map(|rule| rule.place.line);
+        let decided_line = decided.rule.map(|rule| rule.position.line);
         if is_expected && expected.line.is_none_or(|line| Some(line) == decided_line) {
             continue;
         }

@@ -186,7 +186,7 @@ impl HistoryOwner {
             return;
         };
         self.begin(&read.name, rule, now.wall);
-        let Some(read) = self.hold_read(read) else {
+        let Some(read) = self.defer_read(read) else {
             return;
         };
         // Reading the last page and granting the subscription are one step, and the page is posted to the same mailbox as all later

@@ -262,7 +262,7 @@ impl HistoryOwner {
     }
 
     /// Makes a read wait until the owner has read the name. Returns the read if the name is read already.
-    pub(super) fn hold_read(&mut self, read: HistoryRead) -> Option<HistoryRead> {
+    pub(super) fn defer_read(&mut self, read: HistoryRead) -> Option<HistoryRead> {
         let mut stored = self.stored_mut(&read.name);
         if let Some(stored) = &mut stored {
             stored.is_visited = false;

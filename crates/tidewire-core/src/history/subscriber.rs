@@ -52,7 +52,7 @@ struct Follow {
     /// The start that the session has requested, until the owner grants the subscription.
     start: Start,
     /// Whether the session knows the position at which the events start.
-    is_told: bool,
+    knows_start: bool,
     /// The reply that waits for the first answer.
     reply: Option<PendingReplyId>,
 }
@@ -126,7 +126,7 @@ pub(crate) fn subscribe<E: Effects>(
         serial,
         is_granted: false,
         start,
-        is_told: false,
+        knows_start: false,
         reply: start.position().map(|_| reply),
     };
     follows.names.insert(name.clone(), follow);
@@ -274,7 +274,7 @@ fn give<E: Effects>(turn: &mut TurnContext<'_, E>, page: &HistoryPage) {
         return;
     };
     let knows_offsets = follow.start != Start::Plain;
-    let is_first = !std::mem::replace(&mut follow.is_told, true);
+    let is_first = !std::mem::replace(&mut follow.knows_start, true);
     if let Some(gap) = page.gap {
         let missed = gap
             .missed

@@ -380,12 +380,12 @@ fn names_with_few_members_are_sent_before_a_large_fan_out() {
 #[test]
 fn a_small_name_overtakes_a_large_fan_out_in_progress() {
     let mut both = Both::new();
-    let crowd = FEW_MEMBERS_MAX as u32 + 72;
-    for index in 0..=crowd {
+    let member_count = FEW_MEMBERS_MAX as u32 + 72;
+    for index in 0..=member_count {
         both.open(index, Format(0));
     }
-    (0..crowd).for_each(|index| both.join(index, 0));
-    both.join(crowd, 1);
+    (0..member_count).for_each(|index| both.join(index, 0));
+    both.join(member_count, 1);
     both.publish(0, None, 1);
     assert_eq!(both.sent_some(50), Vec::from_iter(0..50));
     // A waiting session gets both at once; a session that has the first one gets the second one at the end.
@@ -393,7 +393,7 @@ fn a_small_name_overtakes_a_large_fan_out_in_progress() {
     both.publish(1, None, 1);
     assert_eq!(both.hub.owed_count(), 150 + 200 + 1);
     let sent = both.sent_some(usize::MAX);
-    assert_eq!(sent[0], crowd);
+    assert_eq!(sent[0], member_count);
     assert_eq!(sent[1..151], Vec::from_iter(50..200));
     assert_eq!(sent[151..], Vec::from_iter(0..50));
 }
@@ -401,15 +401,15 @@ fn a_small_name_overtakes_a_large_fan_out_in_progress() {
 #[test]
 fn a_large_fan_out_progresses_while_small_names_are_sent() {
     let mut both = Both::new();
-    let crowd = FEW_MEMBERS_MAX as u32 + 72;
-    for index in 0..crowd + 100 {
+    let member_count = FEW_MEMBERS_MAX as u32 + 72;
+    for index in 0..member_count + 100 {
         both.open(index, Format(0));
-        both.join(index, usize::from(index >= crowd));
+        both.join(index, usize::from(index >= member_count));
     }
     both.publish(0, None, 1);
     both.sent_some(50);
     both.publish(1, None, 1);
     let sent = both.sent_some(100);
-    assert_eq!(sent[..50], Vec::from_iter(crowd..crowd + 50));
+    assert_eq!(sent[..50], Vec::from_iter(member_count..member_count + 50));
     assert_eq!(sent[50..], Vec::from_iter(50..100));
 }

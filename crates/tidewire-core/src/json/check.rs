@@ -217,7 +217,7 @@ fn digits(bytes: &[u8], mut at: usize) -> Result<usize, JsonError> {
 
 /// The place behind `word`, which must be the text at `at`.
 fn word(bytes: &[u8], at: usize, word: &[u8]) -> Result<usize, JsonError> {
-    match (0..word.len()).find(|&place| peek(bytes, at + place) != word[place]) {
+    match (0..word.len()).find(|&index| peek(bytes, at + index) != word[index]) {
         Some(wrong) => Err(malformed(at + wrong)),
         None => Ok(at + word.len()),
     }
@@ -432,14 +432,14 @@ mod tests {
         #[test]
         fn agrees_with_serde_json_after_one_mutation(
             text in any_json(),
-            place in any::<prop::sample::Index>(),
+            position in any::<prop::sample::Index>(),
             change in prop::option::of(prop::sample::select(br#"{}[]",:\u0123456789abeE+-.tfn "#.to_vec())),
         ) {
             let mut bytes = text.into_bytes();
-            let place = place.index(bytes.len());
+            let position = position.index(bytes.len());
             match change {
-                Some(byte) => bytes[place] = byte,
-                None => { bytes.remove(place); }
+                Some(byte) => bytes[position] = byte,
+                None => { bytes.remove(position); }
             }
             if let Ok(text) = String::from_utf8(bytes) {
                 prop_assert_eq!(check(&text, LIMITS).is_ok(), oracle_accepts(&text), "{}", text);

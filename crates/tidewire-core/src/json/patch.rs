@@ -246,8 +246,8 @@ impl<'d> Document<'d> {
             return Ok(Cow::Borrowed(value));
         }
         let mut text = String::new();
-        for (place, token) in rest.iter().enumerate() {
-            let is_filled = value.is_some() || place + 1 < rest.len();
+        for (depth, token) in rest.iter().enumerate() {
+            let is_filled = value.is_some() || depth + 1 < rest.len();
             match token {
                 Token::Index(index) => {
                     text.push('[');

@@ -354,7 +354,7 @@ struct Object<'d> {
     /// New members in the order in which they were written; `None` if one was deleted again.
     added: Vec<Option<(NodeId, Value<'d>)>>,
     /// Where the member that counts is.
-    places: BTreeMap<NodeId, MemberPlace>,
+    indices: BTreeMap<NodeId, MemberIndex>,
 }
 
 /// A member of a source text.
@@ -373,7 +373,7 @@ struct Member<'d> {
 }
 
 #[derive(Clone, Copy)]
-enum MemberPlace {
+enum MemberIndex {
     Source(usize),
     Added(usize),
 }
@@ -381,9 +381,9 @@ enum MemberPlace {
 impl<'d> Object<'d> {
     /// Notes a member of the source. Of equal keys the last one counts.
     fn note(&mut self, node: NodeId, member: impl FnOnce(Option<usize>) -> Member<'d>) {
-        let place = MemberPlace::Source(self.members.len());
-        let previous = match self.places.insert(node, place) {
-            Some(MemberPlace::Source(previous)) => Some(previous),
+        let index = MemberIndex::Source(self.members.len());
+        let previous = match self.indices.insert(node, index) {
+            Some(MemberIndex::Source(previous)) => Some(previous),
             _ => None,
         };
         self.members.push(member(previous));
@@ -391,22 +391,22 @@ impl<'d> Object<'d> {
 
     /// Value of the member after the patches or the scan; `None` for a scalar of the source as well.
     fn new_value(&mut self, node: NodeId) -> Option<&mut Value<'d>> {
-        match *self.places.get(&node)? {
-            MemberPlace::Source(place) => self.members.get_mut(place)?.new_value.as_mut(),
-            MemberPlace::Added(place) => {
-                let (_, value) = self.added.get_mut(place)?.as_mut()?;
+        match *self.indices.get(&node)? {
+            MemberIndex::Source(index) => self.members.get_mut(index)?.new_value.as_mut(),
+            MemberIndex::Added(index) => {
+                let (_, value) = self.added.get_mut(index)?.as_mut()?;
                 Some(value)
             }
         }
     }
 
     fn set(&mut self, node: NodeId, value: Value<'d>) {
-        match self.places.get(&node) {
-            Some(MemberPlace::Source(place)) => self.members[*place].new_value = Some(value),
-            Some(MemberPlace::Added(place)) => self.added[*place] = Some((node, value)),
+        match self.indices.get(&node) {
+            Some(MemberIndex::Source(index)) => self.members[*index].new_value = Some(value),
+            Some(MemberIndex::Added(index)) => self.added[*index] = Some((node, value)),
             None => {
-                let place = MemberPlace::Added(self.added.len());
-                self.places.insert(node, place);
+                let index = MemberIndex::Added(self.added.len());
+                self.indices.insert(node, index);
                 self.added.push(Some((node, value)));
             }
         }
@@ -414,12 +414,12 @@ impl<'d> Object<'d> {
 
     /// Deletes every member of the name.
     fn delete(&mut self, node: NodeId) {
-        match self.places.remove(&node) {
+        match self.indices.remove(&node) {
             None => {}
-            Some(MemberPlace::Added(place)) => self.added[place] = None,
-            Some(MemberPlace::Source(place)) => {
-                let mut next = Some(place);
-                while let Some(member) = next.and_then(|place| self.members.get_mut(place)) {
+            Some(MemberIndex::Added(index)) => self.added[index] = None,
+            Some(MemberIndex::Source(index)) => {
+                let mut next = Some(index);
+                while let Some(member) = next.and_then(|index| self.members.get_mut(index)) {
                     member.is_removed = true;
                     next = member.previous;
                 }
@@ -489,11 +489,11 @@ impl<'d> Array<'d> {
 
     /// The place of an element that paths name, if the array is that long.
     fn slot(&mut self, index: usize) -> Option<&mut Option<Value<'d>>> {
-        if let Some(place) = index.checked_sub(self.kept) {
-            return self.added.get_mut(place);
+        if let Some(added) = index.checked_sub(self.kept) {
+            return self.added.get_mut(added);
         }
-        let place = self.elements.binary_search_by_key(&index, |it| it.index);
-        Some(&mut self.elements.get_mut(place.ok()?)?.new_value)
+        let found = self.elements.binary_search_by_key(&index, |it| it.index);
+        Some(&mut self.elements.get_mut(found.ok()?)?.new_value)
     }
 
     /// Value of the element after the patches or the scan; `None` for a scalar of the source as well.
@@ -610,8 +610,8 @@ impl<'d> Patched<'_, 'd> {
         let mut container = &mut self.root;
         let mut steps = tokens.iter().zip(route);
         // The last step is never gone down.
-        for (place, (token, node)) in steps.by_ref().enumerate() {
-            let is_last = place + 1 == tokens.len();
+        for (depth, (token, node)) in steps.by_ref().enumerate() {
+            let is_last = depth + 1 == tokens.len();
             if !is_last && container.container(token, *node).is_some() {
                 // The second search replaces a borrow that the compiler can't end on the other branch.
                 let Some(inner) = container.container(token, *node) else {
@@ -624,7 +624,7 @@ impl<'d> Patched<'_, 'd> {
             if is_last && value.is_none() {
                 return delete(container, token, *node);
             }
-            let (rest, nodes) = (&tokens[place + 1..], &route[place + 1..]);
+            let (rest, nodes) = (&tokens[depth + 1..], &route[depth + 1..]);
             let value = create(rest, nodes, value, &mut self.nulls)?;
             return set(container, token, *node, value, &mut self.nulls);
         }

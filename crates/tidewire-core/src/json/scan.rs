@@ -167,12 +167,11 @@ pub(super) fn container_end(bytes: &[u8], at: usize) -> Result<usize, Malformed>
 fn mark(block: &[u8; 64], is_marked: impl Fn(u8) -> bool) -> u64 {
     let flags = block.map(|byte| u8::from(is_marked(byte)));
     let (words, _) = flags.as_chunks::<8>();
-    let gather =
-        |word: &[u8; 8]| u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+    let pack = |word: &[u8; 8]| u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
     words
         .iter()
         .rev()
-        .fold(0, |mask, word| mask << 8 | gather(word))
+        .fold(0, |mask, word| mask << 8 | pack(word))
 }
 
 /// Knows which bytes are in strings, block after block.
@@ -363,14 +362,14 @@ mod tests {
     #[test]
     fn find_agrees_with_a_byte_at_a_time() {
         for length in 0..40 {
-            for place in 0..=length {
+            for index in 0..=length {
                 for special in [b'"', b'\\', 0x1f, 0] {
                     let mut bytes = vec![0xc3; length];
-                    if let Some(byte) = bytes.get_mut(place) {
+                    if let Some(byte) = bytes.get_mut(index) {
                         *byte = special;
                     }
-                    for from in 0..=place {
-                        assert_eq!(find_special(&bytes, from), place, "{bytes:?} from {from}");
+                    for from in 0..=index {
+                        assert_eq!(find_special(&bytes, from), index, "{bytes:?} from {from}");
                     }
                 }
             }

@@ -1101,7 +1101,7 @@ impl ListenOwner {
                 }
                 return;
             }
-            match self.look(turn, topic, &name, &mut progress) {
+            match self.try_next(turn, topic, &name, &mut progress) {
                 SearchStep::More => {}
                 SearchStep::Found(candidate) => {
                     return self.try_candidate(turn, topic, name, progress, candidate, Vec::new());
@@ -1123,7 +1123,7 @@ impl ListenOwner {
     }
 
     /// Tries one pattern, or skips one listener.
-    fn look<E: Effects>(
+    fn try_next<E: Effects>(
         &mut self,
         turn: &TurnContext<'_, E>,
         topic: Topic,

@@ -93,7 +93,7 @@ pub(super) fn refuse_by_rule<E: Effects>(
     authorization: Authorization,
     value: &Value,
 ) -> Step {
-    if authorization == Authorization::Wait || !has_looked(turn, &mut job, access, name) {
+    if authorization == Authorization::Wait || !depends_on_record(turn, &mut job, access, name) {
         return stopped(turn, name, job, authorization);
     }
     let sight = match access {
@@ -118,7 +118,7 @@ pub(super) fn loss<E: Effects>(
     authorization: Authorization,
 ) -> RecordRefusal {
     match authorization {
-        Authorization::Failed if !has_looked(turn, job, Access::RecordRead, name) => {
+        Authorization::Failed if !depends_on_record(turn, job, Access::RecordRead, name) => {
             RecordRefusal::RuleFailed
         }
         _ => RecordRefusal::Denied,
@@ -145,8 +145,8 @@ pub(super) fn refuse_change<E: Effects>(
     }
 }
 
-/// Whether a rule has looked at the record, or at the result of a change to it.
-fn has_looked<E: Effects>(
+/// Whether the rule needs the record, or the result of a change to it.
+fn depends_on_record<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     job: &mut Job,
     access: Access,

@@ -47,7 +47,7 @@ const RECORD_OVERHEAD_BYTES: usize = 256;
 const ASKED_BYTES_MAX: usize = 256 << 10;
 
 /// If another owner has written a record and the store can't be read, the record is loaded again after this pause.
-const OVERRULED_LOAD_PAUSE: Duration = Duration::from_secs(1);
+const SUPERSEDED_LOAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// The records that no session uses, oldest first, and the bytes of all records.
 #[derive(Debug, Default)]
@@ -1010,7 +1010,7 @@ impl RecordOwner {
         record.value = Value::Unknown;
         let waits = record.waiting.as_ref();
         if waits.is_some_and(|waits| waits.superseded.is_some()) {
-            let again = turn.now.monotonic + OVERRULED_LOAD_PAUSE;
+            let again = turn.now.monotonic + SUPERSEDED_LOAD_PAUSE;
             self.superseded_loads.push(again, name.clone());
         } else {
             record.waiting = None;

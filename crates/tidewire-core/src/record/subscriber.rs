@@ -238,7 +238,7 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
             correlation,
             write_ack,
         } => {
-            forget_hold(turn, id, &name, serial);
+            forget_subscription(turn, id, &name, serial);
             if let Some(reply) = reply
                 && matches!(why, RecordRefusal::Denied | RecordRefusal::RuleFailed)
                 && let Some(records) = turn.pending_replies.records_mut(reply)
@@ -657,7 +657,7 @@ fn unsubscribe<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &
     }
 }
 
-fn forget_hold<E: Effects>(
+fn forget_subscription<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &Name,

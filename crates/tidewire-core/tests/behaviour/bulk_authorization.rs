@@ -28,8 +28,8 @@ fn names() -> Vec<String> {
 /// A node with a gate for each name; every third gate is shut.
 fn node(permission: &Arc<TestPermission>) -> Node {
     let mut node = Node::with(3, Settings::default(), permission.clone());
-    for (place, name) in names().iter().enumerate() {
-        let data = format!("{{\"open\":{}}}", place % 3 != 0);
+    for (index, name) in names().iter().enumerate() {
+        let data = format!("{{\"open\":{}}}", index % 3 != 0);
         let record = StoredRecord {
             incarnation: Incarnation(1),
             version: Version(1),
@@ -74,8 +74,8 @@ fn each_name_is_authorized_once_for_each_record_that_it_reads() {
         assert_eq!(permission.take_asked(), 2 * COUNT);
         // The denials in the order of the names, then the answer.
         assert_eq!(seen.len(), COUNT / 3 + 1);
-        for (place, seen) in seen[..COUNT / 3].iter().enumerate() {
-            let name = format!("\"n/{}\"", 3 * place);
+        for (index, seen) in seen[..COUNT / 3].iter().enumerate() {
+            let name = format!("\"n/{}\"", 3 * index);
             assert!(seen.contains("Denied") && seen.contains(&name), "{seen}");
         }
     }

@@ -308,8 +308,8 @@ fn denials_of_a_bulk_message_leave_in_the_order_of_its_names() {
     let open = "{\"open\":true}";
     for is_mixed in [false, true] {
         let mut node = node(&[(Access::RecordRead, Rule::Old)], None);
-        for (place, name) in names.iter().enumerate() {
-            match place % 3 {
+        for (index, name) in names.iter().enumerate() {
+            match index % 3 {
                 0 if is_mixed => node.store_has(name, stored(open)),
                 1 => node.store_has(name, stored("{\"open\":false}")),
                 _ => {}
@@ -333,7 +333,7 @@ fn denials_of_a_bulk_message_leave_in_the_order_of_its_names() {
             let denied: Vec<&String> = seen.iter().filter(|one| one.contains("Denied")).collect();
             let expected = names.iter().enumerate();
             let expected: Vec<&String> = expected
-                .filter(|(place, _)| !is_mixed || place % 3 > 0)
+                .filter(|(index, _)| !is_mixed || index % 3 > 0)
                 .map(|(_, name)| name)
                 .collect();
             assert_eq!(denied.len(), expected.len());

@@ -186,9 +186,9 @@ fn the_value_of_a_record_is_charged_to_a_subscriber_and_follows_its_size() {
 
 /// Allows all users to write, and no user to read.
 #[derive(Debug)]
-struct NobodyReads;
+struct DeniesReads;
 
-impl Permission for NobodyReads {
+impl Permission for DeniesReads {
     fn decide(&self, question: &Question<'_>) -> Decision {
         match question.access {
             Access::RecordRead => Decision::Deny,
@@ -222,7 +222,7 @@ fn names_that_were_only_requested_keep_little_memory() {
     );
     assert_eq!(kept_bytes(&missing), 0);
 
-    let mut forbidden = Node::with(SHARDS, Settings::default(), Arc::new(NobodyReads));
+    let mut forbidden = Node::with(SHARDS, Settings::default(), Arc::new(DeniesReads));
     let session = forbidden.login_on(0);
     let names = names(ASKED);
     for name in &names {

@@ -94,12 +94,12 @@ impl Permission for TestPermission {
     }
 
     fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
-        let looks = match self.rule(question.access) {
+        let needs_unknown = match self.rule(question.access) {
             Rule::Old => unknown.old_data,
             Rule::New => unknown.data,
             _ => false,
         };
-        (!looks).then(|| self.decide(question))
+        (!needs_unknown).then(|| self.decide(question))
     }
 
     fn read_right(&self, principal: &Principal, _name: &str) -> ReadRight {

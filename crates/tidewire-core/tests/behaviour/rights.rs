@@ -443,8 +443,8 @@ fn a_denial_is_the_same_for_names_that_exist_and_names_that_do_not() {
                 continue;
             }
             for rule in DENYING {
-                let looks = matches!(rule, Rule::Old | Rule::New);
-                if looks && !is_of_records(*access)
+                let needs_data = matches!(rule, Rule::Old | Rule::New);
+                if needs_data && !is_of_records(*access)
                     || rule == Rule::New && *access != Access::RecordWrite
                 {
                     continue;

@@ -101,7 +101,7 @@ fn a_burst_of_large_reads_waits_and_the_read_of_another_user_does_not() {
 
 /// Number of large reads that the server answers to a session of this user and origin in 400 turns, while other sessions read as
 /// fast as they can.
-fn reads_beside((user, origin): (&str, u16), others: &[(&str, u16)]) -> usize {
+fn reads_among((user, origin): (&str, u16), others: &[(&str, u16)]) -> usize {
     let mut node = node_with(&["a"]);
     let mut open = |(user, origin): (&str, u16)| {
         let session = login(&mut node, 0, user);
@@ -126,41 +126,41 @@ fn reads_beside((user, origin): (&str, u16), others: &[(&str, u16)]) -> usize {
 #[test]
 fn users_share_the_work_equally_however_many_sessions_each_has() {
     let user = ("user", 1);
-    let (alone, beside) = (
-        reads_beside(user, &[]),
-        reads_beside(user, &[("other", 1); 30]),
+    let (alone, contended) = (
+        reads_among(user, &[]),
+        reads_among(user, &[("other", 1); 30]),
     );
     assert!(alone > 100, "{alone} reads alone");
     assert!(
-        beside * 3 > alone * 2,
-        "{beside} reads beside others, {alone} alone"
+        contended * 3 > alone * 2,
+        "{contended} reads beside others, {alone} alone"
     );
 }
 
 #[test]
 fn sessions_without_a_name_share_with_those_of_their_address() {
     for nameless in [OPEN, NAMELESS] {
-        let crowd = [(nameless, 1); 30];
+        let many = [(nameless, 1); 30];
         // A user, and a session without a name at another address, get about as many reads as with one other session.
         for who in [("user", 1), (nameless, 2)] {
-            let (alone, beside) = (reads_beside(who, &[]), reads_beside(who, &crowd));
+            let (alone, contended) = (reads_among(who, &[]), reads_among(who, &many));
             assert!(
-                beside * 3 > alone * 2,
-                "{who:?}: {beside} reads beside others, {alone} alone"
+                contended * 3 > alone * 2,
+                "{who:?}: {contended} reads beside others, {alone} alone"
             );
         }
         // Each session without a name at the same address gets a part of the address's share.
         let (one, alone) = (
-            reads_beside((nameless, 1), &crowd),
-            reads_beside((nameless, 1), &[]),
+            reads_among((nameless, 1), &many),
+            reads_among((nameless, 1), &[]),
         );
         assert!(
             one > 0 && one * 40 > alone && one * 4 < alone,
             "{one} reads of one, {alone} alone"
         );
         // Without an address, each session has its own share.
-        let unknown = reads_beside(("user", 0), &[(nameless, 0); 30]);
-        let alone = reads_beside(("user", 0), &[]);
+        let unknown = reads_among(("user", 0), &[(nameless, 0); 30]);
+        let alone = reads_among(("user", 0), &[]);
         assert!(unknown * 4 < alone, "{unknown} reads, {alone} alone");
     }
 }

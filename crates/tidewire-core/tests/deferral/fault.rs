@@ -12,7 +12,7 @@ pub enum Fault {
     /// The owner does not receive the message to proceed.
     ProceedLost,
     /// A session does not learn that it has lost the right to read a record.
-    LossUntold,
+    LossNoticeLost,
     /// A rule that reauthorizes subscribers takes an existing record for a missing one.
     GateMisled,
 }
@@ -43,7 +43,7 @@ impl Fault {
         (Self::Overtaken, Check::Order),
         (Self::EndForgotten, Check::Made),
         (Self::ProceedLost, Check::Answered),
-        (Self::LossUntold, Check::Sight),
+        (Self::LossNoticeLost, Check::Sight),
         (Self::GateMisled, Check::Sight),
     ];
 }

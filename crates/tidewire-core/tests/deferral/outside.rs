@@ -74,7 +74,7 @@ pub struct Outside {
     /// Sessions and the owners that defer requests of them.
     pub deferring: BTreeSet<(SessionId, Address)>,
     pub fault: Option<Fault>,
-    pub dice: Random,
+    pub random: Random,
 }
 
 impl Outside {
@@ -90,13 +90,13 @@ impl Outside {
             made: Vec::new(),
             deferring: BTreeSet::new(),
             fault,
-            dice: Random::new(seed),
+            random: Random::new(seed),
         }
     }
 
     /// Whether this fault is planted and strikes now.
     fn hits(&mut self, fault: Fault) -> bool {
-        self.fault == Some(fault) && self.dice.chance(50)
+        self.fault == Some(fault) && self.random.chance(50)
     }
 }
 
@@ -136,7 +136,8 @@ impl Effects for Outside {
             Entry::Work(WorkEntry::Proceed { .. }) if self.hits(Fault::ProceedLost) => return,
             Entry::Work(WorkEntry::SessionEnded { .. }) if self.hits(Fault::EndForgotten) => return,
             Entry::RecordAnswer(answer)
-                if matches!(answer.what, Answer::Lost { .. }) && self.hits(Fault::LossUntold) =>
+                if matches!(answer.what, Answer::Lost { .. })
+                    && self.hits(Fault::LossNoticeLost) =>
             {
                 return;
             }

@@ -72,11 +72,11 @@ impl Permission for TestPermission {
     }
 
     fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
-        let looks = match question.access {
+        let needs_unknown = match question.access {
             Access::RecordRead => unknown.old_data && self.reads_by_data(question.principal),
             _ => unknown.data,
         };
-        (!looks).then(|| self.decide(question))
+        (!needs_unknown).then(|| self.decide(question))
     }
 
     fn read_right(&self, principal: &Principal, _name: &str) -> ReadRight {

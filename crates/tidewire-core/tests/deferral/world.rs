@@ -143,7 +143,7 @@ pub struct World {
     /// The right of readers depends on data, and rules do not change.
     is_sighted: bool,
     steps: usize,
-    next_place: u32,
+    next_index: u32,
     stored: BTreeMap<Name, StoredRecord>,
     next_write: u64,
     taken: BTreeMap<u64, Taken>,
@@ -204,7 +204,7 @@ impl World {
             readers: Vec::new(),
             is_sighted,
             steps: 0,
-            next_place: 0,
+            next_index: 0,
             stored: BTreeMap::new(),
             next_write: 0,
             taken: BTreeMap::new(),
@@ -363,17 +363,17 @@ impl World {
         }
         self.outside.at = shard;
         self.shards[shard].end_turn(self.now, &mut self.outside);
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         let log = &self.outside.log;
         self.shards[shard].flush(|session, _, spans| {
             for span in spans {
                 let heard = &log[span.start as usize..span.end as usize];
-                told.extend(heard.iter().map(|heard| (session, heard.clone())));
+                received.extend(heard.iter().map(|heard| (session, heard.clone())));
             }
         });
         // The checks must see a change before a session hears of it.
         self.check()?;
-        for (session, heard) in told {
+        for (session, heard) in received {
             self.hear(session, heard)?;
         }
         Ok(())
@@ -412,10 +412,10 @@ impl World {
                 node: 0,
                 shard: shard as u16,
             },
-            index: self.next_place,
+            index: self.next_index,
             generation: 1,
         };
-        self.next_place += 1;
+        self.next_index += 1;
         let format = Format(0);
         self.input(shard, Input::Opened { session, format });
         let messages = [
@@ -619,8 +619,8 @@ impl World {
         if self.outside.store.is_empty() {
             return;
         }
-        let place = self.random.below(self.outside.store.len());
-        let (shard, request) = self.outside.store.remove(place);
+        let index = self.random.below(self.outside.store.len());
+        let (shard, request) = self.outside.store.remove(index);
         let completion = match request {
             StoreRequest::Load { names, .. } => {
                 let load = |name: Name| {
@@ -759,7 +759,7 @@ impl World {
             _ => return Ok(()),
         };
         let made = self.made.get(name).map_or(&[][..], Vec::as_slice);
-        let place = |number| made.iter().position(|made| *made == number);
+        let position = |number| made.iter().position(|made| *made == number);
         let mut views = self.readers[reader].views.iter_mut();
         let Some((_, view)) = views.find(|(known, _)| **known == name) else {
             return Ok(());
@@ -772,9 +772,9 @@ impl World {
         let is_next = match (heard, before) {
             (Heard::Refused(..), View::Asked | View::Has(_)) => return Ok(()),
             (Heard::Value(..), View::Asked) => true,
-            (Heard::Changed(..), View::Has(0)) => place(number) == Some(0),
+            (Heard::Changed(..), View::Has(0)) => position(number) == Some(0),
             (Heard::Changed(..), View::Has(before)) => {
-                place(before).is_some_and(|before| place(number) == Some(before + 1))
+                position(before).is_some_and(|before| position(number) == Some(before + 1))
             }
             _ => false,
         };
@@ -799,11 +799,11 @@ impl World {
     fn gate_may_be_open_since(&self, since: usize) -> bool {
         let made = self.made.get(GATE).map_or(&[][..], Vec::as_slice);
         let made_at = |number: &u64| self.taken.get(number).and_then(|taken| taken.made_at);
-        let ends = |place: usize| made.get(place).and_then(made_at).unwrap_or(usize::MAX);
+        let ends = |index: usize| made.get(index).and_then(made_at).unwrap_or(usize::MAX);
         let was_open = made
             .iter()
             .enumerate()
-            .any(|(place, number)| !is_shut(GATE, *number) && ends(place + 1) >= since);
+            .any(|(index, number)| !is_shut(GATE, *number) && ends(index + 1) >= since);
         let mut taken = self.taken.iter();
         let may_be_opened = taken.any(|(number, taken)| {
             taken.name == GATE && taken.made_at.is_none() && !is_shut(GATE, *number)
@@ -845,13 +845,13 @@ impl World {
                 let mut reads = reads.filter(|(known, _)| **known == name);
                 let before = reads.next().and_then(|(_, reads)| reads.pop_front());
                 let made = self.made.get(&name).map_or(&[][..], Vec::as_slice);
-                let place = |number| made.iter().position(|made| *made == number);
-                let Some(own) = before.and_then(place) else {
+                let position = |number| made.iter().position(|made| *made == number);
+                let Some(own) = before.and_then(position) else {
                     return ensure(before.is_some(), Check::Answered, || {
                         format!("{session:?} hears of {name} without a read")
                     });
                 };
-                ensure(place(number) >= Some(own), Check::Order, || {
+                ensure(position(number) >= Some(own), Check::Order, || {
                     format!("a read of {name} gives {number}, behind the own write {before:?}")
                 })
             }
@@ -861,8 +861,9 @@ impl World {
 
     fn all_is_answered(&self) -> Checked {
         for client in &self.clients {
-            let is_told = client.inbox.is_empty() && client.reads.values().all(VecDeque::is_empty);
-            ensure(is_told, Check::Answered, || format!("{client:?} waits"))?;
+            let is_answered =
+                client.inbox.is_empty() && client.reads.values().all(VecDeque::is_empty);
+            ensure(is_answered, Check::Answered, || format!("{client:?} waits"))?;
             let mut taken = self.taken.iter();
             let unanswered =
                 taken.find(|(_, taken)| taken.session == client.session && taken.answers == 0);

@@ -71,7 +71,7 @@ pub struct Reader {
     pub session: Option<SessionId>,
     pub position: Option<Position>,
     /// The client has received its first message since it resumed: a position or a gap.
-    is_told: bool,
+    has_resumed: bool,
     pub gaps: u64,
     pub heard: u64,
 }
@@ -82,7 +82,7 @@ impl Reader {
             name,
             session: None,
             position: None,
-            is_told: false,
+            has_resumed: false,
             gaps: 0,
             heard: 0,
         }
@@ -91,7 +91,7 @@ impl Reader {
     /// The client has connected and requested the events after its position.
     pub fn comes(&mut self, session: SessionId) {
         self.session = Some(session);
-        self.is_told = false;
+        self.has_resumed = false;
     }
 
     /// A message of the client's connection. `published` is the maximum number of events of the name so far, and the history
@@ -104,8 +104,9 @@ impl Reader {
     ) -> Checked {
         match *heard {
             Heard::At(position) => {
-                let is_expected = !self.is_told && self.position.is_none_or(|own| own == position);
-                self.is_told = true;
+                let is_expected =
+                    !self.has_resumed && self.position.is_none_or(|own| own == position);
+                self.has_resumed = true;
                 self.position = Some(position);
                 self.ensure(is_expected, "another position", heard)
             }
@@ -127,7 +128,7 @@ impl Reader {
                     }
                     None => own.epoch != first.epoch && (!lasts || own.offset == 0),
                 };
-                self.is_told = true;
+                self.has_resumed = true;
                 self.position = Some(before);
                 self.gaps += 1;
                 self.ensure(is_right, "a wrong gap", heard)
@@ -136,7 +137,7 @@ impl Reader {
                 let (Some(offset), Some(own)) = (offset, &mut self.position) else {
                     return self.ensure(false, "an event from nowhere", heard);
                 };
-                let is_next = self.is_told && offset == own.offset + 1;
+                let is_next = self.has_resumed && offset == own.offset + 1;
                 own.offset = offset;
                 let key = (self.name.to_owned(), own.epoch, offset);
                 let is_true = *truth.entry(key).or_insert(number) == number;

@@ -133,7 +133,7 @@ impl World {
             if random.chance(50) { 30 } else { 0 },
             random.chance(50) || fault == Some(Fault::CommitForgotten),
         );
-        let nobody = SessionId {
+        let no_session = SessionId {
             address: address(0),
             index: u32::MAX,
             generation: 0,
@@ -158,7 +158,7 @@ impl World {
             is_deposed: false,
             starts: 0,
             seed,
-            publisher: nobody,
+            publisher: no_session,
             readers: readers.collect(),
             writer: Writer::default(),
             truth: Truth::new(),
@@ -259,7 +259,7 @@ impl World {
                 self.clients_read(count)?;
             }
             70..84 => self.store_works(),
-            84..92 => self.somebody_moves(),
+            84..92 => self.move_reader(),
             92..97 => self.writer_acts(),
             97 if self.crashes && self.random.chance(30) => self.crash(),
             98 if self.crashes && self.random.chance(30) => {
@@ -295,22 +295,22 @@ impl World {
     }
 
     /// A reader connects or disconnects.
-    fn somebody_moves(&mut self) {
-        let place = self.random.below(self.readers.len());
-        match self.readers[place].session.take() {
+    fn move_reader(&mut self) {
+        let index = self.random.below(self.readers.len());
+        match self.readers[index].session.take() {
             Some(session) => {
                 self.met.cuts += 1;
                 self.cut(session);
             }
-            None => self.comes(place),
+            None => self.comes(index),
         }
     }
 
-    fn comes(&mut self, place: usize) {
+    fn comes(&mut self, index: usize) {
         let shard = self.random.below(SHARDS);
         let session = self.connect(shard);
-        self.say(session, Said::Follow(place));
-        self.readers[place].comes(session);
+        self.say(session, Said::Follow(index));
+        self.readers[index].comes(session);
     }
 
     /// Drops a connection. Messages in flight to the client are lost; messages from it may still arrive.
@@ -453,8 +453,8 @@ impl World {
         let message = match said {
             Said::Challenge => Message::Connection(Connection::challenge(false)),
             Said::Login => Message::Auth(Auth::Request { data: Some("{}") }),
-            Said::Follow(place) => {
-                let Reader { name, position, .. } = self.readers[place];
+            Said::Follow(index) => {
+                let Reader { name, position, .. } = self.readers[index];
                 Message::Event(Event::Resume {
                     names: vec![name],
                     correlation: Some("1"),
@@ -591,8 +591,8 @@ impl World {
 
     /// Clients read some of their pending messages.
     fn clients_read(&mut self, count: usize) -> Checked {
-        for place in 0..self.readers.len() {
-            let Some(session) = self.readers[place].session else {
+        for index in 0..self.readers.len() {
+            let Some(session) = self.readers[index].session else {
                 continue;
             };
             for _ in 0..count {
@@ -600,7 +600,7 @@ impl World {
                 let Some(heard) = link.and_then(|link| link.outbox.pop_front()) else {
                     break;
                 };
-                let reader = &mut self.readers[place];
+                let reader = &mut self.readers[index];
                 let published = self.published.get(reader.name).copied().unwrap_or(0);
                 let terms = (published, KEPT as u64, reader.name.starts_with("kept"));
                 reader.hear(&heard, &mut self.truth, terms)?;
@@ -610,8 +610,9 @@ impl World {
         if let Some(link) = self.links.get_mut(&self.publisher) {
             // The publisher gets its login's answer, and refusals of events that the node can no longer store.
             let refused = |heard: &Heard| matches!(heard, Heard::EventRefused);
-            let told = std::mem::take(&mut link.outbox);
-            self.met.refused_events += told.iter().filter(|heard| refused(heard)).count() as u64;
+            let received = std::mem::take(&mut link.outbox);
+            self.met.refused_events +=
+                received.iter().filter(|heard| refused(heard)).count() as u64;
         }
         if let Some(session) = self.writer.session
             && let Some(link) = self.links.get_mut(&session)
@@ -648,9 +649,9 @@ impl World {
 
     /// All clients reconnect, nothing fails, and all pending work ends.
     fn settle(&mut self) -> Checked {
-        for place in 0..self.readers.len() {
-            if self.readers[place].session.is_none() {
-                self.comes(place);
+        for index in 0..self.readers.len() {
+            if self.readers[index].session.is_none() {
+                self.comes(index);
             }
         }
         while self.writer.session.is_none() {

@@ -318,7 +318,7 @@ impl Client {
     }
 
     /// Queries which users are online.
-    pub fn ask_for_everybody(&mut self) {
+    pub fn query_presence(&mut self) {
         let said = self.services.query();
         self.say(said);
         self.say(Said::QueryAll);

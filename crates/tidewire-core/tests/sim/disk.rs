@@ -149,7 +149,7 @@ impl Disk {
     }
 
     /// Repairs all flipped bits, as an operator who restores a good copy.
-    pub fn mend(&mut self) {
+    pub fn repair(&mut self) {
         for (at, mask) in std::mem::take(&mut self.flips) {
             self.durable[at] ^= mask;
             self.view[at] ^= mask;

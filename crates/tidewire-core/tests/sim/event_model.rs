@@ -99,7 +99,7 @@ impl EventModel {
     }
 
     /// A session receives the number of events that it missed.
-    pub fn told_gap(&mut self, session: SessionId, name: &str, missed: u32) -> Checked {
+    pub fn heard_gap(&mut self, session: SessionId, name: &str, missed: u32) -> Checked {
         let subscription = self.subscriptions.get_mut(&(session, name.to_owned()));
         match subscription.filter(|subscription| subscription.lasts) {
             Some(subscription) => {

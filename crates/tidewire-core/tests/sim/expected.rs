@@ -28,7 +28,7 @@ pub enum Want {
         /// Versions start again, so the server must send the whole value.
         whole: bool,
         /// The index of the record's change.
-        place: usize,
+        index: usize,
     },
     Deleted,
     NotFound,

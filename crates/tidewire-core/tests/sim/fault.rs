@@ -83,7 +83,7 @@ pub enum Fault {
     /// A shard does not learn that a session has drained.
     DrainForgotten,
     /// A session does not learn of a gap in its events.
-    GapUntold,
+    GapNoticeLost,
     /// The server coalesces for a session that did not request it.
     CoalescedUnasked,
     /// The server holds an answer back for a shorter time than it should.
@@ -97,7 +97,7 @@ pub enum Fault {
     /// The marker of a change of rights does not reach a shard.
     MarkerLost,
     /// A session does not learn that one of its holdings has ended.
-    EndUntold(Holding),
+    EndNoticeLost(Holding),
     /// A session receives the end of a holding that has not ended.
     EndUnjust(Holding),
     /// Shards do not learn that a name is now forbidden, and no shard checks which sessions hold it.
@@ -161,18 +161,24 @@ impl Fault {
         (Self::CatchUpLost, &[Check::CaughtUp]),
         (Self::CatchUpStale, &[Check::RecordOrder, Check::CaughtUp]),
         (Self::DrainForgotten, &[Check::CaughtUp]),
-        (Self::GapUntold, &[Check::GapCounted]),
+        (Self::GapNoticeLost, &[Check::GapCounted]),
         (Self::CoalescedUnasked, &[Check::RecordOrder]),
         (Self::DelayShort, &[Check::Delayed]),
         (Self::PermitsLost, &[Check::Quiet]),
         (Self::MarkerOvertakes, &[Check::OldRules]),
         (Self::CallOvertaken, &[Check::OldRules]),
         (Self::MarkerLost, &[Check::Settled]),
-        (Self::EndUntold(Holding::Event), &[Check::RightsEnded]),
-        (Self::EndUntold(Holding::Record), &[Check::RightsEnded]),
-        (Self::EndUntold(Holding::Rpc), &[Check::RightsEnded]),
-        (Self::EndUntold(Holding::Presence), &[Check::RightsEnded]),
-        (Self::EndUntold(Holding::Listening), &[Check::RightsEnded]),
+        (Self::EndNoticeLost(Holding::Event), &[Check::RightsEnded]),
+        (Self::EndNoticeLost(Holding::Record), &[Check::RightsEnded]),
+        (Self::EndNoticeLost(Holding::Rpc), &[Check::RightsEnded]),
+        (
+            Self::EndNoticeLost(Holding::Presence),
+            &[Check::RightsEnded],
+        ),
+        (
+            Self::EndNoticeLost(Holding::Listening),
+            &[Check::RightsEnded],
+        ),
         (Self::EndUnjust(Holding::Event), &[Check::RightsEnded]),
         (Self::EndUnjust(Holding::Record), &[Check::RightsEnded]),
         (Self::EndUnjust(Holding::Rpc), &[Check::RightsEnded]),
@@ -229,14 +235,14 @@ impl Fault {
 #[derive(Clone, Debug)]
 pub struct Faults {
     fault: Option<Fault>,
-    dice: Random,
+    random: Random,
 }
 
 impl Faults {
     pub fn new(fault: Option<Fault>, seed: u64) -> Self {
         Self {
             fault,
-            dice: Random::new(seed),
+            random: Random::new(seed),
         }
     }
 
@@ -255,8 +261,8 @@ impl Faults {
 
     /// Breaks the order of a mailbox if the fault concerns it.
     pub fn reorder(&mut self, mailbox: &mut VecDeque<Entry>) {
-        let place = if self.hits(Fault::MailboxReordered) && mailbox.len() >= 2 {
-            Some(self.dice.below(mailbox.len() - 1))
+        let index = if self.hits(Fault::MailboxReordered) && mailbox.len() >= 2 {
+            Some(self.random.below(mailbox.len() - 1))
         } else if self.fault == Some(Fault::CatchUpStale) {
             mailbox
                 .iter()
@@ -270,8 +276,8 @@ impl Faults {
         } else {
             None
         };
-        if let Some(place) = place {
-            mailbox.swap(place, place + 1);
+        if let Some(index) = index {
+            mailbox.swap(index, index + 1);
         }
     }
 
@@ -338,7 +344,7 @@ impl Faults {
 
     /// True in 20 % of cases. The checks must find a fault that happens only now and then.
     pub fn strike(&mut self) -> bool {
-        self.dice.chance(20)
+        self.random.chance(20)
     }
 }
 

@@ -152,11 +152,11 @@ impl Done {
     /// Runs the next free seed until no seeds are left or one has broken a promise.
     fn work(&self, first: u64, count: u64, began: Instant) {
         loop {
-            let place = self.begun.fetch_add(1, Ordering::Relaxed);
-            if place >= count {
+            let index = self.begun.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
                 return;
             }
-            match run(first + place, None) {
+            match run(first + index, None) {
                 Ok(summary) => {
                     self.steps.fetch_add(summary.steps, Ordering::Relaxed);
                     self.deliveries
@@ -167,7 +167,7 @@ impl Done {
                 Err(violation) => {
                     self.begun.store(count, Ordering::Relaxed);
                     let mut broken = self.broken.lock().expect("no worker panics");
-                    broken.get_or_insert((first + place, violation));
+                    broken.get_or_insert((first + index, violation));
                     return;
                 }
             }

@@ -50,10 +50,10 @@ impl Rulings {
 
 /// The record that the rule of a name reads.
 pub fn gate_of(name: &str) -> Option<String> {
-    let place = name
+    let number = name
         .strip_prefix("gated/")
         .or_else(|| name.strip_prefix("ruled/"))?;
-    Some(format!("gate/{place}"))
+    Some(format!("gate/{number}"))
 }
 
 /// The rules of a run that can change.

@@ -120,13 +120,13 @@ impl PresenceModel {
         let changes = self.changes.get(user).map_or(&[][..], Vec::as_slice);
         let watch = self.watches.entry(key).or_default();
         let required_from = watch.required_from(user);
-        let places = watch
+        let indices = watch
             .heard
             .entry(user.into())
             .or_insert_with(|| BTreeSet::from([0]));
         let mut next = BTreeSet::new();
-        for place in &*places {
-            let others = changes.iter().enumerate().skip(*place);
+        for index in &*indices {
+            let others = changes.iter().enumerate().skip(*index);
             for (heard, change) in others.filter(|(_, change)| change.by != Some(session)) {
                 if change.online == online {
                     next.insert(heard + 1);
@@ -138,10 +138,10 @@ impl PresenceModel {
         }
         ensure(!next.is_empty(), Check::PresenceNotices, || {
             format!(
-                "{session:?} hears that {user} is online: {online}, after {places:?} of {changes:?}"
+                "{session:?} hears that {user} is online: {online}, after {indices:?} of {changes:?}"
             )
         })?;
-        *places = next;
+        *indices = next;
         Ok(())
     }
 
@@ -203,8 +203,8 @@ impl PresenceModel {
                 let required_from = watch.required_from(changed);
                 let own = |change: &Change| change.by == Some(*session);
                 let complete = changes.iter().skip(required_from).all(own)
-                    || watch.heard.get(changed).is_some_and(|places| {
-                        let mut last = places.iter().next_back().into_iter();
+                    || watch.heard.get(changed).is_some_and(|indices| {
+                        let mut last = indices.iter().next_back().into_iter();
                         last.any(|last| changes.iter().skip(*last).all(own))
                     });
                 ensure(!all || complete, Check::PresenceNotices, || {

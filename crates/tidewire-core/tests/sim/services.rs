@@ -109,8 +109,8 @@ impl Services {
                     .ending
                     .iter()
                     .position(|(of, ending)| of == records && ending == pattern);
-                if let Some(place) = ended {
-                    self.ending.remove(place);
+                if let Some(index) = ended {
+                    self.ending.remove(index);
                 }
             }
             Heard::LoggedIn if !self.calm && !self.watches_all && random.chance(50) => {
@@ -180,8 +180,8 @@ impl Services {
         if self.serving.is_empty() {
             return Vec::new();
         }
-        let place = random.below(self.serving.len());
-        let serving = &mut self.serving[place];
+        let index = random.below(self.serving.len());
+        let serving = &mut self.serving[index];
         let chosen = if self.calm { 5 } else { random.below(10) };
         let (what, data) = match chosen {
             0 | 1 => (CallSaid::Accept, None),
@@ -189,7 +189,7 @@ impl Services {
             3 => (CallSaid::Error, Some(serving.data.clone())),
             // The client never answers this call.
             4 if !serving.accepted => {
-                self.serving.remove(place);
+                self.serving.remove(index);
                 return Vec::new();
             }
             _ => (CallSaid::Response, Some(serving.data.clone())),
@@ -203,7 +203,7 @@ impl Services {
         if what == CallSaid::Accept {
             serving.accepted = true;
         } else {
-            self.serving.remove(place);
+            self.serving.remove(index);
         }
         vec![said]
     }

@@ -127,10 +127,10 @@ pub struct Sim {
     shards: Vec<Shard>,
     outside: Outside,
     connections: BTreeMap<SessionId, Connection>,
-    /// By shard and place: the generation of the next session at that place.
+    /// By shard and slot: the generation of the next session in that slot.
     generations: Vec<Vec<u32>>,
-    /// By shard: the places that no connection uses.
-    places: Vec<Vec<u32>>,
+    /// By shard: the slots that no connection uses.
+    free_slots: Vec<Vec<u32>>,
     visible: VecDeque<(usize, u64)>,
     troubles: Troubles,
     /// Until this time the shard visits connections in random order.
@@ -156,7 +156,7 @@ pub struct Sim {
     /// In this run rights change in some way: rules, expiry or revocations.
     is_changing: bool,
     /// The position of the message that is being delivered in its shard's log.
-    place: usize,
+    log_index: usize,
     owner_hash: FixedState,
     seed: u64,
     settings: Settings,
@@ -274,7 +274,7 @@ impl Sim {
             outside: Outside::new(SHARDS, faults),
             connections: BTreeMap::new(),
             generations: vec![Vec::new(); SHARDS],
-            places: vec![Vec::new(); SHARDS],
+            free_slots: vec![Vec::new(); SHARDS],
             visible: VecDeque::new(),
             late: Vec::new(),
             stores,
@@ -291,7 +291,7 @@ impl Sim {
             rights: Rights::default(),
             is_ruled,
             is_changing,
-            place: 0,
+            log_index: 0,
             owner_hash: FixedState::with_seed(seed),
             seed,
             settings,
@@ -376,13 +376,13 @@ impl Sim {
             ..self.summary.size
         };
         self.calm = true;
-        self.stores.mend();
+        self.stores.repair();
         for client in &mut self.clients {
             client.services.calm = true;
         }
         self.settle()?;
         self.truthful = true;
-        self.all_clients(Client::ask_for_everybody);
+        self.all_clients(Client::query_presence);
         self.settle()?;
         self.quiet()?;
         self.providers_are_right()?;
@@ -474,8 +474,8 @@ impl Sim {
             self.log_in()?;
         }
         if let Some(store) = self.stores.ready(&mut self.random, self.now.monotonic) {
-            let place = self.random.below(store.asked.len());
-            store.work(place, &mut self.outside.faults);
+            let index = self.random.below(store.asked.len());
+            store.work(index, &mut self.outside.faults);
             if self.random.chance(10) {
                 store.tidy();
             }
@@ -488,8 +488,8 @@ impl Sim {
         let Some(store) = self.stores.answering(&mut self.random) else {
             return Ok(false);
         };
-        let place = self.random.below(store.answers.len());
-        let (shard, mut completion, names) = store.answers.remove(place);
+        let index = self.random.below(store.answers.len());
+        let (shard, mut completion, names) = store.answers.remove(index);
         if let StoreCompletion::Committed {
             result: Ok(written),
             ..
@@ -611,7 +611,7 @@ impl Sim {
     }
 }
 
-/// Formats a session as shard, place and generation.
+/// Formats a session as shard, slot and generation.
 fn shown(session: SessionId) -> String {
     let SessionId {
         address,

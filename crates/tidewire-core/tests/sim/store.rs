@@ -132,8 +132,8 @@ impl SimStore {
     }
 
     /// Handles one of the pending requests.
-    pub fn work(&mut self, place: usize, faults: &mut Faults) {
-        let (shard, asked) = self.asked.remove(place);
+    pub fn work(&mut self, index: usize, faults: &mut Faults) {
+        let (shard, asked) = self.asked.remove(index);
         match asked {
             Asked::Load(names) => {
                 let records = self.load(names, faults);
@@ -195,10 +195,10 @@ impl SimStore {
     }
 
     /// Ends all failures and repairs the flipped bits.
-    pub fn mend(&mut self) {
+    pub fn repair(&mut self) {
         self.log.disk(|disk| {
             disk.failures = Failures::default();
-            disk.mend();
+            disk.repair();
         });
     }
 

@@ -81,8 +81,8 @@ impl SimStores {
         self.stores.iter().all(is_still)
     }
 
-    pub fn mend(&mut self) {
-        self.stores.iter_mut().for_each(SimStore::mend);
+    pub fn repair(&mut self) {
+        self.stores.iter_mut().for_each(SimStore::repair);
     }
 
     /// Ends the node at once, and opens all stores again.

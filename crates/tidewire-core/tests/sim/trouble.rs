@@ -101,10 +101,10 @@ impl Troubles {
             .collect();
         let count = COUNT_MIN + random.below(MORE_MAX + 1);
         let mut planned: Vec<(Instant, Trouble)> = Vec::with_capacity(count);
-        for place in 0..count {
+        for index in 0..count {
             // Few of the further troubles are crashes, because a node that restarts too often has little work to lose.
-            let group = match place.checked_sub(groups.len()) {
-                None => &allowed[place],
+            let group = match index.checked_sub(groups.len()) {
+                None => &allowed[index],
                 Some(_) if random.chance(10) => &allowed[0],
                 Some(_) => &allowed[1 + random.below(groups.len() - 1)],
             };

@@ -773,17 +773,17 @@ pub fn apply(value: &Value, delta: &Delta) -> Value {
 
 /// Sets or deletes a path of one or two keys, the only kind that the simulation writes.
 fn set(root: &mut Value, path: &str, data: Option<Value>) {
-    let mut place = root;
+    let mut node = root;
     let mut keys = path.split('.').peekable();
     while let Some(key) = keys.next() {
-        if !place.is_object() {
-            *place = Value::Object(serde_json::Map::new());
+        if !node.is_object() {
+            *node = Value::Object(serde_json::Map::new());
         }
-        let Some(object) = place.as_object_mut() else {
+        let Some(object) = node.as_object_mut() else {
             return;
         };
         if keys.peek().is_some() {
-            place = object.entry(key).or_insert_with(|| serde_json::json!({}));
+            node = object.entry(key).or_insert_with(|| serde_json::json!({}));
             continue;
         }
         match data {

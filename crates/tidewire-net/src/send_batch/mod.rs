@@ -163,8 +163,8 @@ impl Sender {
 
     /// Submits all sends and appends one completion for each, in their order.
     pub fn submit(&mut self, batch: SendBatch<'_>, completions: &mut Vec<Completion>) {
-        let places = self.ring.as_ref().map_or(usize::MAX, Ring::places);
-        for sends in batch.sends.chunks(places) {
+        let entries = self.ring.as_ref().map_or(usize::MAX, Ring::entries);
+        for sends in batch.sends.chunks(entries) {
             self.outcomes.clear();
             self.outcomes.resize(sends.len(), None);
             if sends.len() >= RING_SENDS_MIN {

@@ -17,7 +17,7 @@ use super::{FLAGS, Prepared, SENDS_MAX, plain};
 
 /// Entries of the queue: a power of two for all sends between two polls of a shard. With a waiting reader for each,
 /// 1,000 sends in one submission cost a sixth less than in four.
-const PLACES: u32 = SENDS_MAX.next_power_of_two() as u32;
+const ENTRIES: u32 = SENDS_MAX.next_power_of_two() as u32;
 
 /// How often the ring retries while the kernel has no memory for requests, before it is dropped.
 const STALLS_MAX: u32 = 16;
@@ -70,14 +70,14 @@ impl Ring {
     /// Creates a ring and sends through it once in both forms. A kernel or a filter of system calls may refuse the
     /// setup, the submission or the operation; this detects all three.
     pub(super) fn new() -> Result<Self, RingFault> {
-        Self::with_places(PLACES)
+        Self::with_entries(ENTRIES)
     }
 
     /// The same with a queue of this many entries.
-    pub(super) fn with_places(places: u32) -> Result<Self, RingFault> {
+    pub(super) fn with_entries(entries: u32) -> Result<Self, RingFault> {
         let setup = |error: io::Error| RingFault::new("io_uring_setup", &error);
         let mut ring = Self {
-            ring: IoUring::new(places).map_err(setup)?,
+            ring: IoUring::new(entries).map_err(setup)?,
             headers: Vec::new(),
             #[cfg(test)]
             planted: std::collections::VecDeque::new(),
@@ -87,7 +87,7 @@ impl Ring {
     }
 
     /// The largest number of sends in one submission.
-    pub(super) fn places(&self) -> usize {
+    pub(super) fn entries(&self) -> usize {
         self.ring.params().sq_entries() as usize
     }
 
@@ -166,8 +166,8 @@ impl Ring {
 
     fn push(&mut self, sends: &[Prepared<'_>], slices: &[IoSlice<'_>]) {
         assert!(
-            sends.len() <= self.places(),
-            "the queue has a place for each send"
+            sends.len() <= self.entries(),
+            "the queue has an entry for each send"
         );
         self.headers.clear();
         self.headers.reserve(sends.len());
@@ -178,7 +178,7 @@ impl Ring {
             // SAFETY: socket, slices and header live, unmoved, until `submit` returns, which is after the completion
             // of every entry that the kernel took; the others are never submitted, because the ring is dropped.
             let pushed = unsafe { queue.push(&entry.user_data(index as u64)) };
-            assert!(pushed.is_ok(), "the queue has a place for each send");
+            assert!(pushed.is_ok(), "the queue has an entry for each send");
         }
     }
 
@@ -253,7 +253,7 @@ impl Ring {
 
     /// Leaves `rounds` queues full of unrequested completions; returns their number.
     pub(super) fn overfill_completions(&mut self, rounds: usize) -> usize {
-        for _ in 0..rounds * self.places() {
+        for _ in 0..rounds * self.entries() {
             if self.ring.submission().is_full() {
                 self.ring.submit().unwrap();
             }

@@ -18,11 +18,11 @@ fn with_ring() -> Sender {
 }
 
 /// A queue that few sockets fill.
-const PLACES: usize = 32;
+const ENTRIES: usize = 32;
 
 fn with_small_ring() -> Sender {
     let mut sender = with_ring();
-    sender.ring = Some(Ring::with_places(PLACES as u32).unwrap());
+    sender.ring = Some(Ring::with_entries(ENTRIES as u32).unwrap());
     sender
 }
 
@@ -219,10 +219,10 @@ fn the_memory_of_a_batch_is_used_again() {
 #[test]
 fn more_sends_than_the_queue_has_entries_take_several_submissions() {
     let mut sender = with_small_ring();
-    let mut pairs = pairs(2 * PLACES + 2);
+    let mut pairs = pairs(2 * ENTRIES + 2);
     send_numbers(&mut sender, &mut pairs);
     assert_eq!(sender.submissions(), 3);
-    send_numbers(&mut sender, &mut pairs[..PLACES]);
+    send_numbers(&mut sender, &mut pairs[..ENTRIES]);
     assert_eq!(sender.submissions(), 4);
     assert_eq!(sender.path(), Path::Ring);
 }
@@ -257,8 +257,8 @@ fn completions_that_overflow_their_queue_are_fetched() {
     let ring = sender.ring.as_mut().unwrap();
     // The completion queue has twice the entries of the submission queue; fill it, so that no entry is free for the
     // sends.
-    assert!(ring.overfill_completions(2) >= 2 * PLACES);
-    send_numbers(&mut sender, &mut pairs(PLACES));
+    assert!(ring.overfill_completions(2) >= 2 * ENTRIES);
+    send_numbers(&mut sender, &mut pairs(ENTRIES));
     assert_eq!(sender.path(), Path::Ring);
 }
 

@@ -248,7 +248,7 @@ fn document(random: &mut Random) -> String {
                 .of(&["", " ", "\\n\\t"])
                 .replace("\\n", "\n")
                 .replace("\\t", "\t");
-            let place = random.below(members.len() + 1);
+            let index = random.below(members.len() + 1);
             // An earlier member of the same key does not count.
             if random.one_in(15) {
                 members.insert(0, format!("\"{key}\":{}", random.of(&ARRAYS)));
@@ -257,7 +257,7 @@ fn document(random: &mut Random) -> String {
                 .iter()
                 .all(|member| !member.starts_with(&format!("\"{key}\"")))
             {
-                members.insert(place, format!("\"{key}\"{space}:{space}{value}"));
+                members.insert(index, format!("\"{key}\"{space}:{space}{value}"));
             }
         }
     }
@@ -276,8 +276,8 @@ impl Scene {
                 0 => None,
                 1 => Some(document(random)),
                 _ => {
-                    let place = random.below(TYPES.len());
-                    json_of(random, TYPES[place].0)
+                    let index = random.below(TYPES.len());
+                    json_of(random, TYPES[index].0)
                 }
             }
         };

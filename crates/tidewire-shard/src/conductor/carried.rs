@@ -208,7 +208,7 @@ impl Conductor {
         if self.is_draining {
             return carrier.end(End::GoingAway);
         }
-        let key = self.event_loop.connections_mut().lend_place();
+        let key = self.event_loop.connections_mut().lend_slot();
         // Only this function sets it.
         let _ = carrier.key.set(key);
         let session = self.session(key);

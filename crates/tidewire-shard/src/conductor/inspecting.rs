@@ -55,7 +55,7 @@ impl Conductor {
             })
         };
         Inspected {
-            found: connections.look(first, count).filter_map(view).collect(),
+            found: connections.inspect(first, count).filter_map(view).collect(),
             next: (end < connections.table_len()).then_some(end),
         }
     }

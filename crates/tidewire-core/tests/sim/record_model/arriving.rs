@@ -128,8 +128,8 @@ impl RecordModel {
             .records
             .get(&gate)
             .map_or(&[][..], |record| record.states.as_slice());
-        let held = states.iter().enumerate().any(|(place, state)| {
-            let until = states.get(place + 1).map_or(u64::MAX, |next| next.since);
+        let held = states.iter().enumerate().any(|(index, state)| {
+            let until = states.get(index + 1).map_or(u64::MAX, |next| next.since);
             until >= step && state.is_open() == open
         });
         ensure(held || (states.is_empty() && !open), Check::Ruling, || {

@@ -64,13 +64,13 @@ impl RecordModel {
         self.expect(session, &request.name, None, Want::Refused(why, id), None);
     }
 
-    fn has_place(&self, owner: usize, name: &str) -> bool {
+    fn has_room(&self, owner: usize, name: &str) -> bool {
         let volatile = self.records.get(name).is_some_and(|record| record.volatile);
         let dirty = &self.dirty[owner];
         let routes = &self.terms.routes;
         let store = routes.find(name);
-        let beside = dirty.keys().filter(|name| routes.find(name) == store);
-        volatile || dirty.contains_key(name) || beside.count() < self.terms.dirty_max
+        let dirty_in_store = dirty.keys().filter(|name| routes.find(name) == store);
+        volatile || dirty.contains_key(name) || dirty_in_store.count() < self.terms.dirty_max
     }
 
     fn change(&mut self, name: &str, value: Option<(i32, Rc<Value>)>, stamp: &Rc<Stamp>) {
@@ -95,7 +95,7 @@ impl RecordModel {
         };
         let session = stamp.session;
         if action == RecordBulk::SubscribeCreateAndRead && record.state().value.is_none() {
-            if !self.has_place(record.owner, name) {
+            if !self.has_room(record.owner, name) {
                 return self.expect(
                     session,
                     name,
@@ -133,7 +133,7 @@ impl RecordModel {
             return;
         };
         let owner = record.owner;
-        if exists && !self.has_place(owner, name) {
+        if exists && !self.has_room(owner, name) {
             return self.expect(
                 session,
                 name,
@@ -208,7 +208,7 @@ impl RecordModel {
         let Some(owner) = self.records.get(name).map(|record| record.owner) else {
             return;
         };
-        if !self.has_place(owner, name) {
+        if !self.has_room(owner, name) {
             return self.expect(
                 session,
                 name,
@@ -219,7 +219,7 @@ impl RecordModel {
         }
         let after = Rc::new(apply(&before, delta));
         self.change(name, Some((next, after.clone())), stamp);
-        let place = self.records.get(name).map_or(0, ModelRecord::change_count);
+        let index = self.records.get(name).map_or(0, ModelRecord::change_count);
         let subscribers = self
             .records
             .get(name)
@@ -246,7 +246,7 @@ impl RecordModel {
                     before: before.clone(),
                     after: after.clone(),
                     whole: wraps,
-                    place,
+                    index,
                 };
                 self.expect(subscriber, name, Some(instance), want, Some(stamp.clone()));
             }

@@ -294,20 +294,20 @@ impl RecordModel {
             return None;
         };
         let record = self.records.get(&key.1)?;
-        let place_in = |expected: &Expected| match &expected.want {
-            Want::Changed { place, .. } if expected.instance == current => Some(*place),
+        let index_in = |expected: &Expected| match &expected.want {
+            Want::Changed { index, .. } if expected.instance == current => Some(*index),
             _ => None,
         };
-        let skipped = self.skipped.get(key).and_then(place_in);
+        let skipped = self.skipped.get(key).and_then(index_in);
         let queue = self.expected.entry(key.clone()).or_default();
-        let owed = skipped.or_else(|| queue.front().and_then(place_in))?;
-        let place = record.place_of(*version, &parse(data), owed)?;
+        let owed = skipped.or_else(|| queue.front().and_then(index_in))?;
+        let index = record.index_of(*version, &parse(data), owed)?;
         self.skipped.remove(key);
         while queue
-            .pop_front_if(|front| place_in(front).is_some_and(|made| made <= place))
+            .pop_front_if(|front| index_in(front).is_some_and(|made| made <= index))
             .is_some()
         {}
-        Some(record.states[place].stamp.clone())
+        Some(record.states[index].stamp.clone())
     }
 }
 

@@ -67,14 +67,14 @@ impl ModelRecord {
         self.states.len() - 1
     }
 
-    /// The first change, starting at `place`, that produced this value.
-    pub(super) fn place_of(&self, version: i32, value: &Value, place: usize) -> Option<usize> {
-        let mut states = self.states.iter().enumerate().skip(place);
-        let (place, _) = states.find(|(_, state)| {
+    /// The first change, starting at `first`, that produced this value.
+    pub(super) fn index_of(&self, version: i32, value: &Value, first: usize) -> Option<usize> {
+        let mut states = self.states.iter().enumerate().skip(first);
+        let (index, _) = states.find(|(_, state)| {
             let made = state.value.as_ref();
             made.is_some_and(|(made, data)| *made == version && **data == *value)
         })?;
-        Some(place)
+        Some(index)
     }
 }
 

@@ -90,8 +90,8 @@ impl Sim {
     }
 
     pub(super) fn log_in(&mut self) -> Checked {
-        let place = self.random.below(self.outside.logins.len());
-        let AuthRequest { session, data } = self.outside.logins.remove(place);
+        let index = self.random.below(self.outside.logins.len());
+        let AuthRequest { session, data } = self.outside.logins.remove(index);
         let outcome = if self.random.chance(90) || self.calm {
             let user = parse(data.as_str())["user"]
                 .as_str()
@@ -153,15 +153,15 @@ impl Sim {
 
     pub(super) fn connect(&mut self, index: usize) -> Checked {
         let shard = self.random.below(SHARDS);
-        let place = self.places[shard].pop().unwrap_or_else(|| {
+        let slot = self.free_slots[shard].pop().unwrap_or_else(|| {
             self.generations[shard].push(0);
             (self.generations[shard].len() - 1) as u32
         });
-        let generation = &mut self.generations[shard][place as usize];
+        let generation = &mut self.generations[shard][slot as usize];
         *generation += 1;
         let session = SessionId {
             address: address(shard),
-            index: place,
+            index: slot,
             generation: *generation,
         };
         let format = self.clients[index].format;
@@ -235,7 +235,7 @@ impl Sim {
         if connection.open && self.owner(&user) == shard {
             self.presences.count(&user, None);
         }
-        self.places[shard].push(session.index);
+        self.free_slots[shard].push(session.index);
         Ok(())
     }
 }

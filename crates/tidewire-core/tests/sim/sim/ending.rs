@@ -17,7 +17,7 @@ impl Sim {
         self.rpcs.quiet()?;
         self.presences.quiet()?;
         self.rights.quiet()?;
-        self.everybody_is_in()
+        self.check_logins()
     }
 
     pub(super) fn all_clients(&mut self, act: impl Fn(&mut Client)) {
@@ -49,13 +49,13 @@ impl Sim {
                 format!("{name} has {providers} providers of {listeners}, wanted: {wanted}")
             })?;
             for client in self.clients.iter().filter(|client| records && client.open) {
-                let told = client.open_records().find(|(open, _)| *open == name);
+                let known = client.open_records().find(|(open, _)| *open == name);
                 ensure(
-                    told.is_none_or(|(_, provided)| provided == (providers == 1)),
+                    known.is_none_or(|(_, provided)| provided == (providers == 1)),
                     Check::HasProvider,
                     || {
                         format!(
-                            "{name} has {providers} providers, {:?} thinks: {told:?}",
+                            "{name} has {providers} providers, {:?} thinks: {known:?}",
                             client.session
                         )
                     },

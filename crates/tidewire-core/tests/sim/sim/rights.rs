@@ -29,7 +29,7 @@ enum Change {
 
 /// When a session took a holding, and whether the holding is granted.
 #[derive(Clone, Copy, Debug)]
-struct Hold {
+struct HeldRight {
     /// The end of the log of the session's shard when the session took it.
     begun: usize,
     /// The owner has granted it too.
@@ -54,7 +54,7 @@ pub struct Rights {
     /// Writes to guarded records that their owners must have refused.
     refused: BTreeSet<String>,
     gone: BTreeSet<SessionId>,
-    held: BTreeMap<(SessionId, Right), Hold>,
+    held: BTreeMap<(SessionId, Right), HeldRight>,
 }
 
 impl Rights {
@@ -138,7 +138,7 @@ impl Rights {
         changes
             .iter()
             .rposition(is_rules)
-            .map_or(0, |place| place as u64 + 1)
+            .map_or(0, |index| index as u64 + 1)
     }
 
     /// Whether the rules after at least one change in the range meet the condition.
@@ -224,24 +224,24 @@ impl Sim {
         let all = self.rights.settled.iter().copied().min().unwrap_or(0);
         if all > self.rights.acknowledged {
             self.rights.acknowledged = all;
-            self.rights_hold()?;
+            self.check_rights()?;
         }
         Ok(())
     }
 
     /// Checks that no session has a right that an acknowledged change has taken away.
-    fn rights_hold(&self) -> Checked {
+    fn check_rights(&self) -> Checked {
         let (rights, now) = (&self.rights, self.now.wall);
         let newest = rights.changes.len() as u64;
         let unseen = match self.outside.faults.on() {
             Some(Fault::RightKept(holding)) => Some(holding),
             _ => None,
         };
-        for ((session, right), hold) in &rights.held {
-            let is_looked_at = hold.granted && unseen != Some(right.holding());
+        for ((session, right), held_right) in &rights.held {
+            let is_checked = held_right.granted && unseen != Some(right.holding());
             let allows = |rules: &Rules| !rules.forbids(right);
             ensure(
-                !is_looked_at || rights.any(rights.acknowledged, newest, allows),
+                !is_checked || rights.any(rights.acknowledged, newest, allows),
                 Check::RightsEnded,
                 || {
                     let acknowledged = rights.acknowledged;
@@ -279,11 +279,14 @@ impl Sim {
         let rules = self.rights.at(usize::from(session.address.shard));
         let is_taken = is_record || !rules.forbids(&right);
         if is_taken {
-            let hold = Hold {
+            let held_right = HeldRight {
                 begun: self.log_end(session),
                 granted: !is_record,
             };
-            self.rights.held.entry((session, right)).or_insert(hold);
+            self.rights
+                .held
+                .entry((session, right))
+                .or_insert(held_right);
         }
         is_taken
     }
@@ -336,9 +339,9 @@ impl Sim {
         )?;
         // Here a value is always the answer to a subscription.
         if let Heard::Value { .. } = heard
-            && let Some(hold) = rights.held.get_mut(&(session, right.clone()))
+            && let Some(held_right) = rights.held.get_mut(&(session, right.clone()))
         {
-            hold.granted |= hold.begun <= self.place;
+            held_right.granted |= held_right.begun <= self.log_index;
         }
         let fault = Fault::EndUnjust(right.holding());
         if self.outside.faults.hits(fault) {
@@ -354,7 +357,7 @@ impl Sim {
         let holds = rights
             .held
             .get(&key)
-            .is_some_and(|hold| hold.begun <= self.place);
+            .is_some_and(|held_right| held_right.begun <= self.log_index);
         let is_end = !asked.unwrap_or(!holds);
         let (after, up_to) = match is_end {
             true => (rights.acknowledged + 1, rights.taken[shard]),
@@ -366,7 +369,7 @@ impl Sim {
             Check::RightsEnded,
             || format!("{session:?} hears the end of {right:?} between {after} and {up_to}"),
         )?;
-        let fault = Fault::EndUntold(right.holding());
+        let fault = Fault::EndNoticeLost(right.holding());
         if !holds || is_end && self.outside.faults.hits(fault) {
             return Ok(());
         }
@@ -396,8 +399,8 @@ impl Sim {
         }
         self.next_event = number;
         self.settle()?;
-        for ((session, right), hold) in &self.rights.held {
-            if let (Right::Record(name), true) = (right, hold.granted) {
+        for ((session, right), held_right) in &self.rights.held {
+            if let (Right::Record(name), true) = (right, held_right.granted) {
                 let missed = self.guarded.missed(*session, name, from);
                 ensure(missed.is_none(), Check::RightsEnded, || {
                     format!("{session:?} holds {name} and has not heard {missed:?}")

@@ -64,8 +64,8 @@ impl Sim {
         let shard = usize::from(session.address.shard);
         self.input(shard, Input::Drained { session })?;
         for (name, missed) in std::mem::take(&mut self.outside.gaps) {
-            if !self.outside.faults.hits(Fault::GapUntold) {
-                self.events.told_gap(session, &name, missed)?;
+            if !self.outside.faults.hits(Fault::GapNoticeLost) {
+                self.events.heard_gap(session, &name, missed)?;
             }
         }
         Ok(())
@@ -136,7 +136,7 @@ impl Sim {
     }
 
     /// Checks that every connected client has logged in.
-    pub(super) fn everybody_is_in(&self) -> Checked {
+    pub(super) fn check_logins(&self) -> Checked {
         let mut clients = self.clients.iter();
         let waiting = clients.find(|client| client.session.is_some() && !client.open);
         ensure(waiting.is_none(), Check::AnsweredOnce, || {

@@ -111,8 +111,8 @@ impl Sim {
             .copied()
             .collect();
         if self.reordered_until > self.now.monotonic {
-            for place in (1..sessions.len()).rev() {
-                sessions.swap(place, self.random.below(place + 1));
+            for index in (1..sessions.len()).rev() {
+                sessions.swap(index, self.random.below(index + 1));
             }
         }
         sessions
@@ -156,7 +156,7 @@ impl Sim {
         self.outside = Outside::new(SHARDS, faults);
         for shard in 0..SHARDS {
             let count = self.generations[shard].len() as u32;
-            self.places[shard] = (0..count).collect();
+            self.free_slots[shard] = (0..count).collect();
         }
         self.start();
         Ok(())

@@ -118,14 +118,14 @@ impl Sim {
         };
         self.shards[shard].flush_some(count, |session, format, spans| {
             for span in spans {
-                for place in span.start..span.end {
-                    deliveries.push((session, format, place as usize));
+                for log_index in span.start..span.end {
+                    deliveries.push((session, format, log_index as usize));
                 }
             }
         });
-        for (session, format, place) in deliveries {
-            let heard = self.outside.logs[shard][usize::from(format.0)][place].clone();
-            self.place = place;
+        for (session, format, log_index) in deliveries {
+            let heard = self.outside.logs[shard][usize::from(format.0)][log_index].clone();
+            self.log_index = log_index;
             if matches!(heard, Heard::Found { .. })
                 && self.outside.faults.hits(Fault::ListenNoticeLate)
             {
@@ -222,8 +222,8 @@ impl Sim {
                 break;
             }
             // The fault `WaitIgnored` takes the message behind the one that waits.
-            let place = usize::from(connection.waiting);
-            let Some(sent) = connection.inbox.get(place).cloned() else {
+            let index = usize::from(connection.waiting);
+            let Some(sent) = connection.inbox.get(index).cloned() else {
                 break;
             };
             let number = connection.number + 1;
@@ -242,7 +242,7 @@ impl Sim {
                     Flow::Taken => {
                         connection.number = number;
                         connection.given = None;
-                        connection.inbox.remove(place);
+                        connection.inbox.remove(index);
                     }
                 }
             }

@@ -110,7 +110,9 @@ impl LogStore {
     /// The transaction that last wrote a name, or 0 if the store does not have the name.
     pub fn origin(&self, name: &str) -> u64 {
         let log = self.log();
-        log.index.get(name).map_or(0, |place| place.transaction)
+        log.index
+            .get(name)
+            .map_or(0, |position| position.transaction)
     }
 
     /// Flips a bit in the value of a record. It spares the last transaction, where a flipped bit looks like a torn write. Returns
@@ -121,18 +123,18 @@ impl LogStore {
         let old: Vec<LogPosition> = log
             .index
             .values()
-            .filter(|place| place.transaction != last && place.at < end)
+            .filter(|position| position.transaction != last && position.at < end)
             .copied()
             .collect();
         if old.is_empty() {
             return false;
         }
-        let place = old[which % old.len()];
+        let position = old[which % old.len()];
         let Ok(file) = log.disk.read() else {
             return false;
         };
-        let value = value_of(&file[place.at..place.at + place.bytes]);
-        log.disk.flip(place.at + value.start, value.len());
+        let value = value_of(&file[position.at..position.at + position.bytes]);
+        log.disk.flip(position.at + value.start, value.len());
         true
     }
 
@@ -219,7 +221,7 @@ impl StoreReader for LogReader {
         for name in names {
             loaded.push(match log.index.get(name.as_str()) {
                 None => Loaded::Missing,
-                Some(place) => decode(file, *place),
+                Some(position) => decode(file, *position),
             });
         }
         for record in &loaded {
@@ -254,7 +256,7 @@ impl StoreReader for LogReader {
             .range(prefix.to_owned()..)
             .take_while(|(name, _)| name.starts_with(prefix))
             .filter(|(name, _)| name.as_str() > after)
-            .map(|(name, place)| (name, decode(file, *place)))
+            .map(|(name, position)| (name, decode(file, *position)))
             .filter(|(_, loaded)| *loaded != Loaded::Missing);
         for (name, loaded) in found.by_ref().take(count_max) {
             visit(Name::from(name.as_str()), loaded);
@@ -279,8 +281,8 @@ impl Log {
         let (mut written, mut to_do) = (Vec::new(), Vec::new());
         let file = self.disk.read()?;
         for write in writes {
-            let place = self.index.get(write.name.as_str());
-            let stored = place.map(|place| decode(file, *place));
+            let position = self.index.get(write.name.as_str());
+            let stored = position.map(|position| decode(file, *position));
             let (is_done, is_met) = match &stored {
                 None | Some(Loaded::Missing) => {
                     (write.change.is_done(None), write.expected.is_met(None))
@@ -321,12 +323,12 @@ impl Log {
             return outcome;
         }
         for (write, (at, bytes)) in writes.iter().zip(entries) {
-            let place = LogPosition {
+            let position = LogPosition {
                 transaction,
                 at: self.end + at,
                 bytes,
             };
-            self.index.insert(write.name.to_string(), place);
+            self.index.insert(write.name.to_string(), position);
         }
         self.end += frame.len();
         self.last = transaction;
@@ -342,29 +344,29 @@ impl Log {
             && end.is_none_or(|end| at + bytes <= end)
         {
             let next = at + bytes;
-            let places = places(file, at, bytes);
+            let positions = entries_of(file, at, bytes);
             let is_last = header(file, next, transaction).is_none();
-            let is_whole = places.as_ref().is_some_and(|places| {
-                let mut entries = places.iter().map(|(_, at, bytes)| LogPosition {
+            let is_whole = positions.as_ref().is_some_and(|positions| {
+                let mut entries = positions.iter().map(|(_, at, bytes)| LogPosition {
                     transaction,
                     at: *at,
                     bytes: *bytes,
                 });
-                entries.all(|place| decode(file, place) != Loaded::Corrupt)
+                entries.all(|position| decode(file, position) != Loaded::Corrupt)
             });
             // After the last sync, broken data comes from a torn write. Before it, the data was whole once, so it has been
             // corrupted.
             let is_torn = is_last && next > synced.max(end.unwrap_or(0)) && !is_whole;
-            let Some(places) = places.filter(|_| !is_torn) else {
+            let Some(positions) = positions.filter(|_| !is_torn) else {
                 break;
             };
-            for (name, at, bytes) in places {
-                let place = LogPosition {
+            for (name, at, bytes) in positions {
+                let position = LogPosition {
                     transaction,
                     at,
                     bytes,
                 };
-                index.insert(name, place);
+                index.insert(name, position);
             }
             (at, last) = (next, transaction);
         }
@@ -417,7 +419,7 @@ fn synced_up_to(file: &[u8]) -> Option<usize> {
 
 /// The number and length of the transaction at this offset, if it follows the transaction `last`.
 fn header(file: &[u8], at: usize, last: u64) -> Option<(u64, usize)> {
-    let words = [0, 1, 2].map(|place| word(file, at + place * WORD));
+    let words = [0, 1, 2].map(|index| word(file, at + index * WORD));
     let [Some(number), Some(before), Some(bytes)] = words else {
         return None;
     };
@@ -426,7 +428,7 @@ fn header(file: &[u8], at: usize, last: u64) -> Option<(u64, usize)> {
 }
 
 /// The name, offset and length of each entry of a transaction, or `None` if an entry does not fit.
-fn places(file: &[u8], at: usize, bytes: usize) -> Option<Vec<(String, usize, usize)>> {
+fn entries_of(file: &[u8], at: usize, bytes: usize) -> Option<Vec<(String, usize, usize)>> {
     let end = at + bytes;
     let (mut at, mut found) = (at + HEADER, Vec::new());
     if file.len() < end {
@@ -472,8 +474,8 @@ fn encode(number: u64, before: u64, writes: &[&StoreWrite]) -> (Vec<u8>, Vec<(us
         entries.push((start, bytes));
     }
     let header = [number, before, (frame.len() - HEADER) as u64];
-    for (place, word) in header.iter().chain([&checksum(&header)]).enumerate() {
-        frame[place * WORD..][..WORD].copy_from_slice(&word.to_le_bytes());
+    for (index, word) in header.iter().chain([&checksum(&header)]).enumerate() {
+        frame[index * WORD..][..WORD].copy_from_slice(&word.to_le_bytes());
     }
     (frame, entries)
 }
@@ -486,10 +488,10 @@ fn value_of(entry: &[u8]) -> std::ops::Range<usize> {
 
 /// Decodes the record of an entry. The checksum covers the number of the transaction, because a new transaction may overwrite a
 /// failed one. After a power cut, some sectors may contain the new transaction and others the failed one.
-fn decode(file: &[u8], place: LogPosition) -> Loaded {
-    let entry = &file[place.at..place.at + place.bytes];
+fn decode(file: &[u8], position: LogPosition) -> Loaded {
+    let entry = &file[position.at..position.at + position.bytes];
     let value = value_of(entry);
-    if word(entry, value.end) != Some(checksum(&(place.transaction, &entry[..value.end]))) {
+    if word(entry, value.end) != Some(checksum(&(position.transaction, &entry[..value.end]))) {
         return Loaded::Corrupt;
     }
     let words = (word(entry, value.start), word(entry, value.start + WORD));

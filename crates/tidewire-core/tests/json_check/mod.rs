@@ -15,7 +15,7 @@ const LIMITS: JsonLimits = JsonLimits {
 };
 
 /// Panics if the input shows a fault.
-pub fn judge(input: &str) {
+pub fn check_input(input: &str) {
     let mut parts = input.splitn(3, '\0');
     let document = parts.next().unwrap_or_default();
     let path = parts.next().unwrap_or_default();

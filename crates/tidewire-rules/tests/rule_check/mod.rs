@@ -32,7 +32,7 @@ pub struct Reached {
 }
 
 /// Panics if the input shows a fault.
-pub fn judge(input: &str) -> Reached {
+pub fn check_input(input: &str) -> Reached {
     let limits = RuleLimits {
         // Small limits, because slow inputs are not findings here.
         steps_max: 1 << 16,
@@ -44,7 +44,7 @@ pub fn judge(input: &str) -> Reached {
         Some((rule, _)) => (rule, DOCUMENT),
         None => (input, DOCUMENT),
     };
-    let (accepted, evaluated) = judge_rule(rule, document, &limits);
+    let (accepted, evaluated) = check_rule(rule, document, &limits);
     if let Ok(pattern) = Pattern::parse(rule, &limits) {
         // A path without wildcards matches itself, and matching never panics.
         let is_plain = !rule.contains(['*', '$', '.']);
@@ -60,7 +60,7 @@ pub fn judge(input: &str) -> Reached {
             let lines = ends.count() as u64 + 2;
             for error in errors {
                 assert!(
-                    (1..=lines).contains(&error.place.line),
+                    (1..=lines).contains(&error.position.line),
                     "{error} in {input:?}"
                 );
             }
@@ -74,7 +74,7 @@ pub fn judge(input: &str) -> Reached {
     }
 }
 
-fn judge_rule(text: &str, document: &str, limits: &RuleLimits) -> (bool, bool) {
+fn check_rule(text: &str, document: &str, limits: &RuleLimits) -> (bool, bool) {
     match Rule::parse(text, &["$id".to_owned()], limits) {
         Ok(rule) => (
             true,
