@@ -126,7 +126,7 @@ impl File {
 }
 
 impl Authenticator for File {
-    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
+    fn authenticate<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
         Box::pin(self.verify(attempt))
     }
 
@@ -178,8 +178,8 @@ fn broken(path: &Path, error: &serde_saphyr::Error) -> Problem {
     let text = error.without_snippet().to_string();
     let reason = text.lines().next().unwrap_or_default().to_owned();
     match error.location().map(SourcePosition::from) {
-        Some(place) => Problem::new(
-            format!("{}:{}:{}", path.display(), place.line, place.column),
+        Some(position) => Problem::new(
+            format!("{}:{}:{}", path.display(), position.line, position.column),
             reason,
         ),
         None => Problem::new(path.display(), reason),

@@ -91,7 +91,7 @@ pub enum Admission {
 /// An attempt that was admitted without delay and waits for its turn to be evaluated.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    guesses: Arc<GuessLimiter>,
+    limiter: Arc<GuessLimiter>,
     subject: Subject,
 }
 
@@ -253,7 +253,7 @@ impl GuessLimiter {
     #[must_use]
     pub fn watch(self: &Arc<Self>, subject: Subject) -> Watched {
         Watched {
-            guesses: Arc::clone(self),
+            limiter: Arc::clone(self),
             subject,
         }
     }
@@ -344,9 +344,9 @@ impl GuessLimiter {
 impl Watched {
     /// Whether the attempt is turned away because of refusals since it was admitted.
     pub(super) fn is_held_off(&self) -> bool {
-        let is_over = self.guesses.is_over(&self.subject);
+        let is_over = self.limiter.is_over(&self.subject);
         if is_over {
-            self.guesses.counts.held_off.inc();
+            self.limiter.counts.held_off.inc();
         }
         is_over
     }
@@ -377,34 +377,34 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn guesses() -> Arc<GuessLimiter> {
+    fn limiter() -> Arc<GuessLimiter> {
         GuessLimiter::new(BackoffSettings::default(), Counts::default())
     }
 
-    fn subject_of(guesses: &GuessLimiter, address: u8, data: &str) -> Subject {
+    fn subject_of(limiter: &GuessLimiter, address: u8, data: &str) -> Subject {
         let peer = PeerDetails {
             address: ([192, 0, 2, address], 1).into(),
             headers: Vec::new(),
             certificate: None,
         };
-        LoginAttempt::new(&Payload::from_checked(data), Arc::new(peer)).subject(guesses)
+        LoginAttempt::new(&Payload::from_checked(data), Arc::new(peer)).subject(limiter)
     }
 
-    fn of_user(guesses: &GuessLimiter, address: u8, name: &str) -> Subject {
+    fn of_user(limiter: &GuessLimiter, address: u8, name: &str) -> Subject {
         let data = format!(r#"{{"username":"{name}","password":"x"}}"#);
-        subject_of(guesses, address, &data)
+        subject_of(limiter, address, &data)
     }
 
     /// Makes `rate` attempts a second for `seconds`, in turn for `names` users. Returns how many were evaluated and refused.
     fn attack(
-        guesses: &GuessLimiter,
+        limiter: &GuessLimiter,
         start: Instant,
         address: u8,
         names: u32,
         rate: u32,
         seconds: u32,
     ) -> usize {
-        let mut judged: Vec<Instant> = Vec::new();
+        let mut evaluated: Vec<Instant> = Vec::new();
         let mut due: VecDeque<(Instant, Subject)> = VecDeque::new();
         for number in 0..rate * seconds {
             let now = start + SECOND * number / rate;
@@ -412,78 +412,78 @@ mod tests {
                 && *at <= now
             {
                 let (at, subject) = due.pop_front().expect("there is one");
-                guesses.refused(&subject, at);
-                judged.push(at);
+                limiter.refused(&subject, at);
+                evaluated.push(at);
             }
-            let subject = of_user(guesses, address, &format!("user-{}", number % names));
-            match guesses.admit(&subject, now) {
+            let subject = of_user(limiter, address, &format!("user-{}", number % names));
+            match limiter.admit(&subject, now) {
                 Admission::Free => {
-                    guesses.refused(&subject, now);
-                    judged.push(now);
+                    limiter.refused(&subject, now);
+                    evaluated.push(now);
                 }
                 Admission::At(at) => due.push_back((at, subject)),
                 Admission::HeldOff => {}
             }
         }
-        judged.len()
+        evaluated.len()
     }
 
     #[test]
     fn guesses_of_one_user_from_one_address_soon_wait_half_a_minute() {
-        let guesses = guesses();
+        let limiter = limiter();
         let now = Instant::now();
-        let judged = attack(&guesses, now, 1, 1, 3_000, 12);
-        assert!((10..=16).contains(&judged), "{judged}");
-        assert!(guesses.counts.held_off.get() > 35_000);
+        let evaluated = attack(&limiter, now, 1, 1, 3_000, 12);
+        assert!((10..=16).contains(&evaluated), "{evaluated}");
+        assert!(limiter.counts.held_off.get() > 35_000);
     }
 
     #[test]
     fn guesses_of_many_users_from_one_address_soon_wait_too() {
-        let guesses = guesses();
-        let judged = attack(&guesses, Instant::now(), 1, 100_000, 3_000, 12);
-        assert!((30..=40).contains(&judged), "{judged}");
+        let limiter = limiter();
+        let evaluated = attack(&limiter, Instant::now(), 1, 100_000, 3_000, 12);
+        assert!((30..=40).contains(&evaluated), "{evaluated}");
     }
 
     #[test]
     fn an_attacked_user_gets_in_from_another_address_at_once() {
-        let guesses = guesses();
+        let limiter = limiter();
         let now = Instant::now();
-        attack(&guesses, now, 1, 1, 60, 30);
-        let rightful = of_user(&guesses, 2, "user-0");
-        assert_eq!(guesses.admit(&rightful, now + SECOND * 30), Admission::Free);
+        attack(&limiter, now, 1, 1, 60, 30);
+        let rightful = of_user(&limiter, 2, "user-0");
+        assert_eq!(limiter.admit(&rightful, now + SECOND * 30), Admission::Free);
     }
 
     #[test]
     fn another_user_gets_in_at_the_address_of_the_attacker() {
-        let guesses = guesses();
+        let limiter = limiter();
         let now = Instant::now();
-        attack(&guesses, now, 1, 1, 60, 30);
-        let rightful = of_user(&guesses, 1, "anna");
-        assert_eq!(guesses.admit(&rightful, now + SECOND * 30), Admission::Free);
+        attack(&limiter, now, 1, 1, 60, 30);
+        let rightful = of_user(&limiter, 1, "anna");
+        assert_eq!(limiter.admit(&rightful, now + SECOND * 30), Admission::Free);
     }
 
     #[test]
     fn a_user_who_is_known_at_an_address_is_delayed_by_own_refusals_only_and_at_most_a_second() {
-        let guesses = guesses();
+        let limiter = limiter();
         let now = Instant::now();
         let (known, elsewhere) = (
-            of_user(&guesses, 1, "user-0"),
-            of_user(&guesses, 2, "user-0"),
+            of_user(&limiter, 1, "user-0"),
+            of_user(&limiter, 2, "user-0"),
         );
-        guesses.accepted(&elsewhere);
-        guesses.accepted(&known);
+        limiter.accepted(&elsewhere);
+        limiter.accepted(&known);
         // From the same address for many users; then for this user from many addresses.
-        attack(&guesses, now, 1, 1_000, 60, 30);
+        attack(&limiter, now, 1, 1_000, 60, 30);
         for address in 3..200 {
-            attack(&guesses, now, address, 1, 60, 30);
+            attack(&limiter, now, address, 1, 60, 30);
         }
         let later = now + SECOND * 30;
-        let stranger = of_user(&guesses, 250, "user-0");
-        assert_ne!(guesses.admit(&stranger, later), Admission::Free);
-        assert_eq!(guesses.admit(&elsewhere, later), Admission::Free);
-        attack(&guesses, later, 2, 1, 60, 30);
+        let stranger = of_user(&limiter, 250, "user-0");
+        assert_ne!(limiter.admit(&stranger, later), Admission::Free);
+        assert_eq!(limiter.admit(&elsewhere, later), Admission::Free);
+        attack(&limiter, later, 2, 1, 60, 30);
         let later = later + SECOND * 33;
-        let admission = guesses.admit(&elsewhere, later);
+        let admission = limiter.admit(&elsewhere, later);
         assert!(
             matches!(admission, Admission::At(at) if at <= later + PATIENCE),
             "{admission:?}"
@@ -492,41 +492,41 @@ mod tests {
 
     #[test]
     fn what_was_refused_while_an_attempt_waited_for_its_turn_counts_against_it() {
-        let guesses = guesses();
-        let (now, subject) = (Instant::now(), of_user(&guesses, 1, "anna"));
-        let watched = guesses.watch(subject.clone());
+        let limiter = limiter();
+        let (now, subject) = (Instant::now(), of_user(&limiter, 1, "anna"));
+        let watched = limiter.watch(subject.clone());
         for refused in 0..10 {
             assert!(!watched.is_held_off(), "{refused}");
-            guesses.refused(&subject, now);
+            limiter.refused(&subject, now);
         }
         assert!(watched.is_held_off());
     }
 
     #[test]
     fn refusals_are_forgiven() {
-        let guesses = guesses();
-        let (now, subject) = (Instant::now(), of_user(&guesses, 1, "anna"));
+        let limiter = limiter();
+        let (now, subject) = (Instant::now(), of_user(&limiter, 1, "anna"));
         for _ in 0..100 {
-            guesses.refused(&subject, now);
+            limiter.refused(&subject, now);
         }
         assert_eq!(
-            guesses.admit(&subject, now + SECOND * 20),
+            limiter.admit(&subject, now + SECOND * 20),
             Admission::HeldOff
         );
-        assert_eq!(guesses.admit(&subject, now + SECOND * 125), Admission::Free);
+        assert_eq!(limiter.admit(&subject, now + SECOND * 125), Admission::Free);
     }
 
     #[test]
     fn credentials_without_a_name_are_their_own_subject() {
-        let guesses = guesses();
+        let limiter = limiter();
         let now = Instant::now();
-        let first = subject_of(&guesses, 1, r#"{"token":"a"}"#);
+        let first = subject_of(&limiter, 1, r#"{"token":"a"}"#);
         for _ in 0..20 {
-            guesses.refused(&first, now);
+            limiter.refused(&first, now);
         }
-        assert_eq!(guesses.admit(&first, now), Admission::HeldOff);
-        let second = subject_of(&guesses, 1, r#"{"token":"b"}"#);
-        assert_eq!(guesses.admit(&second, now), Admission::Free);
+        assert_eq!(limiter.admit(&first, now), Admission::HeldOff);
+        let second = subject_of(&limiter, 1, r#"{"token":"b"}"#);
+        assert_eq!(limiter.admit(&second, now), Admission::Free);
     }
 
     #[test]
@@ -548,14 +548,14 @@ mod tests {
             entries_max: 3,
             ..BackoffSettings::default()
         };
-        let guesses = GuessLimiter::new(settings, Counts::default());
+        let limiter = GuessLimiter::new(settings, Counts::default());
         let now = Instant::now();
         for number in 0..9 {
-            let subject = of_user(&guesses, number, &format!("user-{number}"));
-            guesses.refused(&subject, now + SECOND * number.into());
-            guesses.accepted(&of_user(&guesses, number, "known"));
+            let subject = of_user(&limiter, number, &format!("user-{number}"));
+            limiter.refused(&subject, now + SECOND * number.into());
+            limiter.accepted(&of_user(&limiter, number, "known"));
         }
-        let tables = guesses.tables.lock();
+        let tables = limiter.tables.lock();
         assert_eq!(tables.known.len(), 3);
         let sizes = [
             tables.pairs.len(),
@@ -564,7 +564,7 @@ mod tests {
         ];
         assert!(sizes.iter().all(|size| (1..=3).contains(size)), "{sizes:?}");
         assert_eq!(
-            guesses.counts.subjects.get(),
+            limiter.counts.subjects.get(),
             sizes.iter().sum::<usize>() as i64
         );
     }
@@ -575,12 +575,12 @@ mod tests {
             wait_max: Duration::ZERO,
             ..BackoffSettings::default()
         };
-        let guesses = GuessLimiter::new(settings, Counts::default());
-        let (now, subject) = (Instant::now(), of_user(&guesses, 1, "anna"));
+        let limiter = GuessLimiter::new(settings, Counts::default());
+        let (now, subject) = (Instant::now(), of_user(&limiter, 1, "anna"));
         for _ in 0..100 {
-            guesses.refused(&subject, now);
+            limiter.refused(&subject, now);
         }
-        assert_eq!(guesses.admit(&subject, now), Admission::Free);
-        assert!(!guesses.watch(subject).is_held_off());
+        assert_eq!(limiter.admit(&subject, now), Admission::Free);
+        assert!(!limiter.watch(subject).is_held_off());
     }
 }

@@ -101,7 +101,7 @@ impl Jwt {
         })
     }
 
-    async fn judge_attempt(&self, attempt: &LoginAttempt) -> AuthDecision {
+    async fn decide(&self, attempt: &LoginAttempt) -> AuthDecision {
         let Some(text) = self.token(attempt) else {
             return match self.is_alone {
                 true => declined(MISSING_TOKEN),
@@ -179,8 +179,8 @@ impl Jwt {
 }
 
 impl Authenticator for Jwt {
-    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
-        Box::pin(self.judge_attempt(attempt))
+    fn authenticate<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
+        Box::pin(self.decide(attempt))
     }
 
     fn reload(&self) -> Result<(), Problem> {

@@ -101,7 +101,7 @@ impl Keys {
 }
 
 impl Authenticator for Keys {
-    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
+    fn authenticate<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
         Box::pin(std::future::ready(self.check(attempt)))
     }
 

@@ -116,7 +116,7 @@ pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = AuthDecision> + Send + 'a>
 /// A way to authenticate. The chain calls it concurrently, so it must never block the thread that polls it.
 pub trait Authenticator: Send + Sync {
     /// Evaluates a login attempt.
-    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a>;
+    fn authenticate<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a>;
 
     /// Reads its files again. On an error, the previous content stays in effect.
     ///
@@ -152,7 +152,7 @@ pub struct AuthChain {
     /// Logins of operators through the admin page, if it is enabled.
     operators: Option<Arc<Operators>>,
     /// Counts refused logins and delays further attempts. Present if the chain has a member whose passwords can be guessed.
-    guesses: Option<Arc<GuessLimiter>>,
+    guess_limiter: Option<Arc<GuessLimiter>>,
     /// Whether the webhook is a member. Only the webhook knows which fields it treats as a password, so every refused login counts.
     has_webhook: bool,
     counts: Counts,
@@ -205,7 +205,7 @@ pub struct Counts {
     /// Sign-ups of users in the record store.
     pub users: users::Counts,
     /// Refused logins and their delays.
-    pub guesses: guess_limiter::Counts,
+    pub guess_limiter: guess_limiter::Counts,
     /// Logins that wait for a decision.
     pub waiting: waiting::Counts,
     /// Login tickets that were issued and not used.
@@ -243,12 +243,12 @@ impl Counts {
         add("sign_ups", "Users that signed up", &users.sign_ups);
         let help = "Sign-up requests that exceeded the rate limit (auth.store.sign_up_rate)";
         add("sign_ups_too_fast", help, &users.too_fast);
-        let guesses = &self.guesses;
+        let guess_limiter = &self.guess_limiter;
         let help = "Logins that were delayed because of earlier refused logins";
-        add("logins_delayed", help, &guesses.delayed);
+        add("logins_delayed", help, &guess_limiter.delayed);
         let help =
             "Logins that were turned away without evaluation because of earlier refused logins";
-        add("logins_held_off", help, &guesses.held_off);
+        add("logins_held_off", help, &guess_limiter.held_off);
         let help = "Logins that were put off because too many were waiting (auth.waiting_* limits)";
         add("logins_put_off", help, &self.waiting.put_off);
         let help = "Login tickets that were discarded for newer ones (http.tickets_max, http.tickets_bytes_max)";
@@ -257,7 +257,7 @@ impl Counts {
             registry.register(name, help, gauge.clone());
         };
         let help = "Addresses, users, and pairs of both that are tracked for refused logins";
-        show("login_refusal_subjects", help, &guesses.subjects);
+        show("login_refusal_subjects", help, &guess_limiter.subjects);
         let waiting = &self.waiting;
         show(
             "logins_waiting",
@@ -313,9 +313,10 @@ impl AuthChain {
         let has = |kind| plan.auth_chain.contains(&kind);
         let has_webhook = has(AuthKind::Webhook);
         let is_guessable = has_webhook || has(AuthKind::File) || has(AuthKind::Store);
-        let guesses = || GuessLimiter::new(BackoffSettings::of(plan), counts.guesses.clone());
+        let guess_limiter =
+            || GuessLimiter::new(BackoffSettings::of(plan), counts.guess_limiter.clone());
         Ok(Self {
-            guesses: is_guessable.then(guesses),
+            guess_limiter: is_guessable.then(guess_limiter),
             has_webhook,
             members,
             users: plan.auth_chain.contains(&AuthKind::Store).then_some(users),
@@ -338,7 +339,7 @@ impl AuthChain {
                 };
                 let data = serde_json::json!({ field: token }).to_string();
                 let attempt = LoginAttempt::new(&Payload::from(data), Arc::new(peer));
-                if let AuthDecision::Accepted(principal) = member.judge(&attempt).await {
+                if let AuthDecision::Accepted(principal) = member.authenticate(&attempt).await {
                     return Some(principal);
                 }
             }
@@ -405,41 +406,41 @@ impl AuthChain {
 
     async fn answer(&self, mut attempt: LoginAttempt) -> LoginResult {
         if let Some(operators) = &self.operators
-            && let Some(outcome) = operators.judge(&attempt)
+            && let Some(outcome) = operators.authenticate(&attempt)
         {
             return outcome.into();
         }
-        let Some((guesses, subject)) = self.guessing(&attempt) else {
-            let judged = self.judge(&attempt).await;
-            return with_token(judged, attempt);
+        let Some((guess_limiter, subject)) = self.guessing(&attempt) else {
+            let outcome = self.ask_members(&attempt).await;
+            return with_token(outcome, attempt);
         };
-        match guesses.admit(&subject, Instant::now()) {
-            Admission::Free => attempt.watched = Some(guesses.watch(subject.clone())),
+        match guess_limiter.admit(&subject, Instant::now()) {
+            Admission::Free => attempt.watched = Some(guess_limiter.watch(subject.clone())),
             Admission::At(time) => sleep_until(time).await,
             Admission::HeldOff => return LoginResult::held_off(),
         }
-        let judged = self.judge(&attempt).await;
-        match &judged {
-            Some(AuthOutcome::Accepted(_)) => guesses.accepted(&subject),
-            Some(AuthOutcome::Refused { .. }) => guesses.refused(&subject, Instant::now()),
+        let outcome = self.ask_members(&attempt).await;
+        match &outcome {
+            Some(AuthOutcome::Accepted(_)) => guess_limiter.accepted(&subject),
+            Some(AuthOutcome::Refused { .. }) => guess_limiter.refused(&subject, Instant::now()),
             Some(AuthOutcome::Barred { .. } | AuthOutcome::Unavailable) | None => {}
         }
-        with_token(judged, attempt)
+        with_token(outcome, attempt)
     }
 
     /// The subject that refusals count for, if the attempt may be a guess.
     fn guessing(&self, attempt: &LoginAttempt) -> Option<(&Arc<GuessLimiter>, Subject)> {
-        let guesses = self.guesses.as_ref()?;
-        let may_guess = self.has_webhook || attempt.given("username").is_some();
-        may_guess.then(|| (guesses, attempt.subject(guesses)))
+        let guess_limiter = self.guess_limiter.as_ref()?;
+        let is_guess = self.has_webhook || attempt.given("username").is_some();
+        is_guess.then(|| (guess_limiter, attempt.subject(guess_limiter)))
     }
 
     /// Asks the members in order; `None` if the attempt was turned away.
-    async fn judge(&self, attempt: &LoginAttempt) -> Option<AuthOutcome> {
+    async fn ask_members(&self, attempt: &LoginAttempt) -> Option<AuthOutcome> {
         let mut declined = None;
         let mut is_undecided = false;
         for member in &self.members {
-            match member.judge(attempt).await {
+            match member.authenticate(attempt).await {
                 AuthDecision::Accepted(principal)
                     if principal.user_id.len() > self.user_bytes_max =>
                 {
@@ -493,8 +494,8 @@ impl AuthChain {
 }
 
 /// Builds the answer to an attempt; `None` means that the attempt was turned away.
-fn with_token(judged: Option<AuthOutcome>, attempt: LoginAttempt) -> LoginResult {
-    match judged {
+fn with_token(outcome: Option<AuthOutcome>, attempt: LoginAttempt) -> LoginResult {
+    match outcome {
         Some(outcome @ AuthOutcome::Accepted(_)) => LoginResult {
             token: attempt.into_token(),
             ..outcome.into()

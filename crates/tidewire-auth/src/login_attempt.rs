@@ -93,8 +93,8 @@ impl LoginAttempt {
     }
 
     /// The subject that refusals of this login count for.
-    pub(super) fn subject(&self, guesses: &GuessLimiter) -> Subject {
-        guesses.subject(self.given("username"), self.as_json(), &self.peer)
+    pub(super) fn subject(&self, limiter: &GuessLimiter) -> Subject {
+        limiter.subject(self.given("username"), self.as_json(), &self.peer)
     }
 
     /// Stores the token from the webhook for clients that log in over HTTP.

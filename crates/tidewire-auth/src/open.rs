@@ -12,7 +12,7 @@ use super::{AuthDecision, AuthFuture, Authenticator, LoginAttempt};
 pub struct Open;
 
 impl Authenticator for Open {
-    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
+    fn authenticate<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
         let user_id = match attempt.field("username") {
             Some(Field::Text(name)) if !name.is_empty() => Name::from(name.as_str()),
             Some(Field::Number(number)) if number.as_f64() != Some(0.0) => {

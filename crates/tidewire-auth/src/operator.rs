@@ -35,7 +35,7 @@ impl Operators {
     }
 
     /// The outcome of a login with a ticket; `None` if the login has no ticket.
-    pub(super) fn judge(&self, attempt: &LoginAttempt) -> Option<AuthOutcome> {
+    pub(super) fn authenticate(&self, attempt: &LoginAttempt) -> Option<AuthOutcome> {
         let ticket = match attempt.field(FIELD)? {
             Field::Text(ticket) => ticket,
             _ => String::new(),
@@ -83,15 +83,15 @@ mod tests {
         assert!(principal.is_operator());
         let login = attempt(operators.login(principal.clone()).expect("random numbers"));
         let accepted = AuthOutcome::Accepted(Arc::new(principal));
-        assert_eq!(operators.judge(&login), Some(accepted));
+        assert_eq!(operators.authenticate(&login), Some(accepted));
         for used in [
             login,
             attempt(json!({ FIELD: "x" })),
             attempt(json!({ FIELD: 7 })),
         ] {
-            let outcome = operators.judge(&used);
+            let outcome = operators.authenticate(&used);
             assert!(matches!(outcome, Some(AuthOutcome::Refused { .. })));
         }
-        assert_eq!(operators.judge(&attempt(json!({}))), None);
+        assert_eq!(operators.authenticate(&attempt(json!({}))), None);
     }
 }

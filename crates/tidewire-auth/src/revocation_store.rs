@@ -179,14 +179,14 @@ mod tests {
         Revoked::User(Name::from(id))
     }
 
-    fn revoke(ledger: &RevocationStore, what: Revoked, until: WallTime) -> WallTime {
-        let revocation = ledger.revocation(what, until).expect("read");
-        ledger.store(&revocation, NOW).expect("stored");
+    fn revoke(store: &RevocationStore, what: Revoked, until: WallTime) -> WallTime {
+        let revocation = store.revocation(what, until).expect("read");
+        store.store(&revocation, NOW).expect("stored");
         revocation.until
     }
 
-    fn names(ledger: &RevocationStore, now: WallTime) -> Vec<String> {
-        let all = ledger.list(now).expect("read").into_iter();
+    fn names(store: &RevocationStore, now: WallTime) -> Vec<String> {
+        let all = store.list(now).expect("read").into_iter();
         all.map(|stored| parts(&stored.revocation.what).1.to_owned())
             .collect()
     }
@@ -198,21 +198,21 @@ mod tests {
         let token = Revoked::Credential(Credential::Token(Name::from("t1")));
         let key = Revoked::Credential(Credential::Key(Name::from("k1")));
         {
-            let ledger = open(NOW);
-            revoke(&ledger, token.clone(), later(10));
-            revoke(&ledger, user("bob"), FOR_EVER);
-            revoke(&ledger, key.clone(), later(20));
+            let store = open(NOW);
+            revoke(&store, token.clone(), later(10));
+            revoke(&store, user("bob"), FOR_EVER);
+            revoke(&store, key.clone(), later(20));
         }
-        let ledger = open(later(5));
-        let found: Vec<Revoked> = ledger
+        let store = open(later(5));
+        let found: Vec<Revoked> = store
             .list(later(9))
             .expect("read")
             .into_iter()
             .map(|stored| stored.revocation.what)
             .collect();
         assert_eq!(found, [key, token, user("bob")]);
-        assert_eq!(names(&ledger, later(10)), ["k1", "bob"]);
-        drop(ledger);
+        assert_eq!(names(&store, later(10)), ["k1", "bob"]);
+        drop(store);
         assert_eq!(
             names(&open(later(20)), NOW),
             ["bob"],
@@ -222,20 +222,20 @@ mod tests {
 
     #[test]
     fn an_end_is_only_put_off() {
-        let ledger = RevocationStore::open(None, NOW).expect("a ledger");
-        assert_eq!(revoke(&ledger, user("a"), later(10)), later(10));
-        assert_eq!(revoke(&ledger, user("a"), later(5)), later(10));
-        assert_eq!(revoke(&ledger, user("a"), later(20)), later(20));
-        assert_eq!(revoke(&ledger, user("a"), FOR_EVER), FOR_EVER);
-        assert_eq!(revoke(&ledger, user("a"), later(5)), FOR_EVER);
+        let store = RevocationStore::open(None, NOW).expect("a ledger");
+        assert_eq!(revoke(&store, user("a"), later(10)), later(10));
+        assert_eq!(revoke(&store, user("a"), later(5)), later(10));
+        assert_eq!(revoke(&store, user("a"), later(20)), later(20));
+        assert_eq!(revoke(&store, user("a"), FOR_EVER), FOR_EVER);
+        assert_eq!(revoke(&store, user("a"), later(5)), FOR_EVER);
     }
 
     #[test]
     fn a_lifted_revocation_is_gone() {
-        let ledger = RevocationStore::open(None, NOW).expect("a ledger");
-        revoke(&ledger, user("a"), FOR_EVER);
-        assert!(ledger.lift(&user("a")).expect("lifted"));
-        assert!(!ledger.lift(&user("a")).expect("nothing to lift"));
-        assert_eq!(names(&ledger, NOW), [""; 0]);
+        let store = RevocationStore::open(None, NOW).expect("a ledger");
+        revoke(&store, user("a"), FOR_EVER);
+        assert!(store.lift(&user("a")).expect("lifted"));
+        assert!(!store.lift(&user("a")).expect("nothing to lift"));
+        assert_eq!(names(&store, NOW), [""; 0]);
     }
 }

@@ -59,7 +59,7 @@ fn principal(user_id: &str, user: &StoredUser) -> Principal {
 }
 
 impl Authenticator for Store {
-    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
+    fn authenticate<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
         Box::pin(self.verify(attempt))
     }
 }

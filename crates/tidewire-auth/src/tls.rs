@@ -62,7 +62,7 @@ impl Tls {
 }
 
 impl Authenticator for Tls {
-    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
+    fn authenticate<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
         Box::pin(std::future::ready(self.check(attempt)))
     }
 }

@@ -45,7 +45,7 @@ struct Queue {
 #[derive(Debug)]
 struct Waiters {
     /// The key of its group in `order`.
-    place: u64,
+    order_key: u64,
     /// By waiter number.
     senders: BTreeMap<u64, oneshot::Sender<Turn>>,
 }
@@ -121,12 +121,12 @@ impl Queue {
     }
 
     fn wait(&mut self, group: WaiterGroup) -> (u64, oneshot::Receiver<Turn>) {
-        let (number, place) = (self.number(), self.number());
+        let (number, order_key) = (self.number(), self.number());
         let (sender, given) = oneshot::channel();
         let waiters = self.groups.entry(group).or_insert_with(|| {
-            self.order.insert(place, group);
+            self.order.insert(order_key, group);
             Waiters {
-                place,
+                order_key,
                 senders: BTreeMap::new(),
             }
         });
@@ -137,14 +137,14 @@ impl Queue {
     /// Takes the first waiter of the next group, and moves the group to the end of the order.
     fn pop(&mut self) -> Option<oneshot::Sender<Turn>> {
         let (_, group) = self.order.pop_first()?;
-        let place = self.number();
+        let order_key = self.number();
         let waiters = self.groups.get_mut(&group)?;
         let (_, sender) = waiters.senders.pop_first()?;
         if waiters.senders.is_empty() {
             self.groups.remove(&group);
         } else {
-            waiters.place = place;
-            self.order.insert(place, group);
+            waiters.order_key = order_key;
+            self.order.insert(order_key, group);
         }
         Some(sender)
     }
@@ -155,7 +155,7 @@ impl Queue {
         };
         waiters.senders.remove(&number);
         if waiters.senders.is_empty() {
-            self.order.remove(&waiters.place);
+            self.order.remove(&waiters.order_key);
             self.groups.remove(&group);
         }
     }
@@ -215,13 +215,13 @@ mod tests {
         let mut served = Vec::new();
         while served.len() < groups.len() {
             drop(turn.take());
-            for place in &mut waiting {
-                if let Some((number, future)) = place
+            for waiter in &mut waiting {
+                if let Some((number, future)) = waiter
                     && let Some(given) = poll(future.as_mut())
                 {
                     served.push(*number);
                     assert!(turn.replace(given).is_none(), "one has the turn at a time");
-                    *place = None;
+                    *waiter = None;
                 }
             }
         }

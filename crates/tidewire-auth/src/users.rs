@@ -305,7 +305,7 @@ impl Users {
             let expected = found
                 .as_ref()
                 .map_or(Expected::Missing, |(record, _)| Expected::of(record));
-            let (place, mut user) = match (found, &password) {
+            let (replaced, mut user) = match (found, &password) {
                 (Some((record, user)), _) => (Some(record), user),
                 (None, None) => return Err(UserError::Missing),
                 (None, Some(_)) => (None, StoredUser::new(now)),
@@ -319,7 +319,7 @@ impl Users {
             user.server_data = change.server_data.unwrap_or(user.server_data);
             user.client_data = change.client_data.unwrap_or(user.client_data);
             user.changed_at = now;
-            let record = stored(place, &user)?;
+            let record = stored(replaced, &user)?;
             users
                 .commit(&name, expected, StoreChange::Put(record))
                 .await?;

@@ -119,17 +119,21 @@ impl WaitingLogins {
 
     /// Takes a place for a login; `None` if a limit is reached.
     #[must_use]
-    pub fn place(self: &Arc<Self>, data: &Payload, peer: &PeerDetails) -> Option<LoginPermit> {
+    pub fn take_permit(
+        self: &Arc<Self>,
+        data: &Payload,
+        peer: &PeerDetails,
+    ) -> Option<LoginPermit> {
         let bytes = login_bytes(data, peer);
         let address = subject(peer.address.ip());
-        let place = self.try_place(address, bytes);
-        if place.is_none() {
+        let permit = self.try_permit(address, bytes);
+        if permit.is_none() {
             self.counts.put_off.inc();
         }
-        place
+        permit
     }
 
-    fn try_place(self: &Arc<Self>, address: IpAddr, bytes: usize) -> Option<LoginPermit> {
+    fn try_permit(self: &Arc<Self>, address: IpAddr, bytes: usize) -> Option<LoginPermit> {
         let limits = &self.limits;
         let mut state = self.state.lock();
         let total = state.total.with(bytes);
@@ -217,18 +221,18 @@ mod tests {
     fn logins_are_bounded_in_number_by_address_and_in_total() {
         let waiting = waiting(LIMITS, 1 << 30);
         let data = Payload::from_checked("{}");
-        let take = |address| waiting.place(&data, &peer(address));
-        let mut places: Vec<LoginPermit> = (0..3).filter_map(|_| take(1)).collect();
-        assert_eq!(places.len(), 3);
+        let take = |address| waiting.take_permit(&data, &peer(address));
+        let mut permits: Vec<LoginPermit> = (0..3).filter_map(|_| take(1)).collect();
+        assert_eq!(permits.len(), 3);
         assert!(take(1).is_none());
-        places.extend((0..2).filter_map(|_| take(2)));
-        assert_eq!(places.len(), 5);
+        permits.extend((0..2).filter_map(|_| take(2)));
+        assert_eq!(permits.len(), 5);
         assert!(take(3).is_none());
         assert_eq!(waiting.counts.logins.get(), 5);
         assert_eq!(waiting.counts.put_off.get(), 2);
-        drop(places.swap_remove(0));
+        drop(permits.swap_remove(0));
         assert!(take(1).is_some());
-        drop(places);
+        drop(permits);
         assert!(waiting.state.lock().addresses.is_empty());
         assert_eq!(
             (waiting.counts.logins.get(), waiting.counts.bytes.get()),
@@ -239,7 +243,8 @@ mod tests {
     #[test]
     fn their_bytes_are_bounded_and_count_in_the_memory_of_the_node() {
         let data = Payload::from(format!("{{\"x\":\"{}\"}}", "x".repeat(15 << 10)));
-        let take = |waiting: &Arc<WaitingLogins>, address| waiting.place(&data, &peer(address));
+        let take =
+            |waiting: &Arc<WaitingLogins>, address| waiting.take_permit(&data, &peer(address));
         let limited = waiting(LIMITS, 1 << 30);
         let first = take(&limited, 1).expect("32 KiB");
         assert!(take(&limited, 1).is_none());

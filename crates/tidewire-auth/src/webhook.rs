@@ -48,7 +48,7 @@ pub struct Webhook {
     client: Client,
     promoted: Vec<(String, HeaderName)>,
     is_reporting: bool,
-    places: Turns,
+    turns: Turns,
     failed: Mutex<Option<(Instant, String)>>,
     counts: Counts,
 }
@@ -89,7 +89,7 @@ impl Webhook {
             client,
             promoted: fields.map(header).collect::<Result<_, _>>()?,
             is_reporting: options.report_invalid_parameters.or_else(|| is_alone),
-            places: Turns::new(options.requests_max),
+            turns: Turns::new(options.requests_max),
             failed: Mutex::new(None),
             counts,
             options,
@@ -99,7 +99,7 @@ impl Webhook {
     async fn ask(&self, attempt: &LoginAttempt) -> AuthDecision {
         // If a login gets no turn within the timeout of a request, the client should retry later.
         let group = WaiterGroup::of(attempt.peer.address.ip());
-        let Ok(_place) = timeout(self.options.timeout, self.places.turn(group)).await else {
+        let Ok(_turn) = timeout(self.options.timeout, self.turns.turn(group)).await else {
             return AuthDecision::Unavailable;
         };
         if attempt.is_held_off() {
@@ -306,7 +306,7 @@ fn read(bytes: &[u8]) -> Option<Body> {
 }
 
 impl Authenticator for Webhook {
-    fn judge<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
+    fn authenticate<'a>(&'a self, attempt: &'a LoginAttempt) -> AuthFuture<'a> {
         Box::pin(self.ask(attempt))
     }
 

@@ -259,7 +259,7 @@ fn guesses_are_delayed_and_a_known_user_is_not_kept_out() {
     assert_eq!(suite.login(guess), AuthOutcome::Unavailable);
     assert_eq!(suite.login(right), AuthOutcome::Unavailable);
     assert_eq!(suite.chain.counts().refused.get(), 11);
-    assert_eq!(suite.chain.counts().guesses.held_off.get(), 2);
+    assert_eq!(suite.chain.counts().guess_limiter.held_off.get(), 2);
     // From another address, the user logs in at once.
     let peer = Arc::new(PeerDetails {
         address: (Ipv4Addr::new(192, 0, 2, 1), 1).into(),

@@ -31,7 +31,7 @@ pub struct Located<T> {
     /// The value at this place.
     pub value: T,
     /// SourcePosition of the value.
-    pub place: SourcePosition,
+    pub position: SourcePosition,
 }
 
 /// A value of the file.
@@ -51,7 +51,7 @@ pub enum Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentError {
     /// SourcePosition of the error, if the parser knows it.
-    pub place: Option<SourcePosition>,
+    pub position: Option<SourcePosition>,
     /// Description of the problem.
     pub reason: String,
 }
@@ -74,7 +74,7 @@ pub fn parse(
         .map_or(
             Located {
                 value: Node::Empty,
-                place: SourcePosition { line: 1, column: 1 },
+                position: SourcePosition { line: 1, column: 1 },
             },
             located,
         );
@@ -83,12 +83,12 @@ pub fn parse(
 }
 
 fn document_error(error: &serde_saphyr::Error) -> DocumentError {
-    let place = error
+    let position = error
         .location()
         .filter(|location| *location != Location::UNKNOWN);
     let text = error.without_snippet().to_string();
     DocumentError {
-        place: place.map(SourcePosition::from),
+        position: position.map(SourcePosition::from),
         reason: text.lines().next().unwrap_or_default().to_owned(),
     }
 }
@@ -114,7 +114,7 @@ fn located(tree: Spanned<Tree>) -> Located<Node> {
                 .map(|(key, value)| {
                     let key = Located {
                         value: key.value,
-                        place: key.referenced.into(),
+                        position: key.referenced.into(),
                     };
                     (key, located(value))
                 })
@@ -123,7 +123,7 @@ fn located(tree: Spanned<Tree>) -> Located<Node> {
     };
     Located {
         value,
-        place: tree.referenced.into(),
+        position: tree.referenced.into(),
     }
 }
 
@@ -191,12 +191,12 @@ fn expand(
     node: &mut Located<Node>,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<(), DocumentError> {
-    let place = node.place;
+    let position = node.position;
     match &mut node.value {
         Node::Empty => Ok(()),
         Node::Scalar(text) => {
             *text = expand_text(text, variable).map_err(|reason| DocumentError {
-                place: Some(place),
+                position: Some(position),
                 reason,
             })?;
             Ok(())
@@ -269,28 +269,30 @@ mod tests {
     }
 
     #[test]
-    fn every_key_and_value_knows_its_place() {
+    fn every_key_and_value_has_its_position() {
         let root = parse("one: 1\ntwo:\n  - a\n  - b\n", &variable).expect("this is YAML");
         let Node::Map(entries) = root.value else {
             panic!("a mapping is expected")
         };
         let (key, value) = &entries[1];
         assert_eq!(
-            (key.value.as_str(), key.place),
+            (key.value.as_str(), key.position),
             ("two", SourcePosition { line: 2, column: 1 })
         );
         let Node::List(list) = &value.value else {
             panic!("a list is expected")
         };
-        assert_eq!(list[1].place, SourcePosition { line: 4, column: 5 });
+        assert_eq!(list[1].position, SourcePosition { line: 4, column: 5 });
     }
 
     #[test]
-    fn broken_files_are_refused_with_their_place() {
+    fn broken_files_are_refused_with_their_position() {
         let check = |text: &str, expected: Option<(u64, u64)>, part: &str| {
             let error = parse(text, &variable).expect_err(text);
             assert_eq!(
-                error.place.map(|place| (place.line, place.column)),
+                error
+                    .position
+                    .map(|position| (position.line, position.column)),
                 expected,
                 "{text}: {error:?}"
             );

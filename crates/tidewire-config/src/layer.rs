@@ -32,8 +32,14 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
-            Self::File(path, place) => {
-                write!(f, "{}:{}:{}", path.display(), place.line, place.column)
+            Self::File(path, position) => {
+                write!(
+                    f,
+                    "{}:{}:{}",
+                    path.display(),
+                    position.line,
+                    position.column
+                )
             }
             Self::Variable(name) => f.write_str(name),
             Self::Flag(flag) => write!(f, "--{flag}"),
@@ -98,9 +104,12 @@ impl Loaded {
     /// The origin of an entry of a list.
     #[must_use]
     pub fn entry_origin(&self, name: &str, index: usize) -> Origin {
-        let place = self.entries.get(name).and_then(|places| places.get(index));
-        match (self.origin(name), place) {
-            (Origin::File(path, _), Some(place)) => Origin::File(path.clone(), *place),
+        let position = self
+            .entries
+            .get(name)
+            .and_then(|positions| positions.get(index));
+        match (self.origin(name), position) {
+            (Origin::File(path, _), Some(position)) => Origin::File(path.clone(), *position),
             (origin, _) => origin.clone(),
         }
     }
@@ -232,7 +241,7 @@ impl Loader {
         let folder = &config.store.path;
         config
             .stores
-            .place(folder, |option| origins.contains_key(option));
+            .place_in_folder(folder, |option| origins.contains_key(option));
         if self.problems.is_empty() {
             Ok(self.loaded)
         } else {
@@ -264,8 +273,8 @@ impl Loader {
         match document::parse(text, &variable) {
             Ok(root) => self.read_section("", &root, path),
             Err(error) => {
-                let origin = match error.place {
-                    Some(place) => Origin::File(path.to_owned(), place).to_string(),
+                let origin = match error.position {
+                    Some(position) => Origin::File(path.to_owned(), position).to_string(),
                     None => path.display().to_string(),
                 };
                 self.problems.push(Problem::new(origin, error.reason));
@@ -285,7 +294,7 @@ impl Loader {
                     section
                 };
                 let reason = format!("{name:?} is a section; write its options below it, indented");
-                self.refuse(path, node.place, reason);
+                self.refuse(path, node.position, reason);
                 return;
             }
         };
@@ -293,7 +302,7 @@ impl Loader {
             let name = join(section, &key.value);
             if section == stores::SECTION {
                 if let Err(reason) = self.loaded.config.stores.add(&key.value) {
-                    self.refuse(path, key.place, reason);
+                    self.refuse(path, key.position, reason);
                     continue;
                 }
                 self.names = Names::of(&mut self.loaded.config);
@@ -306,7 +315,7 @@ impl Loader {
                 let hint = self.names.hint(section, &key.value);
                 self.refuse(
                     path,
-                    key.place,
+                    key.position,
                     format!("unknown key {:?}{hint}", key.value),
                 );
             }
@@ -320,7 +329,7 @@ impl Loader {
                 let scalar = |entry: &Located<Node>| match &entry.value {
                     Node::Scalar(text) => Some(Located {
                         value: text.clone(),
-                        place: entry.place,
+                        position: entry.position,
                     }),
                     _ => None,
                 };
@@ -330,30 +339,30 @@ impl Loader {
                         let reason = format!(
                             "{name}: an entry of the list is not a single value; write [a, b]"
                         );
-                        return self.refuse(path, node.place, reason);
+                        return self.refuse(path, node.position, reason);
                     }
                 }
             }
             Node::Empty => {
                 return self.refuse(
                     path,
-                    node.place,
+                    node.position,
                     format!("{name} has no value; write one, or remove the line"),
                 );
             }
             Node::Map(_) => {
                 return self.refuse(
                     path,
-                    node.place,
+                    node.position,
                     format!("{name} is an option, not a section"),
                 );
             }
         };
-        self.set(name, &input, &Origin::File(path.to_owned(), node.place));
+        self.set(name, &input, &Origin::File(path.to_owned(), node.position));
     }
 
-    fn refuse(&mut self, path: &Path, place: SourcePosition, reason: String) {
-        let origin = Origin::File(path.to_owned(), place);
+    fn refuse(&mut self, path: &Path, position: SourcePosition, reason: String) {
+        let origin = Origin::File(path.to_owned(), position);
         self.problems.push(Problem::new(origin, reason));
     }
 
@@ -407,16 +416,16 @@ impl Loader {
         match setter.result {
             Some(Ok(())) => {
                 self.loaded.origins.insert(name.to_owned(), origin.clone());
-                let places = match input {
-                    Input::List(entries) => entries.iter().map(|entry| entry.place).collect(),
+                let positions = match input {
+                    Input::List(entries) => entries.iter().map(|entry| entry.position).collect(),
                     Input::Scalar(_) => Vec::new(),
                 };
-                self.loaded.entries.insert(name.to_owned(), places);
+                self.loaded.entries.insert(name.to_owned(), positions);
             }
             Some(Err(wrong)) => {
                 let origin = match (origin, input, wrong.index) {
                     (Origin::File(path, _), Input::List(entries), Some(index)) => {
-                        Origin::File(path.clone(), entries[index].place)
+                        Origin::File(path.clone(), entries[index].position)
                     }
                     _ => origin.clone(),
                 };

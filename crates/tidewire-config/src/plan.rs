@@ -110,8 +110,8 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     } else {
         config.auth.chain.to_vec()
     };
-    let lets_everybody_in = auth_chain.contains(&AuthKind::Open);
-    if lets_everybody_in && !is_loopback && !config.auth.open_on_public_address {
+    let has_open_auth = auth_chain.contains(&AuthKind::Open);
+    if has_open_auth && !is_loopback && !config.auth.open_on_public_address {
         refuse(
             "network.host",
             "other machines can reach this address and every login succeeds; set auth.chain to [file], listen on \
@@ -300,9 +300,9 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     };
     let plan = Plan {
         is_development,
-        is_open_loopback: is_loopback && lets_everybody_in,
+        is_open_loopback: is_loopback && has_open_auth,
         has_demo: is_development
-            && lets_everybody_in
+            && has_open_auth
             && config.pages.demo
             && config.network.paths.iter().any(|path| path == DEMO_PATH),
         has_docs: match config.pages.docs {
@@ -710,20 +710,23 @@ mod tests {
                 right.replace("db:", "x:hunter2@db:").replace("a@x", "x"),
                 format!("{right}?password=hunter2"),
             ] {
-                let told = refused(&[kind, (option, &wrong)]);
-                assert!(told.contains(option) && !told.contains("hunter2"), "{told}");
+                let refusal = refused(&[kind, (option, &wrong)]);
+                assert!(
+                    refusal.contains(option) && !refusal.contains("hunter2"),
+                    "{refusal}"
+                );
             }
         }
         let long = ("limits.name_bytes_max", "4KiB");
         let postgres = ("store.kind", "postgres");
         let url = ("store.postgres.url", "postgresql://a@db/b");
-        let told = refused(&[postgres, url, long]);
-        assert!(told.contains("limits.name_bytes_max"), "{told}");
+        let refusal = refused(&[postgres, url, long]);
+        assert!(refusal.contains("limits.name_bytes_max"), "{refusal}");
         let mongodb = ("store.kind", "mongodb");
         let url = ("store.mongodb.url", "mongodb://db/b");
         for option in ["limits.record_bytes_max", "limits.message_bytes_max"] {
-            let told = refused(&[mongodb, url, (option, "16MiB")]);
-            assert!(told.contains(option), "{told}");
+            let refusal = refused(&[mongodb, url, (option, "16MiB")]);
+            assert!(refusal.contains(option), "{refusal}");
             assert_eq!(refused(&[mongodb, url, (option, "15MiB")]), "");
         }
     }
@@ -888,7 +891,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_decides_what_nobody_says() {
+    fn unset_options_follow_the_machine() {
         let plan = planned(&[]).expect("a plan");
         assert_eq!(plan.shards, 2);
         assert_eq!(plan.cache_bytes_max, 128 << 20);

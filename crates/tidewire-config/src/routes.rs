@@ -33,7 +33,8 @@ pub(super) fn problems(loaded: &Loaded) -> Vec<Problem> {
     let mut taken: BTreeMap<&str, (String, usize)> = BTreeMap::new();
     for (name, named) in config.stores.iter() {
         let option = stores::option(name, "prefixes");
-        let place = |index: usize| format!("{option} ({})", loaded.entry_origin(&option, index));
+        let origin_of =
+            |index: usize| format!("{option} ({})", loaded.entry_origin(&option, index));
         if named.prefixes.is_empty() {
             let reason = "a store without prefixes keeps no records; set at least one, as [logs/]";
             let origin = format!("{option} ({})", loaded.origin(&option));
@@ -41,17 +42,17 @@ pub(super) fn problems(loaded: &Loaded) -> Vec<Problem> {
         }
         for (index, prefix) in named.prefixes.iter().enumerate() {
             if let Some(reason) = prefix_problem(config, prefix) {
-                problems.push(Problem::new(place(index), reason));
+                problems.push(Problem::new(origin_of(index), reason));
             } else if let Some((other, at)) = taken.get(prefix.as_str()) {
                 let first = loaded.entry_origin(other, *at);
                 let reason =
                     format!("{prefix:?} is already in {other} ({first}); remove one of the two");
-                problems.push(Problem::new(place(index), reason));
+                problems.push(Problem::new(origin_of(index), reason));
             } else if let Some(outer) = needless(config, prefix) {
                 let reason = format!(
                     "{prefix:?} begins with {outer:?}, which leads to the same store; remove it"
                 );
-                problems.push(Problem::new(place(index), reason));
+                problems.push(Problem::new(origin_of(index), reason));
             }
             taken.entry(prefix).or_insert((option.clone(), index));
         }
@@ -103,7 +104,7 @@ fn doubles(loaded: &Loaded) -> Vec<Problem> {
     let mut seen: BTreeMap<(&str, String), String> = BTreeMap::new();
     let mut problems = Vec::new();
     for (section, store) in std::iter::once(first).chain(named) {
-        let (key, place) = match store.kind {
+        let (key, address) = match store.kind {
             StoreKind::Memory => continue,
             StoreKind::Sqlite => ("path", store.path.to_string_lossy().into_owned()),
             StoreKind::Mongodb => ("mongodb.url", store.mongodb.url.clone()),
@@ -111,16 +112,16 @@ fn doubles(loaded: &Loaded) -> Vec<Problem> {
             StoreKind::Redis => ("redis.url", store.redis.url.clone()),
         };
         // `plan` refuses a missing option.
-        if place.is_empty() {
+        if address.is_empty() {
             continue;
         }
         let option = format!("{section}.{key}");
-        if let Some(other) = seen.get(&(key, place.clone())) {
+        if let Some(other) = seen.get(&(key, address.clone())) {
             let origin = format!("{option} ({})", loaded.origin(&option));
             let reason = format!("{other} is in the same place; choose another one for this store");
             problems.push(Problem::new(origin, reason));
         }
-        seen.entry((key, place)).or_insert(section);
+        seen.entry((key, address)).or_insert(section);
     }
     problems
 }

@@ -108,7 +108,7 @@ impl NamedStores {
     }
 
     /// Gives each store without `path` a data folder in the data folder of the node.
-    pub(super) fn place(&mut self, folder: &Path, has_path: impl Fn(&str) -> bool) {
+    pub(super) fn place_in_folder(&mut self, folder: &Path, has_path: impl Fn(&str) -> bool) {
         for (name, named) in &mut self.0 {
             if !has_path(&option(name, "path")) {
                 named.store.path = PathBuf::from_iter([folder, SECTION.as_ref(), name.as_ref()]);

@@ -26,8 +26,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn note(&mut self, place: SourcePosition, key: &str, note: &str) {
-        self.notes.push((place, key.to_owned(), note.to_owned()));
+    pub(super) fn note(&mut self, position: SourcePosition, key: &str, note: &str) {
+        self.notes.push((position, key.to_owned(), note.to_owned()));
     }
 
     /// Sets an option to one value. Returns false if the option already has another value.

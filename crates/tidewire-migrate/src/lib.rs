@@ -17,7 +17,7 @@ use draft::Draft;
 use table::{Becomes, setting};
 
 /// Paths where deepstream looks for its configuration, relative to its folder.
-const PLACES: [&str; 2] = ["config.yml", "conf/config.yml"];
+const CONFIG_PATHS: [&str; 2] = ["config.yml", "conf/config.yml"];
 const TARGET: &str = "tidewire.yml";
 const REMATCH: &str = "listen.rematch_interval";
 
@@ -27,22 +27,26 @@ const REMATCH: &str = "listen.rematch_interval";
 /// # Errors
 /// `folder` has no configuration, the configuration is not YAML, or a file to be written exists; the text is one line.
 pub fn migrate(folder: &Path, into: &Path, is_dry: bool) -> Result<String, String> {
-    let Some(source) = PLACES
+    let Some(source) = CONFIG_PATHS
         .iter()
-        .map(|place| folder.join(place))
+        .map(|candidate| folder.join(candidate))
         .find(|path| path.is_file())
     else {
-        let line = format!("{}: has no {}", folder.display(), PLACES.join(" and no "));
+        let line = format!(
+            "{}: has no {}",
+            folder.display(),
+            CONFIG_PATHS.join(" and no ")
+        );
         return Err(line);
     };
     let shown = source.display().to_string();
     let text = fs::read_to_string(&source).map_err(|error| format!("{shown}: {error}"))?;
     // Variables keep their names, because Tidewire's configuration supports them too.
     let root = document::parse(&text, &|name| Some(format!("${{{name}}}"))).map_err(|error| {
-        let place = error
-            .place
-            .map_or_else(String::new, |place| format!(":{}", place.line));
-        format!("{shown}{place}: {}", error.reason)
+        let position = error
+            .position
+            .map_or_else(String::new, |position| format!(":{}", position.line));
+        format!("{shown}{position}: {}", error.reason)
     })?;
     let base = source.parent().unwrap_or(folder).to_owned();
     let mut draft = Draft::default();
@@ -72,8 +76,8 @@ pub fn migrate(folder: &Path, into: &Path, is_dry: bool) -> Result<String, Strin
     if draft.notes.is_empty() {
         report += "every setting has a counterpart\n";
     }
-    for (place, key, note) in &draft.notes {
-        let _ = writeln!(report, "{shown}:{}: {key}: {note}", place.line);
+    for (position, key, note) in &draft.notes {
+        let _ = writeln!(report, "{shown}:{}: {key}: {note}", position.line);
     }
     Ok(report)
 }
@@ -122,7 +126,7 @@ fn translate(draft: &mut Draft, root: &Located<Node>) {
             ("auth" | "permission" | "httpServer", Node::Map(_)) => {
                 service(draft, &key.value, value)
             }
-            _ => leaf(draft, &key.value, value, key.place),
+            _ => leaf(draft, &key.value, value, key.position),
         }
     }
 }
@@ -140,32 +144,32 @@ fn service(draft: &mut Draft, section: &str, entry: &Located<Node>) {
         _ => "default".to_owned(),
     };
     let name = format!("{section}.{kind}");
-    let place = entry.place;
+    let position = entry.position;
     if !draft.choose(section, &kind) {
         let note = table::missing_service(section, &kind);
-        return draft.note(place, &name, note);
+        return draft.note(position, &name, note);
     }
     for (key, value) in members {
         match key.value.as_str() {
             "type" | "name" => (),
-            "options" => leaf(draft, &name, value, key.place),
-            other => draft.note(key.place, &format!("{name}.{other}"), table::UNKNOWN),
+            "options" => leaf(draft, &name, value, key.position),
+            other => draft.note(key.position, &format!("{name}.{other}"), table::UNKNOWN),
         }
     }
 }
 
 /// Translates a setting, or all settings below it.
-fn leaf(draft: &mut Draft, path: &str, value: &Located<Node>, place: SourcePosition) {
+fn leaf(draft: &mut Draft, path: &str, value: &Located<Node>, position: SourcePosition) {
     let rule = setting(path);
     match (rule, &value.value) {
         (None, Node::Map(members)) => {
             for (key, value) in members {
-                leaf(draft, &format!("{path}.{}", key.value), value, key.place);
+                leaf(draft, &format!("{path}.{}", key.value), value, key.position);
             }
         }
         (_, Node::Empty) => (),
-        (None, _) => draft.note(place, path, table::UNKNOWN),
-        (Some(rule), node) => become_option(draft, path, &rule, node, place),
+        (None, _) => draft.note(position, path, table::UNKNOWN),
+        (Some(rule), node) => become_option(draft, path, &rule, node, position),
     }
 }
 
@@ -174,7 +178,7 @@ fn become_option(
     path: &str,
     rule: &Becomes,
     node: &Node,
-    place: SourcePosition,
+    position: SourcePosition,
 ) {
     let texts: Vec<&str> = match node {
         Node::Scalar(text) => vec![text],
@@ -193,12 +197,12 @@ fn become_option(
         Becomes::Nothing => true,
         Becomes::NothingIf(usual, note) => {
             if text != *usual {
-                draft.note(place, path, note);
+                draft.note(position, path, note);
             }
             true
         }
         Becomes::Missing(note) => {
-            draft.note(place, path, note);
+            draft.note(position, path, note);
             true
         }
         Becomes::Value(option) => draft.set(option, text.to_owned()),
@@ -208,7 +212,7 @@ fn become_option(
             Ok(count) => draft.set(option, format!("{count}ms")),
             Err(_) => {
                 draft.note(
-                    place,
+                    position,
                     path,
                     "is not a number of milliseconds; the default applies",
                 );
@@ -216,7 +220,7 @@ fn become_option(
             }
         },
         Becomes::LoginTimeout => {
-            draft.note(place, path, table::LOGIN_TIMEOUT);
+            draft.note(position, path, table::LOGIN_TIMEOUT);
             let time = match text.parse::<u64>() {
                 Ok(count) => format!("{count}ms"),
                 Err(_) => "never".to_owned(),
@@ -227,7 +231,7 @@ fn become_option(
         Becomes::Words(option, words) => match words.iter().find(|(word, _)| *word == text) {
             Some((_, value)) => draft.set(option, (*value).to_owned()),
             None => {
-                draft.note(place, path, table::UNKNOWN);
+                draft.note(position, path, table::UNKNOWN);
                 true
             }
         },
@@ -235,7 +239,7 @@ fn become_option(
             Some(from) => draft.take_file(option, name, from),
             None => {
                 draft.note(
-                    place,
+                    position,
                     path,
                     "is embedded in the configuration; move it to a file and load that file",
                 );
@@ -246,7 +250,7 @@ fn become_option(
     };
     if !is_same {
         draft.note(
-            place,
+            position,
             path,
             "another endpoint sets a different value, which takes precedence",
         );

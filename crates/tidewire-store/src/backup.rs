@@ -114,7 +114,7 @@ pub struct Copied {
     /// How long it took.
     pub time: Duration,
     /// Whether a server was using the data folder.
-    pub beside_server: bool,
+    pub was_in_use: bool,
 }
 
 impl fmt::Display for Copied {
@@ -162,7 +162,7 @@ pub fn backup(data: &Path, to: &Path) -> Result<Copied, BackupError> {
             check,
             bytes: manifest.bytes(),
             time: start.elapsed(),
-            beside_server: lock.is_none(),
+            was_in_use: lock.is_none(),
         })
     };
     take().inspect_err(|_| {
@@ -185,44 +185,44 @@ pub fn restore(from: &Path, data: &Path) -> Result<Copied, BackupError> {
     if is_occupied(&log) || FILES.into_iter().any(is_occupied) {
         return Err(BackupError::Occupied(data.to_owned()));
     }
-    let place = data.join(RESTORING);
-    if place.exists() {
+    let temporary = data.join(RESTORING);
+    if temporary.exists() {
         // An interrupted restore has left it.
-        fs::remove_dir_all(&place).map_err(failed(&place))?;
+        fs::remove_dir_all(&temporary).map_err(failed(&temporary))?;
     }
-    folder::create(&place)?;
+    folder::create(&temporary)?;
     let bring = || {
         for file in &manifest.files {
-            file.copy(from, &place)?;
+            file.copy(from, &temporary)?;
         }
-        let database = place.join(sqlite::FILE);
-        let check = check(&place)?;
+        let database = temporary.join(sqlite::FILE);
+        let check = check(&temporary)?;
         if let Some(line) = check.structure.first() {
             return Err(damaged(&database, line));
         }
-        begin_anew(&database).map_err(failed(&database))?;
+        reset_epoch(&database).map_err(failed(&database))?;
         for file in &manifest.files {
-            sync_file(&place.join(&file.name))?;
+            sync_file(&temporary.join(&file.name))?;
         }
         Ok(check)
     };
     let check = bring().inspect_err(|_| {
         // If this fails, the next restore removes the files.
-        let _ = fs::remove_dir_all(&place);
+        let _ = fs::remove_dir_all(&temporary);
     })?;
     // Moves the database of records last: until it is there, servers find no store in the folder.
     for file in manifest.files.iter().rev() {
         let target = data.join(&file.name);
-        fs::rename(place.join(&file.name), &target).map_err(failed(&target))?;
+        fs::rename(temporary.join(&file.name), &target).map_err(failed(&target))?;
     }
-    let _ = fs::remove_dir_all(&place);
+    let _ = fs::remove_dir_all(&temporary);
     folder::sync(data).map_err(failed(data))?;
     drop(lock);
     Ok(Copied {
         check,
         bytes: manifest.bytes(),
         time: start.elapsed(),
-        beside_server: false,
+        was_in_use: false,
     })
 }
 
@@ -370,7 +370,7 @@ fn check(folder: &Path) -> Result<CheckReport, BackupError> {
 
 /// Marks the store as not closed, so that its next opening begins a new epoch, and advances `opening`, so that new incarnations are
 /// higher than all that servers may have assigned in the lost folder.
-fn begin_anew(database: &Path) -> rusqlite::Result<()> {
+fn reset_epoch(database: &Path) -> rusqlite::Result<()> {
     let connection = Connection::open(database)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     set_meta(&connection, "clean", 0)?;

@@ -419,10 +419,10 @@ mod tests {
             assert!(!is_locked, "it must be refused before anything is created");
             let line = refused.to_string();
             let command = line.split('`').nth(1).expect("a command");
-            let mended = std::process::Command::new("sh")
+            let repaired = std::process::Command::new("sh")
                 .args(["-c", command])
                 .status();
-            assert!(mended.unwrap().success(), "{command}");
+            assert!(repaired.unwrap().success(), "{command}");
             assert!(DataFolder::open(&path).is_ok(), "after {command}");
             std::fs::remove_file(path.join(LOCK_FILE)).unwrap();
         }

@@ -137,17 +137,17 @@ pub struct ReadOnlyStore {
 /// There is no store, or this version can't read it.
 pub fn open_read_only(kind: &StoreKind, path: &Path) -> Result<ReadOnlyStore, OpenError> {
     let remote = |kind, opened: Result<Box<dyn StoreReader>, RemoteError>| {
-        let beside = |reader| ReadOnlyStore {
+        let reader_only = |reader| ReadOnlyStore {
             reader,
             _folder: None,
         };
         opened
-            .map(beside)
+            .map(reader_only)
             .map_err(|cause| OpenError::Remote { kind, cause })
     };
     match kind {
         StoreKind::Sqlite(_) => {
-            let (reader, folder) = open_folder_beside(path)?;
+            let (reader, folder) = open_folder_read_only(path)?;
             Ok(ReadOnlyStore {
                 reader: Box::new(reader),
                 _folder: folder,
@@ -160,19 +160,19 @@ pub fn open_read_only(kind: &StoreKind, path: &Path) -> Result<ReadOnlyStore, Op
         #[cfg(feature = "mongodb")]
         StoreKind::Mongodb(options) => remote(
             "MongoDB",
-            mongodb::MongodbReader::beside(options.clone())
+            mongodb::MongodbReader::read_only(options.clone())
                 .map(|reader| Box::new(reader) as Box<dyn StoreReader>),
         ),
         #[cfg(feature = "postgres")]
         StoreKind::Postgres(options) => remote(
             "PostgreSQL",
-            postgres::PostgresReader::beside(options.clone())
+            postgres::PostgresReader::read_only(options.clone())
                 .map(|reader| Box::new(reader) as Box<dyn StoreReader>),
         ),
         #[cfg(feature = "redis")]
         StoreKind::Redis(options) => remote(
             "Redis",
-            redis::RedisReader::beside(options.clone())
+            redis::RedisReader::read_only(options.clone())
                 .map(|reader| Box::new(reader) as Box<dyn StoreReader>),
         ),
         #[cfg(not(all(feature = "mongodb", feature = "postgres", feature = "redis")))]
@@ -181,7 +181,7 @@ pub fn open_read_only(kind: &StoreKind, path: &Path) -> Result<ReadOnlyStore, Op
 }
 
 /// A reader of a data folder, and the folder's lock unless a server has it.
-fn open_folder_beside(path: &Path) -> Result<(SqliteReader, Option<DataFolder>), FolderError> {
+fn open_folder_read_only(path: &Path) -> Result<(SqliteReader, Option<DataFolder>), FolderError> {
     let reader = sqlite::reader(path)?;
     match DataFolder::open(path) {
         Ok(folder) => Ok((reader, Some(folder))),

@@ -81,7 +81,7 @@ impl Store for MemoryStore {
         if term < newest {
             return Err(StoreError::stale_term(term, newest));
         }
-        let written: Vec<_> = writes.iter().map(|write| contents.judge(write)).collect();
+        let written: Vec<_> = writes.iter().map(|write| contents.check(write)).collect();
         let done = || std::iter::zip(writes, &written).filter(|(_, how)| **how == Written::Done);
         let grown = contents.bytes_after(done().map(|(write, _)| write));
         if self.bytes_max.is_some_and(|max| grown > max) && grown > contents.bytes {
@@ -136,7 +136,7 @@ impl StoreReader for MemoryDisk {
 
 impl Contents {
     /// Decides whether a write is done or refused.
-    fn judge(&self, write: &StoreWrite) -> Written {
+    fn check(&self, write: &StoreWrite) -> Written {
         let stored = self.records.get(&write.name);
         if write.change.is_done(stored) || write.expected.is_met(stored) {
             Written::Done

@@ -35,7 +35,7 @@ const LOAD_COUNT_MAX: usize = 1_000;
 
 /// The writing half.
 pub struct MongodbStore {
-    place: Location,
+    location: Location,
     opened: Opened,
     /// The number of this writer, higher than that of all earlier writers; `None` after a failed request.
     writer: Option<i64>,
@@ -44,7 +44,7 @@ pub struct MongodbStore {
 
 /// The reading half.
 pub struct MongodbReader {
-    place: Location,
+    location: Location,
 }
 
 /// The document with the store's state.
@@ -62,11 +62,11 @@ impl MongodbStore {
     /// # Errors
     /// The server can't be reached or used, or may lose acknowledged writes.
     pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
-        let mut place = Location::new(options)?;
-        let promise = place.promise()?;
-        let (opened, writer) = begin(&place)?;
+        let mut location = Location::new(options)?;
+        let promise = location.promise()?;
+        let (opened, writer) = begin(&location)?;
         let store = Self {
-            place,
+            location,
             opened,
             writer: Some(writer),
             closed: false,
@@ -87,9 +87,9 @@ impl MongodbStore {
         if let Some(writer) = self.writer.take() {
             return Ok(writer);
         }
-        self.place.promise()?;
-        let answer = self.place.write(doc! {
-            "findAndModify": self.place.meta().name(),
+        self.location.promise()?;
+        let answer = self.location.write(doc! {
+            "findAndModify": self.location.meta().name(),
             "query": { "_id": META_ID, "opening": self.opened.opening.cast_signed() },
             "update": { "$inc": { "writer": 1_i64 } },
             "new": true,
@@ -102,7 +102,7 @@ impl MongodbStore {
 
     /// Fails unless this server is still the writer.
     fn check_writer(&self, term: Term, writer: i64) -> Result<(), StoreError> {
-        let meta = read_meta(&self.place)?;
+        let meta = read_meta(&self.location)?;
         let newest = Term(meta.as_ref().map_or(0, |meta| meta.opening).cast_unsigned());
         if newest > term {
             return Err(StoreError::stale_term(term, newest));
@@ -118,14 +118,14 @@ impl MongodbStore {
 impl Store for MongodbStore {
     fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
         Ok(Box::new(MongodbReader {
-            place: self.place.clone(),
+            location: self.location.clone(),
         }))
     }
 
     fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
         let writer = self.take_writer()?;
         self.check_writer(term, writer)?;
-        let written = batch::commit(&self.place, writer, writes)?;
+        let written = batch::commit(&self.location, writer, writes)?;
         // A server that opens the store must find every acknowledged write. So if another server has opened the store by now, this batch is
         // not acknowledged.
         self.check_writer(term, writer).map_err(|error| {
@@ -137,8 +137,8 @@ impl Store for MongodbStore {
 
     fn close(&mut self) -> Result<(), StoreError> {
         self.take_writer()?;
-        self.place.write(doc! {
-            "findAndModify": self.place.meta().name(),
+        self.location.write(doc! {
+            "findAndModify": self.location.meta().name(),
             "query": { "_id": META_ID, "opening": self.opened.opening.cast_signed() },
             "update": { "$set": { "clean": true } },
         })?;
@@ -152,18 +152,18 @@ impl MongodbReader {
     ///
     /// # Errors
     /// The server can't be reached or used, or holds no store that this version can read.
-    pub fn beside(options: RemoteOptions) -> Result<Self, RemoteError> {
-        let mut place = Location::new(options)?;
-        place.promise()?;
-        let meta = read_meta(&place)?;
+    pub fn read_only(options: RemoteOptions) -> Result<Self, RemoteError> {
+        let mut location = Location::new(options)?;
+        location.promise()?;
+        let meta = read_meta(&location)?;
         refuse_format(meta.map(|meta| meta.format), FORMAT)?;
-        Ok(Self { place })
+        Ok(Self { location })
     }
 }
 
 impl StoreReader for MongodbReader {
     fn load(&mut self, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
-        load(&self.place, names)
+        load(&self.location, names)
     }
 
     fn scan(
@@ -183,7 +183,7 @@ impl StoreReader for MongodbReader {
             ids.insert("$lt", key::from_name(end));
         }
         let filter = doc! { "_id": ids, "reserved": { "$exists": false } };
-        let found = find(&self.place, filter, Some(range.limit))?;
+        let found = find(&self.location, filter, Some(range.limit))?;
         for document in found.iter().take(count_max) {
             let (name, loaded) = read_record(document);
             visit(Name::from(&*name), loaded);
@@ -193,11 +193,11 @@ impl StoreReader for MongodbReader {
 }
 
 /// Finds records. Returns one result for each name, in the order of the names.
-fn load(place: &Location, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
+fn load(location: &Location, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
     let mut found = HashMap::with_capacity(names.len());
     for names in names.chunks(LOAD_COUNT_MAX) {
         let keys: Vec<_> = names.iter().map(|name| key::from_name(name)).collect();
-        for document in find(place, doc! { "_id": { "$in": keys } }, None)? {
+        for document in find(location, doc! { "_id": { "$in": keys } }, None)? {
             let (name, loaded) = read_record(&document);
             found.insert(name, loaded);
         }
@@ -211,12 +211,12 @@ fn load(place: &Location, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
 
 /// Finds documents of records. If there is a limit, they are in the order of their keys.
 fn find(
-    place: &Location,
+    location: &Location,
     filter: Document,
     limit: Option<i64>,
 ) -> Result<Vec<RawDocumentBuf>, Failed> {
-    let records = place.records::<RawDocumentBuf>();
-    place.wait(async {
+    let records = location.records::<RawDocumentBuf>();
+    location.wait(async {
         let mut find = records.find(filter);
         if let Some(limit) = limit {
             find = find.sort(doc! { "_id": 1 }).limit(limit);
@@ -253,13 +253,14 @@ fn read_record(document: &RawDocumentBuf) -> (String, Loaded) {
 }
 
 /// Stores the opening, and returns it with the writer number. Refuses a store of a newer version.
-fn begin(place: &Location) -> Result<(Opened, i64), RemoteError> {
+fn begin(location: &Location) -> Result<(Opened, i64), RemoteError> {
     loop {
-        let Some(meta) = read_meta(place)? else {
+        let Some(meta) = read_meta(location)? else {
             let first = doc! {
                 "_id": META_ID, "format": FORMAT, "epoch": 0_i64, "opening": 0_i64, "writer": 0_i64, "clean": false,
             };
-            let made = place.write(doc! { "insert": place.meta().name(), "documents": [first] })?;
+            let made =
+                location.write(doc! { "insert": location.meta().name(), "documents": [first] })?;
             batch::single_errors(&made, |failed| failed.code == Some(DUPLICATE_KEY))?;
             continue;
         };
@@ -272,8 +273,8 @@ fn begin(place: &Location) -> Result<(Opened, i64), RemoteError> {
         let opening = meta.opening + 1;
         let writer = meta.writer + 1;
         // If another server has opened the store since the read, the query does not match, and the loop reads the document again.
-        let answer = place.write(doc! {
-            "findAndModify": place.meta().name(),
+        let answer = location.write(doc! {
+            "findAndModify": location.meta().name(),
             "query": { "_id": META_ID, "opening": meta.opening, "writer": meta.writer },
             "update": { "$set": {
                 "epoch": epoch.0.cast_signed(), "opening": opening, "writer": writer, "clean": false,
@@ -287,9 +288,9 @@ fn begin(place: &Location) -> Result<(Opened, i64), RemoteError> {
 }
 
 /// Reads the document with the store's state, if there is one.
-fn read_meta(place: &Location) -> Result<Option<Meta>, Failed> {
-    let meta = place.meta();
-    let found = place.wait(meta.find_one(doc! { "_id": META_ID }).into_future())?;
+fn read_meta(location: &Location) -> Result<Option<Meta>, Failed> {
+    let meta = location.meta();
+    let found = location.wait(meta.find_one(doc! { "_id": META_ID }).into_future())?;
     let Some(found) = found else {
         return Ok(None);
     };

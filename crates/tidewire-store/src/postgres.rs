@@ -120,7 +120,7 @@ const SCAN: &str = "SELECT name, incarnation, version, data, checksum FROM tidew
 
 /// The writing half.
 pub struct PostgresStore {
-    place: Location,
+    location: Location,
     opened: Opened,
     session: Option<Session>,
     closed: bool,
@@ -128,7 +128,7 @@ pub struct PostgresStore {
 
 /// The reading half, with its own connection.
 pub struct PostgresReader {
-    place: Location,
+    location: Location,
     session: Option<Session>,
 }
 
@@ -156,11 +156,11 @@ impl PostgresStore {
     /// # Errors
     /// The database can't be reached or used, or may lose acknowledged writes.
     pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
-        let place = Location::new(options)?;
-        let (session, opened) = place.wait(place.open())?;
+        let location = Location::new(options)?;
+        let (session, opened) = location.wait(location.open())?;
         let promise = session.promise.clone();
         let store = Self {
-            place,
+            location,
             opened,
             session: Some(session),
             closed: false,
@@ -179,7 +179,9 @@ impl PostgresStore {
         }
         match self.session.take() {
             Some(session) if !session.client.is_closed() => Ok(session),
-            _ => Ok(self.place.wait(self.place.connect_writer(self.opened))?),
+            _ => Ok(self
+                .location
+                .wait(self.location.connect_writer(self.opened))?),
         }
     }
 }
@@ -187,14 +189,14 @@ impl PostgresStore {
 impl Store for PostgresStore {
     fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
         Ok(Box::new(PostgresReader {
-            place: self.place.clone(),
+            location: self.location.clone(),
             session: None,
         }))
     }
 
     fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
         let session = self.session()?;
-        let answer = self.place.attempt(session.commit(term, writes))?;
+        let answer = self.location.attempt(session.commit(term, writes))?;
         if answer.newest > term {
             return Err(StoreError::stale_term(term, answer.newest));
         }
@@ -211,7 +213,7 @@ impl Store for PostgresStore {
         let opening = self.opened.opening.cast_signed();
         let set_clean = "UPDATE tidewire_meta SET value = 1 WHERE key = 'clean'
             AND (SELECT value FROM tidewire_meta WHERE key = 'opening') = $1";
-        self.place
+        self.location
             .attempt(session.client.execute(set_clean, &[&opening]))?;
         self.closed = true;
         Ok(())
@@ -223,10 +225,10 @@ impl PostgresReader {
     ///
     /// # Errors
     /// The database can't be reached or used, or holds no store that this version can read.
-    pub fn beside(options: RemoteOptions) -> Result<Self, RemoteError> {
-        let place = Location::new(options)?;
-        let session = place.wait(async {
-            let session = place.connect().await?;
+    pub fn read_only(options: RemoteOptions) -> Result<Self, RemoteError> {
+        let location = Location::new(options)?;
+        let session = location.wait(async {
+            let session = location.connect().await?;
             let format = "SELECT value FROM tidewire_meta WHERE key = 'format'";
             let row = session.client.query_opt(format, &[]).await;
             let row = row.map_err(refusal)?;
@@ -235,7 +237,7 @@ impl PostgresReader {
             Ok(session)
         })?;
         Ok(Self {
-            place: place.clone(),
+            location: location.clone(),
             session: Some(session),
         })
     }
@@ -295,12 +297,12 @@ impl PostgresReader {
     ) -> Result<Vec<Row>, StoreError> {
         let session = match self.session.take() {
             Some(session) if !session.client.is_closed() => session,
-            _ => self.place.wait(self.place.connect())?,
+            _ => self.location.wait(self.location.connect())?,
         };
         let (statement, values) = what(&session);
         let values: Vec<_> = values.iter().map(|value| &**value as _).collect();
         let rows = self
-            .place
+            .location
             .attempt(session.client.query(statement, &values))?;
         self.session = Some(session);
         Ok(rows)
@@ -309,8 +311,8 @@ impl PostgresReader {
 
 /// Connects to a database that may not hold a store.
 pub(super) fn connect_to_any(options: &RemoteOptions) -> Result<Client, RemoteError> {
-    let place = Location::new(options.clone())?;
-    place.wait(place.open_connection())
+    let location = Location::new(options.clone())?;
+    location.wait(location.open_connection())
 }
 
 impl Location {
@@ -318,7 +320,7 @@ impl Location {
         let mut config: Config = options
             .url
             .parse()
-            .map_err(|error: Error| RemoteError::Refused(told(&error)))?;
+            .map_err(|error: Error| RemoteError::Refused(error_text(&error)))?;
         if !options.password.is_empty() {
             config.password(&options.password);
         }
@@ -350,7 +352,7 @@ impl Location {
                 .code()
                 .is_some_and(|code| [SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY].contains(code));
             StoreError {
-                message: told(&error),
+                message: error_text(&error),
                 trouble: if is_full {
                     StoreTrouble::Full
                 } else {
@@ -615,10 +617,10 @@ fn loaded_from(row: &Row) -> Result<Loaded, StoreError> {
 
 fn column<'a, T: tokio_postgres::types::FromSql<'a>>(
     row: &'a Row,
-    place: usize,
+    column: usize,
 ) -> Result<T, StoreError> {
-    row.try_get(place)
-        .map_err(|error| StoreError::unavailable(told(&error)))
+    row.try_get(column)
+        .map_err(|error| StoreError::unavailable(error_text(&error)))
 }
 
 /// Classifies why opening failed: [`RemoteError::Unreachable`] if a retry may help, [`RemoteError::Refused`] if the operator must act.
@@ -626,7 +628,7 @@ fn refusal(error: Error) -> RemoteError {
     if let Some(fault) = certificate_fault(&error) {
         return RemoteError::Refused(fault);
     }
-    let text = told(&error);
+    let text = error_text(&error);
     match error.code() {
         None | Some(&SqlState::CANNOT_CONNECT_NOW | &SqlState::TOO_MANY_CONNECTIONS) => {
             RemoteError::Unreachable(text)
@@ -636,7 +638,7 @@ fn refusal(error: Error) -> RemoteError {
 }
 
 /// The error's text with its causes. The error's own text does not contain the server's message.
-fn told(error: &Error) -> String {
+fn error_text(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

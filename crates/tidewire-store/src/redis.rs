@@ -108,7 +108,7 @@ static CLOSE: LazyLock<Script> = LazyLock::new(|| {
 
 /// The writing half.
 pub struct RedisStore {
-    place: Location,
+    location: Location,
     opened: Opened,
     /// The connection for writing, and its number.
     writer: Option<(Connection, u64)>,
@@ -117,7 +117,7 @@ pub struct RedisStore {
 
 /// The reading half, with its own connection.
 pub struct RedisReader {
-    place: Location,
+    location: Location,
     connection: Option<Connection>,
 }
 
@@ -134,8 +134,8 @@ impl RedisStore {
     /// # Errors
     /// The server can't be reached or used, or may lose acknowledged writes.
     pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
-        let place = Location::new(options)?;
-        let (mut connection, promise) = place.connect()?;
+        let location = Location::new(options)?;
+        let (mut connection, promise) = location.connect()?;
         let last = redis::cmd("HGET")
             .arg(META)
             .arg("epoch")
@@ -158,7 +158,7 @@ impl RedisStore {
         let opened = Opened { epoch, opening };
         let number = take_over(&mut connection, opened).map_err(|error| refusal(&error))?;
         let store = Self {
-            place,
+            location,
             opened,
             writer: Some((connection, number)),
             closed: false,
@@ -180,7 +180,7 @@ impl RedisStore {
         let (mut connection, number) = match self.writer.take() {
             Some(writer) => writer,
             None => {
-                let mut connection = self.place.connect()?.0;
+                let mut connection = self.location.connect()?.0;
                 let number = take_over(&mut connection, self.opened);
                 (connection, number.map_err(|error| failure(&error))?)
             }
@@ -199,7 +199,7 @@ fn take_over(connection: &mut Connection, opened: Opened) -> RedisResult<u64> {
 impl Store for RedisStore {
     fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
         Ok(Box::new(RedisReader {
-            place: self.place.clone(),
+            location: self.location.clone(),
             connection: None,
         }))
     }
@@ -264,16 +264,16 @@ impl RedisReader {
     ///
     /// # Errors
     /// The server can't be reached or used, or holds no store that this version can read.
-    pub fn beside(options: RemoteOptions) -> Result<Self, RemoteError> {
-        let place = Location::new(options)?;
-        let mut connection = place.connect()?.0;
+    pub fn read_only(options: RemoteOptions) -> Result<Self, RemoteError> {
+        let location = Location::new(options)?;
+        let mut connection = location.connect()?.0;
         let found = redis::cmd("HGET")
             .arg(META)
             .arg("format")
             .query(&mut connection);
         refuse_format(found.map_err(|error| refusal(&error))?, FORMAT)?;
         Ok(Self {
-            place,
+            location,
             connection: Some(connection),
         })
     }
@@ -282,7 +282,7 @@ impl RedisReader {
         &mut self,
         work: impl FnOnce(&mut Connection) -> RedisResult<T>,
     ) -> Result<T, StoreError> {
-        self.place.attempt(&mut self.connection, work)
+        self.location.attempt(&mut self.connection, work)
     }
 }
 
@@ -353,7 +353,7 @@ pub(super) fn connect_to_any(options: &RemoteOptions) -> Result<Connection, Remo
 
 impl Location {
     fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
-        let wrong = |error: RedisError| RemoteError::Refused(told(&error));
+        let wrong = |error: RedisError| RemoteError::Refused(error_text(&error));
         let mut info = options.url.as_str().into_connection_info().map_err(wrong)?;
         if !options.password.is_empty() {
             let settings = info
@@ -500,7 +500,7 @@ fn promise(connection: &mut Connection, is_relaxed: bool) -> Result<Promise, Rem
             Err(error) => {
                 weaknesses.push(format!(
                     "Redis does not report whether it syncs ({}); allow the user to run CONFIG GET",
-                    told(&error)
+                    error_text(&error)
                 ));
                 break;
             }
@@ -546,9 +546,9 @@ fn refusal(error: &RedisError) -> RemoteError {
             )
         );
     if may_pass {
-        RemoteError::Unreachable(told(error))
+        RemoteError::Unreachable(error_text(error))
     } else {
-        RemoteError::Refused(told(error))
+        RemoteError::Refused(error_text(error))
     }
 }
 
@@ -559,10 +559,10 @@ fn failure(error: &RedisError) -> StoreError {
             Some("OOM" | "MISCONF") => StoreTrouble::Full,
             _ => StoreTrouble::Unavailable,
         },
-        message: told(error),
+        message: error_text(error),
     }
 }
 
-fn told(error: &RedisError) -> String {
+fn error_text(error: &RedisError) -> String {
     error.to_string()
 }

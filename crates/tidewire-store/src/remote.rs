@@ -153,12 +153,12 @@ pub fn open_patiently(
     mut open: impl FnMut() -> Result<OpenStore, RemoteError>,
 ) -> Result<OpenStore, RemoteError> {
     let start = std::time::Instant::now();
-    let mut has_told = false;
+    let mut is_logged = false;
     loop {
         match open() {
             Err(RemoteError::Unreachable(cause)) if start.elapsed() < START_TIMEOUT => {
-                if !has_told {
-                    has_told = true;
+                if !is_logged {
+                    is_logged = true;
                     tracing::warn!(
                         cause,
                         "{kind} can't be reached; waiting up to {START_TIMEOUT:?} for it"
@@ -232,8 +232,8 @@ pub fn outcomes<N: TryInto<usize>>(
 ) -> Vec<Written> {
     let mut outcomes = vec![Written::Done; count];
     for number in refused {
-        let place = number.try_into().ok().and_then(|at| at.checked_sub(1));
-        if let Some(outcome) = place.and_then(|place| outcomes.get_mut(place)) {
+        let index = number.try_into().ok().and_then(|at| at.checked_sub(1));
+        if let Some(outcome) = index.and_then(|index| outcomes.get_mut(index)) {
             *outcome = Written::Refused;
         }
     }

@@ -146,7 +146,7 @@ pub fn check(folder: &DataFolder) -> Result<CheckReport, FolderError> {
     let mut reader = reader(folder.path())?;
     reader
         .check()
-        .map_err(|error| reader.place.damaged(error.message))
+        .map_err(|error| reader.location.damaged(error.message))
 }
 
 /// A reader of the store in a folder. It does not open the store, so a running server can continue to use it.
@@ -154,17 +154,19 @@ pub fn check(folder: &DataFolder) -> Result<CheckReport, FolderError> {
 /// # Errors
 /// There is no store, or one of a newer version.
 pub fn reader(folder: &Path) -> Result<SqliteReader, FolderError> {
-    let place = Location::new(folder, SqliteOptions::default());
-    if !place.file().exists() {
-        return Err(FolderError::NoStore { path: place.folder });
+    let location = Location::new(folder, SqliteOptions::default());
+    if !location.file().exists() {
+        return Err(FolderError::NoStore {
+            path: location.folder,
+        });
     }
-    place.refuse_newer()?;
-    Ok(place.reader())
+    location.refuse_newer()?;
+    Ok(location.reader())
 }
 
 /// The writing connection of the store.
 pub struct SqliteStore {
-    place: Location,
+    location: Location,
     opened: Opened,
     /// `None` after a failed commit, until the next one.
     connection: Option<Connection>,
@@ -187,19 +189,19 @@ impl SqliteStore {
         folder: &DataFolder,
         options: SqliteOptions,
     ) -> Result<(Self, Opened), FolderError> {
-        let place = Location::new(folder.path(), options);
-        place.refuse_newer()?;
-        place.make_private()?;
+        let location = Location::new(folder.path(), options);
+        location.refuse_newer()?;
+        location.make_private()?;
         let start = || -> rusqlite::Result<_> {
-            let mut connection = place.connect_writer(START_TIMEOUT)?;
+            let mut connection = location.connect_writer(START_TIMEOUT)?;
             let opened = begin(&mut connection)?;
-            let usage = Usage::of(&connection, place.options.quota)?;
+            let usage = Usage::of(&connection, location.options.quota)?;
             Ok((connection, opened, usage))
         };
-        let (connection, opened, usage) = start().map_err(|error| place.refusal(&error))?;
-        folder::sync(folder.path()).map_err(|error| place.damaged(error.to_string()))?;
+        let (connection, opened, usage) = start().map_err(|error| location.refusal(&error))?;
+        folder::sync(folder.path()).map_err(|error| location.damaged(error.to_string()))?;
         let store = Self {
-            place,
+            location,
             opened,
             connection: Some(connection),
             closed: false,
@@ -225,14 +227,14 @@ impl SqliteStore {
 
     fn reopen(&self) -> Result<Connection, StoreError> {
         let open = || -> rusqlite::Result<_> {
-            let connection = self.place.connect_writer(BUSY_TIMEOUT)?;
+            let connection = self.location.connect_writer(BUSY_TIMEOUT)?;
             let found = Opened {
                 epoch: Epoch(meta(&connection, "epoch")?.cast_unsigned()),
                 opening: meta(&connection, "opening")?.cast_unsigned(),
             };
             Ok((connection, found))
         };
-        let (connection, found) = open().map_err(|error| self.place.failure(&error))?;
+        let (connection, found) = open().map_err(|error| self.location.failure(&error))?;
         if found != self.opened {
             let message = format!("{FILE} was replaced while it was in use");
             return Err(StoreError::unavailable(message));
@@ -252,13 +254,13 @@ impl SqliteStore {
         if let Some(connection) = self.connection.take() {
             abandon(connection);
         }
-        Err(self.place.failure(&failed))
+        Err(self.location.failure(&failed))
     }
 }
 
 impl Store for SqliteStore {
     fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
-        Ok(Box::new(self.place.reader()))
+        Ok(Box::new(self.location.reader()))
     }
 
     fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
@@ -299,7 +301,7 @@ impl Store for SqliteStore {
             // If the measurement fails, the last values stay.
             let _ = self.usage.measure(connection);
         }
-        let quota = self.place.options.quota;
+        let quota = self.location.options.quota;
         Some(QuotaState {
             used_bytes: self.usage.used_bytes(),
             bytes_max: quota.store_bytes_max,
@@ -540,10 +542,10 @@ impl Location {
     /// Makes all files of the database private to their owner.
     fn make_private(&self) -> Result<(), FolderError> {
         let file = self.file();
-        let beside = ["-wal", "-shm"].map(|end| self.folder.join(format!("{FILE}{end}")));
+        let others = ["-wal", "-shm"].map(|end| self.folder.join(format!("{FILE}{end}")));
         folder::make_private(&file)
             .and_then(|()| {
-                beside
+                others
                     .iter()
                     .try_for_each(|file| folder::keep_private(file))
             })
@@ -555,7 +557,7 @@ impl Location {
 
     fn reader(&self) -> SqliteReader {
         SqliteReader {
-            place: self.clone(),
+            location: self.clone(),
             connection: None,
         }
     }
@@ -565,7 +567,7 @@ impl Location {
         if !self.file().exists() {
             return Ok(());
         }
-        let look = || -> rusqlite::Result<i64> {
+        let read_version = || -> rusqlite::Result<i64> {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let connection = Connection::open_with_flags(self.file(), flags)?;
             let is_empty =
@@ -577,7 +579,7 @@ impl Location {
             }
             meta(&connection, "format")
         };
-        match look() {
+        match read_version() {
             Ok(found) if found > FORMAT => Err(FolderError::NewerFormat {
                 path: self.folder.clone(),
                 found,
@@ -688,7 +690,7 @@ impl SqliteOptions {
 
 /// A reading connection of the store, opened at its first use and again after an error.
 pub struct SqliteReader {
-    place: Location,
+    location: Location,
     connection: Option<Connection>,
 }
 
@@ -722,7 +724,7 @@ impl SqliteReader {
         let attempt = || {
             let connection = match self.connection.take() {
                 Some(connection) => connection,
-                None => self.place.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?,
+                None => self.location.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?,
             };
             let connection = self.connection.insert(connection);
             work(connection)
@@ -731,7 +733,7 @@ impl SqliteReader {
             if let Some(connection) = self.connection.take() {
                 abandon(connection);
             }
-            self.place.failure(&error)
+            self.location.failure(&error)
         })
     }
 

@@ -25,10 +25,10 @@ use tokio::runtime::Runtime;
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
 
 /// Counts the places of this run's tests.
-static PLACE: AtomicU32 = AtomicU32::new(0);
+static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 
-fn next_place() -> u32 {
-    PLACE.fetch_add(1, Ordering::Relaxed)
+fn next_number() -> u32 {
+    NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The address of a server of these tests.
@@ -71,10 +71,10 @@ impl Subject for Location {
 }
 
 /// Two servers open one store: commits of the first one fail, and the store takes none of its unsaved writes.
-fn the_first_of_two_servers_is_refused(place: &mut Location) {
-    let mut first = place.open();
+fn the_first_of_two_servers_is_refused(location: &mut Location) {
+    let mut first = location.open();
     first.commit(&[put("a", record(1, "[1]"))]).unwrap();
-    let mut second = place.open();
+    let mut second = location.open();
     assert!(second.opened.epoch > first.opened.epoch);
     for _ in 0..2 {
         let error = first.commit(&[put("a", record(2, "[2]"))]).unwrap_err();
@@ -88,13 +88,13 @@ fn the_first_of_two_servers_is_refused(place: &mut Location) {
     first.close().unwrap();
     second.commit(&[put("a", record(2, "[2]"))]).unwrap();
     drop(second);
-    let (second, third) = (first.opened, place.open().opened);
+    let (second, third) = (first.opened, location.open().opened);
     assert!(third.epoch > second.epoch, "the second one was not closed");
 }
 
 /// If the server has ended a connection, the store opens a new one and recovers.
-fn a_cut_connection_is_made_anew(place: &mut Location, mut cut: impl FnMut()) {
-    let mut store = place.open();
+fn a_cut_connection_is_replaced(location: &mut Location, mut cut: impl FnMut()) {
+    let mut store = location.open();
     let mut reader = store.reader().unwrap();
     let names = ["a".into()];
     let attempts = 5;
@@ -112,7 +112,7 @@ mod postgres {
     use tidewire_store::postgres::PostgresStore;
     use tokio_postgres::NoTls;
 
-    use crate::{Location, RUNTIME, address, next_place};
+    use crate::{Location, RUNTIME, address, next_number};
 
     /// Runs statements on a separate connection.
     fn run(url: &str, statements: &str) {
@@ -134,9 +134,9 @@ mod postgres {
     }
 
     /// A separate database.
-    pub fn place() -> Location {
+    pub fn location() -> Location {
         let server = address("TIDEWIRE_TEST_POSTGRES");
-        let name = format!("test_{}_{}", std::process::id(), next_place());
+        let name = format!("test_{}_{}", std::process::id(), next_number());
         run(
             &format!("{server}/postgres"),
             &format!("CREATE DATABASE {name}"),
@@ -148,22 +148,22 @@ mod postgres {
 
     crate::suite!(
         suite,
-        super::place(),
+        super::location(),
         #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
     );
 
     #[test]
     #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
     fn two_servers() {
-        super::the_first_of_two_servers_is_refused(&mut place());
+        super::the_first_of_two_servers_is_refused(&mut location());
     }
 
     #[test]
     #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
     fn cut_connections() {
-        let mut place = place();
-        let url = place.url.clone();
-        super::a_cut_connection_is_made_anew(&mut place, || {
+        let mut location = location();
+        let url = location.url.clone();
+        super::a_cut_connection_is_replaced(&mut location, || {
             let statement = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                 WHERE datname = current_database() AND pid <> pg_backend_pid()";
             run(&url, statement);
@@ -180,10 +180,10 @@ mod postgres {
         use crate::Loaded;
         use crate::store_suite::{Open, load, put, record, write};
         use rustix::process::{Pid, Signal, kill_process};
-        let place = place();
-        let mut options = crate::options(place.url.clone());
+        let location = location();
+        let mut options = crate::options(location.url.clone());
         options.timeout = std::time::Duration::from_millis(1_500);
-        let open = (place.open)(options).unwrap();
+        let open = (location.open)(options).unwrap();
         let mut store = Open::new((open.store, open.opened));
         let first = record(0, "[0]");
         let next = |data| {
@@ -195,7 +195,7 @@ mod postgres {
         };
         store.commit(&[put("hot", first.clone())]).unwrap();
         let pid = number(
-            &place.url,
+            &location.url,
             "SELECT pid FROM pg_stat_activity
             WHERE datname = current_database() AND application_name = 'tidewire'",
         );
@@ -212,7 +212,7 @@ mod postgres {
             pid.unwrap()
         );
         let start = std::time::Instant::now();
-        while number(&place.url, &is_there).is_some() {
+        while number(&location.url, &is_there).is_some() {
             assert!(
                 start.elapsed() < std::time::Duration::from_secs(30),
                 "the process still runs"
@@ -225,7 +225,7 @@ mod postgres {
     #[test]
     #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
     fn a_server_that_does_not_sync_is_refused() {
-        let mut weak = place();
+        let mut weak = location();
         weak.url.push_str("?options=-csynchronous_commit%3Doff");
         let refused = weak.try_open().map(|_| ()).unwrap_err();
         let text = refused.to_string();
@@ -237,7 +237,7 @@ mod postgres {
         relaxed.is_relaxed = true;
         let promise = (weak.open)(relaxed).unwrap().promise;
         assert!(promise.weakness.is_some(), "{promise:?}");
-        let promise = place().try_open().unwrap().promise;
+        let promise = location().try_open().unwrap().promise;
         assert_eq!(promise.weakness, None);
         assert!(promise.text.contains("fsync=on"), "{promise:?}");
     }
@@ -247,18 +247,18 @@ mod postgres {
     fn damage_and_newer_formats_are_refused() {
         use crate::store_suite::{Subject, load, put, record};
         use crate::{Loaded, RemoteError};
-        let mut place = place();
-        let mut store = place.open();
+        let mut location = location();
+        let mut store = location.open();
         store
             .commit(&[put("a", record(1, "[1]")), put("b", record(1, "[1]"))])
             .unwrap();
         let damage = "UPDATE tidewire_records SET data = '[2]' WHERE name = 'a'";
-        run(&place.url, damage);
+        run(&location.url, damage);
         let sound = Loaded::Found(record(1, "[1]"));
         assert_eq!(load(&mut *store, &["a", "b"]), [Loaded::Corrupt, sound]);
         let newer = "UPDATE tidewire_meta SET value = 2 WHERE key = 'format'";
-        run(&place.url, newer);
-        let refused = place.try_open().map(|_| ()).unwrap_err();
+        run(&location.url, newer);
+        let refused = location.try_open().map(|_| ()).unwrap_err();
         assert_eq!(refused, RemoteError::NewerFormat { found: 2, known: 1 });
     }
 }
@@ -272,8 +272,8 @@ macro_rules! redis_like {
             use crate::{Location, address};
 
             /// A separate database, emptied.
-            pub fn place() -> Location {
-                let number = crate::next_place();
+            pub fn location() -> Location {
+                let number = crate::next_number();
                 let url = format!("{}/{number}", address($variable));
                 let _: () = redis::cmd("FLUSHDB").query(&mut connection(&url)).unwrap();
                 let open = RedisStore::open;
@@ -284,21 +284,21 @@ macro_rules! redis_like {
                 redis::Client::open(url).unwrap().get_connection().unwrap()
             }
 
-            crate::suite!(suite, super::place(), #[ignore = $ignored]);
+            crate::suite!(suite, super::location(), #[ignore = $ignored]);
 
             #[test]
             #[ignore = $ignored]
             fn two_servers() {
-                crate::the_first_of_two_servers_is_refused(&mut place());
+                crate::the_first_of_two_servers_is_refused(&mut location());
             }
 
             #[test]
             #[ignore = $ignored]
             fn cut_connections() {
-                let mut place = place();
-                let mut other = connection(&place.url);
-                let database = place.url.rsplit('/').next().unwrap().to_owned();
-                crate::a_cut_connection_is_made_anew(&mut place, || {
+                let mut location = location();
+                let mut other = connection(&location.url);
+                let database = location.url.rsplit('/').next().unwrap().to_owned();
+                crate::a_cut_connection_is_replaced(&mut location, || {
                     let list = redis::cmd("CLIENT").arg("LIST").query(&mut other);
                     let list: String = list.unwrap();
                     let own = redis::cmd("CLIENT").arg("ID").query(&mut other);
@@ -321,11 +321,11 @@ macro_rules! redis_like {
             #[ignore = $ignored]
             fn a_server_that_may_lose_something_is_refused() {
                 // A separate server, because the weak settings would make the other tests fail.
-                let place = Location {
+                let location = Location {
                     url: address(concat!($variable, "_SETTINGS")),
                     open: RedisStore::open,
                 };
-                let mut other = connection(&place.url);
+                let mut other = connection(&location.url);
                 let mut set = |setting: &str, value: &str| {
                     let mut set = redis::cmd("CONFIG");
                     set.arg(&["SET", setting, value]);
@@ -336,12 +336,12 @@ macro_rules! redis_like {
                     ("no-appendfsync-on-rewrite", "yes", "no"),
                 ] {
                     set(setting, weak);
-                    let refused = place.try_open().map(|_| ()).unwrap_err().to_string();
+                    let refused = location.try_open().map(|_| ()).unwrap_err().to_string();
                     set(setting, right);
                     let text = format!("{setting} is {weak}; set it to {right}");
                     assert!(refused.contains(&text), "{refused}");
                 }
-                assert_eq!(place.try_open().unwrap().promise.weakness, None);
+                assert_eq!(location.try_open().unwrap().promise.weakness, None);
             }
         }
     };
@@ -362,23 +362,26 @@ redis_like!(
 #[test]
 #[ignore = "needs MongoDB, PostgreSQL, Redis and Valkey; npm --prefix e2e run stores starts them"]
 fn records_move_between_all_stores() {
-    let remote = |kind: fn(RemoteOptions) -> StoreKind, place: Location| kind(options(place.url));
-    let mongodb_places = RefCell::new(Vec::<mongodb::Location>::new());
+    let remote =
+        |kind: fn(RemoteOptions) -> StoreKind, location: Location| kind(options(location.url));
+    let mongodb_locations = RefCell::new(Vec::<mongodb::Location>::new());
     moves::between_all(&[
         ("sqlite", &|| StoreKind::Sqlite(SqliteOptions::default())),
         ("memory", &|| StoreKind::Memory { bytes_max: None }),
         ("mongodb", &|| {
             // Dropping the place drops its database.
-            let mut places = mongodb_places.borrow_mut();
-            places.push(mongodb::place());
-            places[places.len() - 1].kind()
+            let mut locations = mongodb_locations.borrow_mut();
+            locations.push(mongodb::location());
+            locations[locations.len() - 1].kind()
         }),
         ("postgres", &|| {
-            remote(StoreKind::Postgres, postgres::place())
+            remote(StoreKind::Postgres, postgres::location())
         }),
-        ("redis", &|| remote(StoreKind::Redis, redis_server::place())),
+        ("redis", &|| {
+            remote(StoreKind::Redis, redis_server::location())
+        }),
         ("valkey", &|| {
-            remote(StoreKind::Redis, valkey_server::place())
+            remote(StoreKind::Redis, valkey_server::location())
         }),
     ]);
 }

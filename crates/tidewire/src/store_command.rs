@@ -49,7 +49,7 @@ pub fn run(plan: &Plan, store: Option<&str>, command: &StoreCommand) -> Result<E
             only_of_a_folder(plan, "backup")?;
             let copied =
                 backup::backup(&plan.config.store.path, to).map_err(|error| data(&error))?;
-            let server_state = match copied.beside_server {
+            let server_state = match copied.was_in_use {
                 true => " while the server runs",
                 false => "",
             };
@@ -129,9 +129,9 @@ fn check(plan: &Plan) -> Result<Exit, Failure> {
         _ => {
             let runtime = runtime()?;
             let kind = store_kind(plan, runtime.handle())?;
-            let mut beside =
+            let mut store =
                 tidewire_store::open_read_only(&kind, path).map_err(|error| data(&error))?;
-            check_records(&mut *beside.reader).map_err(|error| data(&error))?
+            check_records(&mut *store.reader).map_err(|error| data(&error))?
         }
     };
     print_out(&format!("{report}\n"))?;

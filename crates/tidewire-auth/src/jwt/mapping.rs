@@ -195,12 +195,12 @@ mod tests {
         let claims = json!({ "sub": "alice", "role": "admin", "theme": "dark" });
         let silent = principal(claims.clone(), "sub", &["*"], &[]).expect("a user");
         assert_eq!(silent.client_data(), None);
-        let told = principal(claims, "sub", &["*"], &["theme"]).expect("a user");
-        let data = told.client_data().map(Payload::as_str);
+        let principal_with_theme = principal(claims, "sub", &["*"], &["theme"]).expect("a user");
+        let data = principal_with_theme.client_data().map(Payload::as_str);
         assert_eq!(data, Some(r#"{"theme":"dark"}"#));
-        assert_eq!(told.expires_at(), Some(WallTime(7)));
+        assert_eq!(principal_with_theme.expires_at(), Some(WallTime(7)));
         assert_eq!(
-            told.credential(),
+            principal_with_theme.credential(),
             Some(&Credential::Token(Name::from("t1")))
         );
     }

@@ -74,14 +74,14 @@ impl Requests for NodeRequests {
         {
             return AuthReply::Answered(answer);
         }
-        let Some(place) = self.waiting.place(&data, &peer) else {
+        let Some(permit) = self.waiting.take_permit(&data, &peer) else {
             let outcome = AuthOutcome::Unavailable;
             return AuthReply::Answered(AuthCompletion { session, outcome }.into());
         };
         let shards = Arc::clone(&self.shards);
         let task = self.runtime.spawn(async move {
             let answer = judging.await;
-            drop(place);
+            drop(permit);
             if let Some(shard) = shards.get(usize::from(session.address.shard)) {
                 shard.complete_auth(answer);
             }

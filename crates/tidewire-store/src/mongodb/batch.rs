@@ -25,7 +25,7 @@ const WRITE_BYTES: usize = 512;
 
 /// Does each write whose expected state is stored, with this writer number.
 pub(super) fn commit(
-    place: &Location,
+    location: &Location,
     writer: i64,
     writes: &[StoreWrite],
 ) -> Result<Vec<Written>, StoreError> {
@@ -34,7 +34,7 @@ pub(super) fn commit(
     while !rest.is_empty() {
         let (part, others) = rest.split_at(part_len(rest));
         rest = others;
-        written.extend(commit_part(place, writer, part)?);
+        written.extend(commit_part(location, writer, part)?);
     }
     Ok(written)
 }
@@ -54,18 +54,18 @@ fn part_len(writes: &[StoreWrite]) -> usize {
 }
 
 fn commit_part(
-    place: &Location,
+    location: &Location,
     writer: i64,
     writes: &[StoreWrite],
 ) -> Result<Vec<Written>, StoreError> {
-    let collection = place.records::<Document>();
+    let collection = location.records::<Document>();
     let records = collection.name();
     let reservations: Vec<_> = writes
         .iter()
         .filter_map(|w| reservation(w, writer))
         .collect();
     if !reservations.is_empty() {
-        let answer = place.run(doc! {
+        let answer = location.run(doc! {
             "update": records, "updates": reservations, "ordered": false, "writeConcern": { "w": 1 },
         })?;
         single_errors(&answer, |failed| failed.code == Some(DUPLICATE_KEY))?;
@@ -74,19 +74,20 @@ fn commit_part(
     let puts: Vec<_> = writes.iter().filter_map(|w| put(w, writer)).collect();
     if !puts.is_empty() {
         done +=
-            count(&place.write(doc! { "update": records, "updates": puts, "ordered": false })?)?;
+            count(&location.write(doc! { "update": records, "updates": puts, "ordered": false })?)?;
     }
     let deletes: Vec<_> = writes.iter().filter_map(|w| delete(w, writer)).collect();
     if !deletes.is_empty() {
-        done +=
-            count(&place.write(doc! { "delete": records, "deletes": deletes, "ordered": false })?)?;
+        done += count(
+            &location.write(doc! { "delete": records, "deletes": deletes, "ordered": false })?,
+        )?;
     }
     if done == writes.len() {
         return Ok(vec![Written::Done; done]);
     }
     // MongoDB does not report which writes it has done. No other server has written since, so the stored records show it.
     let names: Vec<Name> = writes.iter().map(|write| write.name.clone()).collect();
-    let found = super::load(place, &names)?;
+    let found = super::load(location, &names)?;
     std::iter::zip(writes, found)
         .map(|(write, found)| outcome(write, &found))
         .collect()

@@ -26,9 +26,9 @@ pub(super) fn from_name(name: &str) -> String {
 pub(super) fn to_name(key: &str) -> Option<String> {
     let mut name = String::with_capacity(key.len());
     let mut rest = key;
-    while let Some(place) = rest.find(ESCAPE) {
-        name.push_str(&rest[..place]);
-        rest = &rest[place + ESCAPE.len_utf8()..];
+    while let Some(index) = rest.find(ESCAPE) {
+        name.push_str(&rest[..index]);
+        rest = &rest[index + ESCAPE.len_utf8()..];
         let digits = rest.get(..DIGIT_COUNT)?;
         name.push(char::from_u32(u32::from_str_radix(digits, 16).ok()?)?);
         rest = &rest[DIGIT_COUNT..];

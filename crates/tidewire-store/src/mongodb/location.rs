@@ -247,8 +247,8 @@ fn tls(settings: &ClientOptions, options: &RemoteOptions) -> Tls {
 }
 
 /// The text for a setting that the server does not report.
-fn unknown(what: &str, told: &str) -> String {
-    format!("MongoDB does not report {what} ({told}); give the user the role clusterMonitor")
+fn unknown(what: &str, cause: &str) -> String {
+    format!("MongoDB does not report {what} ({cause}); give the user the role clusterMonitor")
 }
 
 /// The text for a write concern in the address that is weaker than the store's own.

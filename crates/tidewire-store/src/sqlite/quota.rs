@@ -34,7 +34,7 @@ pub(super) struct Usage {
     quota: Quota,
     used_bytes: u64,
     /// The free bytes that the shards learned last.
-    told_room: Option<u64>,
+    reported_room: Option<u64>,
     users: HashMap<Name, u64>,
     /// The changes that the shards do not know yet.
     changes: Vec<QuotaChange>,
@@ -117,11 +117,11 @@ impl Usage {
             return Ok(());
         };
         let room = bytes_max.saturating_sub(self.used_bytes);
-        let is_told = self.told_room.is_some_and(|told| {
-            (told == 0) == (room == 0) && told.abs_diff(room) < (bytes_max / STEPS).max(1)
+        let is_reported = self.reported_room.is_some_and(|reported| {
+            (reported == 0) == (room == 0) && reported.abs_diff(room) < (bytes_max / STEPS).max(1)
         });
-        if !is_told {
-            self.told_room = Some(room);
+        if !is_reported {
+            self.reported_room = Some(room);
             self.changes.push(QuotaChange::Room(room));
         }
         Ok(())
@@ -246,13 +246,13 @@ mod tests {
     }
 
     /// The changes of users that a store reports.
-    fn told(store: &mut SqliteStore) -> Vec<(String, bool)> {
+    fn over_limit_changes(store: &mut SqliteStore) -> Vec<(String, bool)> {
         let changes = store.quota().expect("it has quotas").changes;
-        let told = changes.into_iter().filter_map(|change| match change {
+        let changes = changes.into_iter().filter_map(|change| match change {
             QuotaChange::User { user, is_full } => Some((user.to_string(), is_full)),
             QuotaChange::Room(_) => None,
         });
-        told.collect()
+        changes.collect()
     }
 
     fn say(user: &str, is_full: bool) -> (String, bool) {
@@ -270,20 +270,20 @@ mod tests {
             opened,
             &[put(ann, "a", 600), put(None, "n", 5_000)],
         );
-        assert_eq!(told(&mut store), []);
+        assert_eq!(over_limit_changes(&mut store), []);
         commit(&mut store, opened, &[put(ann, "b", 500)]);
-        assert_eq!(told(&mut store), [say("ann", true)]);
+        assert_eq!(over_limit_changes(&mut store), [say("ann", true)]);
         // Another user overwrites a record.
         commit(&mut store, opened, &[put(bob, "a", 990)]);
-        assert_eq!(told(&mut store), [say("ann", false)]);
+        assert_eq!(over_limit_changes(&mut store), [say("ann", false)]);
         commit(&mut store, opened, &[put(bob, "c", 10)]);
-        assert_eq!(told(&mut store), [say("bob", true)]);
+        assert_eq!(over_limit_changes(&mut store), [say("bob", true)]);
         // A batch that is repeated, as after a failure with an unknown outcome, counts once.
         commit(&mut store, opened, &[put(bob, "c", 10)]);
         commit(&mut store, opened, &[delete("c")]);
-        assert_eq!(told(&mut store), [say("bob", false)]);
+        assert_eq!(over_limit_changes(&mut store), [say("bob", false)]);
         commit(&mut store, opened, &[delete("c"), delete("missing")]);
-        assert_eq!(told(&mut store), []);
+        assert_eq!(over_limit_changes(&mut store), []);
     }
 
     #[test]
@@ -300,9 +300,9 @@ mod tests {
         store.close().unwrap();
         drop(store);
         let (mut store, opened) = open(&folder, users(700));
-        assert_eq!(told(&mut store), [say("ann", true)]);
+        assert_eq!(over_limit_changes(&mut store), [say("ann", true)]);
         commit(&mut store, opened, &[delete("a")]);
-        assert_eq!(told(&mut store), [say("ann", false)]);
+        assert_eq!(over_limit_changes(&mut store), [say("ann", false)]);
     }
 
     #[test]

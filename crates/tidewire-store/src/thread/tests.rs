@@ -297,8 +297,8 @@ fn a_read_that_fails_at_once_is_done_once_more() {
         let answer = Box::new(move |answer| page.send(answer).unwrap());
         tasks.send(ReadTask::Scan { scan, answer }).unwrap();
         drop(tasks);
-        let nobody: CompletionSender = Arc::new(|_, _| ());
-        read(&mut ended(), &waiting, &nobody, &health);
+        let ignored: CompletionSender = Arc::new(|_, _| ());
+        read(&mut ended(), &waiting, &ignored, &health);
         assert_eq!(pages.recv().unwrap().map(|_| ()), expected, "{count}");
     };
     check(0, Ok(()));

@@ -12,7 +12,7 @@ use super::importer::Importer;
 use super::{FORMAT, Footer, Header, Line, checksum, is_history};
 
 /// Maximum size of a line in bytes, without its name and value.
-const LINE_BYTES_BESIDE: usize = 1 << 10;
+const LINE_OVERHEAD_BYTES: usize = 1 << 10;
 /// Maximum number of bytes in JSON for one byte of a name.
 const ESCAPED_BYTES_MAX: usize = 6;
 /// Bytes by which the names of the server's own records may exceed the limit for clients.
@@ -31,7 +31,7 @@ impl Limits {
     /// Maximum size of a line in bytes.
     fn line_bytes_max(&self) -> usize {
         let name = (self.name_bytes_max + RESERVED_BYTES_MAX) * ESCAPED_BYTES_MAX;
-        self.json.bytes_max + name + LINE_BYTES_BESIDE
+        self.json.bytes_max + name + LINE_OVERHEAD_BYTES
     }
 
     /// The record if it is within the limits, or the reason why not.

@@ -14,7 +14,7 @@ use tidewire_store::mongodb::MongodbStore;
 use tidewire_store::remote::RemoteError;
 
 use crate::store_suite::{Open, Subject, delete, load, put, record, scan, write};
-use crate::{RUNTIME, address, next_place, options};
+use crate::{RUNTIME, address, next_number, options};
 use relay::Relay;
 
 /// A separate database, dropped at the end.
@@ -41,11 +41,11 @@ impl Drop for Location {
     }
 }
 
-pub fn place() -> Location {
+pub fn location() -> Location {
     let server = address("TIDEWIRE_TEST_MONGODB");
     let (server, query) = server.split_once('?').unwrap_or((&server, ""));
     let server = server.trim_end_matches('/');
-    let name = format!("test_{}_{}", std::process::id(), next_place());
+    let name = format!("test_{}_{}", std::process::id(), next_number());
     Location {
         inner: crate::Location {
             url: format!("{server}/{name}?{query}"),
@@ -65,22 +65,22 @@ fn run(url: &str, command: Document) {
 
 crate::suite!(
     suite,
-    super::place(),
+    super::location(),
     #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
 );
 
 #[test]
 #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
 fn two_servers() {
-    crate::the_first_of_two_servers_is_refused(&mut place().inner);
+    crate::the_first_of_two_servers_is_refused(&mut location().inner);
 }
 
 #[test]
 #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
 fn cut_connections() {
-    let mut place = place();
-    let relay = Relay::before(&mut place.inner.url);
-    crate::a_cut_connection_is_made_anew(&mut place.inner, || relay.cut());
+    let mut location = location();
+    let relay = Relay::before(&mut location.inner.url);
+    crate::a_cut_connection_is_replaced(&mut location.inner, || relay.cut());
 }
 
 /// A case in which the server receives one request late.
@@ -166,11 +166,11 @@ fn a_batch_that_was_given_up_is_never_done() {
 
 /// Gives up a batch, repeats it, commits further ones, and then sends the late request to the server.
 fn what_is_late(late: Late) -> Result<(), String> {
-    let mut place = place();
-    let relay = Relay::before(&mut place.inner.url);
-    let mut options = options(place.inner.url.clone());
+    let mut location = location();
+    let relay = Relay::before(&mut location.inner.url);
+    let mut options = options(location.inner.url.clone());
     options.timeout = Duration::from_millis(1_500);
-    let open = (place.inner.open)(options).unwrap();
+    let open = (location.inner.open)(options).unwrap();
     let mut store = Open::new((open.store, open.opened));
     store.commit(&late.before).unwrap();
     relay.hold(late.held);
@@ -202,8 +202,8 @@ fn what_is_late(late: Late) -> Result<(), String> {
         Loaded::Corrupt => return Err("nothing is corrupt".to_owned()),
     };
     let newest = record(0, "[3]");
-    let anew = write("a", expected, StoreChange::Put(newest.clone()));
-    match store.commit(&[anew]) {
+    let rewrite = write("a", expected, StoreChange::Put(newest.clone()));
+    match store.commit(&[rewrite]) {
         Ok(written) if written == [Written::Done] => {}
         other => return Err(format!("the name is taken: {other:?}")),
     }
@@ -218,8 +218,8 @@ fn what_is_late(late: Late) -> Result<(), String> {
 #[test]
 #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
 fn a_large_batch_is_done_in_parts() {
-    let mut place = place();
-    let mut store = place.open();
+    let mut location = location();
+    let mut store = location.open();
     let large = format!("[\"{}\"]", "x".repeat(5 << 20));
     let mut batch: Vec<_> = (0..1_100)
         .map(|n| put(&format!("n/{n:04}"), record(1, "[1]")))
@@ -238,24 +238,24 @@ fn a_large_batch_is_done_in_parts() {
 #[test]
 #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
 fn an_address_that_asks_for_less_is_refused() {
-    let mut place = place();
-    let separator = if place.inner.url.ends_with('?') {
+    let mut location = location();
+    let separator = if location.inner.url.ends_with('?') {
         ""
     } else {
         "&"
     };
-    let sound = place.inner.url.clone();
+    let sound = location.inner.url.clone();
     for (less, is_weak) in [
         ("w=1", true),
         ("journal=false", true),
         ("w=majority", false),
     ] {
-        place.inner.url = format!("{sound}{separator}{less}");
-        let mut relaxed = options(place.inner.url.clone());
+        location.inner.url = format!("{sound}{separator}{less}");
+        let mut relaxed = options(location.inner.url.clone());
         relaxed.is_relaxed = true;
-        let promise = (place.inner.open)(relaxed).unwrap().promise;
+        let promise = (location.inner.open)(relaxed).unwrap().promise;
         assert_eq!(promise.weakness.is_some(), is_weak, "{promise:?}");
-        match place.inner.try_open() {
+        match location.inner.try_open() {
             Ok(open) => assert!(!is_weak && open.promise.weakness.is_none(), "{less}"),
             Err(error) => {
                 let text = error.to_string();
@@ -266,28 +266,28 @@ fn an_address_that_asks_for_less_is_refused() {
             }
         }
     }
-    place.inner.url = sound;
+    location.inner.url = sound;
 }
 
 #[test]
 #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
 fn damage_and_newer_formats_are_refused() {
-    let mut place = place();
-    let mut store = place.open();
+    let mut location = location();
+    let mut store = location.open();
     let both = [put("a", record(1, "[1]")), put("b", record(1, "[1]"))];
     store.commit(&both).unwrap();
     let damage = doc! { "q": { "_id": "a" }, "u": { "$set": { "data": "[2]" } } };
     run(
-        &place.inner.url,
+        &location.inner.url,
         doc! { "update": "tidewire_records", "updates": [damage] },
     );
     let sound = Loaded::Found(record(1, "[1]"));
     assert_eq!(load(&mut *store, &["a", "b"]), [Loaded::Corrupt, sound]);
     let newer = doc! { "q": { "_id": "store" }, "u": { "$set": { "format": 2 } } };
     run(
-        &place.inner.url,
+        &location.inner.url,
         doc! { "update": "tidewire_meta", "updates": [newer] },
     );
-    let refused = place.inner.try_open().map(|_| ()).unwrap_err();
+    let refused = location.inner.try_open().map(|_| ()).unwrap_err();
     assert_eq!(refused, RemoteError::NewerFormat { found: 2, known: 1 });
 }

@@ -54,8 +54,8 @@ impl Location {
         match self.kind {
             StoreKind::Memory { .. } => self.store.reader().expect("a reader"),
             _ => {
-                let beside = tidewire_store::open_read_only(&self.kind, self.path.path());
-                beside.expect("it can be read while it is open").reader
+                let read_only = tidewire_store::open_read_only(&self.kind, self.path.path());
+                read_only.expect("it can be read while it is open").reader
             }
         }
     }

@@ -18,19 +18,19 @@ const LIST: &str = "ds_list";
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
 pub(super) fn read(source: &Source, visit: Visit<'_>) -> Result<(), MigrationError> {
-    let place = Location::new(source.options.clone())?;
-    let names = place.wait(place.database().list_collection_names().into_future());
+    let location = Location::new(source.options.clone())?;
+    let names = location.wait(location.database().list_collection_names().into_future());
     let mut names = names.map_err(failed)?;
     names.retain(|name| !name.starts_with("system."));
     names.sort();
     for part in names {
-        let collection = place.database().collection::<Document>(&part);
+        let collection = location.database().collection::<Document>(&part);
         let options = FindOptions::builder().batch_size(PAGE_COUNT).build();
         let find = collection
             .find(doc! { KEY: { "$exists": true } })
             .with_options(options);
-        let mut cursor = place.wait(find.into_future()).map_err(failed)?;
-        while place.wait(cursor.advance()).map_err(failed)? {
+        let mut cursor = location.wait(find.into_future()).map_err(failed)?;
+        while location.wait(cursor.advance()).map_err(failed)? {
             let document = cursor.deserialize_current();
             let document = document.map_err(|error| MigrationError::source(error.to_string()))?;
             visit(found(&source.layout, &part, document))?;
@@ -92,8 +92,8 @@ fn write(value: &Bson, out: &mut String) -> Result<(), String> {
         Bson::String(value) => out.push_str(&serde_json::json!(value).to_string()),
         Bson::Array(values) => {
             out.push('[');
-            for (place, value) in values.iter().enumerate() {
-                if place > 0 {
+            for (index, value) in values.iter().enumerate() {
+                if index > 0 {
                     out.push(',');
                 }
                 write(value, out)?;
@@ -102,8 +102,8 @@ fn write(value: &Bson, out: &mut String) -> Result<(), String> {
         }
         Bson::Document(fields) => {
             out.push('{');
-            for (place, (name, value)) in fields.iter().enumerate() {
-                if place > 0 {
+            for (index, (name, value)) in fields.iter().enumerate() {
+                if index > 0 {
                     out.push(',');
                 }
                 out.push_str(&serde_json::json!(name).to_string());

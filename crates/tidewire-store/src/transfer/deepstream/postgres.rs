@@ -77,8 +77,8 @@ fn wait<T>(
 
 fn value<T>(answer: Result<T, Error>) -> Result<T, MigrationError> {
     answer.map_err(|error| {
-        let told = error.as_db_error().map(|error| error.message().to_owned());
-        MigrationError::source(told.unwrap_or_else(|| error.to_string()))
+        let message = error.as_db_error().map(|error| error.message().to_owned());
+        MigrationError::source(message.unwrap_or_else(|| error.to_string()))
     })
 }
 
