@@ -166,12 +166,17 @@ mod tests {
         headers
     }
 
-    fn check(gate: &OriginCheck, host: &str, origin: Option<&str>, expected: Result<(), Refusal>) {
-        let found = gate.admit(&headers(host, origin));
+    fn check(
+        origin_check: &OriginCheck,
+        host: &str,
+        origin: Option<&str>,
+        expected: Result<(), Refusal>,
+    ) {
+        let found = origin_check.admit(&headers(host, origin));
         let expected = expected.map(|()| Admitted {
             origin: origin.map(str::to_owned),
         });
-        assert_eq!(found, expected, "{gate:?} {host} {origin:?}");
+        assert_eq!(found, expected, "{origin_check:?} {host} {origin:?}");
     }
 
     fn words(list: &[&str]) -> Vec<String> {
@@ -180,7 +185,7 @@ mod tests {
 
     #[test]
     fn development_mode_lets_loopback_pages_in() {
-        let gate = OriginCheck {
+        let origin_check = OriginCheck {
             is_development: true,
             ..OriginCheck::default()
         };
@@ -192,11 +197,16 @@ mod tests {
             "LOCALHOST",
             "127.9.9.9",
         ] {
-            check(&gate, host, None, Ok(()));
-            check(&gate, host, Some("http://localhost:5173"), Ok(()));
-            check(&gate, host, Some("https://127.0.0.1"), Ok(()));
-            check(&gate, host, Some("http://[::1]:8080"), Ok(()));
-            check(&gate, host, Some("http://app.localhost:5173"), Ok(()));
+            check(&origin_check, host, None, Ok(()));
+            check(&origin_check, host, Some("http://localhost:5173"), Ok(()));
+            check(&origin_check, host, Some("https://127.0.0.1"), Ok(()));
+            check(&origin_check, host, Some("http://[::1]:8080"), Ok(()));
+            check(
+                &origin_check,
+                host,
+                Some("http://app.localhost:5173"),
+                Ok(()),
+            );
             for origin in [
                 "http://evil.example",
                 "http://localhost.evil.example",
@@ -208,14 +218,14 @@ mod tests {
                 "chrome-extension://localhost",
                 "",
             ] {
-                check(&gate, host, Some(origin), refused(origin));
+                check(&origin_check, host, Some(origin), refused(origin));
             }
         }
     }
 
     #[test]
     fn development_mode_serves_loopback_names_only() {
-        let mut gate = OriginCheck {
+        let mut origin_check = OriginCheck {
             is_development: true,
             ..OriginCheck::default()
         };
@@ -225,25 +235,30 @@ mod tests {
             "192.168.1.7:6020",
             "",
         ] {
-            check(&gate, host, None, Err(Refusal::Host(host.to_owned())));
+            check(
+                &origin_check,
+                host,
+                None,
+                Err(Refusal::Host(host.to_owned())),
+            );
             let page = format!("http://{host}");
             check(
-                &gate,
+                &origin_check,
                 host,
                 Some(&page),
                 Err(Refusal::Host(host.to_owned())),
             );
         }
-        gate.hosts = words(&["dev.example", "192.168.1.7:6020"]);
+        origin_check.hosts = words(&["dev.example", "192.168.1.7:6020"]);
         check(
-            &gate,
+            &origin_check,
             "dev.example:6020",
             Some("http://dev.example:6020"),
             Ok(()),
         );
-        check(&gate, "192.168.1.7:6020", None, Ok(()));
+        check(&origin_check, "192.168.1.7:6020", None, Ok(()));
         check(
-            &gate,
+            &origin_check,
             "192.168.1.7:7000",
             None,
             Err(Refusal::Host("192.168.1.7:7000".into())),
@@ -252,47 +267,62 @@ mod tests {
 
     #[test]
     fn an_open_loopback_server_serves_loopback_and_listed_names_only() {
-        let mut gate = OriginCheck {
+        let mut origin_check = OriginCheck {
             is_open_loopback: true,
             ..OriginCheck::default()
         };
-        check(&gate, "127.0.0.1:6020", None, Ok(()));
-        check(&gate, "[::1]:6020", Some("http://[::1]:6020"), Ok(()));
+        check(&origin_check, "127.0.0.1:6020", None, Ok(()));
+        check(
+            &origin_check,
+            "[::1]:6020",
+            Some("http://[::1]:6020"),
+            Ok(()),
+        );
         let refused = |host: &str| Err(Refusal::Host(host.to_owned()));
         for host in ["rebound.example:6020", "10.0.0.7:6020", "localhost.example"] {
-            check(&gate, host, None, refused(host));
+            check(&origin_check, host, None, refused(host));
             let page = format!("http://{host}");
-            check(&gate, host, Some(&page), refused(host));
+            check(&origin_check, host, Some(&page), refused(host));
         }
         // Pages of other origins are refused, as they are outside development mode.
         let other = "http://localhost:5173";
         let outcome = Err(Refusal::Origin(other.to_owned()));
-        check(&gate, "localhost:6020", Some(other), outcome);
-        gate.hosts = words(&["app.example"]);
-        check(&gate, "app.example", Some("https://app.example"), Ok(()));
-        check(&gate, "b.example", None, refused("b.example"));
+        check(&origin_check, "localhost:6020", Some(other), outcome);
+        origin_check.hosts = words(&["app.example"]);
+        check(
+            &origin_check,
+            "app.example",
+            Some("https://app.example"),
+            Ok(()),
+        );
+        check(&origin_check, "b.example", None, refused("b.example"));
     }
 
     #[test]
     fn elsewhere_the_same_origin_and_the_list_are_let_in() {
-        let mut gate = OriginCheck::default();
+        let mut origin_check = OriginCheck::default();
         let refused = |origin: &str| Err(Refusal::Origin(origin.to_owned()));
-        check(&gate, "app.example", None, Ok(()));
-        check(&gate, "app.example", Some("https://app.example"), Ok(()));
+        check(&origin_check, "app.example", None, Ok(()));
         check(
-            &gate,
+            &origin_check,
+            "app.example",
+            Some("https://app.example"),
+            Ok(()),
+        );
+        check(
+            &origin_check,
             "app.example",
             Some("https://app.example:443"),
             Ok(()),
         );
         check(
-            &gate,
+            &origin_check,
             "app.example:6020",
             Some("http://app.example:6020"),
             Ok(()),
         );
         check(
-            &gate,
+            &origin_check,
             "APP.example:6020",
             Some("http://app.example:6020"),
             Ok(()),
@@ -305,21 +335,31 @@ mod tests {
             "http://localhost:5173",
             "null",
         ] {
-            check(&gate, "app.example:6020", Some(origin), refused(origin));
+            check(
+                &origin_check,
+                "app.example:6020",
+                Some(origin),
+                refused(origin),
+            );
         }
-        gate.origins = words(&["https://other.example"]);
-        check(&gate, "app.example", Some("https://other.example"), Ok(()));
+        origin_check.origins = words(&["https://other.example"]);
         check(
-            &gate,
+            &origin_check,
+            "app.example",
+            Some("https://other.example"),
+            Ok(()),
+        );
+        check(
+            &origin_check,
             "app.example",
             Some("http://other.example"),
             refused("http://other.example"),
         );
-        gate.origins = words(&["*"]);
-        check(&gate, "app.example", Some("null"), Ok(()));
-        gate.hosts = words(&["app.example"]);
+        origin_check.origins = words(&["*"]);
+        check(&origin_check, "app.example", Some("null"), Ok(()));
+        origin_check.hosts = words(&["app.example"]);
         check(
-            &gate,
+            &origin_check,
             "rebound.example",
             None,
             Err(Refusal::Host("rebound.example".into())),
@@ -328,24 +368,30 @@ mod tests {
 
     #[test]
     fn doubled_and_unreadable_headers_are_refused() {
-        let gate = OriginCheck::default();
+        let origin_check = OriginCheck::default();
         let mut doubled = headers("a.example", Some("https://a.example"));
         doubled.append(ORIGIN, HeaderValue::from_static("https://b.example"));
-        assert!(matches!(gate.admit(&doubled), Err(Refusal::Malformed(_))));
+        assert!(matches!(
+            origin_check.admit(&doubled),
+            Err(Refusal::Malformed(_))
+        ));
         let mut doubled = headers("a.example", None);
         doubled.append(HOST, HeaderValue::from_static("b.example"));
-        assert!(matches!(gate.admit(&doubled), Err(Refusal::Malformed(_))));
+        assert!(matches!(
+            origin_check.admit(&doubled),
+            Err(Refusal::Malformed(_))
+        ));
         let mut unreadable = headers("a.example", None);
         unreadable.insert(
             HOST,
             HeaderValue::from_bytes(b"\xff").expect("bytes are allowed"),
         );
         assert!(matches!(
-            gate.admit(&unreadable),
+            origin_check.admit(&unreadable),
             Err(Refusal::Malformed(_))
         ));
         assert!(matches!(
-            gate.admit(&HeaderMap::new()),
+            origin_check.admit(&HeaderMap::new()),
             Err(Refusal::Malformed(_))
         ));
     }

@@ -278,7 +278,7 @@ fn details_are_for_this_machine_unless_opened() {
             "{metrics}"
         );
     }
-    *server.front.doors.write() = ReloadableSettings::new(&planned(&[
+    *server.front.settings.write() = ReloadableSettings::new(&planned(&[
         closed[0],
         closed[1],
         ("health.metrics_public", "true"),
@@ -302,15 +302,11 @@ fn an_open_loopback_server_is_not_reached_under_a_foreign_name() {
     let server = Server::start(&open);
     let rebound = ("host", "rebound.example:6020");
     let page = [rebound, ("origin", "http://rebound.example:6020")];
-    let sentence = "this host name is not allowed; see network.hosts\n";
+    let reason = "this host name is not allowed; see network.hosts\n";
     for line in ["GET /metrics", "GET /", "GET /nothing", "OPTIONS /api"] {
         for headers in [&page[..1], &page] {
             let answer = server.ask(line, headers);
-            assert_eq!(
-                (status_of(&answer), body(&answer)),
-                (403, sentence),
-                "{line}"
-            );
+            assert_eq!((status_of(&answer), body(&answer)), (403, reason), "{line}");
         }
     }
     // Test both paths: the request arrives whole, or in two pieces and hyper reads it.
@@ -329,7 +325,7 @@ fn an_open_loopback_server_is_not_reached_under_a_foreign_name() {
     stream.write_all(own.as_bytes()).expect("sent");
     assert_eq!(status_of(&read_head(&mut stream)), 101);
     // A name that is listed is served.
-    *server.front.doors.write() = ReloadableSettings::new(&planned(&[
+    *server.front.settings.write() = ReloadableSettings::new(&planned(&[
         open[0],
         open[1],
         ("network.hosts", "rebound.example"),
@@ -503,7 +499,7 @@ fn an_upgrade_hands_the_socket_over_with_its_head() {
         stream.local_addr().expect("an address")
     );
     assert!(connection.unread.is_empty());
-    assert_eq!(server.front.places.open(), 1);
+    assert_eq!(server.front.connection_limiter.open(), 1);
     // The socket works in both directions, and closing it releases its permit.
     connection.stream.set_nonblocking(false).expect("blocking");
     (&connection.stream).write_all(b"down").expect("sent");
@@ -514,14 +510,14 @@ fn an_upgrade_hands_the_socket_over_with_its_head() {
     (&connection.stream).read_exact(&mut up).expect("received");
     assert_eq!((&down, &up), (b"down", b"up"));
     drop(connection);
-    assert_eq!(server.front.places.open(), 0);
+    assert_eq!(server.front.connection_limiter.open(), 0);
 }
 
 /// A header that does not change the answer, but prevents the fast upgrade.
 const LONG_WAY: (&str, &str) = ("content-length", "0");
 
 #[test]
-fn the_short_way_and_the_long_way_answer_alike() {
+fn the_fast_upgrade_answers_like_hyper() {
     let server = Server::start(&[("compression.enabled", "true")]);
     let open = |path: &str, headers: &[(&str, &str)]| {
         let mut stream = server.connect();
@@ -579,9 +575,9 @@ fn many_upgrades_at_once_are_all_handed_over() {
         assert_eq!(status_of(&read_head(stream)), 101);
     }
     let connections: Vec<_> = streams.iter().map(|_| server.handed_over()).collect();
-    assert_eq!(server.front.places.open(), streams.len());
+    assert_eq!(server.front.connection_limiter.open(), streams.len());
     drop(connections);
-    assert_eq!(server.front.places.open(), 0);
+    assert_eq!(server.front.connection_limiter.open(), 0);
 }
 
 #[test]
@@ -686,8 +682,8 @@ fn clients_of_a_trusted_proxy_are_counted_at_their_own_address() {
         assert_eq!(status_of(&head), expected, "{list}: {head}");
         if expected == 101 {
             let connection = server.handed_over();
-            let told = connection.peer.address.ip().to_string();
-            assert!(list.contains(&told), "{told} of {list}");
+            let address = connection.peer.address.ip().to_string();
+            assert!(list.contains(&address), "{address} of {list}");
             open.push((stream, connection));
         }
     };
@@ -698,13 +694,13 @@ fn clients_of_a_trusted_proxy_are_counted_at_their_own_address() {
     check("192.0.2.1, 192.0.2.3", 101);
     check("2001:db8::1", 101);
     check("2001:db8::2", 429);
-    assert_eq!(server.front.places.address_count(), 4);
+    assert_eq!(server.front.connection_limiter.address_count(), 4);
     open.clear();
-    assert_eq!(server.front.places.address_count(), 0);
+    assert_eq!(server.front.connection_limiter.address_count(), 0);
 }
 
 #[test]
-fn nobody_is_believed_who_is_not_named() {
+fn only_named_proxies_are_trusted() {
     let server = Server::start(&[("network.trusted_proxies", "10.0.0.0/8")]);
     let headers = upgrade_headers(&[("x-forwarded-for", "192.0.2.1")]);
     let mut stream = server.connect();
@@ -712,12 +708,12 @@ fn nobody_is_believed_who_is_not_named() {
         .write_all(request("GET /deepstream", &headers).as_bytes())
         .expect("sent");
     assert_eq!(status_of(&read_head(&mut stream)), 101);
-    let told = server.handed_over().peer.address;
-    assert_eq!(told, stream.local_addr().expect("an address"));
+    let address = server.handed_over().peer.address;
+    assert_eq!(address, stream.local_addr().expect("an address"));
 }
 
 #[test]
-fn a_load_balancer_tells_the_address_before_anything_else() {
+fn a_load_balancer_announces_the_address_first() {
     let server = Server::start(&[
         ("network.trusted_proxies", "127.0.0.1"),
         ("network.proxy_protocol", "true"),
@@ -760,15 +756,15 @@ fn a_load_balancer_tells_the_address_before_anything_else() {
 }
 
 #[test]
-fn addresses_are_told_by_trusted_load_balancers_only() {
+fn only_trusted_load_balancers_announce_addresses() {
     let server = Server::start(&[
         ("network.trusted_proxies", "10.0.0.0/8"),
         ("network.proxy_protocol", "true"),
     ]);
     let text = request("GET /health", &[("connection", "close")]);
-    let told = format!("PROXY TCP4 192.0.2.1 10.0.0.1 4711 443\r\n{text}");
+    let request = format!("PROXY TCP4 192.0.2.1 10.0.0.1 4711 443\r\n{text}");
     let mut stream = server.connect();
-    stream.write_all(told.as_bytes()).expect("sent");
+    stream.write_all(request.as_bytes()).expect("sent");
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
     assert!(rest.is_empty());
@@ -895,7 +891,7 @@ fn a_connection_that_is_not_upgraded_ends() {
 #[test]
 fn accepting_pauses_without_descriptors_and_resumes() {
     let server = Server::start_with(&[], |front| {
-        front.places = ConnectionLimiter::new(usize::MAX, Auto::Auto, 2);
+        front.connection_limiter = ConnectionLimiter::new(usize::MAX, Auto::Auto, 2);
     });
     let text = request("GET /deepstream", &upgrade_headers(&[]));
     let mut open: Vec<(TcpStream, UpgradedSocket)> = Vec::new();
@@ -922,10 +918,10 @@ fn accepting_pauses_without_descriptors_and_resumes() {
         );
         std::thread::yield_now();
     }
-    assert_eq!(server.front.places.open(), 2);
+    assert_eq!(server.front.connection_limiter.open(), 2);
     open.pop();
     assert_eq!(status_of(&read_head(&mut waiting)), 101);
-    assert_eq!(server.front.places.open(), 2);
+    assert_eq!(server.front.connection_limiter.open(), 2);
 }
 
 #[test]

@@ -243,8 +243,8 @@ impl Node {
             made_key: None,
         };
         // Before the node accepts a connection, so that no revoked user can log in.
-        let ledger = node.open_ledger()?;
-        let admin = Arc::new(node.admin(ledger));
+        let revocation_store = node.open_revocation_store()?;
+        let admin = Arc::new(node.admin(revocation_store));
         let page_key = match plan.admin_page {
             AdminPage::Off => None,
             AdminPage::Configured => admin_key.clone(),
@@ -300,12 +300,12 @@ impl Node {
     }
 
     /// Reads the revocations of earlier runs and applies them again.
-    fn open_ledger(&self) -> Result<Arc<RevocationStore>, Failure> {
+    fn open_revocation_store(&self) -> Result<Arc<RevocationStore>, Failure> {
         let folder = self.folder.as_ref().map(DataFolder::path);
         let now = jwt::now();
-        let opened =
-            RevocationStore::open(folder, now).and_then(|ledger| Ok((ledger.list(now)?, ledger)));
-        let (stored, ledger) = opened.map_err(|error| {
+        let opened = RevocationStore::open(folder, now)
+            .and_then(|revocation_store| Ok((revocation_store.list(now)?, revocation_store)));
+        let (stored, revocation_store) = opened.map_err(|error| {
             let file = folder
                 .unwrap_or(std::path::Path::new(""))
                 .join(REVOCATIONS_FILE);
@@ -319,14 +319,14 @@ impl Node {
         self.rights
             .revoke_again(revocations, now)
             .map_err(|error| Failure::new(Exit::Configuration, error.to_string()))?;
-        Ok(Arc::new(ledger))
+        Ok(Arc::new(revocation_store))
     }
 
-    fn admin(&self, ledger: Arc<RevocationStore>) -> Admin {
+    fn admin(&self, revocation_store: Arc<RevocationStore>) -> Admin {
         Admin {
             status: Arc::clone(&self.front.status),
             auth: Arc::clone(&self.auth),
-            ledger,
+            revocation_store,
             rights: Arc::clone(&self.rights),
             reload: Box::new(hang_up),
         }
@@ -443,7 +443,7 @@ impl Node {
     /// Applies the options that do not need a restart, and reads the certificate, the rules and the files of the auth chain
     /// again. The new rules take effect later, which the log reports.
     pub fn reload(&mut self, plan: &Plan) {
-        *self.front.doors.write() = ReloadableSettings::new(plan);
+        *self.front.settings.write() = ReloadableSettings::new(plan);
         self.drain_timeout = plan.config.drain_timeout;
         self.drain_delay = plan.drain_delay;
         self.front.renew_certificate();

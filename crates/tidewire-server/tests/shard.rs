@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use client::{DEADLINE, emit, subscribe, wait_until};
-use shard_support::{Gate, Node, Options};
+use shard_support::{GatedPublish, Node, Options};
 use tidewire_core::message::{Connection, EventBulk, Message, Presence, Record, RecordBulk};
 use tidewire_http::metrics::exposition::Exposition;
 use tidewire_http::metrics::{Metrics, ShardNumbers};
@@ -199,7 +199,7 @@ fn a_reader_that_pauses_briefly_misses_nothing() {
 #[test]
 fn a_message_that_has_to_wait_keeps_its_place() {
     let node = Node::start(Options {
-        permission: std::sync::Arc::new(Gate),
+        permission: std::sync::Arc::new(GatedPublish),
         ..Options::default()
     });
     let mut sender = node.log_in(0);
@@ -340,7 +340,7 @@ fn a_goodbye_is_answered_and_the_connection_ends() {
         client.expect_end();
     }
     wait_until(|| node.stats(0).connections.load(Ordering::Relaxed) == 0);
-    wait_until(|| node.places.open() == 0);
+    wait_until(|| node.connection_limiter.open() == 0);
     wait_until(|| node.stats(0).engine.sessions.load(Ordering::Relaxed) == 0);
 }
 

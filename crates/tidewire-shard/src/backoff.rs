@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_delayed_for_others_without_a_name() {
+    fn without_a_name_no_peer_is_delayed_for_others() {
         for user in [identity::NAMELESS, identity::OPEN] {
             let (backoff, user) = (fresh(), Name::from(user));
             for _ in 0..6 {
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_anybody_could_take_is_not_delayed() {
+    fn an_unproven_name_is_not_delayed() {
         let backoff = ReconnectBackoff::new(BackoffSettings {
             names_are_proved: false,
             ..BackoffSettings::default()
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_lead_to_a_final_no_of_the_user_or_the_address() {
+    fn faults_end_in_a_permanent_refusal_of_the_user_or_the_address() {
         let (backoff, user) = (fresh(), Name::from("alice"));
         for _ in 0..5 {
             backoff.note_disconnect(at(0), Some(HERE), Some(&user), DisconnectCause::Fault);
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn time_makes_up_for_closings() {
+    fn disconnects_are_forgiven_over_time() {
         let backoff = fresh();
         for _ in 0..3 {
             backoff.note_disconnect(at(0), Some(HERE), None, DisconnectCause::Slow);
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_bounded_and_forgets_whoever_was_closed_longest_ago() {
+    fn the_table_is_bounded_and_forgets_the_oldest_disconnect() {
         let backoff = ReconnectBackoff::new(BackoffSettings {
             entries_max: 3,
             ..BackoffSettings::default()

@@ -60,25 +60,25 @@ impl Batches {
         stats: &ShardStats,
     ) -> &[LogRange] {
         // Most sessions have the same ranges as the session before.
-        let place = match self.made.last() {
+        let index = match self.made.last() {
             Some(last) if self.is(last, format, spans) => self.made.len() - 1,
             _ => {
                 let hash = hash_of(&self.hasher, format, spans);
-                let known = self.table.find(hash, |place| {
-                    self.is(&self.made[*place as usize], format, spans)
+                let known = self.table.find(hash, |index| {
+                    self.is(&self.made[*index as usize], format, spans)
                 });
                 match known {
-                    Some(place) => *place as usize,
+                    Some(index) => *index as usize,
                     None => {
                         self.make(format, spans, logs, deflation, stats);
-                        let place = self.made.len() - 1;
-                        self.remember(hash, place);
-                        place
+                        let index = self.made.len() - 1;
+                        self.remember(hash, index);
+                        index
                     }
                 }
             }
         };
-        &self.ranges[self.made[place].ranges.clone()]
+        &self.ranges[self.made[index].ranges.clone()]
     }
 
     /// Forgets the frames of the turn. Their ranges stay in the logs.
@@ -97,13 +97,13 @@ impl Batches {
         made.format == format && self.spans[made.spans.clone()] == *spans
     }
 
-    fn remember(&mut self, hash: u64, place: usize) {
+    fn remember(&mut self, hash: u64, index: usize) {
         let (made, spans, hasher) = (&self.made, &self.spans, &self.hasher);
-        let rehash = |place: &u32| {
-            let made = &made[*place as usize];
+        let rehash = |index: &u32| {
+            let made = &made[*index as usize];
             hash_of(hasher, made.format, &spans[made.spans.clone()])
         };
-        self.table.insert_unique(hash, place as u32, rehash);
+        self.table.insert_unique(hash, index as u32, rehash);
     }
 
     fn make(

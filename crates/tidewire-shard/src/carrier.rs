@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_marked_is_told_when_it_was_handed_on_and_what_comes_later_is_not_waited_for() {
+    fn marked_bytes_are_reported_when_handed_on_without_waiting_for_later_ones() {
         let carrier = carrier();
         assert!(!carrier.mark());
         for text in ["a", "b"] {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_and_not_handed_on_is_waited_for() {
+    fn taken_bytes_are_waited_for_until_they_are_handed_on() {
         let carrier = carrier();
         carrier.push(Bytes::from_static(b"a"));
         assert!(carrier.pop().is_some());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_handed_on_can_only_be_taken_back_with_the_connection() {
+    async fn bytes_that_were_handed_on_can_only_be_taken_back_with_the_connection() {
         let carrier = carrier();
         assert!(!carrier.take_back());
         carrier.push(Bytes::from_static(b"a"));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_taken_back_and_the_end_is_told() {
+    fn waiting_bytes_are_taken_back_and_the_end_is_reported() {
         let carrier = carrier();
         carrier.push(Bytes::from_static(b"a"));
         assert!(carrier.mark() && carrier.has_marked());

@@ -41,7 +41,7 @@ use super::batch::Batches;
 use super::caller_rate::CallerRates;
 use super::carrier::End;
 use super::connection::{CARRIED, CloseCause, Encoding, PauseReasons, State};
-use super::credit::{Confirmations, Confirmed, Credit, NOBODY};
+use super::credit::{Confirmations, Confirmed, Credit, NO_CONNECTION};
 use super::drain::CloseAll;
 use super::handle::{
     AuthAnswer, AuthReply, Mail, PendingLogin, Quiet, Requests, ShardHandle, UpgradedSocket,
@@ -303,7 +303,7 @@ impl Conductor {
             self.close_all.as_ref().map(CloseAll::next_deadline),
             self.settlings.iter().filter_map(Settling::deadline).min(),
             self.carried.next_deadline(),
-            self.shedding.next_look(self.now.monotonic),
+            self.shedding.next_check(self.now.monotonic),
             Some(self.now.monotonic + TURN_INTERVAL),
         ];
         deadlines.into_iter().flatten().min()
@@ -342,9 +342,9 @@ impl Conductor {
         self.take_confirmations();
         self.turn_work_start = self.engine.work();
         self.engine.begin_turn(self.now, &mut self.sink);
-        self.free_places();
+        self.free_keys();
         self.has_unflushed |= self.engine.work() != self.turn_work_start;
-        self.charge(NOBODY, 0);
+        self.charge(NO_CONNECTION, 0);
         self.run_deferred();
         self.take_mail();
         if self
@@ -386,7 +386,7 @@ impl Conductor {
     /// that has an answer can rely on its effects being posted.
     fn decide(&mut self) {
         self.engine.end_turn(self.now, &mut self.sink);
-        self.charge(NOBODY, 0);
+        self.charge(NO_CONNECTION, 0);
         self.run_deferred();
         self.post();
     }
@@ -583,7 +583,7 @@ impl Conductor {
             tls,
             unread,
             peer,
-            place,
+            permit,
             is_deflated,
             is_text,
         } = connection;
@@ -592,7 +592,7 @@ impl Conductor {
         // upgrade are handled in `read_sockets` later in this turn. If the peer has to wait, the delay also precedes that message. While
         // the shard drains, it takes the connection and closes it with a reason, because the front has already accepted it. If the kernel
         // refuses the socket, the handle has already counted the connection, so it is subtracted here.
-        let state = State::new(peer, place, is_deflated, is_text);
+        let state = State::new(peer, permit, is_deflated, is_text);
         let format = state.format(Dialect::Client, false);
         match self.event_loop.add_with_tls(stream, &unread, tls, state) {
             Ok(key) => {
@@ -700,7 +700,7 @@ impl Conductor {
         self.has_unflushed = true;
         self.engine.handle(self.now, input, &mut self.sink);
         if !self.sink.targets.is_empty() {
-            self.charge(NOBODY, bytes);
+            self.charge(NO_CONNECTION, bytes);
         }
         self.run_deferred();
     }

@@ -101,19 +101,19 @@ pub(crate) struct State {
     /// Bytes posted to other shards and not handled there yet.
     pub(crate) inflight_bytes: u32,
     pub(crate) phase: Phase,
-    pub(crate) holds: PauseReasons,
+    pub(crate) pause_reasons: PauseReasons,
     /// Whether the peer has introduced itself. Its format is fixed then.
     pub(crate) introduced: bool,
     /// Whether it speaks JSON in text messages.
     pub(crate) is_text: bool,
     /// Released when the socket is closed.
-    _place: ConnectionPermit,
+    _permit: ConnectionPermit,
 }
 
 impl State {
     pub(crate) fn new(
         peer: Arc<PeerDetails>,
-        place: ConnectionPermit,
+        permit: ConnectionPermit,
         is_deflated: bool,
         is_text: bool,
     ) -> Self {
@@ -126,10 +126,10 @@ impl State {
             peer: Some(peer),
             inflight_bytes: 0,
             phase: Phase::Open,
-            holds: PauseReasons::default(),
+            pause_reasons: PauseReasons::default(),
             introduced: false,
             is_text,
-            _place: place,
+            _permit: permit,
         }
     }
 

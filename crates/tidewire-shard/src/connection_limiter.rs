@@ -82,7 +82,7 @@ impl ConnectionLimiter {
         *count += 1;
         drop(addresses);
         Some(Counted {
-            places: Arc::clone(self),
+            limiter: Arc::clone(self),
             subject: Some(subject),
         })
     }
@@ -115,7 +115,7 @@ impl ConnectionLimiter {
                 ticket.descriptor.forget();
                 let counted = ticket.counted;
                 Ok(ConnectionPermit {
-                    places: Arc::clone(self),
+                    limiter: Arc::clone(self),
                     subject: counted.and_then(|mut counted| counted.subject.take()),
                 })
             }
@@ -139,7 +139,7 @@ impl ConnectionLimiter {
 /// The count of a connection at its address, until this is dropped.
 #[derive(Debug)]
 pub struct Counted {
-    places: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     /// `None` if another owner releases it.
     subject: Option<Subject>,
 }
@@ -147,7 +147,7 @@ pub struct Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         if let Some(subject) = self.subject.take() {
-            self.places.uncount(subject);
+            self.limiter.uncount(subject);
         }
     }
 }
@@ -165,17 +165,17 @@ pub struct SocketPermits {
 /// closed the socket.
 #[derive(Debug)]
 pub struct ConnectionPermit {
-    places: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     subject: Option<Subject>,
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         if let Some(subject) = self.subject {
-            self.places.uncount(subject);
+            self.limiter.uncount(subject);
         }
-        self.places.open.fetch_sub(1, Ordering::AcqRel);
-        self.places.descriptors.add_permits(1);
+        self.limiter.open.fetch_sub(1, Ordering::AcqRel);
+        self.limiter.descriptors.add_permits(1);
     }
 }
 
@@ -187,8 +187,8 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    fn ticket(places: &Arc<ConnectionLimiter>, counted: Option<Counted>) -> SocketPermits {
-        let descriptors = Arc::clone(&places.descriptors);
+    fn ticket(limiter: &Arc<ConnectionLimiter>, counted: Option<Counted>) -> SocketPermits {
+        let descriptors = Arc::clone(&limiter.descriptors);
         let descriptor = descriptors.try_acquire_owned().expect("a descriptor");
         SocketPermits {
             descriptor,
@@ -197,53 +197,55 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_so_many_and_another_is_not_touched() {
-        let places = ConnectionLimiter::new(100, Auto::Set(2), 100);
-        let here = || places.count(address("192.0.2.1"));
+    fn the_limit_of_an_address_does_not_affect_another() {
+        let limiter = ConnectionLimiter::new(100, Auto::Set(2), 100);
+        let here = || limiter.count(address("192.0.2.1"));
         let (first, second) = (here(), here());
         assert!(first.is_some() && second.is_some());
         assert!(here().is_none());
-        assert!(places.count(address("::ffff:192.0.2.1")).is_none());
-        assert!(places.count(address("192.0.2.2")).is_some());
+        assert!(limiter.count(address("::ffff:192.0.2.1")).is_none());
+        assert!(limiter.count(address("192.0.2.2")).is_some());
         drop(first);
         assert!(here().is_some(), "what is given back can be had again");
         drop(second);
-        assert_eq!(places.address_count(), 0, "nobody is remembered");
+        assert_eq!(limiter.address_count(), 0, "nobody is remembered");
     }
 
     #[test]
     fn addresses_of_one_ipv6_network_are_one() {
-        let places = ConnectionLimiter::new(100, Auto::Set(1), 100);
+        let limiter = ConnectionLimiter::new(100, Auto::Set(1), 100);
         let _held = ["2001:db8::1", "2001:db8:0:1::1", "::1", "0.0.0.1"]
-            .map(|text| places.count(address(text)).expect(text));
-        assert!(places.count(address("2001:db8::ffff:1")).is_none());
+            .map(|text| limiter.count(address(text)).expect(text));
+        assert!(limiter.count(address("2001:db8::ffff:1")).is_none());
     }
 
     #[test]
-    fn half_of_all_is_for_one_address_and_this_machine_is_not_counted_out() {
-        let places = ConnectionLimiter::new(4, Auto::Auto, 100);
-        let here = || places.count(address("192.0.2.1"));
+    fn one_address_gets_half_of_all_and_loopback_is_not_limited() {
+        let limiter = ConnectionLimiter::new(4, Auto::Auto, 100);
+        let here = || limiter.count(address("192.0.2.1"));
         let _held = [here(), here()];
         assert!(here().is_none());
-        let local: Vec<_> = (0..9).map(|_| places.count(address("127.0.0.1"))).collect();
+        let local: Vec<_> = (0..9)
+            .map(|_| limiter.count(address("127.0.0.1")))
+            .collect();
         assert!(local.iter().all(Option::is_some));
     }
 
     #[test]
-    fn a_place_gives_everything_back() {
-        let places = ConnectionLimiter::new(1, Auto::Set(1), 2);
-        let counted = places.count(address("192.0.2.1"));
-        let place = places.take(ticket(&places, counted)).expect("a place");
-        assert_eq!((places.open(), places.address_count()), (1, 1));
-        assert!(places.count(address("192.0.2.1")).is_none());
-        let other = places.count(address("192.0.2.2"));
-        let refused = places
-            .take(ticket(&places, other))
+    fn a_dropped_permit_releases_everything() {
+        let limiter = ConnectionLimiter::new(1, Auto::Set(1), 2);
+        let counted = limiter.count(address("192.0.2.1"));
+        let permit = limiter.take(ticket(&limiter, counted)).expect("a place");
+        assert_eq!((limiter.open(), limiter.address_count()), (1, 1));
+        assert!(limiter.count(address("192.0.2.1")).is_none());
+        let other = limiter.count(address("192.0.2.2"));
+        let refused = limiter
+            .take(ticket(&limiter, other))
             .expect_err("all are taken");
         assert!(refused.counted.is_some(), "the ticket is given back whole");
         drop(refused);
-        drop(place);
-        assert_eq!((places.open(), places.address_count()), (0, 0));
-        assert_eq!(places.descriptors.available_permits(), 2);
+        drop(permit);
+        assert_eq!((limiter.open(), limiter.address_count()), (0, 0));
+        assert_eq!(limiter.descriptors.available_permits(), 2);
     }
 }

@@ -15,7 +15,7 @@ use tidewire_net::connection::Key;
 const ENTRY_BYTES: u32 = 64;
 
 /// In place of a connection. No connection has this index: indexes count up from 0, and descriptors run out long before.
-pub(crate) const NOBODY: Key = Key {
+pub(crate) const NO_CONNECTION: Key = Key {
     index: u32::MAX,
     generation: 0,
 };
@@ -159,7 +159,7 @@ impl Credit {
         }
     }
 
-    /// Charges a connection, or [`NOBODY`], for an entry that is sent with the next batch to `target`. `message_bytes` are zero if
+    /// Charges a connection, or [`NO_CONNECTION`], for an entry that is sent with the next batch to `target`. `message_bytes` are zero if
     /// another entry of the same message was charged with them. Returns the bytes charged.
     pub(crate) fn charge(&mut self, target: u16, key: Key, message_bytes: u32) -> u32 {
         let bytes = message_bytes.saturating_add(ENTRY_BYTES);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_waits_is_woken() {
+    fn only_a_waiting_shard_is_woken() {
         let confirmations = Confirmations::new(2);
         let mut credit = Credit::new(1, 2, 1000);
         credit.next_batch(0);
@@ -278,7 +278,7 @@ mod tests {
     fn a_shard_over_its_limit_congests_the_node_until_it_is_below() {
         let confirmations = Confirmations::new(2);
         let mut credit = Credit::new(0, 2, 100);
-        credit.charge(1, NOBODY, 30);
+        credit.charge(1, NO_CONNECTION, 30);
         assert!(!credit.report(&confirmations) && !confirmations.is_congested());
         credit.charge(1, key(3), 0);
         assert!(!credit.report(&confirmations) && confirmations.is_congested());

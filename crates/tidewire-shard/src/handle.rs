@@ -39,7 +39,7 @@ pub struct UpgradedSocket {
     /// The peer.
     pub peer: Arc<PeerDetails>,
     /// Its place among the connections of the node, dropped when the socket is closed.
-    pub place: ConnectionPermit,
+    pub permit: ConnectionPermit,
     /// Whether permessage-deflate was agreed on.
     pub is_deflated: bool,
     /// Whether it speaks JSON in text messages, by its path.

@@ -47,7 +47,7 @@ impl InterestMap {
             return;
         }
         let map = self.part(change.topic, &change.name).pin();
-        let (word, bit) = place(shard);
+        let (word, bit) = word_and_bit(shard);
         let wanted = change.wanted;
         let outcome = map.compute(change.name, |entry| {
             let mut bits: Bits = entry.map_or_else(Bits::default, |(_, bits)| bits.clone());
@@ -112,7 +112,7 @@ impl InterestMap {
     }
 }
 
-fn place(shard: u16) -> (usize, u64) {
+fn word_and_bit(shard: u16) -> (usize, u64) {
     (usize::from(shard) / 64, 1 << (shard % 64))
 }
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nobody_wants_is_forgotten() {
+    fn a_name_without_subscribers_is_forgotten() {
         let map = InterestMap::new(2);
         change(&map, 1, "news", true);
         change(&map, 70, "news", true);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_are_apart() {
+    fn topics_are_separate() {
         let map = InterestMap::new(2);
         change(&map, 1, "anna", true);
         map.visit(InterestTopic::User, "anna", 0, |shard| {

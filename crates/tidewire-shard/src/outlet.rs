@@ -37,13 +37,13 @@ struct State {
 impl Outlet {
     /// A piece to be sent, and a receiver that is notified when it has reached the kernel, or gets an error if it never will.
     pub fn piece(self: &Arc<Self>, text: String) -> (Bytes, oneshot::Receiver<()>) {
-        let (left, told) = oneshot::channel();
+        let (left, receiver) = oneshot::channel();
         let piece = Piece {
             text,
             outlet: Arc::clone(self),
             left: Some(left),
         };
-        (Bytes::from_owner(piece), told)
+        (Bytes::from_owner(piece), receiver)
     }
 
     /// When this returns, no more bytes leave, and the connection is closing.
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_piece_has_left_with_the_flush_behind_its_last_part() {
+    async fn a_piece_is_sent_with_the_flush_after_its_last_part() {
         let (outlet, mut flow) = open();
         let (mut piece, mut left) = outlet.piece("abc".into());
         let part = piece.split_to(1);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_leaves_behind_the_valve() {
+    async fn nothing_is_sent_after_the_shutdown() {
         let (outlet, mut flow) = open();
         flow.write_all(b"a").await.expect("it is open");
         let (held, mut never) = outlet.piece("b".into());
@@ -283,21 +283,21 @@ mod tests {
         assert!(flow.flush().await.is_err() && flow.shutdown().await.is_err());
         drop(held);
         assert_eq!(flow.stream.written, b"a");
-        for told in [&mut never, &mut lost] {
-            assert_eq!(told.try_recv(), Err(TryRecvError::Closed));
+        for receiver in [&mut never, &mut lost] {
+            assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
         }
     }
 
     #[test]
-    fn nobody_waits_for_a_connection_that_is_gone() {
+    fn a_lost_connection_ends_every_wait() {
         let (outlet, flow) = open();
         let (early, mut one) = outlet.piece("a".into());
         let (late, mut other) = outlet.piece("b".into());
         drop(early);
         drop(flow);
         drop(late);
-        for told in [&mut one, &mut other] {
-            assert_eq!(told.try_recv(), Err(TryRecvError::Closed));
+        for receiver in [&mut one, &mut other] {
+            assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
         }
     }
 }

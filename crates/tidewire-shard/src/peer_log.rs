@@ -38,18 +38,18 @@ impl Windows {
                 &mut self.0[last]
             }
         };
-        let mut left_out = 0;
+        let mut suppressed = 0;
         if now.duration_since(window.start) >= WINDOW {
-            left_out = window.count.saturating_sub(PEER_LINES_MAX);
+            suppressed = window.count.saturating_sub(PEER_LINES_MAX);
             window.start = now;
             window.count = 0;
         }
         window.count = window.count.saturating_add(1);
-        (window.count <= PEER_LINES_MAX, left_out)
+        (window.count <= PEER_LINES_MAX, suppressed)
     }
 
     /// The number of suppressed lines of each kind in windows that have ended.
-    fn take_left_out(&mut self, now: Instant) -> Vec<(&'static str, u32)> {
+    fn take_suppressed(&mut self, now: Instant) -> Vec<(&'static str, u32)> {
         let mut sums = Vec::new();
         self.0.retain(|window| {
             let has_ended = now.duration_since(window.start) >= WINDOW;
@@ -66,9 +66,9 @@ impl Windows {
 /// text of a few words that describes the event.
 pub fn peer_line(kind: &'static str, write: impl FnOnce()) {
     let mut windows = WINDOWS.lock();
-    let (is_admitted, left_out) = windows.admit(kind, Instant::now());
+    let (is_admitted, suppressed) = windows.admit(kind, Instant::now());
     drop(windows);
-    sum(kind, left_out);
+    sum(kind, suppressed);
     if is_admitted {
         write();
     }
@@ -77,16 +77,20 @@ pub fn peer_line(kind: &'static str, write: impl FnOnce()) {
 /// Writes the numbers of suppressed lines. Must be called about once a second.
 pub fn sum_peer_lines() {
     let mut windows = WINDOWS.lock();
-    let sums = windows.take_left_out(Instant::now());
+    let sums = windows.take_suppressed(Instant::now());
     drop(windows);
-    for (kind, left_out) in sums {
-        sum(kind, left_out);
+    for (kind, suppressed) in sums {
+        sum(kind, suppressed);
     }
 }
 
-fn sum(kind: &'static str, left_out: u32) {
-    if left_out > 0 {
-        tracing::warn!(kind, left_out, "suppressed further lines of this kind");
+fn sum(kind: &'static str, suppressed: u32) {
+    if suppressed > 0 {
+        tracing::warn!(
+            kind,
+            left_out = suppressed,
+            "suppressed further lines of this kind"
+        );
     }
 }
 
@@ -104,18 +108,18 @@ mod tests {
         assert_eq!(windows.admit("refused", start), (false, 0));
         assert_eq!(windows.admit("refused", start), (false, 0));
         assert_eq!(windows.admit("other", start), (true, 0));
-        assert_eq!(windows.take_left_out(start), []);
+        assert_eq!(windows.take_suppressed(start), []);
         assert_eq!(windows.admit("refused", start + WINDOW), (true, 2));
     }
 
     #[test]
-    fn what_was_left_out_is_summed_when_the_flood_ends() {
+    fn suppressed_lines_are_summed_when_the_flood_ends() {
         let mut windows = Windows::default();
         let start = Instant::now();
         for _ in 0..PEER_LINES_MAX + 5 {
             windows.admit("refused", start);
         }
-        assert_eq!(windows.take_left_out(start + WINDOW), [("refused", 5)]);
-        assert_eq!(windows.take_left_out(start + WINDOW), []);
+        assert_eq!(windows.take_suppressed(start + WINDOW), [("refused", 5)]);
+        assert_eq!(windows.take_suppressed(start + WINDOW), []);
     }
 }

@@ -187,16 +187,16 @@ impl Drop for Seat {
 /// The places that one request holds of all shared places.
 #[derive(Debug)]
 pub struct Standing {
-    place: Seat,
+    seat: Seat,
     body: OnceLock<Seat>,
 }
 
 impl Standing {
     /// Creates it for a request that has its place.
     #[must_use]
-    pub fn new(place: Seat) -> Self {
+    pub fn new(seat: Seat) -> Self {
         Self {
-            place,
+            seat,
             body: OnceLock::new(),
         }
     }
@@ -204,7 +204,7 @@ impl Standing {
     /// Caller of the request.
     #[must_use]
     pub fn caller(&self) -> Caller {
-        self.place.caller()
+        self.seat.caller()
     }
 
     /// Keeps the places of the request's body.
@@ -218,7 +218,7 @@ impl Standing {
     /// # Errors
     /// That caller would hold more than its share of requests.
     pub fn move_to(&self, caller: &Caller) -> Result<(), Refused> {
-        self.place.move_to(caller)?;
+        self.seat.move_to(caller)?;
         if let Some(body) = self.body.get() {
             // The body has arrived already. If its user has no share of bodies left, the address still holds the place of this body.
             let _ = body.move_to(caller);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_get_equal_shares_and_the_next_one_always_finds_a_place() {
+    fn callers_get_equal_shares_and_the_next_one_always_gets_a_seat() {
         let shares = Shares::new(1_000);
         let (first, refused) = take_all(&shares, &at("192.0.2.1"));
         assert_eq!((first.len(), refused), (500, Refused::Share));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_nothing_may_take_all_there_is_and_no_more() {
+    fn the_only_caller_without_seats_takes_all_free_ones() {
         let shares = Shares::new(64);
         let whole = shares.take(at("192.0.2.1"), 64).expect("a whole body");
         let refused = shares.take(at("192.0.2.2"), 1).expect_err("it is full");

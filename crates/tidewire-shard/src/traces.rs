@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_are_chosen_as_are_asked_for() {
+    fn the_configured_ratio_is_sampled() {
         for ratio in [0.01, 0.1, 0.5, 0.9] {
             let count = 20_000;
             let skipped: u64 = (0..count).filter_map(|_| skip(ratio)).sum();

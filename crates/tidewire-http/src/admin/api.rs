@@ -57,7 +57,7 @@ pub struct Admin {
     /// The chain that decides logins.
     pub auth: Arc<AuthChain>,
     /// The stored revocations.
-    pub ledger: Arc<RevocationStore>,
+    pub revocation_store: Arc<RevocationStore>,
     /// Ends sessions and changes rights on all shards.
     pub rights: Arc<Rights>,
     /// Makes the server read its configuration again, as SIGHUP does. Returns false if the server can't receive the request.
@@ -129,8 +129,8 @@ impl Admin {
     }
 
     async fn list(&self) -> AdminResponse {
-        let ledger = Arc::clone(&self.ledger);
-        let all = blocking(move || ledger.list(jwt::now())).await?;
+        let revocation_store = Arc::clone(&self.revocation_store);
+        let all = blocking(move || revocation_store.list(jwt::now())).await?;
         let all: Vec<Value> = all.iter().map(show).collect();
         Ok((StatusCode::OK, json!({ "revocations": all })))
     }
@@ -157,8 +157,8 @@ impl Admin {
         if until <= now {
             return Err(invalid("`until` is in the past; use seconds since 1970"));
         }
-        let ledger = Arc::clone(&self.ledger);
-        let revocation = blocking(move || ledger.revocation(what, until)).await?;
+        let revocation_store = Arc::clone(&self.revocation_store);
+        let revocation = blocking(move || revocation_store.revocation(what, until)).await?;
         // End the sessions before the revocation is stored: they must not continue because a disk is slow or fails.
         match self.rights.revoke(revocation.clone(), now).await {
             Ok(()) => {}
@@ -171,8 +171,8 @@ impl Admin {
             }
             Err(RevokeError::ShardEnded) => return Err(unavailable("the server is stopping")),
         }
-        let (ledger, stored) = (Arc::clone(&self.ledger), revocation.clone());
-        blocking(move || ledger.store(&stored, now)).await?;
+        let (revocation_store, stored) = (Arc::clone(&self.revocation_store), revocation.clone());
+        blocking(move || revocation_store.store(&stored, now)).await?;
         let (kind, name) = parts(&revocation.what);
         tracing::info!(kind, name, "revoked");
         let stored = Stored {
@@ -236,8 +236,8 @@ impl Admin {
         let (kind, name) = path.split_once('/').ok_or_else(missing)?;
         let name = percent_decoded(name).ok_or_else(missing)?;
         let what = from_parts(kind, &name).ok_or_else(missing)?;
-        let (ledger, lifted) = (Arc::clone(&self.ledger), what.clone());
-        match blocking(move || ledger.lift(&lifted)).await? {
+        let (revocation_store, lifted) = (Arc::clone(&self.revocation_store), what.clone());
+        match blocking(move || revocation_store.lift(&lifted)).await? {
             true => {
                 let restored = self.rights.restore(what).await;
                 restored.map_err(|_| unavailable("the server is stopping"))?;

@@ -109,7 +109,8 @@ fn accept_waiting(
     opened: &mut Vec<UpgradedSocket>,
 ) -> bool {
     for _ in 1..BATCH_MAX {
-        let Ok(descriptor) = Arc::clone(&front.places.descriptors).try_acquire_owned() else {
+        let Ok(descriptor) = Arc::clone(&front.connection_limiter.descriptors).try_acquire_owned()
+        else {
             return false;
         };
         let Ok((socket, peer)) = accept_one(listener) else {
@@ -147,7 +148,7 @@ fn open(
     // Behind a load balancer the client's address arrives later, in the PROXY protocol header.
     if !front.proxy_protocol {
         match front.count(peer.ip()) {
-            Ok(place) => counted = place,
+            Ok(address) => counted = address,
             Err(TooMany) => return fast_upgrade::refuse(socket, speaks),
         }
     }
@@ -190,11 +191,12 @@ fn open(
 
 /// Waits for a free file descriptor. While it waits, it logs that accepting is paused.
 async fn descriptor(front: &Arc<Front>) -> OwnedSemaphorePermit {
-    if let Ok(descriptor) = Arc::clone(&front.places.descriptors).try_acquire_owned() {
+    if let Ok(descriptor) = Arc::clone(&front.connection_limiter.descriptors).try_acquire_owned() {
         return descriptor;
     }
     pause_begins(front);
-    let mut free = std::pin::pin!(Arc::clone(&front.places.descriptors).acquire_owned());
+    let mut free =
+        std::pin::pin!(Arc::clone(&front.connection_limiter.descriptors).acquire_owned());
     loop {
         log_pause(front, "all are in use");
         let deadline = Instant::now() + PAUSE_LOG_INTERVAL;
@@ -223,7 +225,7 @@ fn log_pause(front: &Front, cause: &str) {
     *last = Some(now);
     drop(last);
     tracing::warn!(
-        open = front.places.open(),
+        open = front.connection_limiter.open(),
         "accepting is paused: no file descriptor is left ({cause}); raise the limit of open files (ulimit -n)"
     );
 }

@@ -81,7 +81,7 @@ pub fn try_upgrade(
         return unanswered(socket, ticket);
     };
     let address = front
-        .doors
+        .settings
         .read()
         .proxies
         .client(address, &opening.parts.headers);
@@ -94,8 +94,8 @@ pub fn try_upgrade(
             }
         }
     }
-    let place = match front.places.take(ticket) {
-        Ok(place) => place,
+    let permit = match front.connection_limiter.take(ticket) {
+        Ok(permit) => permit,
         // `limits.connections_max` is reached. Hyper answers the request with 503, and counts and logs the refusal.
         Err(ticket) => return unanswered(socket, ticket),
     };
@@ -114,7 +114,7 @@ pub fn try_upgrade(
         tls: None,
         unread: Bytes::copy_from_slice(&input[opening.head_bytes..]),
         peer: Arc::new(peer(address, &opening.parts)),
-        place,
+        permit,
         is_deflated: opening.is_deflated,
         is_text: opening.is_text,
     }))
@@ -144,7 +144,12 @@ fn opening(front: &Front, input: &[u8]) -> Option<Opening> {
         return None;
     }
     let is_text = front.is_text(path)?;
-    let admitted = front.doors.read().gate.admit(&parts.headers).ok()?;
+    let admitted = front
+        .settings
+        .read()
+        .origin_check
+        .admit(&parts.headers)
+        .ok()?;
     let accepted = handshake::accept(&parts).ok()?;
     let deflate = match front.takes_deflate {
         true => handshake::deflate(&parts).ok()?,

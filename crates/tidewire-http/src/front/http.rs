@@ -210,14 +210,14 @@ async fn introduce(
             tracing::warn!(%peer, problem, "connection closed, because network.proxy_protocol is on");
         });
     };
-    let is_trusted = front.doors.read().proxies.trusts(peer.ip());
+    let is_trusted = front.settings.read().proxies.trusts(peer.ip());
     // Programs on this machine may connect directly, as `tidewire health` does, but may not report another address.
     if !is_trusted && !is_loopback(peer.ip()) {
         refuse("the peer is not in network.trusted_proxies");
         return None;
     }
-    let told = match timeout(front.head_timeout, proxy_protocol::read(stream)).await {
-        Ok(Ok(told)) => told,
+    let announced = match timeout(front.head_timeout, proxy_protocol::read(stream)).await {
+        Ok(Ok(announced)) => announced,
         Ok(Err(error)) => {
             refuse(&error.to_string());
             return None;
@@ -227,11 +227,11 @@ async fn introduce(
             return None;
         }
     };
-    if told.is_some() && !is_trusted {
+    if announced.is_some() && !is_trusted {
         refuse("the peer is not in network.trusted_proxies");
         return None;
     }
-    let client = told.unwrap_or(peer);
+    let client = announced.unwrap_or(peer);
     match front.count(client.ip()) {
         Ok(counted) => ticket.counted = counted,
         Err(TooMany) => return None,
@@ -278,7 +278,7 @@ impl Socket {
             "/health-check" if is_reading => return plain(StatusCode::OK, String::new()),
             _ => {}
         }
-        let admitted = match front.doors.read().gate.admit(request.headers()) {
+        let admitted = match front.settings.read().origin_check.admit(request.headers()) {
             Ok(admitted) => admitted,
             Err(refusal) => return self.refuse(self.client(request.headers()), &refusal),
         };
@@ -335,7 +335,7 @@ impl Socket {
         let reasons = self.front.status.reasons();
         let is_ready = reasons.is_empty();
         let mut body = serde_json::json!({ "ready": is_ready });
-        if self.front.doors.read().reasons_public || self.is_local(headers) {
+        if self.front.settings.read().reasons_public || self.is_local(headers) {
             body["development"] = self.front.is_development.into();
             body["store"] = self.front.store.word().into();
             body["reasons"] = serde_json::json!(reasons);
@@ -350,7 +350,7 @@ impl Socket {
     }
 
     fn metrics(&self, headers: &HeaderMap) -> HttpResponse {
-        if !self.front.doors.read().metrics_public && !self.is_local(headers) {
+        if !self.front.settings.read().metrics_public && !self.is_local(headers) {
             let text = "metrics are available only on this machine; set health.metrics_public to publish them\n";
             return plain(StatusCode::FORBIDDEN, text.into());
         }
@@ -403,7 +403,11 @@ impl Socket {
 
     /// The address of the client, which trusted proxies report in a header.
     fn client(&self, headers: &HeaderMap) -> SocketAddr {
-        self.front.doors.read().proxies.client(self.peer, headers)
+        self.front
+            .settings
+            .read()
+            .proxies
+            .client(self.peer, headers)
     }
 
     fn refuse(&self, peer: SocketAddr, refusal: &Refusal) -> HttpResponse {
@@ -456,7 +460,7 @@ impl Socket {
         }
         // The permit is taken before the 101 answer, because afterwards the server could not refuse the WebSocket with an HTTP
         // status.
-        let Some(place) = self.take_place() else {
+        let Some(permit) = self.take_permit() else {
             self.front.metrics.connection_refusals.inc();
             peer_line("connection refused", || {
                 tracing::warn!(peer = %client, "connection refused: limits.connections_max is reached");
@@ -466,7 +470,7 @@ impl Socket {
         let front = Arc::clone(&self.front);
         let opened = Opened {
             peer: Arc::new(peer(client, &parts)),
-            place,
+            permit,
             is_deflated: deflate.is_some(),
             is_text,
         };
@@ -499,10 +503,10 @@ impl Socket {
 
     /// Takes a permit for an open connection and passes the socket's ticket to it. Returns `None` if `limits.connections_max`
     /// is reached.
-    fn take_place(&self) -> Option<ConnectionPermit> {
+    fn take_permit(&self) -> Option<ConnectionPermit> {
         let mut slot = self.ticket.lock();
-        match self.front.places.take(slot.take()?) {
-            Ok(place) => Some(place),
+        match self.front.connection_limiter.take(slot.take()?) {
+            Ok(permit) => Some(permit),
             Err(ticket) => {
                 *slot = Some(ticket);
                 None
@@ -548,7 +552,7 @@ pub(super) fn allow_origin(headers: &mut HeaderMap, origin: &str) {
 /// A WebSocket whose handshake the front has answered.
 struct Opened {
     peer: Arc<PeerDetails>,
-    place: ConnectionPermit,
+    permit: ConnectionPermit,
     is_deflated: bool,
     is_text: bool,
 }
@@ -557,7 +561,7 @@ struct Opened {
 async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, opened: Opened) {
     let Opened {
         peer,
-        place,
+        permit,
         is_deflated,
         is_text,
     } = opened;
@@ -585,7 +589,7 @@ async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, ope
                 tls,
                 unread,
                 peer,
-                place,
+                permit,
                 is_deflated,
                 is_text,
             }]);

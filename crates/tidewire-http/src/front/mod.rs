@@ -45,7 +45,7 @@ use tls::Tls;
 #[derive(Clone, Debug, Default)]
 pub struct ReloadableSettings {
     /// Which pages and names are served.
-    pub gate: OriginCheck,
+    pub origin_check: OriginCheck,
     /// Which proxies the server trusts to report a client's address.
     pub proxies: Proxies,
     /// Whether other machines may read `/metrics`.
@@ -60,7 +60,7 @@ impl ReloadableSettings {
     pub fn new(plan: &Plan) -> Self {
         let network = &plan.config.network;
         Self {
-            gate: OriginCheck {
+            origin_check: OriginCheck {
                 is_development: plan.is_development,
                 is_open_loopback: plan.is_open_loopback,
                 origins: network.origins.to_vec(),
@@ -106,13 +106,13 @@ pub struct Front {
     /// The limits of one HTTP/2 connection.
     pub http2: Http2Limits,
     /// The settings that SIGHUP may change.
-    pub doors: RwLock<ReloadableSettings>,
+    pub settings: RwLock<ReloadableSettings>,
     /// Whether accepting is paused because no file descriptor is free.
     pub is_paused: AtomicBool,
     /// When the log last reported such a pause.
     pub pause_logged: Mutex<Option<Instant>>,
     /// The permits of open connections, and the file descriptors.
-    pub places: Arc<ConnectionLimiter>,
+    pub connection_limiter: Arc<ConnectionLimiter>,
     /// The state of the node.
     pub status: Arc<Status>,
     /// The metrics of the node.
@@ -166,8 +166,8 @@ impl Front {
             head_bytes_max: plan.config.http.head_bytes_max.as_usize(),
             connection_timeout: plan.config.http.connection_timeout,
             http2: Http2Limits::new(plan),
-            doors: RwLock::new(ReloadableSettings::new(plan)),
-            places: ConnectionLimiter::new(
+            settings: RwLock::new(ReloadableSettings::new(plan)),
+            connection_limiter: ConnectionLimiter::new(
                 open_max,
                 plan.config.limits.connections_per_address_max,
                 descriptors,
@@ -207,10 +207,10 @@ impl Front {
     /// # Errors
     /// `limits.connections_per_address_max` is reached; the refusal has been logged and counted.
     pub fn count(&self, address: IpAddr) -> Result<Option<Counted>, TooMany> {
-        if self.doors.read().proxies.trusts(address) {
+        if self.settings.read().proxies.trusts(address) {
             return Ok(None);
         }
-        let counted = self.places.count(address);
+        let counted = self.connection_limiter.count(address);
         if counted.is_none() {
             self.metrics.address_refusals.inc();
             peer_line("connections of one address refused", || {

@@ -30,9 +30,9 @@ use crate::client::Client;
 
 /// A permission that reads a record before it allows a publish of the event `gated`.
 #[derive(Debug)]
-pub struct Gate;
+pub struct GatedPublish;
 
-impl Permission for Gate {
+impl Permission for GatedPublish {
     fn decide(&self, question: &Question<'_>) -> Decision {
         if question.access == Access::EventPublish && question.name == Some("gated") {
             return match question.record("gate") {
@@ -107,7 +107,7 @@ pub struct Node {
     shards: Option<RunningShards>,
     store: Option<StoreThreads>,
     listener: TcpListener,
-    pub places: Arc<ConnectionLimiter>,
+    pub connection_limiter: Arc<ConnectionLimiter>,
 }
 
 impl Node {
@@ -155,7 +155,11 @@ impl Node {
             shards: Some(running),
             store: Some(store),
             listener: TcpListener::bind("127.0.0.1:0").unwrap(),
-            places: ConnectionLimiter::new(usize::MAX, Auto::Auto, Semaphore::MAX_PERMITS),
+            connection_limiter: ConnectionLimiter::new(
+                usize::MAX,
+                Auto::Auto,
+                Semaphore::MAX_PERMITS,
+            ),
         }
     }
 
@@ -220,7 +224,7 @@ impl Node {
         let (socket, address) = self.listener.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
         socket.set_nodelay(true).unwrap();
-        let descriptors = Arc::clone(&self.places.descriptors);
+        let descriptors = Arc::clone(&self.connection_limiter.descriptors);
         let descriptor = descriptors.try_acquire_owned().unwrap();
         self.handle(shard).hand_over(vec![UpgradedSocket {
             stream: socket,
@@ -231,8 +235,8 @@ impl Node {
                 address,
                 headers: Vec::new(),
             }),
-            place: self
-                .places
+            permit: self
+                .connection_limiter
                 .take(SocketPermits {
                     descriptor,
                     counted: None,

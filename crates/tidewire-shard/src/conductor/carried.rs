@@ -21,7 +21,7 @@ use super::reading::UNCOUNTED_PAYLOAD_MAX;
 use crate::carrier::{CarriedMail, Carrier, End, Stay};
 use crate::connection::CARRIED;
 use crate::connection_limiter::Subject;
-use crate::credit::NOBODY;
+use crate::credit::NO_CONNECTION;
 use crate::peer::PeerDetails;
 use crate::share::{Caller, Standing};
 use crate::stats::{add, topic_index};
@@ -71,7 +71,7 @@ pub(super) struct CarriedSessions {
     drained: Vec<Key>,
     /// The bytes that were last copied out of the log. Most sessions get the same ranges as the session before.
     last: (Vec<Span>, Bytes),
-    nobody: Option<Arc<PeerDetails>>,
+    no_peer: Option<Arc<PeerDetails>>,
 }
 
 /// The waiting bytes of a session that got bytes in this turn.
@@ -115,7 +115,7 @@ impl CarriedSessions {
     pub(super) fn peer(&mut self, key: Key) -> &mut Option<Arc<PeerDetails>> {
         match self.sessions.get_mut(&key) {
             Some(carried) => &mut carried.peer,
-            None => &mut self.nobody,
+            None => &mut self.no_peer,
         }
     }
 
@@ -337,7 +337,7 @@ impl Conductor {
                 Flow::Wait => carried.is_waiting = true,
             }
             self.has_unflushed = true;
-            self.charge(NOBODY, bytes);
+            self.charge(NO_CONNECTION, bytes);
             self.run_deferred();
         }
     }
@@ -449,6 +449,6 @@ impl Conductor {
         }
         let session = self.session(key);
         self.handle(Input::Closed { session });
-        self.free_place(key);
+        self.free_key(key);
     }
 }

@@ -80,7 +80,7 @@ impl Conductor {
         state.phase = Phase::Lingering;
         state.waiting = None;
         state.peer = None;
-        state.holds = PauseReasons::default();
+        state.pause_reasons = PauseReasons::default();
         self.event_loop.push_last(key, &goodbye);
         // The shard reads and discards what the peer still sends: if it closed the socket with unread bytes, the kernel would reset the
         // connection, and the close frame could be lost.
@@ -118,11 +118,11 @@ impl Conductor {
             let session = self.session(key);
             self.handle(Input::Closed { session });
         }
-        self.free_place(key);
+        self.free_key(key);
     }
 
     /// Frees the key of a removed connection for another one, as soon as its session has released its names.
-    pub(super) fn free_place(&mut self, key: Key) {
+    pub(super) fn free_key(&mut self, key: Key) {
         // Two owners use the key as an index: the table of connections and the engine. If a new connection got it while the engine still
         // ends memberships of the old session, these would belong to the new one. So the key stays lent until the engine has finished,
         // and only then does its next user get it, with a new generation.
@@ -134,9 +134,9 @@ impl Conductor {
     }
 
     /// Frees the keys of sessions that have released their names.
-    pub(super) fn free_places(&mut self) {
+    pub(super) fn free_keys(&mut self) {
         for key in std::mem::take(&mut self.leaving) {
-            self.free_place(key);
+            self.free_key(key);
         }
     }
 

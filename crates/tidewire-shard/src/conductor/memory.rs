@@ -45,7 +45,7 @@ const WANTED_PART: usize = 8;
 const REMEMBERED: Duration = Duration::from_secs(1);
 
 /// How often a shard looks for the largest sessions while the budget is nearly used up, and wakes the other shards while it is exceeded.
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// State of the shedding of sessions.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ pub(super) struct Shedding {
     turns: Vec<u64>,
     /// The time at which all shards had made the turns that they have before a session is ended.
     waited: Option<Instant>,
-    looked: Instant,
+    checked: Instant,
     woken: Instant,
     /// Bytes of the records that could not be evicted at the last attempt, and the time of that attempt.
     pinned: usize,
@@ -67,7 +67,7 @@ pub(super) struct Shedding {
 
 impl Shedding {
     /// When the next look is due, while the budget is exceeded.
-    pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn next_check(&self, now: Instant) -> Option<Instant> {
         self.since.map(|_| now + SHARDS_FIRST_INTERVAL)
     }
 
@@ -148,7 +148,7 @@ impl Conductor {
         // other sessions.
         let missing = budget.missing();
         let excess = budget.excess_without_spare().max(missing);
-        if budget.excess().max(missing) > 0 && now.since(self.shedding.woken) >= LOOK_INTERVAL {
+        if budget.excess().max(missing) > 0 && now.since(self.shedding.woken) >= CHECK_INTERVAL {
             // The other shards may have records to evict, or the largest sessions, but be asleep.
             self.shedding.woken = now;
             for handle in self.handles.iter() {
@@ -163,7 +163,7 @@ impl Conductor {
                 if !budget.is_wanted() {
                     self.shedding.is_over();
                 }
-                LOOK_INTERVAL
+                CHECK_INTERVAL
             }
             _ => {
                 if self.shedding.since.is_none() {
@@ -173,10 +173,10 @@ impl Conductor {
                 SHARDS_FIRST_INTERVAL
             }
         };
-        if now.since(self.shedding.looked) < interval {
+        if now.since(self.shedding.checked) < interval {
             return;
         }
-        self.shedding.looked = now;
+        self.shedding.checked = now;
         let mut holders = self.holders();
         self.participant
             .report_largest(holders.last().map_or(0, |(bytes, _)| *bytes));
@@ -229,7 +229,7 @@ impl Conductor {
         if holders.last().is_none_or(|(bytes, _)| *bytes < least) {
             return;
         }
-        let until = now + LOOK_INTERVAL;
+        let until = now + CHECK_INTERVAL;
         if !self.memory.budget().may_end_holders(now.0, until.0) {
             return;
         }

@@ -64,7 +64,7 @@ impl Conductor {
                 None => self.message_bytes_max,
             };
             let unread = self.buffer.unread();
-            if !state.holds.is_empty() || unread.is_empty() {
+            if !state.pause_reasons.is_empty() || unread.is_empty() {
                 break;
             }
             let Decoded { consumed, event } =
@@ -103,7 +103,7 @@ impl Conductor {
                         Ok(Flow::Wait) => {
                             let state = &mut connection.state;
                             state.waiting = Some(payload.into_owned().into());
-                            state.holds.add(PauseReasons::WAITING);
+                            state.pause_reasons.add(PauseReasons::WAITING);
                             self.event_loop.pause(key);
                         }
                         Ok(Flow::Taken) => {
@@ -211,7 +211,7 @@ impl Conductor {
         let state = &mut connection.state;
         state.inflight_bytes += charged;
         if state.inflight_bytes as usize > self.limits.inflight_bytes_max
-            && !state.holds.has(PauseReasons::CREDIT)
+            && !state.pause_reasons.has(PauseReasons::CREDIT)
         {
             self.without_credit.push(key);
             add(&self.own.stats().inflight_pauses, 1);
@@ -221,15 +221,15 @@ impl Conductor {
 
     pub(super) fn hold(&mut self, key: Key, reason: PauseReasons) {
         if let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
-            connection.state.holds.add(reason);
+            connection.state.pause_reasons.add(reason);
             self.event_loop.pause(key);
         }
     }
 
     pub(super) fn release(&mut self, key: Key, reason: PauseReasons) {
         if let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
-            connection.state.holds.remove(reason);
-            if connection.state.holds.is_empty() {
+            connection.state.pause_reasons.remove(reason);
+            if connection.state.pause_reasons.is_empty() {
                 self.event_loop.resume(key);
             }
         }

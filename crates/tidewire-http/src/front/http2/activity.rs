@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct Activity {
     open: Mutex<Open>,
     /// One permit for each request that the server may work on at a time.
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     flood: Notify,
 }
 
@@ -67,7 +67,7 @@ impl Activity {
                 idle_frames: 0,
                 idle_frames_since: now,
             }),
-            places: Arc::new(Semaphore::new(requests_max)),
+            permits: Arc::new(Semaphore::new(requests_max)),
             flood: Notify::new(),
         })
     }
@@ -86,7 +86,7 @@ impl Activity {
         drop(open);
         Some(Running {
             activity: Arc::clone(self),
-            place: None,
+            permit: None,
             is_stream: false,
             is_answered: false,
         })
@@ -178,7 +178,7 @@ impl Open {
 #[derive(Debug)]
 pub(super) struct Running {
     activity: Arc<Activity>,
-    place: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
     is_stream: bool,
     is_answered: bool,
 }
@@ -186,9 +186,9 @@ pub(super) struct Running {
 impl Running {
     /// Waits for one of the permits of `requests_max`.
     pub(super) async fn admitted(mut self) -> Self {
-        let places = Arc::clone(&self.activity.places);
+        let permits = Arc::clone(&self.activity.permits);
         // The semaphore is never closed.
-        self.place = places.acquire_owned().await.ok();
+        self.permit = permits.acquire_owned().await.ok();
         self
     }
 
@@ -199,7 +199,7 @@ impl Running {
 
     /// Notes that the answer is an event stream: it releases its permit and counts as a stream, no longer as a request.
     pub(super) fn lasts(&mut self) {
-        self.place = None;
+        self.permit = None;
         // A reset is the usual end of a stream, so it does not count as abandoned.
         self.is_answered = true;
         if !std::mem::replace(&mut self.is_stream, true) {
