@@ -40,12 +40,12 @@ fn list(
     files.sort();
     let constant = name.to_ascii_uppercase();
     let _ = writeln!(code, "static {constant}_FILES: [File; {}] = [", files.len());
-    for (path, place) in files {
-        let place = place.strip_prefix(folder).expect("a file of the site");
-        let place = format!("/{}", place.display());
+    for (path, url_path) in files {
+        let url_path = url_path.strip_prefix(folder).expect("a file of the site");
+        let url_path = format!("/{}", url_path.display());
         let _ = writeln!(
             code,
-            "    File::new({path:?}, include_bytes!(concat!(env!({variable:?}), {place:?}))),"
+            "    File::new({path:?}, include_bytes!(concat!(env!({variable:?}), {url_path:?}))),"
         );
     }
     let _ = writeln!(

@@ -5,4 +5,4 @@
 use libfuzzer_sys::fuzz_target;
 use tidewire_fuzz::server::json_patch::TARGET;
 
-fuzz_target!(init: tidewire_fuzz::begin(&TARGET), |input: &[u8]| drop((TARGET.judge)(input)));
+fuzz_target!(init: tidewire_fuzz::begin(&TARGET), |input: &[u8]| drop((TARGET.check_input)(input)));

@@ -4,7 +4,7 @@ pub mod corpus;
 #[path = "../../crates/tidewire-wire/tests/codec/harness/mod.rs"]
 pub mod harness;
 #[cfg(feature = "server")]
-#[path = "../../crates/tidewire-server/tests/fuzz/judge/mod.rs"]
+#[path = "../../crates/tidewire-server/tests/fuzz/check/mod.rs"]
 pub mod server;
 
 /// Targets that do not contain the server, whose build takes most of the time.

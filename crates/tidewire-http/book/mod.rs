@@ -222,10 +222,10 @@ fn rendered(document: &Document, targets: &HashMap<&str, String>) -> String {
                 title,
                 id,
             }) => {
-                let place = linked(document, &dest_url, targets);
-                is_dropped.push(place.is_none());
-                if let Some(place) = place {
-                    let dest_url = CowStr::from(place);
+                let url = linked(document, &dest_url, targets);
+                is_dropped.push(url.is_none());
+                if let Some(url) = url {
+                    let dest_url = CowStr::from(url);
                     events.push(Event::Start(Tag::Link {
                         link_type,
                         dest_url,
@@ -310,18 +310,18 @@ fn linked(document: &Document, link: &str, targets: &HashMap<&str, String>) -> O
         Some((path, anchor)) => (path, format!("#{anchor}")),
         None => (link, String::new()),
     };
-    let mut place = PathBuf::new();
+    let mut resolved = PathBuf::new();
     let folder = Path::new(&document.source).parent()?;
     for part in folder.join(path).components() {
         match part {
             Component::ParentDir => {
-                place.pop();
+                resolved.pop();
             }
-            Component::Normal(name) => place.push(name),
+            Component::Normal(name) => resolved.push(name),
             _ => {}
         }
     }
-    let target = targets.get(place.to_str()?)?;
+    let target = targets.get(resolved.to_str()?)?;
     Some(format!("{}{target}{anchor}", to_root(&document.target)))
 }
 
@@ -337,21 +337,21 @@ fn framed(target: &str, title: &str, content: &str, documents: &[Document]) -> S
         let found = documents.iter().find(|document| document.source == source);
         found.map_or("", |document| document.title.as_str())
     };
-    let entry = |place: &str, title: &str| {
-        let current = match place == target {
+    let entry = |url: &str, title: &str| {
+        let current = match url == target {
             true => " aria-current=\"page\"",
             false => "",
         };
         format!(
-            "<li><a href=\"{root}{place}\"{current}>{}</a></li>\n",
+            "<li><a href=\"{root}{url}\"{current}>{}</a></li>\n",
             escaped(title)
         )
     };
     let mut menu = String::new();
     for (name, group) in MENU {
         let _ = writeln!(menu, "<h2>{name}</h2>\n<ul>");
-        for (source, place) in group {
-            menu += &entry(place, title_of(source));
+        for (source, url) in group {
+            menu += &entry(url, title_of(source));
         }
         menu += "</ul>\n";
     }

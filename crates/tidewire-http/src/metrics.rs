@@ -296,9 +296,9 @@ impl ShardNumbers {
         if let [(_, store)] = &self.stores[..] {
             return number(0, store).encode(family);
         }
-        for (place, (name, store)) in self.stores.iter().enumerate() {
+        for (index, (name, store)) in self.stores.iter().enumerate() {
             let labels = [("store", name.as_str())];
-            number(place, store).encode(family.encode_family(&labels)?)?;
+            number(index, store).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
     }

@@ -266,11 +266,11 @@ impl CaseFile {
     /// Parses a table. The error text begins with line and column, to be appended to the file's name.
     pub fn parse(text: &str) -> Result<Self, String> {
         let table: Table = serde_saphyr::from_str(text).map_err(|error| {
-            let place = error.location().map_or_else(String::new, |place| {
-                format!(":{}:{}", place.line(), place.column())
+            let position = error.location().map_or_else(String::new, |position| {
+                format!(":{}:{}", position.line(), position.column())
             });
             let text = error.without_snippet().to_string();
-            format!("{place}: {}", text.lines().next().unwrap_or_default())
+            format!("{position}: {}", text.lines().next().unwrap_or_default())
         })?;
         let mut cases = Vec::with_capacity(table.cases.len());
         for row in table.cases {

@@ -201,8 +201,8 @@ fn moved(path: &str) -> HttpResponse {
     let mut answer = HttpResponse::default();
     *answer.status_mut() = StatusCode::PERMANENT_REDIRECT;
     // The path is a path of the site, so it is a valid header value.
-    if let Ok(place) = HeaderValue::from_str(&format!("{path}/")) {
-        answer.headers_mut().insert(LOCATION, place);
+    if let Ok(location) = HeaderValue::from_str(&format!("{path}/")) {
+        answer.headers_mut().insert(LOCATION, location);
     }
     answer
 }
@@ -310,9 +310,9 @@ mod tests {
         let check = |at: &'static str, path: &str, expected: Option<(u16, Option<&str>)>| {
             let answer = Mounted::new(at, &SITE).answer(&Method::GET, path, &HeaderMap::new());
             let found = answer.as_ref().map(|answer| {
-                let place = answer.headers().get(LOCATION);
-                let place = place.map(|place| place.to_str().expect("text"));
-                (answer.status().as_u16(), place)
+                let location = answer.headers().get(LOCATION);
+                let location = location.map(|location| location.to_str().expect("text"));
+                (answer.status().as_u16(), location)
             });
             assert_eq!(found, expected, "{at} {path}");
         };
@@ -449,13 +449,13 @@ mod tests {
             for (link, _) in links.filter(|(link, _)| !link.contains("://")) {
                 count += 1;
                 let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
-                let place = match path.strip_prefix("../") {
+                let target_path = match path.strip_prefix("../") {
                     _ if path.is_empty() => file.path.to_owned(),
                     Some(path) => path.to_owned(),
                     None if folder.is_empty() => path.to_owned(),
                     None => format!("{folder}/{path}"),
                 };
-                let target = DOCS.file(&place);
+                let target = DOCS.file(&target_path);
                 let has_anchor = |target: &File| {
                     anchor.is_empty() || text(target).contains(&format!("id=\"{anchor}\""))
                 };

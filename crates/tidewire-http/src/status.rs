@@ -280,7 +280,7 @@ mod tests {
         let texts: Vec<String> = status
             .warnings()
             .into_iter()
-            .map(|told| told.text)
+            .map(|warning| warning.text)
             .collect();
         let expected = [
             "acknowledged writes may be lost: one",

@@ -72,7 +72,7 @@ impl Failure {
 /// The state of a panicking thread is unknown, and all acknowledged writes are on disk. So a restart is the safe way to continue.
 pub fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
-        let place = panic
+        let location = panic
             .location()
             .map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
         let payload = panic.payload();
@@ -83,7 +83,7 @@ pub fn end_on_panic() {
             .unwrap_or("no message")
             .replace(['\n', '\r'], " ");
         eprintln!(
-            "tidewire: a bug at {place}: {text}; please report this line and start the server again"
+            "tidewire: a bug at {location}: {text}; please report this line and start the server again"
         );
         std::process::exit(i32::from(Exit::Bug.code()));
     }));

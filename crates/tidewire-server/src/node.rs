@@ -362,10 +362,10 @@ impl Node {
         }
         if let Some(rules) = self.rules.clone() {
             self.runtime.spawn(async move {
-                let mut interval = tokio::time::interval(rules_file::LOOK_INTERVAL);
+                let mut interval = tokio::time::interval(rules_file::CHECK_INTERVAL);
                 loop {
                     interval.tick().await;
-                    rules.look().await;
+                    rules.check_file().await;
                 }
             });
         }
@@ -537,14 +537,14 @@ fn watch_auth(status: &Status, auth: &Arc<AuthChain>) {
     let auth = Arc::clone(auth);
     status.watch_auth(Box::new(move || {
         let troubles = auth.troubles().into_iter();
-        let told = troubles.map(
+        let reasons = troubles.map(
             |Trouble {
                  code,
                  text,
                  is_blocking,
              }| { (Reason { code, text }, is_blocking) },
         );
-        told.collect()
+        reasons.collect()
     }));
 }
 

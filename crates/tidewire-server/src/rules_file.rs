@@ -14,7 +14,7 @@ use tidewire_http::status::Reason;
 
 /// How often the server checks whether the file has changed. It reads a changed file only after two equal checks in a row, because
 /// a file that is written in place may be incomplete.
-pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Modification time, length and inode: a change shows that the file was replaced or written. `None` if the file is missing.
 type Stamp = Option<(SystemTime, u64, u64)>;
@@ -28,7 +28,7 @@ struct FileState {
     /// The stamp of the version that was read last.
     read: Stamp,
     /// The stamp at the last check.
-    looked: Stamp,
+    checked: Stamp,
     /// The problem of the version that was read last.
     problem: Option<String>,
 }
@@ -54,18 +54,18 @@ impl RulesFile {
             metrics,
             seen: Mutex::new(FileState {
                 read,
-                looked: read,
+                checked: read,
                 problem: None,
             }),
         }
     }
 
     /// Reads the file again if it has changed since it was read, but not since the last check.
-    pub async fn look(&self) {
+    pub async fn check_file(&self) {
         let has_changed = {
             let mut seen = self.seen.lock();
             let now = stamp(&self.path);
-            let is_settled = std::mem::replace(&mut seen.looked, now) == now;
+            let is_settled = std::mem::replace(&mut seen.checked, now) == now;
             is_settled && now != seen.read
         };
         if has_changed {

@@ -258,7 +258,7 @@ fn serve(
     }
     manager.stopping();
     node.runtime().spawn(async move {
-        signals.stop.told().await;
+        signals.stop.received().await;
         eprintln!(
             "tidewire: ended at once by a second signal; writes that were not acknowledged may be lost"
         );
@@ -276,7 +276,7 @@ fn wait(node: &Node, signals: &mut Signals) -> Wake {
     node.runtime().block_on(async {
         loop {
             tokio::select! {
-                () = signals.stop.told() => return Wake::Stop,
+                () = signals.stop.received() => return Wake::Stop,
                 _ = signals.reload.recv() => return Wake::Reload,
                 () = tokio::time::sleep(SHARD_INTERVAL) => {}
             }

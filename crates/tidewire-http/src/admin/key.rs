@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_told_by_its_text_and_shows_nothing_of_it() {
+    fn a_key_is_compared_by_its_text_and_never_shown() {
         let (key, text) = Key::random().expect("random numbers");
         assert!(text.len() >= KEY_CHARACTERS_MIN);
         assert!(key.is(&text));

@@ -77,18 +77,18 @@ impl Server {
 
     /// Answers requests until `stop` becomes true.
     pub async fn run(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let accepting = async {
             loop {
                 // The semaphore is never closed.
-                let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
                     return;
                 };
                 if let Ok((stream, peer)) = listener.accept().await {
                     let server = Arc::clone(&self);
                     tokio::spawn(async move {
                         server.serve(stream, peer).await;
-                        drop(place);
+                        drop(permit);
                     });
                 }
             }

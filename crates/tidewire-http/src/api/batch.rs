@@ -56,7 +56,7 @@ impl Api {
         login: &Value,
         text: &str,
     ) -> Result<HttpResponse, &'static str> {
-        let _place = self.place(request).map_err(|_| WORKING)?;
+        let _seat = self.take_seat(request).map_err(|_| WORKING)?;
         let credentials = Credentials::object(login);
         Ok(self.batch_of(request, text, Some(credentials)).await)
     }
@@ -543,12 +543,12 @@ impl<'a> Batch<'a> {
     /// Stores the outcome of the oldest waiting command that matches.
     fn settle(&mut self, fits: impl Fn(&Command<'_>) -> bool, outcome: impl FnOnce() -> Outcome) {
         let commands = self.commands;
-        let place = self
+        let position = self
             .waiting
             .iter()
             .position(|index| fits(&commands[*index]));
-        if let Some(place) = place {
-            let index = self.waiting.remove(place);
+        if let Some(position) = position {
+            let index = self.waiting.remove(position);
             self.know(index, outcome());
         }
     }
@@ -556,12 +556,12 @@ impl<'a> Batch<'a> {
     /// Stores the outcome of the waiting command with this correlation id.
     fn settle_by(&mut self, correlation: Option<&str>, outcome: impl FnOnce() -> Outcome) {
         let index = correlation.and_then(|id| id.parse::<usize>().ok());
-        let place = self
+        let position = self
             .waiting
             .iter()
             .position(|waiting| Some(*waiting) == index);
-        if let Some(place) = place {
-            let index = self.waiting.remove(place);
+        if let Some(position) = position {
+            let index = self.waiting.remove(position);
             self.know(index, outcome());
         }
     }

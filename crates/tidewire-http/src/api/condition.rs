@@ -69,7 +69,7 @@ impl Conditions {
     }
 
     /// Evaluates the conditions for the state of a record; `None` means that the record does not exist.
-    pub(super) fn judge(&self, state: Option<Tag>) -> ConditionResult {
+    pub(super) fn check(&self, state: Option<Tag>) -> ConditionResult {
         let is_in = |tags: &Tags, takes_weak: bool| match tags {
             Tags::Any => state.is_some(),
             Tags::Of(list) => list.iter().any(|listed| {
@@ -188,8 +188,8 @@ mod tests {
         only: Option<Only>,
     ) {
         let conditions = conditions(pairs);
-        assert_eq!(conditions.judge(Some(TAG)), there, "{pairs:?} of a record");
-        assert_eq!(conditions.judge(None), missing, "{pairs:?} of no record");
+        assert_eq!(conditions.check(Some(TAG)), there, "{pairs:?} of a record");
+        assert_eq!(conditions.check(None), missing, "{pairs:?} of no record");
         assert_eq!(conditions.only(), only, "{pairs:?}");
     }
 
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_judged_as_http_means_them() {
+    fn conditions_follow_the_http_specification() {
         use ConditionResult::{Known, No, Yes};
         check(&[], Yes, Yes, Some(Only::Always));
         check(&[(IF_MATCH, "*")], Yes, No, Some(Only::Present));

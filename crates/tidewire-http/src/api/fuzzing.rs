@@ -99,7 +99,7 @@ pub fn condition(
 ) -> Option<(bool, Option<Only>)> {
     let conditions = Conditions::of(headers, epoch).ok()?;
     Some((
-        conditions.judge(state) == ConditionResult::Yes,
+        conditions.check(state) == ConditionResult::Yes,
         conditions.only(),
     ))
 }

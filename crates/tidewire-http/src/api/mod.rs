@@ -303,8 +303,8 @@ impl Api {
             return self.stream(request).await;
         }
         let is_plain = matches!(route, Route::Record | Route::Stream | Route::SignUp);
-        match self.place(&request) {
-            Ok(place) => request.standing = Some(Arc::new(Standing::new(place))),
+        match self.take_seat(&request) {
+            Ok(seat) => request.standing = Some(Arc::new(Standing::new(seat))),
             Err(Refused::Full) if is_plain => return Problem::BUSY.answer(),
             Err(Refused::Full) => return answer::busy(WORKING),
             Err(Refused::Share) if is_plain => return Problem::SHARE.answer(),
@@ -359,9 +359,9 @@ impl Api {
     }
 
     /// Takes one of the permits for requests in progress; a refusal is counted.
-    fn place(&self, request: &ApiRequest) -> Result<Seat, Refused> {
-        let place = self.requests.take(Caller::at(request.address.ip()), 1);
-        place.inspect_err(|refused| {
+    fn take_seat(&self, request: &ApiRequest) -> Result<Seat, Refused> {
+        let seat = self.requests.take(Caller::at(request.address.ip()), 1);
+        seat.inspect_err(|refused| {
             self.refused.count(match refused {
                 Refused::Full => RequestRefusal::Requests,
                 Refused::Share => RequestRefusal::RequestShare,

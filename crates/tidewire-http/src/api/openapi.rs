@@ -32,17 +32,17 @@ const AUTH_DATA: &str =
 pub(super) fn description(limits: &ApiLimits) -> String {
     // A test parses the document, so this cannot fail.
     let mut description: Value = serde_json::from_str(DESCRIPTION).unwrap_or_default();
-    let mut fill = |place: &str, value: Value| {
-        if let Some(found) = description.pointer_mut(place) {
+    let mut fill = |pointer: &str, value: Value| {
+        if let Some(found) = description.pointer_mut(pointer) {
             *found = value;
         }
     };
-    for place in NAME_LENGTHS {
-        fill(place, limits.name_bytes_max.into());
+    for pointer in NAME_LENGTHS {
+        fill(pointer, limits.name_bytes_max.into());
     }
     fill(COMMAND_COUNT, limits.commands_max.into());
-    for place in STREAM_NAME_COUNTS {
-        fill(place, stream::NAMES_MAX.into());
+    for pointer in STREAM_NAME_COUNTS {
+        fill(pointer, stream::NAMES_MAX.into());
     }
     if !limits.allow_auth_data {
         fill(AUTH_DATA, false.into());
@@ -128,14 +128,18 @@ mod tests {
     #[test]
     fn options_are_in_it() {
         let description = described(&LIMITS);
-        for (place, value) in [
+        for (pointer, value) in [
             (NAME_LENGTHS[0], 45),
             (NAME_LENGTHS[1], 45),
             (COMMAND_COUNT, 123),
             (STREAM_NAME_COUNTS[0], stream::NAMES_MAX),
             (STREAM_NAME_COUNTS[1], stream::NAMES_MAX),
         ] {
-            assert_eq!(description.pointer(place), Some(&value.into()), "{place}");
+            assert_eq!(
+                description.pointer(pointer),
+                Some(&value.into()),
+                "{pointer}"
+            );
         }
         assert!(description.pointer(AUTH_DATA).is_some_and(Value::is_object));
         let closed = described(&ApiLimits {
@@ -166,8 +170,8 @@ mod tests {
         references(&description, &mut found);
         assert!(found.len() > 50, "{}", found.len());
         for reference in found {
-            let place = reference.trim_start_matches('#');
-            assert!(description.pointer(place).is_some(), "{reference}");
+            let pointer = reference.trim_start_matches('#');
+            assert!(description.pointer(pointer).is_some(), "{reference}");
         }
     }
 }

@@ -72,9 +72,9 @@ enum Operation<'p> {
 impl<'p> Operation<'p> {
     fn parse(operation: &'p Value) -> Result<Self, PatchError> {
         let text = |key: &str| operation.get(key).and_then(Value::as_str);
-        let place = |key: &str| parse(text(key).ok_or(PatchError::Malformed)?);
+        let pointer = |key: &str| parse(text(key).ok_or(PatchError::Malformed)?);
         let value = || operation.get("value").ok_or(PatchError::Malformed);
-        let path = place("path")?;
+        let path = pointer("path")?;
         let put = || match value()? {
             value if !path.is_empty() || is_container(value) => Ok(value),
             _ => Err(PatchError::NotARecord),
@@ -90,11 +90,11 @@ impl<'p> Operation<'p> {
                 Self::Replace(path, value)
             }
             "move" => Self::Move {
-                from: place("from")?,
+                from: pointer("from")?,
                 path,
             },
             "copy" => Self::Copy {
-                from: place("from")?,
+                from: pointer("from")?,
                 path,
             },
             "test" => Self::Test(path, value()?),
@@ -204,10 +204,10 @@ impl Patched {
             }
             Value::Array(array) if last == "-" => array.push(value),
             Value::Array(array) => {
-                let place = index(last).filter(|place| *place <= array.len());
-                let place = place.ok_or(PatchError::Unfit)?;
-                spend(&mut self.steps, array.len().saturating_sub(place))?;
-                array.insert(place, value);
+                let position = index(last).filter(|position| *position <= array.len());
+                let position = position.ok_or(PatchError::Unfit)?;
+                spend(&mut self.steps, array.len().saturating_sub(position))?;
+                array.insert(position, value);
             }
             _ => return Err(PatchError::Unfit),
         }
@@ -221,10 +221,10 @@ impl Patched {
         };
         let removed = match find_mut(&mut self.document, parents).ok_or(PatchError::Unfit)? {
             Value::Object(object) => object.remove(last),
-            Value::Array(array) => match index(last).filter(|place| *place < array.len()) {
-                Some(place) => {
-                    spend(&mut self.steps, array.len() - place)?;
-                    Some(array.remove(place))
+            Value::Array(array) => match index(last).filter(|position| *position < array.len()) {
+                Some(position) => {
+                    spend(&mut self.steps, array.len() - position)?;
+                    Some(array.remove(position))
                 }
                 None => None,
             },
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_patch_is_told_apart() {
+    fn invalid_patches_are_distinguished() {
         let cases = [
             json!({}),
             json!("add"),

@@ -126,7 +126,7 @@ impl Api {
         let RecordReply::Fetched(state) = reply(&mut caller).await? else {
             return Err(CallError::Ended.into());
         };
-        let met = conditions.judge(state.as_ref().map(|(tag, _)| *tag));
+        let met = conditions.check(state.as_ref().map(|(tag, _)| *tag));
         let Some((tag, data)) = state else {
             return Err(if met == ConditionResult::No {
                 Problem::PRECONDITION_FAILED
@@ -217,7 +217,7 @@ impl Api {
                 return Err(CallError::Ended.into());
             };
             let tag = state.as_ref().map(|(tag, _)| *tag);
-            if conditions.judge(tag) != ConditionResult::Yes {
+            if conditions.check(tag) != ConditionResult::Yes {
                 return Err(Problem::PRECONDITION_FAILED);
             }
             if let Some((_, data)) = &state {

@@ -138,8 +138,8 @@ impl Api {
             }
             None => credentials_of_request(&request.parts)?,
         };
-        let place = self.streams.take(Holder::at(request.address.ip()), 1);
-        let place = place.map_err(|refused| match refused {
+        let seat = self.streams.take(Holder::at(request.address.ip()), 1);
+        let seat = seat.map_err(|refused| match refused {
             Refused::Full => {
                 self.refused.count(RequestRefusal::Streams);
                 Problem::BUSY
@@ -149,7 +149,7 @@ impl Api {
                 Problem::SHARE
             }
         })?;
-        let standing = Arc::new(Standing::new(place));
+        let standing = Arc::new(Standing::new(seat));
         request.standing = Some(Arc::clone(&standing));
         let mut caller = self.stay(request, &credentials)?;
         let rest = logged_in(&mut caller).await?;
@@ -170,7 +170,7 @@ impl Api {
             epoch,
             events: StreamEvents::new(wanted.events, known),
             records: records(&wanted.records, known.map(record_part), epoch),
-            places: places(&wanted.records),
+            indexes: indexes(&wanted.records),
             memory: wanted.records.iter().map(|_| None).collect(),
             names: wanted.records,
             text: String::new(),
@@ -283,11 +283,11 @@ pub(super) struct Followed {
     is_stale: bool,
 }
 
-fn places(names: &[String]) -> HashMap<String, usize> {
+fn indexes(names: &[String]) -> HashMap<String, usize> {
     let names = names.iter().cloned();
     names
         .enumerate()
-        .map(|(place, name)| (name, place))
+        .map(|(index, name)| (name, index))
         .collect()
 }
 
@@ -351,7 +351,7 @@ struct Stream {
     epoch: u64,
     events: StreamEvents,
     names: Vec<String>,
-    places: HashMap<String, usize>,
+    indexes: HashMap<String, usize>,
     records: Vec<Followed>,
     /// Text that is ready to be sent.
     text: String,
@@ -376,16 +376,16 @@ impl Stream {
         self.take(&first);
         // An SSE comment comes first, so that the client notices at once that it is connected.
         self.text.push_str(": connected\n\n");
-        let mut told = Instant::now();
+        let mut last_sent = Instant::now();
         loop {
             if !self.text.is_empty() {
                 if !self.send_text().await {
                     return;
                 }
-                told = Instant::now();
+                last_sent = Instant::now();
             }
             let patience = match self.fetch_wanted() {
-                true => keep_alive.saturating_sub(told.elapsed()),
+                true => keep_alive.saturating_sub(last_sent.elapsed()),
                 // A fetch waits for memory that others hold; try again soon.
                 false => RETRY_INTERVAL,
             };
@@ -403,7 +403,7 @@ impl Stream {
                         .await;
                     return;
                 }
-                Err(_) if told.elapsed() < keep_alive => {}
+                Err(_) if last_sent.elapsed() < keep_alive => {}
                 Err(_) => {
                     self.text.push_str(": keep-alive\n\n");
                     self.say(&Message::Connection(Connection::Ping));
@@ -464,32 +464,32 @@ impl Stream {
     }
 
     /// Subscribes to records and then fetches their values. In this order the client misses no change in between.
-    fn follow(&mut self, places: Range<usize>) {
-        let names = self.names[places.clone()].iter();
+    fn follow(&mut self, indexes: Range<usize>) {
+        let names = self.names[indexes.clone()].iter();
         self.say(&Message::Record(Record::Bulk {
             action: RecordBulk::Subscribe,
             names: names.map(String::as_str).collect(),
             correlation: Some("r"),
         }));
-        for place in places {
-            self.fetch(place);
+        for index in indexes {
+            self.fetch(index);
         }
     }
 
     /// Marks the value of a record to be fetched. Changes until the fetch coalesce.
-    fn fetch(&mut self, place: usize) {
-        let record = &mut self.records[place];
+    fn fetch(&mut self, index: usize) {
+        let record = &mut self.records[index];
         if record.is_fetching {
             record.is_stale = true;
         } else if !std::mem::replace(&mut record.is_wanted, true) {
-            self.wanted.push_back(place);
+            self.wanted.push_back(index);
         }
     }
 
     /// Sends as many fetches as the limits allow. Returns false if none is in flight and the next one must wait for memory.
     fn fetch_wanted(&mut self) -> bool {
         while self.fetches < FETCHES_MAX
-            && let Some(place) = self.wanted.front().copied()
+            && let Some(index) = self.wanted.front().copied()
         {
             let reserve = |bytes| self.answers.reserve(&self.caller, bytes);
             if self.fetches > 0 && reserve(self.record_bytes_max.saturating_mul(PLENTY)).is_none() {
@@ -501,12 +501,12 @@ impl Stream {
                 return self.fetches > 0;
             };
             self.wanted.pop_front();
-            self.memory[place] = Some(memory);
+            self.memory[index] = Some(memory);
             self.fetches += 1;
-            let record = &mut self.records[place];
+            let record = &mut self.records[index];
             (record.is_wanted, record.is_fetching) = (false, true);
             self.say(&Message::Record(Record::Fetch {
-                name: self.names[place].as_str(),
+                name: self.names[index].as_str(),
                 correlation: "f",
             }));
         }
@@ -514,12 +514,12 @@ impl Stream {
     }
 
     /// Ends a fetch: its answer has arrived, and `bytes` of it will be sent.
-    fn end_fetch(&mut self, place: usize, bytes: usize) {
-        let record = &mut self.records[place];
+    fn end_fetch(&mut self, index: usize, bytes: usize) {
+        let record = &mut self.records[index];
         if std::mem::take(&mut record.is_fetching) {
             self.fetches -= 1;
         }
-        if let Some(mut memory) = self.memory[place].take()
+        if let Some(mut memory) = self.memory[index].take()
             && bytes > 0
         {
             // The text already exists, so it is sent even if its full size can't be reserved.
@@ -579,15 +579,15 @@ impl Stream {
         match message {
             Record::Fetched { name, state, .. } => self.fetched(name, *state),
             Record::Write(write, _) => {
-                if let Some(place) = self.places.get(write.name).copied() {
-                    self.fetch(place);
+                if let Some(index) = self.indexes.get(write.name).copied() {
+                    self.fetch(index);
                 }
             }
             Record::Deleted { name } => {
                 // The subscription has ended with the record. Subscribe again, so that the stream sees a new record with this
                 // name.
-                if let Some(place) = self.places.get(*name).copied() {
-                    self.follow(place..place + 1);
+                if let Some(index) = self.indexes.get(*name).copied() {
+                    self.follow(index..index + 1);
                 }
             }
             Record::Error(error) => self.tell_record_error(error),
@@ -596,17 +596,17 @@ impl Stream {
     }
 
     fn fetched(&mut self, name: &str, state: Option<(Tag, &str)>) {
-        let Some(place) = self.places.get(name).copied() else {
+        let Some(index) = self.indexes.get(name).copied() else {
             return;
         };
-        let record = &mut self.records[place];
+        let record = &mut self.records[index];
         let tag = state.map(|(tag, _)| tag);
         let is_news = !record.is_known || record.tag != tag && !is_late(record.tag, tag);
         let is_stale = std::mem::take(&mut record.is_stale);
         let bytes = state.map_or(0, |(_, data)| data.len());
-        self.end_fetch(place, if is_news { bytes } else { 0 });
+        self.end_fetch(index, if is_news { bytes } else { 0 });
         if is_news {
-            let record = &mut self.records[place];
+            let record = &mut self.records[index];
             record.is_known = true;
             record.tag = tag;
             self.push_id();
@@ -626,7 +626,7 @@ impl Stream {
         }
         // The record has changed while this fetch was in flight, so its answer may be older than the change.
         if is_stale {
-            self.fetch(place);
+            self.fetch(index);
         }
     }
 
@@ -704,12 +704,12 @@ impl Stream {
             _ => return,
         };
         let name = refusal.name.unwrap_or_default();
-        let Some(place) = self.places.get(name).copied() else {
+        let Some(index) = self.indexes.get(name).copied() else {
             return;
         };
         let is_read = refusal.action == RecordAction::Read;
         if is_read {
-            self.end_fetch(place, 0);
+            self.end_fetch(index, 0);
         }
         // A client that may not subscribe may not read either, so only the refused subscription is reported. A right that is
         // lost later is also reported once.
@@ -775,7 +775,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_tells_what_a_client_has() {
+    fn an_id_names_what_a_client_has() {
         let records = [
             followed(Some((0x2a, 7))),
             followed(None),

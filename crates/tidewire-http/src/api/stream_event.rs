@@ -34,8 +34,8 @@ pub(super) enum PositionOrder {
 #[derive(Debug)]
 pub(super) struct StreamEvents {
     names: Vec<String>,
-    places: HashMap<String, usize>,
-    told: Vec<SentPosition>,
+    indexes: HashMap<String, usize>,
+    sent: Vec<SentPosition>,
 }
 
 impl StreamEvents {
@@ -43,14 +43,14 @@ impl StreamEvents {
     pub(super) fn new(names: Vec<String>, id: Option<&str>) -> Self {
         let known = id.and_then(|id| parse_positions(id, names.len()));
         let positions = known.unwrap_or_else(|| vec![None; names.len()]);
-        let told = positions.into_iter().map(|position| SentPosition {
+        let sent = positions.into_iter().map(|position| SentPosition {
             position,
             is_resuming: position.is_some(),
         });
-        let places = names.iter().cloned().zip(0..).collect();
+        let indexes = names.iter().cloned().zip(0..).collect();
         Self {
-            told: told.collect(),
-            places,
+            sent: sent.collect(),
+            indexes,
             names,
         }
     }
@@ -63,14 +63,14 @@ impl StreamEvents {
     /// The names and positions for the subscription.
     pub(super) fn wishes(&self) -> Vec<(&str, Option<Position>)> {
         let names = self.names.iter().map(String::as_str);
-        let positions = self.told.iter().map(|told| told.position);
+        let positions = self.sent.iter().map(|sent| sent.position);
         names.zip(positions).collect()
     }
 
     /// Sets the position of an event: the messages that follow come after it. This ends a resume.
     pub(super) fn begin(&mut self, name: &str, position: Option<Position>) {
-        if let Some(told) = self.find(name) {
-            *told = SentPosition {
+        if let Some(sent) = self.find(name) {
+            *sent = SentPosition {
                 position,
                 is_resuming: false,
             };
@@ -79,11 +79,11 @@ impl StreamEvents {
 
     /// Processes a message of an event with history.
     pub(super) fn take(&mut self, name: &str, offset: u64) -> PositionOrder {
-        let Some(told) = self.find(name) else {
+        let Some(sent) = self.find(name) else {
             return PositionOrder::Other;
         };
-        match &mut told.position {
-            Some(position) if !told.is_resuming && offset == position.offset + 1 => {
+        match &mut sent.position {
+            Some(position) if !sent.is_resuming && offset == position.offset + 1 => {
                 position.offset = offset;
                 PositionOrder::Next
             }
@@ -94,20 +94,20 @@ impl StreamEvents {
     /// Starts to resume an event after the session has skipped some of its messages. Returns the position to resume from, if
     /// the event has history. Until the answer arrives, the stream sends no message of the event.
     pub(super) fn resume(&mut self, name: &str) -> Option<Position> {
-        let told = self.find(name)?;
-        let position = told.position?;
-        told.is_resuming = true;
+        let sent = self.find(name)?;
+        let position = sent.position?;
+        sent.is_resuming = true;
         Some(position)
     }
 
     /// Appends the positions to an id, if there are any.
     pub(super) fn append_id(&self, id: &mut String) {
-        if self.told.iter().all(|told| told.position.is_none()) {
+        if self.sent.iter().all(|sent| sent.position.is_none()) {
             return;
         }
-        for (index, told) in self.told.iter().enumerate() {
+        for (index, sent) in self.sent.iter().enumerate() {
             id.push(if index == 0 { SEPARATOR } else { '_' });
-            match told.position {
+            match sent.position {
                 // Writing to a string does not fail.
                 Some(Position { epoch, offset }) => {
                     let _ = write!(id, "{epoch:x}-{offset:x}");
@@ -118,8 +118,8 @@ impl StreamEvents {
     }
 
     fn find(&mut self, name: &str) -> Option<&mut SentPosition> {
-        let place = *self.places.get(name)?;
-        self.told.get_mut(place)
+        let index = *self.indexes.get(name)?;
+        self.sent.get_mut(index)
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
     };
 
     #[test]
-    fn an_id_tells_how_far_a_client_has_come() {
+    fn an_id_names_the_position_of_a_client() {
         let mut before = events(None);
         assert_eq!(id(&before), "9_x");
         before.begin("b", Some(AT));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_other_streams_tell_nothing() {
+    fn ids_of_other_streams_are_ignored() {
         for text in [
             "",
             "9_x",
@@ -201,16 +201,16 @@ mod tests {
     }
 
     #[test]
-    fn only_the_next_one_is_told() {
+    fn only_the_next_event_counts_as_sent() {
         let mut events = events(None);
         assert_eq!(events.take("a", 8), PositionOrder::Other);
         events.begin("a", Some(AT));
-        for (offset, place) in [
+        for (offset, position) in [
             (9, PositionOrder::Other),
             (8, PositionOrder::Next),
             (8, PositionOrder::Other),
         ] {
-            assert_eq!(events.take("a", offset), place, "{offset}");
+            assert_eq!(events.take("a", offset), position, "{offset}");
         }
         assert_eq!(events.resume("b"), None);
         let position = Position { offset: 8, ..AT };

@@ -11,10 +11,10 @@ use tidewire_net::allocator::give_back_free_pages;
 use tidewire_net::memory_budget::MemoryBudget;
 
 /// How often the node reads the use of the budget.
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// For how many samples in a row the use must stay low. Memory that is only free between turns is used again at once.
-const LOOKS: usize = 8;
+const SAMPLES: usize = 8;
 
 /// The smallest fall from the peak, in bytes, that is worth the work. The use of a busy node varies by less from moment to moment.
 const FALLEN_BYTES_MIN: usize = 8 << 20;
@@ -33,12 +33,12 @@ impl Falls {
     /// Adds a sample of the use. Returns whether the use has fallen and has stayed low.
     fn note(&mut self, used: usize) -> bool {
         self.peak = self.peak.max(used);
-        if self.latest.len() == LOOKS {
+        if self.latest.len() == SAMPLES {
             self.latest.pop_front();
         }
         self.latest.push_back(used);
         let highest = self.latest.iter().copied().max().unwrap_or(0);
-        let has_fallen = self.latest.len() == LOOKS && highest + FALLEN_BYTES_MIN <= self.peak;
+        let has_fallen = self.latest.len() == SAMPLES && highest + FALLEN_BYTES_MIN <= self.peak;
         if has_fallen {
             self.peak = highest;
         }
@@ -49,7 +49,7 @@ impl Falls {
 /// Returns free memory to the system each time that the use of the budget has fallen. Runs as long as the node.
 pub(super) async fn give_back(budget: MemoryBudget) {
     let mut falls = Falls::default();
-    let mut interval = tokio::time::interval(LOOK_INTERVAL);
+    let mut interval = tokio::time::interval(SAMPLE_INTERVAL);
     loop {
         interval.tick().await;
         if !falls.note(budget.used()) {
@@ -83,16 +83,16 @@ mod tests {
     fn a_fall_counts_once_it_has_lasted() {
         let mut falls = Falls::default();
         assert!(!fall(&mut falls, 100));
-        let looks: Vec<bool> = (0..2 * LOOKS).map(|_| fall(&mut falls, 5)).collect();
-        let found: Vec<usize> = (0..looks.len()).filter(|at| looks[*at]).collect();
-        assert_eq!(found, [LOOKS - 1]);
+        let samples: Vec<bool> = (0..2 * SAMPLES).map(|_| fall(&mut falls, 5)).collect();
+        let found: Vec<usize> = (0..samples.len()).filter(|at| samples[*at]).collect();
+        assert_eq!(found, [SAMPLES - 1]);
     }
 
     #[test]
-    fn what_goes_to_and_fro_is_no_fall() {
+    fn an_oscillation_is_not_a_fall() {
         let mut falls = Falls::default();
-        for look in 0..1_000 {
-            let used = if look % LOOKS == 0 { 100 } else { 5 };
+        for sample in 0..1_000 {
+            let used = if sample % SAMPLES == 0 { 100 } else { 5 };
             assert!(!fall(&mut falls, used));
         }
     }

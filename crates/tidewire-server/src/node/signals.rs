@@ -40,7 +40,7 @@ pub struct StopSignal {
 
 impl StopSignal {
     /// Waits for the next stop signal.
-    pub async fn told(&mut self) {
+    pub async fn received(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

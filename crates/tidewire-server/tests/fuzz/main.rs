@@ -3,13 +3,13 @@
 
 #[path = "../../../../fuzz/src/corpus.rs"]
 mod archive;
-mod judge;
+mod check;
 #[path = "../../../tidewire-wire/tests/codec/harness/mutate.rs"]
 mod mutate;
 
 use std::panic::catch_unwind;
 
-use judge::{Reached, Target};
+use check::{Reached, Target};
 use mutate::Mutator;
 
 /// Mutations of the corpus, and as many of the seeds. A planted fault takes a few thousand mutations of the seeds.
@@ -31,7 +31,7 @@ fn replay(target: &Target) {
     let mut reached = Reached::new();
     let mut wrong = 0;
     for input in &inputs {
-        match catch_unwind(|| (target.judge)(input)) {
+        match catch_unwind(|| (target.check_input)(input)) {
             Ok(places) => reached.extend(places),
             Err(_) => {
                 println!("above: {:?}", String::from_utf8_lossy(input));
@@ -55,7 +55,7 @@ fn replay(target: &Target) {
 }
 
 fn is_found(target: &Target, input: &[u8]) -> bool {
-    catch_unwind(|| drop((target.judge)(input))).is_err()
+    catch_unwind(|| drop((target.check_input)(input))).is_err()
 }
 
 fn mutate(target: &Target) {
@@ -76,57 +76,57 @@ fn mutate(target: &Target) {
 
 #[test]
 fn jwt_corpus_passes_and_reaches_everything() {
-    replay(&judge::jwt::TARGET);
+    replay(&check::jwt::TARGET);
 }
 
 #[test]
 fn jwt_mutations_find_nothing() {
-    mutate(&judge::jwt::TARGET);
+    mutate(&check::jwt::TARGET);
 }
 
 #[test]
 fn api_corpus_passes_and_reaches_everything() {
-    replay(&judge::api::TARGET);
+    replay(&check::api::TARGET);
 }
 
 #[test]
 fn api_mutations_find_nothing() {
-    mutate(&judge::api::TARGET);
+    mutate(&check::api::TARGET);
 }
 
 #[test]
 fn json_patch_corpus_passes_and_reaches_everything() {
-    replay(&judge::json_patch::TARGET);
+    replay(&check::json_patch::TARGET);
 }
 
 #[test]
 fn json_patch_mutations_find_nothing() {
-    mutate(&judge::json_patch::TARGET);
+    mutate(&check::json_patch::TARGET);
 }
 
 #[test]
 fn config_corpus_passes_and_reaches_everything() {
-    replay(&judge::config::TARGET);
+    replay(&check::config::TARGET);
 }
 
 #[test]
 fn config_mutations_find_nothing() {
-    mutate(&judge::config::TARGET);
+    mutate(&check::config::TARGET);
 }
 
 #[test]
 fn client_address_corpus_passes_and_reaches_everything() {
-    replay(&judge::client_address::TARGET);
+    replay(&check::client_address::TARGET);
 }
 
 #[test]
 fn client_address_mutations_find_nothing() {
-    mutate(&judge::client_address::TARGET);
+    mutate(&check::client_address::TARGET);
 }
 
 #[test]
 fn every_target_is_here() {
-    for target in judge::TARGETS {
+    for target in check::TARGETS {
         assert!(!target.reachable.is_empty(), "{}", target.name);
     }
 }

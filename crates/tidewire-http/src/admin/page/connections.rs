@@ -13,13 +13,13 @@ use crate::admin::api::{Refusal, invalid, unavailable};
 const ENOUGH: usize = 100;
 /// Inspection steps of one request. If the filter matches few connections, the answer is short, and `next` tells the page where
 /// to continue.
-const LOOKS_MAX: usize = 64;
+const INSPECTIONS_MAX: usize = 64;
 
 /// The start of an inspection step: a shard, and a position in its list of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cursor {
     shard: usize,
-    place: usize,
+    index: usize,
 }
 
 /// The connections that the page has requested.
@@ -35,34 +35,34 @@ impl Page {
         let parameters = asked.parameters()?;
         let mut cursor = match parameter(&parameters, "after") {
             Some(text) => Cursor::parse(text)?,
-            None => Cursor { shard: 0, place: 0 },
+            None => Cursor { shard: 0, index: 0 },
         };
         let filter = Filter {
             text: parameter(&parameters, "search").map(str::to_lowercase),
             is_slow: parameter(&parameters, "slow").is_some(),
         };
-        self.look(asked, "connections");
+        self.log_view(asked, "connections");
         let mut rows = Vec::new();
-        let mut looks = 0;
+        let mut inspections = 0;
         while let Some(shard) = self.parts.shards.get(cursor.shard) {
-            if looks >= LOOKS_MAX || rows.len() >= ENOUGH {
+            if inspections >= INSPECTIONS_MAX || rows.len() >= ENOUGH {
                 break;
             }
-            looks += 1;
-            let inspected = shard.inspect_connections(cursor.place).await;
+            inspections += 1;
+            let inspected = shard.inspect_connections(cursor.index).await;
             let inspected = inspected.ok_or_else(|| unavailable("the server is stopping"))?;
             let wanted = inspected.found.iter().filter(|view| filter.takes(view));
             rows.extend(wanted.map(|view| show(cursor.shard, view)));
             cursor = match inspected.next {
-                Some(place) => Cursor { place, ..cursor },
+                Some(index) => Cursor { index, ..cursor },
                 None => Cursor {
                     shard: cursor.shard + 1,
-                    place: 0,
+                    index: 0,
                 },
             };
         }
         let has_more = cursor.shard < self.parts.shards.len();
-        let next = has_more.then(|| format!("{}.{}", cursor.shard, cursor.place));
+        let next = has_more.then(|| format!("{}.{}", cursor.shard, cursor.index));
         let body = json!({ "connections": rows, "next": next });
         Ok(shown(StatusCode::OK, &body))
     }
@@ -71,10 +71,10 @@ impl Page {
 impl Cursor {
     fn parse(text: &str) -> Result<Self, Refusal> {
         let parts = text.split_once('.');
-        let cursor = parts.and_then(|(shard, place)| {
+        let cursor = parts.and_then(|(shard, index)| {
             Some(Self {
                 shard: shard.parse().ok()?,
-                place: place.parse().ok()?,
+                index: index.parse().ok()?,
             })
         });
         cursor.ok_or_else(|| invalid("`after` must be the `next` of an earlier answer"))
@@ -135,7 +135,7 @@ mod tests {
     fn a_cursor_is_what_an_answer_gave() {
         let check = |text: &str, expected: Option<(usize, usize)>| {
             let parsed = Cursor::parse(text).ok();
-            let parsed = parsed.map(|Cursor { shard, place }| (shard, place));
+            let parsed = parsed.map(|Cursor { shard, index }| (shard, index));
             assert_eq!(parsed, expected, "{text}");
         };
         check("1.256", Some((1, 256)));

@@ -288,7 +288,7 @@ impl Page {
         let path = format!("{PATH}{path}");
         let what = format!("{} {path}", parts.method);
         match is_reading {
-            true => self.look(&asked, &what),
+            true => self.log_view(&asked, &what),
             // Without the body, which may contain a password or a token.
             false => asked.audit("admin api", &what),
         }
@@ -302,10 +302,10 @@ impl Page {
     }
 
     /// Writes to the audit log that the operator looked at `what`, unless the log already has a recent line about it.
-    fn look(&self, asked: &PageRequest, what: &str) {
+    fn log_view(&self, asked: &PageRequest, what: &str) {
         if self
             .sessions
-            .is_first_look(&asked.cookie, what, Instant::now())
+            .is_first_view(&asked.cookie, what, Instant::now())
         {
             asked.audit("look", what);
         }

@@ -20,7 +20,7 @@ impl Page {
         let parameters = asked.parameters()?;
         let prefix = parameter(&parameters, "prefix").unwrap_or_default();
         let after = parameter(&parameters, "after");
-        self.look(asked, &format!("records {prefix}"));
+        self.log_view(asked, &format!("records {prefix}"));
         let after = first_after(after);
         let mut found: Vec<(Name, Loaded)> = Vec::new();
         let mut has_more = false;

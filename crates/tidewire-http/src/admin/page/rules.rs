@@ -31,7 +31,7 @@ struct Question {
 
 impl Page {
     pub(super) fn rules(&self, asked: &PageRequest) -> Outcome {
-        self.look(asked, "rules");
+        self.log_view(asked, "rules");
         let Rules::File(path) = &self.parts.rules else {
             let body = json!({ "kind": word(&self.parts.rules) });
             return Ok(shown(StatusCode::OK, &body));

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 pub(super) const COOKIE: &str = "tidewire-admin";
 /// After the first look at something, the audit log omits further looks at it for this time. The page repeats its requests by
 /// itself.
-const LOOK_INTERVAL: Duration = Duration::from_secs(600);
+const VIEW_INTERVAL: Duration = Duration::from_secs(600);
 /// Looks that are remembered for each session. Beyond this number the log repeats some of them.
-const LOOKS_MAX: usize = 1_000;
+const VIEWS_MAX: usize = 1_000;
 
 /// An operator's sign-in session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct SignedIn {
 #[derive(Debug)]
 struct Open {
     signed_in: SignedIn,
-    looks: HashMap<String, Instant>,
+    views: HashMap<String, Instant>,
 }
 
 /// The sessions. See the comment at the top of this file.
@@ -86,7 +86,7 @@ impl Sessions {
             digest(&cookie),
             Open {
                 signed_in: signed_in.clone(),
-                looks: HashMap::new(),
+                views: HashMap::new(),
             },
         );
         Ok((cookie, signed_in, ended.map(|open| open.signed_in)))
@@ -105,22 +105,22 @@ impl Sessions {
     }
 
     /// Whether the audit log must report a look at `what`.
-    pub(super) fn is_first_look(&self, cookie: &str, what: &str, now: Instant) -> bool {
+    pub(super) fn is_first_view(&self, cookie: &str, what: &str, now: Instant) -> bool {
         let mut open = self.open.lock();
         let Some(found) = open.get_mut(&digest(cookie)) else {
             return true;
         };
-        let looks = &mut found.looks;
-        if looks
+        let views = &mut found.views;
+        if views
             .get(what)
-            .is_some_and(|last| now - *last < LOOK_INTERVAL)
+            .is_some_and(|last| now - *last < VIEW_INTERVAL)
         {
             return false;
         }
-        if looks.len() >= LOOKS_MAX {
-            looks.clear();
+        if views.len() >= VIEWS_MAX {
+            views.clear();
         }
-        looks.insert(what.to_owned(), now);
+        views.insert(what.to_owned(), now);
         true
     }
 }
@@ -180,18 +180,18 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_told_once_for_a_while() {
+    fn a_repeated_view_is_logged_once_per_interval() {
         let sessions = Sessions::new(Duration::from_secs(1), 2);
         let (cookie, ..) = sessions.open(WallTime(0)).expect("random numbers");
         let now = Instant::now();
-        let is_first = |what: &str, now| sessions.is_first_look(&cookie, what, now);
+        let is_first = |what: &str, now| sessions.is_first_view(&cookie, what, now);
         assert!(is_first("a", now) && !is_first("a", now) && is_first("b", now));
-        assert!(is_first("a", now + LOOK_INTERVAL));
-        for number in 0..2 * LOOKS_MAX {
+        assert!(is_first("a", now + VIEW_INTERVAL));
+        for number in 0..2 * VIEWS_MAX {
             is_first(&number.to_string(), now);
         }
         let open = sessions.open.lock();
-        assert!(open.values().all(|open| open.looks.len() <= LOOKS_MAX));
+        assert!(open.values().all(|open| open.views.len() <= VIEWS_MAX));
     }
 
     #[test]

@@ -35,13 +35,13 @@ impl Page {
             }
         };
         let prefix = parameter(&parameters, "prefix").unwrap_or_default();
-        self.look(asked, &format!("topics {prefix}"));
+        self.log_view(asked, &format!("topics {prefix}"));
         let _inspecting = self.inspecting.lock().await;
         let mut counts: HashMap<(SubscribedKind, Name), usize> = HashMap::new();
         let mut is_complete = true;
         for shard in self.parts.shards.iter() {
-            let mut place = Some(0);
-            while let Some(first) = place {
+            let mut next = Some(0);
+            while let Some(first) = next {
                 let inspected = shard.inspect_names(first).await;
                 let inspected = inspected.ok_or_else(|| unavailable("the server is stopping"))?;
                 for found in inspected.found {
@@ -60,7 +60,7 @@ impl Page {
                         None => is_complete = false,
                     }
                 }
-                place = inspected.next;
+                next = inspected.next;
             }
         }
         let total = counts.len();

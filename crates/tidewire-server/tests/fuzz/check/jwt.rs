@@ -17,12 +17,12 @@ use tidewire_auth::jwt::token::{Checks, LEEWAY_MS, TokenError, Verified, parse};
 use tidewire_config::value::Auto;
 use tidewire_core::time::WallTime;
 
-use super::{Reached, Target, judge_by_letter};
+use super::{Reached, Target, check_by_letter};
 
 /// The target.
 pub const TARGET: Target = Target {
     name: "jwt",
-    judge,
+    check_input,
     seeds,
     reachable: &[
         "TooLarge",
@@ -77,11 +77,11 @@ static KEYS: LazyLock<KeySet> = LazyLock::new(|| {
 });
 
 /// Panics if the input shows a fault.
-pub fn judge(input: &[u8]) -> Reached {
-    judge_by_letter(input, |letter, rest, reached| match letter {
-        b't' => judge_token(rest, reached),
-        b's' => judge_signed(rest, reached),
-        b'k' => judge_keys(rest, reached),
+pub fn check_input(input: &[u8]) -> Reached {
+    check_by_letter(input, |letter, rest, reached| match letter {
+        b't' => check_token(rest, reached),
+        b's' => check_signed(rest, reached),
+        b'k' => check_keys(rest, reached),
         _ => {}
     })
 }
@@ -110,7 +110,7 @@ fn is_ours(token: &str) -> bool {
     FIXTURE.tokens.iter().any(|ours| ours == token)
 }
 
-fn judge_token(token: &str, reached: &mut Reached) {
+fn check_token(token: &str, reached: &mut Reached) {
     match verify(token, &KEYS, &Checks::default()) {
         Ok(verified) => {
             assert!(is_ours(token), "forged: {token}");
@@ -124,7 +124,7 @@ fn judge_token(token: &str, reached: &mut Reached) {
     }
 }
 
-fn judge_signed(rest: &str, reached: &mut Reached) {
+fn check_signed(rest: &str, reached: &mut Reached) {
     let Some(settings) = rest.bytes().next().filter(u8::is_ascii) else {
         return;
     };
@@ -256,7 +256,7 @@ fn expect_claims(settings: u8, claims: &Map<String, Value>) -> Result<u64, Token
     Ok(end)
 }
 
-fn judge_keys(text: &str, reached: &mut Reached) {
+fn check_keys(text: &str, reached: &mut Reached) {
     let published = serde_json::from_str::<Value>(text).ok();
     let published = published.and_then(|value| key::set(&value, Source::Server).ok());
     if let Some(keys) = &published {

@@ -13,7 +13,7 @@ use super::{Reached, Target};
 /// The target.
 pub const TARGET: Target = Target {
     name: "config",
-    judge,
+    check_input,
     seeds,
     reachable: &[
         "accepted",
@@ -38,7 +38,7 @@ const FILE: &str = "f.yml";
 const TEXT_BYTES_MAX: usize = 8_192;
 
 /// Panics if the input shows a fault.
-pub fn judge(input: &[u8]) -> Reached {
+pub fn check_input(input: &[u8]) -> Reached {
     let mut reached = Reached::new();
     let Some(text) = str::from_utf8(input)
         .ok()
@@ -51,16 +51,16 @@ pub fn judge(input: &[u8]) -> Reached {
         .filter(Value::is_object);
     match load(text) {
         Ok(loaded) => {
-            judge_accepted(&loaded, text, &mut reached);
+            check_accepted(&loaded, text, &mut reached);
             if let Some(json) = &json {
-                judge_keys(json, "");
+                check_keys(json, "");
                 reached.insert("JSON accepted");
             }
         }
         Err(problems) => {
             assert!(!problems.is_empty(), "refused without a reason: {text:?}");
             for problem in &problems {
-                judge_place(problem, text);
+                check_position(problem, text);
                 reached.insert(kind(&problem.reason));
                 reached.extend(
                     problem
@@ -95,7 +95,7 @@ fn kind(reason: &str) -> &'static str {
     found.map_or("broken YAML", |(_, kind)| kind)
 }
 
-fn judge_accepted(loaded: &Loaded, text: &str, reached: &mut Reached) {
+fn check_accepted(loaded: &Loaded, text: &str, reached: &mut Reached) {
     reached.insert("accepted");
     reached.extend((!loaded.origins.is_empty()).then_some("options set"));
     reached.extend((text.contains("${") && !text.contains("$${")).then_some("variable"));
@@ -113,7 +113,7 @@ fn values(loaded: &Loaded) -> String {
 }
 
 /// Panics if the JSON has a key that is not a section or an option.
-fn judge_keys(json: &Value, section: &str) {
+fn check_keys(json: &Value, section: &str) {
     let Value::Object(entries) = json else { return };
     for (key, value) in entries {
         let name = if section.is_empty() {
@@ -125,12 +125,12 @@ fn judge_keys(json: &Value, section: &str) {
         let is_section = rows().iter().any(|row| row.name.starts_with(&inside));
         let is_option = rows().iter().any(|row| row.name == name);
         assert!(is_section || is_option, "{name:?} is accepted");
-        judge_keys(value, &name);
+        check_keys(value, &name);
     }
 }
 
 /// Panics if a problem does not name a place of the text.
-fn judge_place(problem: &Problem, text: &str) {
+fn check_position(problem: &Problem, text: &str) {
     assert!(
         !problem.reason.is_empty() && !problem.reason.contains('\n'),
         "{problem}"

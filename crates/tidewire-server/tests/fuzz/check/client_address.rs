@@ -25,7 +25,7 @@ use super::{Reached, Target};
 /// The target.
 pub const TARGET: Target = Target {
     name: "client_address",
-    judge,
+    check_input,
     seeds,
     reachable: &[
         "head refused",
@@ -51,12 +51,12 @@ const TRUSTED: [&str; 3] = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"];
 const DISTRACTION: HeaderValue = HeaderValue::from_static("203.0.113.66");
 
 /// Panics if the input shows a fault.
-pub fn judge(input: &[u8]) -> Reached {
+pub fn check_input(input: &[u8]) -> Reached {
     let mut reached = Reached::new();
     match input.split_first() {
-        Some((b'p', stream)) => judge_head(stream, &mut reached),
-        Some((b'x', text)) => judge_lines(ForwardedHeader::XForwardedFor, text, &mut reached),
-        Some((b'f', text)) => judge_lines(ForwardedHeader::Forwarded, text, &mut reached),
+        Some((b'p', stream)) => check_head(stream, &mut reached),
+        Some((b'x', text)) => check_lines(ForwardedHeader::XForwardedFor, text, &mut reached),
+        Some((b'f', text)) => check_lines(ForwardedHeader::Forwarded, text, &mut reached),
         _ => {}
     }
     reached
@@ -65,7 +65,7 @@ pub fn judge(input: &[u8]) -> Reached {
 /// The address in a header and the length of the header in bytes; `None` if the header must be refused.
 type Head = Option<(Option<SocketAddr>, usize)>;
 
-fn judge_head(stream: &[u8], reached: &mut Reached) {
+fn check_head(stream: &[u8], reached: &mut Reached) {
     let expected = expect_head(stream);
     for piece_bytes in [usize::MAX, 1, 7] {
         assert_eq!(
@@ -211,7 +211,7 @@ fn is_trusted(address: IpAddr) -> bool {
     }
 }
 
-fn judge_lines(header: ForwardedHeader, text: &[u8], reached: &mut Reached) {
+fn check_lines(header: ForwardedHeader, text: &[u8], reached: &mut Reached) {
     let mut lines = text.split(|byte| *byte == b'\n');
     let peer = lines.next().and_then(|line| str::from_utf8(line).ok());
     let Some(peer) = peer.and_then(|text| text.parse::<SocketAddr>().ok()) else {

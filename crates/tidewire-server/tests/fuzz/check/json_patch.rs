@@ -11,7 +11,7 @@ use super::{Reached, Target};
 /// The target.
 pub const TARGET: Target = Target {
     name: "json_patch",
-    judge,
+    check_input,
     seeds,
     reachable: &[
         "add",
@@ -49,7 +49,7 @@ const DOCUMENT: JsonLimits = JsonLimits {
 const GROWTH_MAX: usize = 8;
 
 /// Panics if the input shows a fault.
-pub fn judge(input: &[u8]) -> Reached {
+pub fn check_input(input: &[u8]) -> Reached {
     let mut reached = Reached::new();
     let Some((document, patch)) = str::from_utf8(input)
         .ok()
@@ -67,12 +67,12 @@ pub fn judge(input: &[u8]) -> Reached {
         return reached;
     };
     let bytes_max = GROWTH_MAX * (document.len() + patch.len()) + LIMITS.copied_bytes_max;
-    judge_patch(&old, &patch_value, bytes_max, &mut reached);
-    judge_merge(old, &patch_value, bytes_max, &mut reached);
+    check_patch(&old, &patch_value, bytes_max, &mut reached);
+    check_merge(old, &patch_value, bytes_max, &mut reached);
     reached
 }
 
-fn judge_patch(old: &Value, patch: &Value, bytes_max: usize, reached: &mut Reached) {
+fn check_patch(old: &Value, patch: &Value, bytes_max: usize, reached: &mut Reached) {
     let found = apply(old.clone(), patch, LIMITS);
     let Some(operations) = serde_json::from_value::<Patch>(patch.clone()).ok() else {
         assert!(found.is_err(), "{patch} is no patch");
@@ -174,7 +174,7 @@ fn puts_no_record(operation: &PatchOperation) -> bool {
     operation.path().as_str().is_empty() && !value.is_object() && !value.is_array()
 }
 
-fn judge_merge(old: Value, patch: &Value, bytes_max: usize, reached: &mut Reached) {
+fn check_merge(old: Value, patch: &Value, bytes_max: usize, reached: &mut Reached) {
     let mut expected = old.clone();
     json_patch::merge(&mut expected, patch);
     let new = merge(old.clone(), patch.clone());

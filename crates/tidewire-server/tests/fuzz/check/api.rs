@@ -17,12 +17,12 @@ use tidewire_core::text::RESERVED;
 use tidewire_http::api::fuzzing::{self, BatchError};
 use tidewire_wire::protocol::deepstream::Deepstream;
 
-use super::{Reached, Target, judge_by_letter};
+use super::{Reached, Target, check_by_letter};
 
 /// The target.
 pub const TARGET: Target = Target {
     name: "api",
-    judge,
+    check_input,
     seeds,
     reachable: &[
         "not JSON",
@@ -73,18 +73,18 @@ const TAG: Tag = Tag {
 const ENTITY_TAG: &str = "\"3-1a-7\"";
 
 /// Panics if the input shows a fault.
-pub fn judge(input: &[u8]) -> Reached {
-    judge_by_letter(input, |letter, rest, reached| match letter {
-        b'b' => judge_batch(rest, reached),
-        b't' => judge_target(rest, reached),
-        b'a' => judge_authorization(rest, reached),
-        b'm' => judge_conditions(rest, reached),
-        b'i' => judge_stream_id(rest, reached),
+pub fn check_input(input: &[u8]) -> Reached {
+    check_by_letter(input, |letter, rest, reached| match letter {
+        b'b' => check_batch(rest, reached),
+        b't' => check_target(rest, reached),
+        b'a' => check_authorization(rest, reached),
+        b'm' => check_conditions(rest, reached),
+        b'i' => check_stream_id(rest, reached),
         _ => {}
     })
 }
 
-fn judge_batch(text: &str, reached: &mut Reached) {
+fn check_batch(text: &str, reached: &mut Reached) {
     let found = fuzzing::batch(text, true, NAME_BYTES_MAX, COMMANDS_MAX);
     let limits = JsonLimits {
         array_gap_max: usize::MAX,
@@ -321,16 +321,16 @@ fn names(kind: &str, list: &Value) -> Option<Vec<String>> {
     Some(words)
 }
 
-fn judge_target(text: &str, reached: &mut Reached) {
+fn check_target(text: &str, reached: &mut Reached) {
     let Ok(uri) = text.parse::<Uri>() else {
         reached.insert("target refused");
         return;
     };
-    judge_path(uri.path(), reached);
-    judge_query(uri.query().unwrap_or_default(), reached);
+    check_path(uri.path(), reached);
+    check_query(uri.query().unwrap_or_default(), reached);
 }
 
-fn judge_path(path: &str, reached: &mut Reached) {
+fn check_path(path: &str, reached: &mut Reached) {
     let escaped = path.strip_prefix("/records/");
     let expected = match path {
         "/api" => Some("Batch"),
@@ -377,7 +377,7 @@ fn decoded(text: &str) -> Option<String> {
     is_whole.then(|| decoded.into_owned())
 }
 
-fn judge_query(query: &str, reached: &mut Reached) {
+fn check_query(query: &str, reached: &mut Reached) {
     let found = fuzzing::parameters(query);
     let is_readable = query.split(['&', '=']).all(|part| decoded(part).is_some());
     let expected: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes())
@@ -419,7 +419,7 @@ fn judge_query(query: &str, reached: &mut Reached) {
     });
 }
 
-fn judge_authorization(text: &str, reached: &mut Reached) {
+fn check_authorization(text: &str, reached: &mut Reached) {
     let Ok(value) = HeaderValue::from_str(text) else {
         return;
     };
@@ -486,7 +486,7 @@ fn tags(lines: &[HeaderValue]) -> Option<Vec<String>> {
     (!is_open && !list.is_empty()).then_some(list)
 }
 
-fn judge_conditions(text: &str, reached: &mut Reached) {
+fn check_conditions(text: &str, reached: &mut Reached) {
     let (matching, others) = text.split_once('!').unwrap_or((text, ""));
     let mut headers = HeaderMap::new();
     let mut read = |name: HeaderName, lines: &str| {
@@ -543,7 +543,7 @@ fn judge_conditions(text: &str, reached: &mut Reached) {
     }
 }
 
-fn judge_stream_id(id: &str, reached: &mut Reached) {
+fn check_stream_id(id: &str, reached: &mut Reached) {
     // The id of a stream without records contains no record states.
     let count = id.matches('_').count().max(1);
     let Some(again) = fuzzing::stream_id(id, EPOCH, count) else {

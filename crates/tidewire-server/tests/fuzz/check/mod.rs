@@ -13,12 +13,12 @@ use std::collections::BTreeSet;
 pub type Reached = BTreeSet<&'static str>;
 
 /// Checks an input whose first letter is the kind of the rest.
-fn judge_by_letter(input: &[u8], judge: impl FnOnce(u8, &str, &mut Reached)) -> Reached {
+fn check_by_letter(input: &[u8], check: impl FnOnce(u8, &str, &mut Reached)) -> Reached {
     let mut reached = Reached::new();
     if let Ok(text) = str::from_utf8(input)
         && let Some(letter) = text.bytes().next()
     {
-        judge(letter, text.get(1..).unwrap_or_default(), &mut reached);
+        check(letter, text.get(1..).unwrap_or_default(), &mut reached);
     }
     reached
 }
@@ -28,7 +28,7 @@ pub struct Target {
     /// The name of the target and of its archive in `fuzz/corpus`.
     pub name: &'static str,
     /// Panics if the input shows a fault.
-    pub judge: fn(&[u8]) -> Reached,
+    pub check_input: fn(&[u8]) -> Reached,
     /// Inputs of every kind, from which the fuzzer built the corpus.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// All places that the corpus must reach.
