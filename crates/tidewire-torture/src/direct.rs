@@ -26,8 +26,8 @@ pub(super) enum MessageResult {
 /// The writer of one record.
 #[derive(Debug)]
 pub(super) struct Direct {
-    pub(super) book: OperationHistory,
-    dice: Random,
+    pub(super) history: OperationHistory,
+    random: Random,
     window: usize,
     /// Changes until the next delete.
     until_delete: u64,
@@ -38,12 +38,12 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    pub(super) fn new(record: String, mut dice: Random) -> Self {
+    pub(super) fn new(record: String, mut random: Random) -> Self {
         Self {
-            book: OperationHistory::new(record),
-            window: 1 + usize::try_from(dice.below(WINDOW_MAX)).unwrap_or(0),
-            until_delete: dice.below(CHANGES_MAX),
-            dice,
+            history: OperationHistory::new(record),
+            window: 1 + usize::try_from(random.below(WINDOW_MAX)).unwrap_or(0),
+            until_delete: random.below(CHANGES_MAX),
+            random,
             deleting: None,
             is_halted: false,
         }
@@ -60,7 +60,7 @@ impl Direct {
     fn fill(&mut self, out: &mut Outbox<'_>) {
         while !self.is_halted
             && self.deleting.is_none()
-            && self.book.under_way_count() < self.window
+            && self.history.under_way_count() < self.window
         {
             if self.until_delete > 0 {
                 self.until_delete -= 1;
@@ -68,24 +68,24 @@ impl Direct {
                 continue;
             }
             // A delete has no version, so it waits until all earlier changes are acknowledged.
-            if self.book.under_way_count() > 0 {
+            if self.history.under_way_count() > 0 {
                 return;
             }
-            self.until_delete = 1 + self.dice.below(CHANGES_MAX);
-            if self.book.newest().value.is_some() {
-                self.deleting = Some(self.book.delete());
-                let name = self.book.record();
+            self.until_delete = 1 + self.random.below(CHANGES_MAX);
+            if self.history.newest().value.is_some() {
+                self.deleting = Some(self.history.delete());
+                let name = self.history.record();
                 out.push(&Message::Record(Record::Delete { name }));
             }
         }
     }
 
     fn write(&mut self, out: &mut Outbox<'_>) {
-        let exists = self.book.newest().value.is_some();
-        let is_whole = !exists || self.dice.one_in(2);
-        let (number, value) = self.book.write(is_whole);
+        let exists = self.history.newest().value.is_some();
+        let is_whole = !exists || self.random.one_in(2);
+        let (number, value) = self.history.write(is_whole);
         let correlation = number.to_string();
-        let name = self.book.record();
+        let name = self.history.record();
         let text = operation_history::text(name, number, value.filled_by);
         let change = match (exists, is_whole) {
             (false, _) => Change::CreateAndUpdate { data: Some(&text) },
@@ -124,7 +124,7 @@ impl Direct {
             Record::Error(
                 RecordError::VersionExists { .. } | RecordError::InvalidVersion { .. },
             ) if !self.is_halted => {
-                let newest = self.book.newest();
+                let newest = self.history.newest();
                 return Err(format!(
                     "the only writer of the record received {message:?}; its newest change is {newest:?}"
                 ));
@@ -135,7 +135,7 @@ impl Direct {
             }
             _ => return Ok(MessageResult::Nothing),
         };
-        self.book.acknowledge(number)?;
+        self.history.acknowledge(number)?;
         self.fill(out);
         Ok(MessageResult::Acknowledged)
     }

@@ -61,8 +61,8 @@ const AUDIT_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Events {
     publishers: [Publisher; PUBLISHERS],
     subscribers: [Subscriber; SUBSCRIBERS],
-    ledger: EventLog,
-    dice: Random,
+    event_log: EventLog,
+    random: Random,
     run: u64,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn history() -> String {
 }
 
 /// The index of a name in [`KEPT`].
-fn place_of(name: &str) -> Option<usize> {
+fn index_of(name: &str) -> Option<usize> {
     KEPT.iter().position(|kept| kept.name == name)
 }
 
@@ -88,15 +88,15 @@ impl Events {
             subscribers: std::array::from_fn(|number| {
                 Subscriber::new(number, Random::new(seed, 20 + number as u64))
             }),
-            ledger: EventLog::default(),
-            dice: Random::new(seed, 30),
+            event_log: EventLog::default(),
+            random: Random::new(seed, 30),
             run: 0,
         }
     }
 
     /// The figures of all runs.
     pub(super) fn figures(&self) -> Figures {
-        self.ledger.figures()
+        self.event_log.figures()
     }
 
     /// Reads all events after a start and compares them with the events that subscribers received before.
@@ -107,9 +107,9 @@ impl Events {
         self.run += 1;
         let failed =
             |error: std::io::Error| format!("can't read the events after the start: {error}");
-        let mut auditor = Reader::behind(self.ledger.begin_audit());
+        let mut auditor = Reader::behind(self.event_log.begin_audit());
         let mut peer = TestClient::open(address).map_err(failed)?;
-        let mut reading = auditor.resume(&mut peer.outbox(), &mut self.dice);
+        let mut reading = auditor.resume(&mut peer.outbox(), &mut self.random);
         peer.flush().map_err(failed)?;
         // An event that is published now comes after all stored events.
         let end = EventId {
@@ -123,7 +123,7 @@ impl Events {
             let mut fault = None;
             let is_open = peer.receive(&mut |message, _| {
                 if let Message::Event(event) = message {
-                    let taken = auditor.take(event, &mut reading, &self.ledger);
+                    let taken = auditor.take(event, &mut reading, &self.event_log);
                     fault = fault.take().or_else(|| taken.err());
                 }
             });
@@ -133,23 +133,23 @@ impl Events {
             if !is_open.map_err(failed)? || Instant::now() > deadline {
                 return Err("the server did not deliver all events after its start".to_owned());
             }
-            if publisher.is_none() && reading.is_told() {
+            if publisher.is_none() && reading.has_begun() {
                 let mut peer = TestClient::open(address).map_err(failed)?;
-                for place in 0..KEPT.len() {
-                    self.ledger.ask(place);
-                    peer.push(&publisher::emit(place, &end.text()));
+                for index in 0..KEPT.len() {
+                    self.event_log.ask(index);
+                    peer.push(&publisher::emit(index, &end.text()));
                 }
                 peer.flush().map_err(failed)?;
                 publisher = Some(peer);
             }
         }
-        self.ledger.settle();
+        self.event_log.settle();
         for subscriber in &mut self.subscribers {
             subscriber.reader.begin_behind(&auditor);
         }
         if ending == Ending::Clean {
             for handled in self.publishers.iter().flat_map(Publisher::handled) {
-                self.ledger.find_handled(handled)?;
+                self.event_log.find_handled(handled)?;
             }
         }
         Ok(())
@@ -162,16 +162,16 @@ impl Events {
         targets: Targets,
         pulse: &'env Pulse,
     ) {
-        let (ledger, run) = (&self.ledger, self.run);
+        let (event_log, run) = (&self.event_log, self.run);
         for publisher in &mut self.publishers {
-            scope.spawn(move || publisher.work(targets.direct, run, ledger, pulse));
+            scope.spawn(move || publisher.work(targets.direct, run, event_log, pulse));
         }
-        for (subscriber, door) in self
+        for (subscriber, address) in self
             .subscribers
             .iter_mut()
             .zip([targets.direct, targets.proxied])
         {
-            scope.spawn(move || subscriber.work(door, ledger, pulse));
+            scope.spawn(move || subscriber.work(address, event_log, pulse));
         }
     }
 }

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A server under load notices a failing disk within this time, unless it is broken on purpose.
 const NOTICE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often the test checks whether the server has noticed.
-const NOTICE_LOOK: Duration = Duration::from_millis(20);
+const NOTICE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The server's counter of failed commits.
 const FAILED_COMMITS: &str = "tidewire_store_failed_commits_total";
 
@@ -58,7 +58,7 @@ pub(super) struct FaultInjector<'a> {
     pub(super) disk: &'a Disk,
     pub(super) syncs: Option<&'a Syncs>,
     pub(super) tally: &'a mut Tally,
-    pub(super) dice: &'a mut Random,
+    pub(super) random: &'a mut Random,
 }
 
 impl FaultInjector<'_> {
@@ -66,17 +66,21 @@ impl FaultInjector<'_> {
     ///
     /// # Errors
     /// The server broke a promise.
-    pub(super) fn run(mut self, card: InjectedFault, mut server: Server) -> Result<Ending, String> {
+    pub(super) fn run(
+        mut self,
+        fault: InjectedFault,
+        mut server: Server,
+    ) -> Result<Ending, String> {
         let (least, span) = ACKNOWLEDGED;
-        let count = least + self.dice.below(span);
+        let count = least + self.random.below(span);
         self.await_more(count, &mut server)?;
-        for _ in 0..self.dice.below(TROUBLES_MAX) {
+        for _ in 0..self.random.below(TROUBLES_MAX) {
             self.trouble(&server);
-            let count = 1 + self.dice.below(least);
+            let count = 1 + self.random.below(least);
             self.await_more(count, &mut server)?;
         }
-        self.pulse.pause(self.dice.pause(LATER));
-        match (card, self.disk, self.syncs) {
+        self.pulse.pause(self.random.pause(LATER));
+        match (fault, self.disk, self.syncs) {
             (InjectedFault::Drain, ..) => {
                 server.stop()?;
                 self.tally.add(Fault::Drain, 1);
@@ -102,20 +106,20 @@ impl FaultInjector<'_> {
 
     /// Injects a fault that the server and its clients must survive: a short stop, or cut connections.
     fn trouble(&mut self, server: &Server) {
-        if self.dice.one_in(2) {
+        if self.random.one_in(2) {
             self.stop(server);
             server.signal(Signal::CONT);
             return;
         }
-        let dice = &mut *self.dice;
-        let count = self.proxy.cut(|| dice.one_in(2));
+        let random = &mut *self.random;
+        let count = self.proxy.cut(|| random.one_in(2));
         self.tally.add(Fault::CutConnection, count);
     }
 
     fn stop(&mut self, server: &Server) {
         server.signal(Signal::STOP);
         self.tally.add(Fault::Stop, 1);
-        self.pulse.pause(self.dice.pause(STOP_MAX));
+        self.pulse.pause(self.random.pause(STOP_MAX));
     }
 
     fn kill(&mut self, server: Server) {
@@ -136,7 +140,7 @@ impl FaultInjector<'_> {
     /// Ends the server with a power cut, if its disk allows that, or a kill.
     fn crash(&mut self, server: Server) -> Result<(), String> {
         match self.disk {
-            Disk::Volume(volume) if self.dice.one_in(2) => self.cut_power(volume, server),
+            Disk::Volume(volume) if self.random.one_in(2) => self.cut_power(volume, server),
             _ => {
                 self.kill(server);
                 Ok(())
@@ -145,18 +149,18 @@ impl FaultInjector<'_> {
     }
 
     fn fail_syncs(&mut self, syncs: &Syncs, mut server: Server) -> Result<(), String> {
-        let percent = if self.dice.one_in(2) {
+        let percent = if self.random.one_in(2) {
             100
         } else {
-            10 + self.dice.below(80)
+            10 + self.random.below(80)
         };
         syncs.fail(server.id(), percent)?;
         let count = self.await_failures(&server);
-        self.pulse.pause(self.dice.pause(FAILING_MAX));
+        self.pulse.pause(self.random.pause(FAILING_MAX));
         self.tally
             .add(Fault::FailedSync, server.counter(FAILED_COMMITS).max(count));
-        if self.dice.one_in(2) {
-            syncs.mend(server.id())?;
+        if self.random.one_in(2) {
+            syncs.repair(server.id())?;
             self.await_recovery(&mut server)?;
         }
         self.crash(server)
@@ -165,9 +169,9 @@ impl FaultInjector<'_> {
     fn fill_disk(&mut self, disk: &SmallDisk, mut server: Server) -> Result<(), String> {
         disk.fill()?;
         let count = self.await_failures(&server);
-        self.pulse.pause(self.dice.pause(FAILING_MAX));
+        self.pulse.pause(self.random.pause(FAILING_MAX));
         self.tally.add(Fault::FullDisk, u64::from(count > 0));
-        if self.dice.one_in(2) {
+        if self.random.one_in(2) {
             disk.clear();
             self.await_recovery(&mut server)?;
         }
@@ -185,13 +189,13 @@ impl FaultInjector<'_> {
             if count > 0 || Instant::now() > deadline || self.pulse.fault().is_some() {
                 return count;
             }
-            self.pulse.pause(NOTICE_LOOK);
+            self.pulse.pause(NOTICE_POLL_INTERVAL);
         }
     }
 
     /// Waits until the server acknowledges writes again without a restart.
     fn await_recovery(&mut self, server: &mut Server) -> Result<(), String> {
-        let count = 1 + self.dice.below(ACKNOWLEDGED.0);
+        let count = 1 + self.random.below(ACKNOWLEDGED.0);
         self.await_more(count, server)
     }
 

@@ -30,8 +30,8 @@ enum Step {
 /// The writer of one record.
 #[derive(Debug)]
 pub(super) struct Keyed {
-    pub(super) book: OperationHistory,
-    dice: Random,
+    pub(super) history: OperationHistory,
+    random: Random,
     until_removal: u64,
     step: Step,
     /// Writes that were repeated.
@@ -39,11 +39,11 @@ pub(super) struct Keyed {
 }
 
 impl Keyed {
-    pub(super) fn new(record: String, mut dice: Random) -> Self {
+    pub(super) fn new(record: String, mut random: Random) -> Self {
         Self {
-            book: OperationHistory::new(record),
-            until_removal: dice.below(WRITES_MAX),
-            dice,
+            history: OperationHistory::new(record),
+            until_removal: random.below(WRITES_MAX),
+            random,
             step: Step::Idle,
             repeated_count: 0,
         }
@@ -74,20 +74,20 @@ impl Keyed {
     }
 
     fn next(&mut self, out: &mut Outbox<'_>) {
-        if self.until_removal == 0 && self.book.newest().value.is_some() {
-            self.until_removal = 1 + self.dice.below(WRITES_MAX);
-            let number = self.book.delete();
+        if self.until_removal == 0 && self.history.newest().value.is_some() {
+            self.until_removal = 1 + self.random.below(WRITES_MAX);
+            let number = self.history.delete();
             self.read(number, false, out);
             return;
         }
         self.until_removal = self.until_removal.saturating_sub(1);
-        let (number, value) = self.book.write(true);
+        let (number, value) = self.history.write(true);
         self.write(number, value, out);
     }
 
     fn write(&mut self, number: u64, value: Value, out: &mut Outbox<'_>) {
         self.step = Step::Writing(number, value);
-        let name = self.book.record();
+        let name = self.history.record();
         let text = operation_history::text(name, number, value.filled_by);
         let correlation = number.to_string();
         let write = Write {
@@ -111,7 +111,7 @@ impl Keyed {
             is_repeated,
         };
         out.push(&Message::Record(Record::Fetch {
-            name: self.book.record(),
+            name: self.history.record(),
             correlation: &number.to_string(),
         }));
     }
@@ -143,7 +143,7 @@ impl Keyed {
                     is_repeated,
                 },
             ) if is_answer(number, correlation) => {
-                let name = self.book.record();
+                let name = self.history.record();
                 let Some((tag, text)) = state else {
                     if !is_repeated {
                         return Err(format!("{name}: is missing, although no client removed it"));
@@ -180,7 +180,7 @@ impl Keyed {
                 if let Some(tag) = tag {
                     return Err(format!(
                         "{}: changed to {tag:?}, although no client wrote it",
-                        self.book.record()
+                        self.history.record()
                     ));
                 }
                 self.next(out);
@@ -201,7 +201,7 @@ impl Keyed {
     }
 
     fn acknowledge(&mut self, number: u64, out: &mut Outbox<'_>) -> Result<MessageResult, String> {
-        self.book.acknowledge(number)?;
+        self.history.acknowledge(number)?;
         self.next(out);
         Ok(MessageResult::Acknowledged)
     }

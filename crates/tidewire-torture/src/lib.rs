@@ -39,8 +39,8 @@ use site::Site;
 use syncs::Syncs;
 use tidewire_server::exit::{Exit, Failure};
 
-/// The number of copies of each card in a deck. A run plays one shuffled deck after another, so that it soon injects every fault.
-const DECK: [(InjectedFault, usize); 6] = [
+/// How often one pass injects each fault. A run makes one shuffled pass after another, so that it soon injects every fault.
+const FAULT_COUNTS: [(InjectedFault, usize); 6] = [
     (InjectedFault::Kill, 7),
     (InjectedFault::KillStopped, 2),
     (InjectedFault::PowerCut, 6),
@@ -50,7 +50,7 @@ const DECK: [(InjectedFault, usize); 6] = [
 ];
 
 /// Even a short run continues until it has injected each fault, unless that takes longer than this.
-const FIRST_DECK_MAX: Duration = Duration::from_secs(120);
+const FIRST_PASS_MAX: Duration = Duration::from_secs(120);
 
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,24 +99,24 @@ pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
         log: folder.path.join("server.log"),
         broken: settings.broken,
     };
-    let (mut sites, left_out) = Sites::make(&launch, &folder.path, mounts, seed)
+    let (mut sites, skipped) = Sites::make(&launch, &folder.path, mounts, seed)
         .map_err(|error| failed("no data folder", &error))?;
     let start = Instant::now();
     let mut tally = Tally::default();
-    let mut dice = Random::new(seed, 0);
+    let mut random = Random::new(seed, 0);
     let mut loss = None;
     let is_over = |has_met_all: bool| {
         let time = start.elapsed();
-        let has_time = time < settings.time || (!has_met_all && time < FIRST_DECK_MAX);
+        let has_time = time < settings.time || (!has_met_all && time < FIRST_PASS_MAX);
         !has_time || is_interrupted.load(Ordering::Relaxed)
     };
-    let mut cards = deck(&mut dice, &left_out);
+    let mut faults = shuffled_faults(&mut random, &skipped);
     let mut has_met_all = false;
     while loss.is_none() && !is_over(has_met_all) {
-        match cards.pop() {
-            Some(card) => loss = sites.of(card).round(card, &proxy, &mut tally).err(),
+        match faults.pop() {
+            Some(fault) => loss = sites.of(fault).round(fault, &proxy, &mut tally).err(),
             None => {
-                cards = deck(&mut dice, &left_out);
+                faults = shuffled_faults(&mut random, &skipped);
                 has_met_all = true;
             }
         }
@@ -132,7 +132,7 @@ pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
         tally,
         work: sites.work(),
         loss,
-        left_out,
+        skipped,
         cut_short,
     };
     let mut text = verdict.to_string();
@@ -160,8 +160,8 @@ impl Sites {
         mounts: Result<(), String>,
         seed: u64,
     ) -> Result<(Self, Vec<(Fault, String)>), String> {
-        let mut left_out = Vec::new();
-        let mut with = |fault, reason| left_out.push((fault, reason));
+        let mut skipped = Vec::new();
+        let mut with = |fault, reason| skipped.push((fault, reason));
         let volume = mounts.clone().and_then(|()| Volume::make(folder));
         let (disk, data) = match volume {
             Ok(volume) => {
@@ -191,12 +191,12 @@ impl Sites {
                 None
             }
         };
-        Ok((Self { main, small }, left_out))
+        Ok((Self { main, small }, skipped))
     }
 
-    /// The site on which a card is played.
-    fn of(&mut self, card: InjectedFault) -> &mut Site {
-        match (&mut self.small, card) {
+    /// The site on which a fault is injected.
+    fn of(&mut self, fault: InjectedFault) -> &mut Site {
+        match (&mut self.small, fault) {
             (Some(small), InjectedFault::FillDisk) => small,
             _ => &mut self.main,
         }
@@ -213,24 +213,24 @@ impl Sites {
     }
 }
 
-/// A shuffled deck of the cards that the system can play.
-fn deck(dice: &mut Random, left_out: &[(Fault, String)]) -> Vec<InjectedFault> {
-    let is_possible = |card| {
-        let needed = match card {
+/// The faults of one pass that the system can inject, shuffled.
+fn shuffled_faults(random: &mut Random, skipped: &[(Fault, String)]) -> Vec<InjectedFault> {
+    let is_possible = |fault| {
+        let needed = match fault {
             InjectedFault::PowerCut => Fault::PowerCut,
             InjectedFault::FailSyncs => Fault::FailedSync,
             InjectedFault::FillDisk => Fault::FullDisk,
             InjectedFault::Kill | InjectedFault::KillStopped | InjectedFault::Drain => return true,
         };
-        left_out.iter().all(|(fault, _)| *fault != needed)
+        skipped.iter().all(|(fault, _)| *fault != needed)
     };
-    let mut cards: Vec<InjectedFault> = DECK
+    let mut faults: Vec<InjectedFault> = FAULT_COUNTS
         .into_iter()
-        .filter(|(card, _)| is_possible(*card))
-        .flat_map(|(card, count)| std::iter::repeat_n(card, count))
+        .filter(|(fault, _)| is_possible(*fault))
+        .flat_map(|(fault, count)| std::iter::repeat_n(fault, count))
         .collect();
-    dice.shuffle(&mut cards);
-    cards
+    random.shuffle(&mut faults);
+    faults
 }
 
 /// The folder of all files of a run.

@@ -1,5 +1,5 @@
 //! The load on a server while the test injects faults: writers, and an observer that subscribes to their records. Each connection
-//! has its own thread. The books outlive the runs of the server.
+//! has its own thread. The histories outlive the runs of the server.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -64,22 +64,22 @@ pub(super) struct Load {
 
 impl Load {
     pub(super) fn new(seed: u64) -> Self {
-        let mut thrower = 100;
-        let mut dice = || {
-            thrower += 1;
-            Random::new(seed, thrower)
+        let mut stream = 100;
+        let mut random = || {
+            stream += 1;
+            Random::new(seed, stream)
         };
         let direct = |connection| {
             let name = move |record| format!("torture/direct/{connection}/{record}");
             (0..DIRECT.1)
-                .map(|record| Direct::new(name(record), dice()))
+                .map(|record| Direct::new(name(record), random()))
                 .collect()
         };
         let direct = (0..DIRECT.0).map(direct).collect();
         let keyed = |connection| {
             let name = move |record| format!("torture/keyed/{connection}/{record}");
             (0..KEYED.1)
-                .map(|record| Keyed::new(name(record), dice()))
+                .map(|record| Keyed::new(name(record), random()))
                 .collect()
         };
         Self {
@@ -90,30 +90,33 @@ impl Load {
         }
     }
 
-    fn books(&mut self) -> impl Iterator<Item = &mut OperationHistory> {
+    fn histories(&mut self) -> impl Iterator<Item = &mut OperationHistory> {
         let direct = self
             .direct
             .iter_mut()
             .flatten()
-            .map(|writer| &mut writer.book);
+            .map(|writer| &mut writer.history);
         direct.chain(
             self.keyed
                 .iter_mut()
                 .flatten()
-                .map(|writer| &mut writer.book),
+                .map(|writer| &mut writer.history),
         )
     }
 
-    /// Reads all records and events after a start and compares them with the books.
+    /// Reads all records and events after a start and compares them with the histories.
     ///
     /// # Errors
     /// The server broke a promise. The text describes the first such record or event.
     pub(super) fn verify(&mut self, address: SocketAddr, ending: Ending) -> Result<(), String> {
-        let names: Vec<String> = self.books().map(|book| book.record().to_owned()).collect();
+        let names: Vec<String> = self
+            .histories()
+            .map(|history| history.record().to_owned())
+            .collect();
         let seen = read(address, &names)?;
         self.work.checked += seen.len() as u64;
-        for (book, seen) in self.books().zip(&seen) {
-            book.settle(seen.as_ref(), ending)?;
+        for (history, seen) in self.histories().zip(&seen) {
+            history.settle(seen.as_ref(), ending)?;
         }
         if let Some(Some(seen)) = seen.last() {
             return Err(format!(
@@ -124,14 +127,17 @@ impl Load {
         self.events.audit(address, ending)
     }
 
-    /// Runs all clients while `torment` runs. It must end the server and then the pulse.
+    /// Runs all clients while `inject_faults` runs. It must end the server and then the pulse.
     pub(super) fn during<T>(
         &mut self,
         targets: Targets,
         pulse: &Pulse,
-        torment: impl FnOnce() -> T,
+        inject_faults: impl FnOnce() -> T,
     ) -> T {
-        let names: Vec<String> = self.books().map(|book| book.record().to_owned()).collect();
+        let names: Vec<String> = self
+            .histories()
+            .map(|history| history.record().to_owned())
+            .collect();
         let (direct, keyed, events) = (&mut self.direct, &mut self.keyed, &mut self.events);
         let (done, observer) = thread::scope(|scope| {
             events.work(scope, targets, pulse);
@@ -142,14 +148,14 @@ impl Load {
             for writers in keyed.iter_mut() {
                 scope.spawn(|| write_with_keys(targets.proxied, writers, pulse));
             }
-            let done = torment();
+            let done = inject_faults();
             (done, observer.join().ok().flatten())
         });
         if let Some(observer) = observer {
             self.work.shown += observer.count;
             for (name, number) in observer.shown_numbers() {
-                if let Some(book) = self.books().find(|book| book.record() == name) {
-                    book.show(number);
+                if let Some(history) = self.histories().find(|history| history.record() == name) {
+                    history.show(number);
                 }
             }
         }
@@ -168,12 +174,12 @@ impl Load {
 
 /// The outcomes of one read from a connection.
 #[derive(Default)]
-struct Look {
+struct ReadOutcomes {
     acknowledged: u64,
     refused: u64,
 }
 
-impl Look {
+impl ReadOutcomes {
     fn note(&mut self, taken: Result<MessageResult, String>, pulse: &Pulse) {
         match taken {
             Ok(MessageResult::Acknowledged) => self.acknowledged += 1,
@@ -185,19 +191,19 @@ impl Look {
 }
 
 /// Handles the messages of a connection until it ends.
-fn look(
+fn handle_messages(
     peer: &mut TestClient,
     pulse: &Pulse,
     take: &mut dyn FnMut(&Record<'_>, &mut Outbox<'_>) -> Result<MessageResult, String>,
 ) {
     loop {
-        let mut look = Look::default();
+        let mut outcomes = ReadOutcomes::default();
         let is_open = peer.receive(&mut |message, out| {
             if let Message::Record(record) = message {
-                look.note(take(record, out), pulse);
+                outcomes.note(take(record, out), pulse);
             }
         });
-        pulse.note(look.acknowledged, look.refused);
+        pulse.note(outcomes.acknowledged, outcomes.refused);
         if !matches!(is_open, Ok(true)) {
             return;
         }
@@ -213,10 +219,10 @@ fn write_directly(address: SocketAddr, writers: &mut [Direct], pulse: &Pulse) {
         writer.begin(&mut peer.outbox());
     }
     if peer.flush().is_ok() {
-        look(&mut peer, pulse, &mut |record, out| {
+        handle_messages(&mut peer, pulse, &mut |record, out| {
             let writer = writers
                 .iter_mut()
-                .find(|writer| Some(writer.book.record()) == name_of(record));
+                .find(|writer| Some(writer.history.record()) == name_of(record));
             writer.map_or(Ok(MessageResult::Nothing), |writer| {
                 writer.take(record, out)
             })
@@ -235,10 +241,10 @@ fn write_with_keys(address: SocketAddr, writers: &mut [Keyed], pulse: &Pulse) {
             writer.connect(&mut peer.outbox());
         }
         if peer.flush().is_ok() {
-            look(&mut peer, pulse, &mut |record, out| {
+            handle_messages(&mut peer, pulse, &mut |record, out| {
                 let writer = writers
                     .iter_mut()
-                    .find(|writer| Some(writer.book.record()) == name_of(record));
+                    .find(|writer| Some(writer.history.record()) == name_of(record));
                 writer.map_or(Ok(MessageResult::Nothing), |writer| {
                     writer.take(record, out)
                 })
@@ -251,7 +257,7 @@ fn observe(address: SocketAddr, names: &[String], pulse: &Pulse) -> Option<Obser
     let mut peer = TestClient::open(address).ok()?;
     let mut observer = Observer::begin(names, &mut peer.outbox());
     if peer.flush().is_ok() {
-        look(&mut peer, pulse, &mut |record, out| {
+        handle_messages(&mut peer, pulse, &mut |record, out| {
             observer.take(record, out).map(|()| MessageResult::Nothing)
         });
     }
@@ -284,10 +290,10 @@ fn read(address: SocketAddr, names: &[String]) -> Result<Vec<Option<ReadRecord>>
     let failed = |error: std::io::Error| format!("can't read the records after the start: {error}");
     let mut peer = TestClient::open(address).map_err(failed)?;
     let names: Vec<&str> = names.iter().map(String::as_str).chain([NEVER]).collect();
-    for (place, name) in names.iter().enumerate() {
+    for (index, name) in names.iter().enumerate() {
         peer.push(&Message::Record(Record::Fetch {
             name,
-            correlation: &place.to_string(),
+            correlation: &index.to_string(),
         }));
     }
     peer.flush().map_err(failed)?;
@@ -299,16 +305,16 @@ fn read(address: SocketAddr, names: &[String]) -> Result<Vec<Option<ReadRecord>>
             Message::Record(Record::Fetched {
                 correlation, state, ..
             }) => {
-                let place = correlation
+                let slot = correlation
                     .parse()
                     .ok()
-                    .and_then(|place: usize| found.get_mut(place));
+                    .and_then(|slot: usize| found.get_mut(slot));
                 let seen = state.map(|(tag, text)| ReadRecord {
                     version: tag.version,
                     text: text.to_owned(),
                 });
-                if let Some(place) = place {
-                    *place = Some(seen);
+                if let Some(slot) = slot {
+                    *slot = Some(seen);
                 }
             }
             other => fault = Some(format!("the server answered a read with {other:?}")),

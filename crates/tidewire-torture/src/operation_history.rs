@@ -149,18 +149,18 @@ impl OperationHistory {
     /// # Errors
     /// No pending change has this number.
     pub(super) fn acknowledge(&mut self, number: u64) -> Result<(), String> {
-        let place = self
+        let position = self
             .under_way
             .iter()
             .position(|state| state.number == number);
-        let Some(place) = place else {
+        let Some(position) = position else {
             return Err(format!(
                 "{}: the server acknowledged change {number}, which was not pending",
                 self.record
             ));
         };
-        self.acknowledged = self.under_way[place];
-        self.under_way.drain(..=place);
+        self.acknowledged = self.under_way[position];
+        self.under_way.drain(..=position);
         Ok(())
     }
 
@@ -254,15 +254,15 @@ mod tests {
     use super::*;
 
     /// The history of a record with three acknowledged versions and two pending changes.
-    fn book() -> OperationHistory {
-        let mut book = OperationHistory::new("r".to_owned());
+    fn history() -> OperationHistory {
+        let mut history = OperationHistory::new("r".to_owned());
         for is_whole in [true, false, true] {
-            let (number, _) = book.write(is_whole);
-            book.acknowledge(number).unwrap();
+            let (number, _) = history.write(is_whole);
+            history.acknowledge(number).unwrap();
         }
-        book.write(true);
-        book.write(false);
-        book
+        history.write(true);
+        history.write(false);
+        history
     }
 
     fn seen(version: i32, number: u64, filled_by: u64) -> ReadRecord {
@@ -273,11 +273,11 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_there_is_taken_and_all_else_is_named() {
+    fn possible_states_are_accepted_and_all_others_are_named() {
         let check = |seen: Option<ReadRecord>, ending, part: &str| {
-            let mut book = book();
-            book.show(4);
-            let found = book.settle(seen.as_ref(), ending);
+            let mut history = history();
+            history.show(4);
+            let found = history.settle(seen.as_ref(), ending);
             match found {
                 Ok(()) => assert_eq!(part, "", "{seen:?}"),
                 Err(fault) => assert!(!part.is_empty() && fault.contains(part), "{fault}"),
@@ -309,39 +309,40 @@ mod tests {
     }
 
     #[test]
-    fn a_delete_stays_and_its_record_begins_anew() {
-        let mut book = book();
-        book.acknowledge(5).unwrap();
-        let number = book.delete();
-        assert!(book.clone().settle(None, Ending::Crash).is_ok());
+    fn a_delete_stays_and_its_record_restarts() {
+        let mut history = history();
+        history.acknowledge(5).unwrap();
+        let number = history.delete();
+        assert!(history.clone().settle(None, Ending::Crash).is_ok());
         assert!(
-            book.clone()
+            history
+                .clone()
                 .settle(Some(&seen(5, 5, 4)), Ending::Crash)
                 .is_ok()
         );
-        book.acknowledge(number).unwrap();
-        let back = book.clone().settle(Some(&seen(5, 5, 4)), Ending::Crash);
+        history.acknowledge(number).unwrap();
+        let back = history.clone().settle(Some(&seen(5, 5, 4)), Ending::Crash);
         assert!(back.unwrap_err().contains("(deletion)"));
-        book.settle(None, Ending::Clean).unwrap();
-        assert_eq!(book.write(true).1.version, 1);
+        history.settle(None, Ending::Clean).unwrap();
+        assert_eq!(history.write(true).1.version, 1);
     }
 
     #[test]
     fn a_lost_change_does_not_come_back() {
-        let mut book = book();
-        book.settle(Some(&seen(3, 3, 3)), Ending::Crash).unwrap();
-        let (number, value) = book.write(true);
+        let mut history = history();
+        history.settle(Some(&seen(3, 3, 3)), Ending::Crash).unwrap();
+        let (number, value) = history.write(true);
         assert_eq!((number, value.version), (6, 4));
-        let back = book.settle(Some(&seen(4, 4, 4)), Ending::Crash);
+        let back = history.settle(Some(&seen(4, 4, 4)), Ending::Crash);
         assert!(back.unwrap_err().contains("contains change 4"));
     }
 
     #[test]
     fn an_acknowledgement_covers_what_came_before_and_comes_once() {
-        let mut book = book();
-        book.acknowledge(5).unwrap();
-        assert_eq!(book.under_way_count(), 0);
-        assert!(book.acknowledge(4).is_err());
+        let mut history = history();
+        history.acknowledge(5).unwrap();
+        assert_eq!(history.under_way_count(), 0);
+        assert!(history.acknowledge(4).is_err());
     }
 
     #[test]

@@ -8,12 +8,12 @@ pub(super) struct Random(u64);
 
 impl Random {
     /// A generator for this seed and thrower. Each thrower has a different sequence.
-    pub(super) fn new(seed: u64, thrower: u64) -> Self {
-        let mixed = (seed ^ thrower.wrapping_mul(0x9E37_79B9_7F4A_7C15))
-            .wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mut dice = Self(mixed.max(1));
-        dice.next();
-        dice
+    pub(super) fn new(seed: u64, stream: u64) -> Self {
+        let mixed =
+            (seed ^ stream.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mut random = Self(mixed.max(1));
+        random.next();
+        random
     }
 
     fn next(&mut self) -> u64 {
@@ -42,8 +42,8 @@ impl Random {
     /// Shuffles the items.
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
-            let place = usize::try_from(self.below(last as u64 + 1)).unwrap_or(0);
-            items.swap(last, place);
+            let index = usize::try_from(self.below(last as u64 + 1)).unwrap_or(0);
+            items.swap(last, index);
         }
     }
 }
@@ -53,14 +53,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_the_same_numbers_and_throwers_differ() {
-        let throws = |seed, thrower| {
-            let mut dice = Random::new(seed, thrower);
-            [(); 8].map(|()| dice.below(1000))
+    fn a_seed_gives_the_same_numbers_and_streams_differ() {
+        let numbers = |seed, stream| {
+            let mut random = Random::new(seed, stream);
+            [(); 8].map(|()| random.below(1000))
         };
-        assert_eq!(throws(7, 1), throws(7, 1));
-        assert_ne!(throws(7, 1), throws(7, 2));
-        assert_ne!(throws(7, 1), throws(8, 1));
+        assert_eq!(numbers(7, 1), numbers(7, 1));
+        assert_ne!(numbers(7, 1), numbers(7, 2));
+        assert_ne!(numbers(7, 1), numbers(8, 1));
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub(super) struct RunReport {
     /// The promise that a server broke.
     pub(super) loss: Option<String>,
     /// The faults that the system can't inject, with the reason.
-    pub(super) left_out: Vec<(Fault, String)>,
+    pub(super) skipped: Vec<(Fault, String)>,
     /// Why the run ended early.
     pub(super) cut_short: Option<String>,
 }
@@ -80,10 +80,7 @@ impl RunReport {
     fn missing(&self) -> Vec<(Fault, &str)> {
         let is_missing = |fault: &Fault| self.tally.count(*fault) == 0;
         let reason = |fault| {
-            let known = self
-                .left_out
-                .iter()
-                .find(|(left_out, _)| *left_out == fault);
+            let known = self.skipped.iter().find(|(skipped, _)| *skipped == fault);
             known.map_or("the run ended before it", |(_, reason)| reason.as_str())
         };
         Fault::ALL
@@ -165,7 +162,7 @@ mod tests {
             tally,
             work: Work::default(),
             loss: None,
-            left_out: Vec::new(),
+            skipped: Vec::new(),
             cut_short: None,
         }
     }
@@ -208,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_named() {
+    fn skipped_faults_are_named() {
         let mut tally = Tally::default();
         tally.add(Fault::Kill, 5);
-        let left_out = vec![(Fault::PowerCut, "not root".to_owned())];
+        let skipped = vec![(Fault::PowerCut, "not root".to_owned())];
         let verdict = RunReport {
             tally,
-            left_out,
+            skipped,
             ..verdict()
         };
         check(&verdict, Exit::Unproven, "skipped: power cuts: not root");

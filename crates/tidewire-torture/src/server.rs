@@ -19,7 +19,7 @@ const SHARDS: &str = "2";
 /// The longest time that a stop may take, see `drain_timeout`.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the test checks whether the process has ended.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// All threads of a stopped process halt within this time, even on a busy machine.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -123,7 +123,7 @@ impl Server {
                     "the server did not stop on SIGSTOP within {FREEZE_TIMEOUT:?}"
                 ));
             }
-            thread::sleep(LOOK / 10);
+            thread::sleep(POLL_INTERVAL / 10);
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ pub(super) struct Site {
     pub(super) load: Load,
     /// How its last server ended.
     ending: Ending,
-    dice: Random,
+    random: Random,
     rounds: u64,
 }
 
@@ -51,7 +51,7 @@ impl Site {
             syncs,
             load: Load::new(seed),
             ending: Ending::Crash,
-            dice: Random::new(seed, 1),
+            random: Random::new(seed, 1),
             rounds: 0,
         })
     }
@@ -67,7 +67,7 @@ impl Site {
     /// The server broke a promise.
     pub(super) fn round(
         &mut self,
-        card: InjectedFault,
+        fault: InjectedFault,
         proxy: &Proxy,
         tally: &mut Tally,
     ) -> Result<(), String> {
@@ -76,11 +76,11 @@ impl Site {
             self.check_store()?;
         }
         self.launch
-            .note(&format!("round {}: {card:?}", self.rounds));
+            .note(&format!("round {}: {fault:?}", self.rounds));
         let launcher = self
             .syncs
             .as_ref()
-            .filter(|_| card == InjectedFault::FailSyncs);
+            .filter(|_| fault == InjectedFault::FailSyncs);
         let server = self.start(launcher.map(Syncs::launcher).unwrap_or_default())?;
         let targets = Targets {
             direct: server.address,
@@ -88,16 +88,16 @@ impl Site {
         };
         proxy.lead_to(Some(server.address));
         let pulse = Pulse::default();
-        let torment = FaultInjector {
+        let injector = FaultInjector {
             pulse: &pulse,
             proxy,
             disk: &self.disk,
             syncs: self.syncs.as_ref(),
             tally,
-            dice: &mut self.dice,
+            random: &mut self.random,
         };
         let ended = self.load.during(targets, &pulse, || {
-            let ended = torment.run(card, server);
+            let ended = injector.run(fault, server);
             proxy.lead_to(None);
             proxy.cut(|| true);
             pulse.end();

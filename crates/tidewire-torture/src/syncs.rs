@@ -51,7 +51,7 @@ impl Syncs {
     ///
     /// # Errors
     /// The process does not answer `fiu-ctrl`.
-    pub(super) fn mend(&self, process: u32) -> Result<(), String> {
+    pub(super) fn repair(&self, process: u32) -> Result<(), String> {
         self.control(process, &format!("disable {POINT}"))
     }
 

@@ -15,7 +15,7 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// A server that takes longer to accept a login is stuck.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// The timeout of one read, short so that a client soon notices the end of its round.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The masking key. Any key is good between processes on one machine.
 const MASK: [u8; 4] = [0x5A, 0xC3, 0x96, 0x0F];
 /// The handshake's nonce, the example of RFC 6455.
@@ -77,7 +77,7 @@ impl TestClient {
                 return Err(io::Error::other("the server did not answer the login"));
             }
         }
-        peer.stream.set_read_timeout(Some(LOOK))?;
+        peer.stream.set_read_timeout(Some(POLL_INTERVAL))?;
         Ok(peer)
     }
 

@@ -1,4 +1,4 @@
-//! The events that subscribers received. Each offset has one event, which is the same for all subscribers in all runs. The ledger
+//! The events that subscribers received. Each offset has one event, which is the same for all subscribers in all runs. The log
 //! also knows the highest offset that can exist.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use tidewire_core::message::Position;
 
 use super::{KEPT, SOURCES, SUBSCRIBERS};
 
-/// How many offsets of a name the ledger keeps, which is more than a subscriber goes back.
+/// How many offsets of a name the log keeps, which is more than a subscriber goes back.
 const KNOWN_MAX: usize = 4_000;
 
 /// The identity of an event. The numbers of one source under one name count up from 1 in each run.
@@ -20,23 +20,23 @@ pub(super) struct EventId {
 }
 
 impl EventId {
-    /// Formats the mark as the data of an event.
+    /// Formats the id as the data of an event.
     pub(super) fn text(self) -> String {
         format!("[{},{},{}]", self.source, self.run, self.number)
     }
 
-    /// Parses the mark in the data of an event.
+    /// Parses the id in the data of an event.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.strip_prefix('[')?.strip_suffix(']')?.split(',');
-        let mark = Self {
+        let id = Self {
             source: numbers.next()?.parse().ok()?,
             run: numbers.next()?.parse().ok()?,
             number: numbers.next()?.parse().ok()?,
         };
-        (mark.source < SOURCES && numbers.next().is_none()).then_some(mark)
+        (id.source < SOURCES && numbers.next().is_none()).then_some(id)
     }
 
-    /// Whether it comes after another mark of the same source.
+    /// Whether it comes after another id of the same source.
     pub(super) fn is_behind(self, other: Self) -> bool {
         (self.run, self.number) > (other.run, other.number)
     }
@@ -68,11 +68,11 @@ impl std::ops::Add for Figures {
 /// The last event of a source that the server has certainly handled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handled {
-    pub(super) place: usize,
-    pub(super) mark: EventId,
+    pub(super) index: usize,
+    pub(super) id: EventId,
 }
 
-/// The ledger that all publishers and subscribers share.
+/// The log that all publishers and subscribers share.
 #[derive(Debug, Default)]
 pub(super) struct EventLog(Mutex<State>);
 
@@ -116,20 +116,20 @@ impl EventLog {
             .names
             .iter_mut()
             .for_each(|account| account.has_gap = false);
-        [0, 1].map(|place| state.names[place].newest())
+        [0, 1].map(|index| state.names[index].newest())
     }
 
     /// Counts an event before its publish request is sent.
-    pub(super) fn ask(&self, place: usize) {
-        self.lock().names[place].possible += 1;
+    pub(super) fn ask(&self, index: usize) {
+        self.lock().names[index].possible += 1;
     }
 
     /// How many events a name may be ahead of its slowest subscriber, or, for a name whose subscribers may have gaps, of its fastest.
-    pub(super) fn ahead(&self, place: usize) -> u64 {
+    pub(super) fn ahead(&self, index: usize) -> u64 {
         let Account {
             possible, reached, ..
-        } = &self.lock().names[place];
-        let reached = match place {
+        } = &self.lock().names[index];
+        let reached = match index {
             0 => reached.iter().min(),
             _ => reached.iter().max(),
         };
@@ -142,19 +142,19 @@ impl EventLog {
     }
 
     /// Notes the offset that a subscriber has received.
-    pub(super) fn reach(&self, place: usize, subscriber: usize, offset: u64) {
+    pub(super) fn reach(&self, index: usize, subscriber: usize, offset: u64) {
         let mut state = self.lock();
         state.figures.delivered += 1;
-        state.names[place].reached[subscriber] = offset;
+        state.names[index].reached[subscriber] = offset;
     }
 
     /// Adds an event that a reader received.
     ///
     /// # Errors
     /// A reader received another event at this position before, or the offset is higher than the number of published events.
-    pub(super) fn give(&self, place: usize, at: Position, mark: EventId) -> Result<(), String> {
-        let name = KEPT[place].name;
-        let account = &mut self.lock().names[place];
+    pub(super) fn give(&self, index: usize, at: Position, id: EventId) -> Result<(), String> {
+        let name = KEPT[index].name;
+        let account = &mut self.lock().names[index];
         let epoch = *account.epoch.get_or_insert(at.epoch);
         if epoch != at.epoch {
             return Err(format!(
@@ -168,19 +168,19 @@ impl EventLog {
                 at.offset, account.possible
             ));
         }
-        let given = account.given.entry(at.offset).or_insert(mark);
-        if *given != mark {
+        let given = account.given.entry(at.offset).or_insert(id);
+        if *given != id {
             return Err(format!(
-                "{name}: offset {} was {given:?} before and is {mark:?} now",
+                "{name}: offset {} was {given:?} before and is {id:?} now",
                 at.offset
             ));
         }
         if account.given.len() > KNOWN_MAX {
             account.given.pop_first();
         }
-        let last = &mut account.last[mark.source];
-        if last.is_none_or(|last| mark.is_behind(last)) {
-            *last = Some(mark);
+        let last = &mut account.last[id.source];
+        if last.is_none_or(|last| id.is_behind(last)) {
+            *last = Some(id);
         }
         Ok(())
     }
@@ -192,27 +192,27 @@ impl EventLog {
     /// The server must still keep the skipped events, or it reported wrong numbers.
     pub(super) fn tell_gap(
         &self,
-        place: usize,
+        index: usize,
         after: Position,
         missed: Option<u32>,
         first: Option<Position>,
     ) -> Result<Position, String> {
-        let super::Kept { name, count } = KEPT[place];
+        let super::Kept { name, count } = KEPT[index];
         let mut state = self.lock();
-        let account = &mut state.names[place];
-        let told = format!(
+        let account = &mut state.names[index];
+        let gap = format!(
             "{name}: the server reported a gap of {missed:?} after {after:?}, up to {first:?}"
         );
         let Some(first) = first.filter(|first| first.epoch == after.epoch) else {
-            return Err(format!("{told}, in events that the store must keep"));
+            return Err(format!("{gap}, in events that the store must keep"));
         };
         let missing = first.offset.saturating_sub(after.offset + 1);
         if missing == 0 || missed.map(u64::from) != Some(missing) {
-            return Err(format!("{told}, but {missing} are missing"));
+            return Err(format!("{gap}, but {missing} are missing"));
         }
         if first.offset + count - 1 > account.possible {
             return Err(format!(
-                "{told}, but the store must keep the last {count}, up to at most {}",
+                "{gap}, but the store must keep the last {count}, up to at most {}",
                 account.possible
             ));
         }
@@ -233,15 +233,15 @@ impl EventLog {
     /// # Errors
     /// The event is lost.
     pub(super) fn find_handled(&self, handled: Handled) -> Result<(), String> {
-        let Handled { place, mark } = handled;
-        let Account { last, has_gap, .. } = &self.lock().names[place];
-        let last = last[mark.source];
-        if *has_gap || last.is_some_and(|last| !mark.is_behind(last)) {
+        let Handled { index, id } = handled;
+        let Account { last, has_gap, .. } = &self.lock().names[index];
+        let last = last[id.source];
+        if *has_gap || last.is_some_and(|last| !id.is_behind(last)) {
             return Ok(());
         }
         Err(format!(
-            "{}: {mark:?} was handled before a clean stop, but the last kept event is {last:?}",
-            KEPT[place].name
+            "{}: {id:?} was handled before a clean stop, but the last kept event is {last:?}",
+            KEPT[index].name
         ))
     }
 
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    fn mark(number: u64) -> EventId {
+    fn id(number: u64) -> EventId {
         EventId {
             source: 1,
             run: 3,
@@ -271,16 +271,16 @@ mod tests {
         }
     }
 
-    /// A ledger with 100 requested events under each name, of which a subscriber received the first five.
-    fn ledger() -> EventLog {
-        let ledger = EventLog::default();
-        for place in 0..KEPT.len() {
-            (0..100).for_each(|_| ledger.ask(place));
+    /// A log with 100 requested events under each name, of which a subscriber received the first five.
+    fn event_log() -> EventLog {
+        let event_log = EventLog::default();
+        for index in 0..KEPT.len() {
+            (0..100).for_each(|_| event_log.ask(index));
             for offset in 1..=5 {
-                ledger.give(place, at(offset), mark(offset)).unwrap();
+                event_log.give(index, at(offset), id(offset)).unwrap();
             }
         }
-        ledger
+        event_log
     }
 
     fn check(result: Result<impl std::fmt::Debug, String>, part: Option<&str>) {
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn one_offset_has_one_event_for_all() {
-        let give = |position, number, part| check(ledger().give(0, position, mark(number)), part);
+        let give = |position, number, part| check(event_log().give(0, position, id(number)), part);
         give(at(5), 5, None);
         give(at(6), 6, None);
         give(at(5), 6, Some("offset 5 was Mark"));
@@ -303,19 +303,19 @@ mod tests {
             offset: 6,
         };
         give(other, 6, Some("the epoch changed from 9 to 8"));
-        let settled = ledger();
+        let settled = event_log();
         settled.settle();
         check(
-            settled.give(0, at(6), mark(6)),
+            settled.give(0, at(6), id(6)),
             Some("the highest possible offset is 5"),
         );
         assert_eq!(settled.begin_audit(), [Some(at(5)); 2]);
     }
 
     #[test]
-    fn a_gap_is_told_where_events_are_not_kept_any_more() {
-        let tell = |place, missed, first, part| {
-            check(ledger().tell_gap(place, at(5), missed, first), part);
+    fn a_gap_is_reported_where_events_are_no_longer_kept() {
+        let tell = |index, missed, first, part| {
+            check(event_log().tell_gap(index, at(5), missed, first), part);
         };
         // The last 24 of 100 events begin at offset 77.
         tell(1, Some(71), Some(at(77)), None);
@@ -337,33 +337,35 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handled_before_a_clean_stop_is_looked_for() {
+    fn events_that_were_handled_before_a_clean_stop_must_be_there() {
         let find = |number, part| {
-            let mark = mark(number);
-            check(ledger().find_handled(Handled { place: 1, mark }), part);
+            let id = id(number);
+            check(event_log().find_handled(Handled { index: 1, id }), part);
         };
         find(5, None);
         find(6, Some("handled before a clean stop"));
-        let ledger = ledger();
-        ledger.tell_gap(1, at(5), Some(71), Some(at(77))).unwrap();
-        let mark = mark(6);
-        check(ledger.find_handled(Handled { place: 1, mark }), None);
+        let event_log = event_log();
+        event_log
+            .tell_gap(1, at(5), Some(71), Some(at(77)))
+            .unwrap();
+        let id = id(6);
+        check(event_log.find_handled(Handled { index: 1, id }), None);
     }
 
     #[test]
     fn publishers_wait_for_their_subscribers() {
-        let ledger = ledger();
-        assert_eq!([ledger.ahead(0), ledger.ahead(1)], [100, 100]);
-        ledger.reach(0, 0, 5);
-        ledger.reach(1, 0, 5);
-        assert_eq!([ledger.ahead(0), ledger.ahead(1)], [100, 95]);
-        ledger.reach(0, 1, 4);
-        assert_eq!(ledger.ahead(0), 96);
+        let event_log = event_log();
+        assert_eq!([event_log.ahead(0), event_log.ahead(1)], [100, 100]);
+        event_log.reach(0, 0, 5);
+        event_log.reach(1, 0, 5);
+        assert_eq!([event_log.ahead(0), event_log.ahead(1)], [100, 95]);
+        event_log.reach(0, 1, 4);
+        assert_eq!(event_log.ahead(0), 96);
     }
 
     #[test]
-    fn marks_are_read_as_they_are_written() {
-        assert_eq!(EventId::parse(&mark(7).text()), Some(mark(7)));
+    fn event_ids_are_read_as_they_are_written() {
+        assert_eq!(EventId::parse(&id(7).text()), Some(id(7)));
         for text in ["[1,2]", "[1,2,3,4]", "[9,1,1]", "{}"] {
             assert_eq!(EventId::parse(text), None, "{text}");
         }

@@ -22,25 +22,25 @@ const AHEAD_MAX: u64 = 250;
 #[derive(Debug)]
 pub(super) struct Publisher {
     source: usize,
-    dice: Random,
+    random: Random,
     run: u64,
     /// The number of events of each name that the server has certainly handled in this run.
     handled: [u64; KEPT.len()],
 }
 
 /// The message that publishes an event.
-pub(super) fn emit(place: usize, text: &str) -> Message<'_> {
+pub(super) fn emit(index: usize, text: &str) -> Message<'_> {
     Message::Event(Event::Emit {
-        name: KEPT[place].name,
+        name: KEPT[index].name,
         data: Some(text),
     })
 }
 
 impl Publisher {
-    pub(super) fn new(source: usize, dice: Random) -> Self {
+    pub(super) fn new(source: usize, random: Random) -> Self {
         Self {
             source,
-            dice,
+            random,
             run: 0,
             handled: [0; KEPT.len()],
         }
@@ -52,9 +52,9 @@ impl Publisher {
         let numbers = self.handled.into_iter().enumerate();
         numbers
             .filter(|(_, number)| *number > 0)
-            .map(move |(place, number)| Handled {
-                place,
-                mark: EventId {
+            .map(move |(index, number)| Handled {
+                index,
+                id: EventId {
                     source,
                     run,
                     number,
@@ -63,7 +63,13 @@ impl Publisher {
     }
 
     /// Publishes until the server ends.
-    pub(super) fn work(&mut self, address: SocketAddr, run: u64, ledger: &EventLog, pulse: &Pulse) {
+    pub(super) fn work(
+        &mut self,
+        address: SocketAddr,
+        run: u64,
+        event_log: &EventLog,
+        pulse: &Pulse,
+    ) {
         self.run = run;
         self.handled = [0; KEPT.len()];
         // If the server has already ended, there is nothing to do.
@@ -74,7 +80,7 @@ impl Publisher {
         let (mut is_answered, mut is_refused) = (true, false);
         loop {
             if is_answered && !is_refused {
-                self.burst(&mut numbers, ledger, &mut peer);
+                self.burst(&mut numbers, event_log, &mut peer);
                 // When the server answers the ping, it has handled the events before it.
                 peer.push(&Message::Connection(Connection::Ping));
                 if peer.flush().is_err() {
@@ -101,18 +107,23 @@ impl Publisher {
         }
     }
 
-    fn burst(&mut self, numbers: &mut [u64; KEPT.len()], ledger: &EventLog, peer: &mut TestClient) {
-        for _ in 0..=self.dice.below(BURST_MAX) {
-            let place = usize::from(self.dice.one_in(2));
-            if ledger.ahead(place) < AHEAD_MAX {
-                numbers[place] += 1;
-                ledger.ask(place);
-                let mark = EventId {
+    fn burst(
+        &mut self,
+        numbers: &mut [u64; KEPT.len()],
+        event_log: &EventLog,
+        peer: &mut TestClient,
+    ) {
+        for _ in 0..=self.random.below(BURST_MAX) {
+            let index = usize::from(self.random.one_in(2));
+            if event_log.ahead(index) < AHEAD_MAX {
+                numbers[index] += 1;
+                event_log.ask(index);
+                let id = EventId {
                     source: self.source,
                     run: self.run,
-                    number: numbers[place],
+                    number: numbers[index],
                 };
-                peer.push(&emit(place, &mark.text()));
+                peer.push(&emit(index, &id.text()));
             }
         }
     }

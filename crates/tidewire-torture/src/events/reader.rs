@@ -6,7 +6,7 @@ use tidewire_core::message::{Event, Message, Position};
 use super::super::random::Random;
 use super::super::test_client::Outbox;
 use super::event_log::{EventId, EventLog};
-use super::{KEPT, SOURCES, place_of};
+use super::{KEPT, SOURCES, index_of};
 
 /// A reader resumes up to one part in this many of the history before its position, so that it receives some events again.
 const AGAIN: u64 = 4;
@@ -30,13 +30,13 @@ struct ReaderProgress {
 #[derive(Debug)]
 pub(super) struct Reading {
     at: [Option<Position>; KEPT.len()],
-    is_told: [bool; KEPT.len()],
+    has_begun: [bool; KEPT.len()],
 }
 
 impl Reading {
     /// Whether the server has sent the starting position of every name.
-    pub(super) fn is_told(&self) -> bool {
-        self.is_told == [true; KEPT.len()]
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun == [true; KEPT.len()]
     }
 }
 
@@ -46,14 +46,14 @@ impl ReaderProgress {
         self.has_hole = [true; SOURCES];
     }
 
-    /// Whether this mark may come next.
-    fn is_next(&self, mark: EventId) -> bool {
-        let has_hole = self.has_hole[mark.source];
-        match self.last[mark.source] {
-            Some(last) if has_hole => mark.is_behind(last),
-            Some(last) if last.run == mark.run => mark.number == last.number + 1,
-            Some(last) => mark.run > last.run && mark.number == 1,
-            None => has_hole || mark.number == 1,
+    /// Whether this event may come next.
+    fn is_next(&self, id: EventId) -> bool {
+        let has_hole = self.has_hole[id.source];
+        match self.last[id.source] {
+            Some(last) if has_hole => id.is_behind(last),
+            Some(last) if last.run == id.run => id.number == last.number + 1,
+            Some(last) => id.run > last.run && id.number == 1,
+            None => has_hole || id.number == 1,
         }
     }
 
@@ -61,53 +61,53 @@ impl ReaderProgress {
     ///
     /// # Errors
     /// The event may not come next. Gives the last event of its source.
-    fn take(&mut self, at: Position, mark: EventId) -> Result<bool, Option<EventId>> {
+    fn take(&mut self, at: Position, id: EventId) -> Result<bool, Option<EventId>> {
         if self
             .position
             .is_some_and(|position| at.offset <= position.offset)
         {
             return Ok(false);
         }
-        if !self.is_next(mark) {
-            return Err(self.last[mark.source]);
+        if !self.is_next(id) {
+            return Err(self.last[id.source]);
         }
         self.position = Some(at);
-        self.last[mark.source] = Some(mark);
-        self.has_hole[mark.source] = false;
+        self.last[id.source] = Some(id);
+        self.has_hole[id.source] = false;
         Ok(true)
     }
 }
 
 impl Reader {
-    /// A reader that starts after these positions, without the marks of earlier events.
+    /// A reader that starts after these positions, without the ids of earlier events.
     pub(super) fn behind(positions: [Option<Position>; KEPT.len()]) -> Self {
         Self(positions.map(|position| {
-            let mut place = ReaderProgress {
+            let mut progress = ReaderProgress {
                 position,
                 ..ReaderProgress::default()
             };
             if position.is_some() {
-                place.skip();
+                progress.skip();
             }
-            place
+            progress
         }))
     }
 
     /// Starts from the progress of another reader with every name that this reader has not begun.
     pub(super) fn begin_behind(&mut self, other: &Self) {
-        for (place, other) in self.0.iter_mut().zip(&other.0) {
-            if place.position.is_none() {
-                *place = *other;
+        for (progress, other) in self.0.iter_mut().zip(&other.0) {
+            if progress.position.is_none() {
+                *progress = *other;
             }
         }
     }
 
     /// Requests the events after its positions, or after positions a little earlier.
-    pub(super) fn resume(&self, out: &mut Outbox<'_>, dice: &mut Random) -> Reading {
-        let mut at = self.0.map(|place| place.position);
+    pub(super) fn resume(&self, out: &mut Outbox<'_>, random: &mut Random) -> Reading {
+        let mut at = self.0.map(|progress| progress.position);
         for (position, kept) in at.iter_mut().zip(&KEPT) {
             if let Some(position) = position {
-                let back = dice.below(kept.count / AGAIN);
+                let back = random.below(kept.count / AGAIN);
                 position.offset = position.offset.saturating_sub(back);
             }
         }
@@ -119,13 +119,13 @@ impl Reader {
         }));
         Reading {
             at,
-            is_told: [false; KEPT.len()],
+            has_begun: [false; KEPT.len()],
         }
     }
 
     /// Whether this event is the last of its source under each name.
-    pub(super) fn is_at(&self, mark: EventId) -> bool {
-        let has = |place: &ReaderProgress| place.last[mark.source] == Some(mark);
+    pub(super) fn is_at(&self, id: EventId) -> bool {
+        let has = |progress: &ReaderProgress| progress.last[id.source] == Some(id);
         self.0.iter().all(has)
     }
 
@@ -137,7 +137,7 @@ impl Reader {
         &mut self,
         event: &Event<'_>,
         reading: &mut Reading,
-        ledger: &EventLog,
+        event_log: &EventLog,
     ) -> Result<Option<(usize, u64)>, String> {
         let name = match event {
             Event::Position { name, .. }
@@ -146,10 +146,10 @@ impl Reader {
             Event::Ack { .. } => return Ok(None),
             other => return Err(format!("a subscriber received {other:?}")),
         };
-        let Some(place) = place_of(name) else {
+        let Some(index) = index_of(name) else {
             return Err(format!("a subscriber received {event:?}"));
         };
-        let at = &mut reading.at[place];
+        let at = &mut reading.at[index];
         match *event {
             Event::Position { position, .. } => {
                 if at.is_some_and(|at| at != position) {
@@ -158,7 +158,7 @@ impl Reader {
                     ));
                 }
                 *at = Some(position);
-                reading.is_told[place] = true;
+                reading.has_begun[index] = true;
                 Ok(None)
             }
             Event::HistoryGap { missed, first, .. } => {
@@ -167,14 +167,14 @@ impl Reader {
                         "{name}: a subscriber without a position received a gap"
                     ));
                 };
-                let first = ledger.tell_gap(place, after, missed, first)?;
+                let first = event_log.tell_gap(index, after, missed, first)?;
                 let before = Position {
                     offset: first.offset - 1,
                     ..first
                 };
                 *at = Some(before);
-                reading.is_told[place] = true;
-                let known = &mut self.0[place];
+                reading.has_begun[index] = true;
+                let known = &mut self.0[index];
                 if known
                     .position
                     .is_none_or(|position| position.offset < before.offset)
@@ -185,7 +185,7 @@ impl Reader {
                 Ok(None)
             }
             Event::Numbered { data, offset, .. } => {
-                let Some(at) = at.as_mut().filter(|_| reading.is_told[place]) else {
+                let Some(at) = at.as_mut().filter(|_| reading.has_begun[index]) else {
                     return Err(format!("{name}: an event arrived before its position"));
                 };
                 if offset != at.offset + 1 {
@@ -195,16 +195,16 @@ impl Reader {
                     ));
                 }
                 at.offset = offset;
-                let Some(mark) = data.and_then(EventId::parse) else {
+                let Some(id) = data.and_then(EventId::parse) else {
                     return Err(format!(
                         "{name}: {data:?} at offset {offset} was never published"
                     ));
                 };
-                ledger.give(place, *at, mark)?;
-                match self.0[place].take(*at, mark) {
-                    Ok(is_new) => Ok(is_new.then_some((place, offset))),
+                event_log.give(index, *at, id)?;
+                match self.0[index].take(*at, id) {
+                    Ok(is_new) => Ok(is_new.then_some((index, offset))),
                     Err(last) => Err(format!(
-                        "{name}: {mark:?} at offset {offset} arrived after {last:?}"
+                        "{name}: {id:?} at offset {offset} arrived after {last:?}"
                     )),
                 }
             }
@@ -227,28 +227,28 @@ mod tests {
     }
 
     /// An event whose text is leaked, so that it outlives the test.
-    fn event(place: usize, offset: u64, run: u64, number: u64) -> Event<'static> {
+    fn event(index: usize, offset: u64, run: u64, number: u64) -> Event<'static> {
         let source = 1;
-        let mark = EventId {
+        let id = EventId {
             source,
             run,
             number,
         };
         Event::Numbered {
-            name: KEPT[place].name,
-            data: Some(Box::leak(mark.text().into_boxed_str())),
+            name: KEPT[index].name,
+            data: Some(Box::leak(id.text().into_boxed_str())),
             offset,
         }
     }
 
-    fn position(place: usize, position: Position) -> Event<'static> {
-        let name = KEPT[place].name;
+    fn position(index: usize, position: Position) -> Event<'static> {
+        let name = KEPT[index].name;
         Event::Position { name, position }
     }
 
-    fn gap(place: usize, missed: u32, first: u64) -> Event<'static> {
+    fn gap(index: usize, missed: u32, first: u64) -> Event<'static> {
         Event::HistoryGap {
-            name: KEPT[place].name,
+            name: KEPT[index].name,
             missed: Some(missed),
             first: Some(at(first)),
         }
@@ -256,29 +256,29 @@ mod tests {
 
     /// Each name has 100 requested events. The reader has received the first five, of the first run, and has resumed after offset 3.
     fn check(events: &[Event<'_>], part: Option<&str>) {
-        let (ledger, mut reader) = (EventLog::default(), Reader::default());
+        let (event_log, mut reader) = (EventLog::default(), Reader::default());
         let mut reading = Reading {
             at: [None; KEPT.len()],
-            is_told: [false; KEPT.len()],
+            has_begun: [false; KEPT.len()],
         };
-        for place in 0..KEPT.len() {
-            (0..100).for_each(|_| ledger.ask(place));
-            let begun = position(place, at(0));
-            reader.take(&begun, &mut reading, &ledger).unwrap();
+        for index in 0..KEPT.len() {
+            (0..100).for_each(|_| event_log.ask(index));
+            let begun = position(index, at(0));
+            reader.take(&begun, &mut reading, &event_log).unwrap();
             for number in 1..=5 {
-                let event = event(place, number, 1, number);
-                let taken = reader.take(&event, &mut reading, &ledger);
-                assert_eq!(taken, Ok(Some((place, number))));
+                let event = event(index, number, 1, number);
+                let taken = reader.take(&event, &mut reading, &event_log);
+                assert_eq!(taken, Ok(Some((index, number))));
             }
         }
-        assert!(reading.is_told());
+        assert!(reading.has_begun());
         let mut reading = Reading {
             at: [Some(at(3)); KEPT.len()],
-            is_told: [false; KEPT.len()],
+            has_begun: [false; KEPT.len()],
         };
         let fault = events
             .iter()
-            .find_map(|event| reader.take(event, &mut reading, &ledger).err());
+            .find_map(|event| reader.take(event, &mut reading, &event_log).err());
         match (&fault, part) {
             (None, None) => {}
             (Some(fault), Some(part)) => assert!(fault.contains(part), "{fault}"),
@@ -345,18 +345,18 @@ mod tests {
     }
 
     #[test]
-    fn one_who_knows_nothing_takes_what_is_behind_its_position() {
-        let (ledger, mut reader) = (EventLog::default(), Reader::behind([Some(at(3)); 2]));
-        (0..9).for_each(|_| ledger.ask(0));
+    fn a_new_reader_takes_what_follows_its_position() {
+        let (event_log, mut reader) = (EventLog::default(), Reader::behind([Some(at(3)); 2]));
+        (0..9).for_each(|_| event_log.ask(0));
         let mut bytes = Vec::new();
         let mut reading = reader.resume(&mut Outbox::new(&mut bytes), &mut Random::new(1, 1));
         let begun = reading.at[0].unwrap();
         reader
-            .take(&position(0, begun), &mut reading, &ledger)
+            .take(&position(0, begun), &mut reading, &event_log)
             .unwrap();
         for offset in begun.offset + 1..=5 {
             let event = event(0, offset, 4, 70 + offset);
-            let is_new = reader.take(&event, &mut reading, &ledger).unwrap();
+            let is_new = reader.take(&event, &mut reading, &event_log).unwrap();
             assert_eq!(is_new.is_some(), offset > 3, "{offset}");
         }
     }

@@ -23,37 +23,37 @@ const AWAY_ONE_IN: u64 = 3;
 pub(super) struct Subscriber {
     /// The number of this subscriber.
     number: usize,
-    dice: Random,
+    random: Random,
     pub(super) reader: Reader,
 }
 
 impl Subscriber {
-    pub(super) fn new(number: usize, dice: Random) -> Self {
+    pub(super) fn new(number: usize, random: Random) -> Self {
         Self {
             number,
-            dice,
+            random,
             reader: Reader::default(),
         }
     }
 
     /// Reads until the server has ended, and reconnects when a connection ends.
-    pub(super) fn work(&mut self, address: SocketAddr, ledger: &EventLog, pulse: &Pulse) {
+    pub(super) fn work(&mut self, address: SocketAddr, event_log: &EventLog, pulse: &Pulse) {
         while !pulse.is_over() {
             if let Ok(mut peer) = TestClient::open(address) {
-                ledger.resume();
-                self.read(&mut peer, ledger, pulse);
+                event_log.resume();
+                self.read(&mut peer, event_log, pulse);
             }
-            pulse.pause(match self.dice.one_in(AWAY_ONE_IN) {
-                true => self.dice.pause(AWAY_MAX),
+            pulse.pause(match self.random.one_in(AWAY_ONE_IN) {
+                true => self.random.pause(AWAY_MAX),
                 false => RETURN_PAUSE,
             });
         }
     }
 
     /// Reads until the connection ends.
-    fn read(&mut self, peer: &mut TestClient, ledger: &EventLog, pulse: &Pulse) {
+    fn read(&mut self, peer: &mut TestClient, event_log: &EventLog, pulse: &Pulse) {
         let (reader, number) = (&mut self.reader, self.number);
-        let mut reading = reader.resume(&mut peer.outbox(), &mut self.dice);
+        let mut reading = reader.resume(&mut peer.outbox(), &mut self.random);
         if peer.flush().is_err() {
             return;
         }
@@ -63,8 +63,8 @@ impl Subscriber {
                 let Message::Event(event) = message else {
                     return;
                 };
-                match reader.take(event, &mut reading, ledger) {
-                    Ok(Some((place, offset))) => ledger.reach(place, number, offset),
+                match reader.take(event, &mut reading, event_log) {
+                    Ok(Some((index, offset))) => event_log.reach(index, number, offset),
                     Ok(None) => {}
                     Err(fault) => pulse.fail(fault),
                 }
