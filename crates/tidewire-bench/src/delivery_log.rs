@@ -213,51 +213,51 @@ mod tests {
     use super::*;
 
     /// Three receivers, of which 2 and 0 publish, in round 1: messages 2 (of 2) and 3 (of 0).
-    fn ledger(has_echo: bool) -> DeliveryLog {
-        let mut ledger = DeliveryLog::new(3, vec![2, 0], has_echo);
-        ledger.begin_round();
-        ledger
+    fn delivery_log(has_echo: bool) -> DeliveryLog {
+        let mut delivery_log = DeliveryLog::new(3, vec![2, 0], has_echo);
+        delivery_log.begin_round();
+        delivery_log
     }
 
     #[test]
     fn a_round_is_complete_when_all_have_all() {
-        let mut ledger = ledger(false);
+        let mut delivery_log = delivery_log(false);
         assert_eq!(
             (
-                ledger.payload(0, Content::Number),
-                ledger.payload(1, Content::Number)
+                delivery_log.payload(0, Content::Number),
+                delivery_log.payload(1, Content::Number)
             ),
             ("1000002".into(), "1000003".into())
         );
         for (receiver, payload) in [(0, "1000002"), (1, "1000002"), (1, "1000003")] {
-            ledger.take(receiver, payload).unwrap();
-            assert!(!ledger.is_complete());
+            delivery_log.take(receiver, payload).unwrap();
+            assert!(!delivery_log.is_complete());
         }
-        ledger.take(2, "1000003").unwrap();
-        assert!(ledger.is_complete());
-        ledger.begin_round();
-        assert!(!ledger.is_complete());
-        assert_eq!(ledger.payload(0, Content::Number), "1000004");
+        delivery_log.take(2, "1000003").unwrap();
+        assert!(delivery_log.is_complete());
+        delivery_log.begin_round();
+        assert!(!delivery_log.is_complete());
+        assert_eq!(delivery_log.payload(0, Content::Number), "1000004");
     }
 
     #[test]
     fn with_an_echo_publishers_receive_their_own() {
-        let mut ledger = ledger(true);
-        assert_eq!(ledger.round_deliveries(), 6);
+        let mut delivery_log = delivery_log(true);
+        assert_eq!(delivery_log.round_deliveries(), 6);
         for receiver in 0..3 {
-            ledger.take(receiver, "1000002").unwrap();
-            ledger.take(receiver, "1000003").unwrap();
+            delivery_log.take(receiver, "1000002").unwrap();
+            delivery_log.take(receiver, "1000003").unwrap();
         }
-        assert!(ledger.is_complete());
+        assert!(delivery_log.is_complete());
     }
 
     #[test]
-    fn what_should_not_come_is_found() {
+    fn unexpected_deliveries_are_found() {
         let check = |receiver, payload: &str, expected: Fault| {
-            let mut ledger = ledger(false);
-            ledger.take(1, "1000002").unwrap();
-            assert_eq!(ledger.take(receiver, payload), Err(expected));
-            assert_eq!(ledger.missing, 3, "a fault is no delivery");
+            let mut delivery_log = delivery_log(false);
+            delivery_log.take(1, "1000002").unwrap();
+            assert_eq!(delivery_log.take(receiver, payload), Err(expected));
+            assert_eq!(delivery_log.missing, 3, "a fault is no delivery");
         };
         check(
             1,
@@ -290,46 +290,46 @@ mod tests {
 
     #[test]
     fn a_missing_delivery_is_named() {
-        let mut ledger = ledger(false);
+        let mut delivery_log = delivery_log(false);
         for (receiver, payload) in [(0, "1000002"), (1, "1000002"), (2, "1000003")] {
-            ledger.take(receiver, payload).unwrap();
+            delivery_log.take(receiver, payload).unwrap();
         }
         let expected = Fault::Missing {
             round: 1,
             count: 1,
             receiver: 1,
         };
-        assert_eq!(ledger.missing(), expected);
+        assert_eq!(delivery_log.missing(), expected);
     }
 
     #[test]
-    fn who_publishes_twice_lacks_two_of_its_own() {
-        let mut ledger = DeliveryLog::new(2, vec![0, 0], false);
-        ledger.begin_round();
-        assert_eq!(ledger.round_deliveries(), 2);
-        ledger.take(1, "1000002").unwrap();
+    fn a_publisher_of_two_messages_lacks_both() {
+        let mut delivery_log = DeliveryLog::new(2, vec![0, 0], false);
+        delivery_log.begin_round();
+        assert_eq!(delivery_log.round_deliveries(), 2);
+        delivery_log.take(1, "1000002").unwrap();
         let (round, count, receiver) = (1, 1, 1);
         let expected = Fault::Missing {
             round,
             count,
             receiver,
         };
-        assert_eq!(ledger.missing(), expected);
-        ledger.take(1, "1000003").unwrap();
-        assert!(ledger.is_complete());
+        assert_eq!(delivery_log.missing(), expected);
+        delivery_log.take(1, "1000003").unwrap();
+        assert!(delivery_log.is_complete());
     }
 
     #[test]
     fn rows_of_more_than_a_word_do_not_touch() {
-        let mut ledger = DeliveryLog::new(70, (0..70).collect(), false);
-        ledger.begin_round();
+        let mut delivery_log = DeliveryLog::new(70, (0..70).collect(), false);
+        delivery_log.begin_round();
         for receiver in 0..70 {
             for publisher in (0..70).filter(|publisher| *publisher != receiver) {
-                ledger
-                    .take(receiver, &ledger.payload(publisher, Content::Number))
+                delivery_log
+                    .take(receiver, &delivery_log.payload(publisher, Content::Number))
                     .unwrap();
             }
         }
-        assert!(ledger.is_complete());
+        assert!(delivery_log.is_complete());
     }
 }

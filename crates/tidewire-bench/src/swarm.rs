@@ -174,8 +174,8 @@ impl Swarm {
             let deadline = Instant::now() + LOGIN_TIMEOUT;
             self.poll_once(deadline, "logins", &plan, |_, _| Ok(()))?;
             for event in &self.events {
-                let place = event.token().0;
-                let Some(connection) = self.connections.get_mut(place) else {
+                let index = event.token().0;
+                let Some(connection) = self.connections.get_mut(index) else {
                     continue;
                 };
                 // A slot that is not used again stays open, and must not be counted twice.
@@ -185,7 +185,7 @@ impl Swarm {
                 connection.is_counted = true;
                 done += 1;
                 if begun < count {
-                    let next = start(begun, place, &self.target, &self.poll)?;
+                    let next = start(begun, index, &self.target, &self.poll)?;
                     replaced.push(std::mem::replace(connection, next));
                     begun += 1;
                 }
@@ -418,11 +418,11 @@ impl Swarm {
 }
 
 /// Starts to connect, for a slot in a swarm.
-fn start(number: usize, place: usize, target: &Target, poll: &Poll) -> Result<Connection, Failure> {
+fn start(number: usize, index: usize, target: &Target, poll: &Poll) -> Result<Connection, Failure> {
     let mut connection = Connection::connect(number, target)?;
     let interest = Interest::READABLE | Interest::WRITABLE;
     poll.registry()
-        .register(&mut connection.socket, Token(place), interest)
+        .register(&mut connection.socket, Token(index), interest)
         .map_err(Failure::system("epoll"))?;
     Ok(connection)
 }
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_taken_from_more_connections_than_one_poll_tells_of() {
+    fn data_is_taken_from_more_connections_than_one_poll_reports() {
         let target = null_server();
         let mut many = Swarm::with_events(&target, 2).unwrap();
         many.open(7, names).unwrap();
@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn heartbeats_are_sent_by_whoever_is_open_and_answered() {
+    fn open_and_answered_connections_send_heartbeats() {
         let mut swarm = Swarm::new(&null_server()).unwrap();
         swarm.open(3, names).unwrap();
         let before = swarm.bytes_received();
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_ends_a_wait_and_what_arrives_does_too() {
+    fn due_work_and_arriving_data_end_a_wait() {
         let mut swarm = Swarm::new(&null_server()).unwrap();
         swarm.open(1, names).unwrap();
         let start = Instant::now();
@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_scenario_refuses_ends_the_wait() {
+    fn a_refusal_by_the_scenario_ends_the_wait() {
         let mut swarm = Swarm::new(&null_server()).unwrap();
         swarm.open(1, names).unwrap();
         swarm

@@ -239,9 +239,9 @@ fn a_stream_arrives_with_its_latencies() {
     let expected = ["20 pairs at 25 ms, null", "deliveries: 800\n"];
     check(&pairs, 0, &expected);
     for neighbour in ["crowd", "flood", "stuck-reader"] {
-        let beside = ["--neighbour", neighbour, "--crowd", "100"];
+        let options = ["--neighbour", neighbour, "--crowd", "100"];
         check(
-            &[&pairs[..], &beside].concat(),
+            &[&pairs[..], &options].concat(),
             0,
             &["neighbour_messages: "],
         );
@@ -259,7 +259,7 @@ fn a_stream_finds_lost_and_doubled_deliveries() {
 }
 
 #[test]
-fn a_standstill_shows_in_all_that_should_have_been_sent_meanwhile() {
+fn a_standstill_delays_every_message_that_was_due_in_it() {
     // 500 messages in a second and a half, with one standstill of 300 ms: about a fifth of them should have been sent
     // then, though the generator's own sends take no longer than before.
     let server = NullServer::start(&["--stall-one-in", "400", "--stall-ms", "300"]);

@@ -84,7 +84,7 @@ pub struct Rows {
     writes: u64,
     /// The rows of the transaction, and their indexes.
     batch: Vec<StoredRow>,
-    places: Vec<usize>,
+    indexes: Vec<usize>,
 }
 
 impl Rows {
@@ -106,7 +106,7 @@ impl Rows {
             data,
             writes: 0,
             batch: Vec::new(),
-            places: Vec::new(),
+            indexes: Vec::new(),
         }
     }
 
@@ -144,16 +144,16 @@ impl Rows {
     /// The next rows, each with its next version. A row that comes twice is written once, as in a commit of
     /// Tidewire's.
     fn take(&mut self, each: usize) -> &[StoredRow] {
-        for (place, row) in self.places.drain(..).zip(self.batch.drain(..)) {
-            self.rows[place] = Some(row);
+        for (index, row) in self.indexes.drain(..).zip(self.batch.drain(..)) {
+            self.rows[index] = Some(row);
         }
         for _ in 0..self.order.len() {
             if self.batch.len() == each {
                 break;
             }
-            let place = self.order[self.next] as usize;
+            let index = self.order[self.next] as usize;
             self.next = (self.next + 1) % self.order.len();
-            let Some(mut row) = self.rows[place].take() else {
+            let Some(mut row) = self.rows[index].take() else {
                 continue;
             };
             self.writes += 1;
@@ -161,7 +161,7 @@ impl Rows {
             row.data.clear();
             row.data.push_str(self.data.of(self.writes));
             row.checksum = CHECKSUM_STEP.wrapping_mul(self.writes as u32);
-            self.places.push(place);
+            self.indexes.push(index);
             self.batch.push(row);
         }
         &self.batch

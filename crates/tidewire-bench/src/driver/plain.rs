@@ -68,7 +68,7 @@ mod tests {
     use super::super::{Driver, Protocol};
 
     #[test]
-    fn answers_and_publications_are_told_apart() {
+    fn answers_and_publications_are_distinguished() {
         let mut driver = Driver::new(Protocol::Plain, 0, false);
         let mut check = |payload: &str, expected: &[&str]| {
             let (seen, answer) = take(&mut driver, payload.as_bytes());

@@ -8,7 +8,7 @@ use tidewire_wire::message::{
 };
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
-use super::room::{EVERYBODY, Rooms};
+use super::room::{ROOM_OF_ALL, Rooms};
 
 /// The largest answer, so that a wrong number does not exhaust the memory.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -103,7 +103,7 @@ impl<'a> MessageHandler<'a> {
             Message::Event(Event::Emit { name, .. }) => {
                 let room = match self.has_rooms {
                     true => self.rooms.event(name),
-                    false => EVERYBODY,
+                    false => ROOM_OF_ALL,
                 };
                 let span = self
                     .log
@@ -138,7 +138,7 @@ impl<'a> MessageHandler<'a> {
                         let room = self.rooms.event(name);
                         self.rooms.join(room, key);
                     }),
-                    false => self.rooms.join(EVERYBODY, key),
+                    false => self.rooms.join(ROOM_OF_ALL, key),
                 }
                 peer.is_subscribed = true;
                 let action = EventBulk::Subscribe;

@@ -24,7 +24,7 @@ use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::frame::websocket::{self, Event as FrameEvent, Opcode};
 
 use connection::{Closed, MessageHandler, NullConnection};
-use room::{EVERYBODY, Rooms};
+use room::{ROOM_OF_ALL, Rooms};
 
 /// The one log.
 const FORMAT: u8 = 0;
@@ -286,12 +286,12 @@ impl Turns {
                         // A publication reads the same in both directions.
                         let span =
                             log.append(|out| websocket::encode(Opcode::Binary, &payload, out));
-                        self.rooms.publish(EVERYBODY, key, &mut peer.due, span);
+                        self.rooms.publish(ROOM_OF_ALL, key, &mut peer.due, span);
                     } else {
                         let has_rooms = self.options.has_rooms;
-                        let mut desk = MessageHandler::new(&mut self.rooms, log, has_rooms);
-                        desk.take(key, peer, &payload)?;
-                        let answer = desk.answer;
+                        let mut handler = MessageHandler::new(&mut self.rooms, log, has_rooms);
+                        handler.take(key, peer, &payload)?;
+                        let answer = handler.answer;
                         if !answer.is_empty() {
                             self.event_loop.push_bytes(key, &answer);
                         }

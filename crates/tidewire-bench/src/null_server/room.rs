@@ -13,7 +13,7 @@ pub(super) type Span = Range<u64>;
 /// A room by its index.
 pub(super) type RoomId = u32;
 /// The room of a server that ignores names.
-pub(super) const EVERYBODY: RoomId = 0;
+pub(super) const ROOM_OF_ALL: RoomId = 0;
 
 /// Connections that are subscribed to the same name.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ pub(super) struct Rooms {
 }
 
 impl Rooms {
-    /// One room, [`EVERYBODY`].
+    /// One room, [`ROOM_OF_ALL`].
     pub(super) fn new(has_echo: bool) -> Self {
         Self {
             rooms: vec![Room::default()],
@@ -154,10 +154,10 @@ impl Rooms {
             peer.is_queued = false;
             let due = (peer.due as usize)
                 .checked_sub(1)
-                .map(|place| &self.dues[place]);
+                .map(|index| &self.dues[index]);
             let rooms = match due {
                 Some(due) if !due.rooms.is_empty() => &due.rooms[..],
-                _ => &[EVERYBODY],
+                _ => &[ROOM_OF_ALL],
             };
             all.clear();
             for &room in rooms {
@@ -197,7 +197,7 @@ impl Rooms {
                     continue;
                 };
                 let peer = &mut connection.state;
-                if room != EVERYBODY {
+                if room != ROOM_OF_ALL {
                     let rooms = &mut self.due(key, &mut peer.due).rooms;
                     if !rooms.contains(&room) {
                         rooms.push(room);

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn who_delivered_nothing_has_no_speed() {
+    fn without_deliveries_there_is_no_speed() {
         let one = fixture::contender(
             "x",
             Role::Rival,

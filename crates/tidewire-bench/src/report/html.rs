@@ -371,19 +371,19 @@ fn failures(results: &RunResults) -> String {
     let mut items = String::new();
     for cell in &results.cells {
         for one in &cell.contenders {
-            let place = format!("{} in {}", escape(&one.title), escape(&cell.title));
+            let label = format!("{} in {}", escape(&one.title), escape(&cell.title));
             if let Some(why) = &one.failure {
-                items += &format!("<li>{place}: {}</li>\n", escape(why));
+                items += &format!("<li>{label}: {}</li>\n", escape(why));
             }
             if one.turns.iter().any(|turn| turn.generator_was_bottleneck) {
                 items += &format!(
-                    "<li>{place}: the generator was the bottleneck and decided the figures that depend on wall time</li>\n"
+                    "<li>{label}: the generator was the bottleneck and decided the figures that depend on wall time</li>\n"
                 );
             }
             let disturbed = one.turns.iter().filter(|turn| turn.is_disturbed()).count();
             if disturbed > 0 {
                 items += &format!(
-                    "<li>{place}: in {disturbed} of {} turns the machine's host used more than {} % of a processor</li>\n",
+                    "<li>{label}: in {disturbed} of {} turns the machine's host used more than {} % of a processor</li>\n",
                     one.turns.len(),
                     STOLEN_SHARE_MAX * 100.0
                 );
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_needs_nothing_beside_it() {
+    fn a_page_needs_no_other_file() {
         let page = fixture_page();
         for outside in [
             "http:", "https:", "src=", "href=", "@import", "url(", "<script",

@@ -49,16 +49,16 @@ pub struct LineResult {
 }
 
 /// The result of a line in a cell: whether it holds there, and its figure.
-type Judged = Option<(bool, String)>;
+type CheckedCell = Option<(bool, String)>;
 
 /// All lines.
 #[must_use]
 pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
-    let over = |line, cells: &[&str], judge: &dyn Fn(&MeasuredCell) -> Judged| {
-        let judged = cells
+    let over = |line, cells: &[&str], check: &dyn Fn(&MeasuredCell) -> CheckedCell| {
+        let checked = cells
             .iter()
-            .map(|id| (*id, results.cell(id).and_then(judge)));
-        verdict(line, judged.collect())
+            .map(|id| (*id, results.cell(id).and_then(check)));
+        verdict(line, checked.collect())
     };
     vec![
         over(
@@ -238,21 +238,21 @@ pub fn verdicts(results: &RunResults) -> Vec<LineResult> {
     ]
 }
 
-fn verdict(line: &'static str, judged: Vec<(&str, Judged)>) -> LineResult {
-    let missing: Vec<&str> = judged
+fn verdict(line: &'static str, checked: Vec<(&str, CheckedCell)>) -> LineResult {
+    let missing: Vec<&str> = checked
         .iter()
-        .filter_map(|(cell, judged)| judged.is_none().then_some(*cell))
+        .filter_map(|(cell, checked)| checked.is_none().then_some(*cell))
         .collect();
-    let is_met = |(_, judged): &(&str, Judged)| judged.as_ref().is_none_or(|(met, _)| *met);
-    let state = match (judged.iter().all(is_met), missing.is_empty()) {
+    let is_met = |(_, checked): &(&str, CheckedCell)| checked.as_ref().is_none_or(|(met, _)| *met);
+    let state = match (checked.iter().all(is_met), missing.is_empty()) {
         (false, _) => State::NotMet,
         (true, false) => State::NotMeasured,
         (true, true) => State::Met,
     };
-    let mut figures: Vec<String> = judged
+    let mut figures: Vec<String> = checked
         .iter()
-        .filter_map(|(cell, judged)| {
-            let (is_met, figure) = judged.as_ref()?;
+        .filter_map(|(cell, checked)| {
+            let (is_met, figure) = checked.as_ref()?;
             let mark = if *is_met { "" } else { " (not met)" };
             Some(format!("{cell}: {figure}{mark}"))
         })
@@ -267,25 +267,25 @@ fn verdict(line: &'static str, judged: Vec<(&str, Judged)>) -> LineResult {
     }
 }
 
-fn at_least(ratio: f64, ratio_min: f64) -> Judged {
+fn at_least(ratio: f64, ratio_min: f64) -> CheckedCell {
     Some((ratio >= ratio_min, format!("{ratio:.2} x")))
 }
 
-fn above_rivals(cell: &MeasuredCell, figure: &str) -> Judged {
+fn above_rivals(cell: &MeasuredCell, figure: &str) -> CheckedCell {
     let (rival, ratio) = cell.ratio_to_rivals(figure, true)?;
     Some((ratio > 1.0, format!("{ratio:.2} x {rival}")))
 }
 
-fn at_least_of_null(cell: &MeasuredCell, figure: &str, ratio_min: f64) -> Judged {
+fn at_least_of_null(cell: &MeasuredCell, figure: &str, ratio_min: f64) -> CheckedCell {
     at_least(cell.ratio(Role::Tidewire, Role::Null, figure)?, ratio_min)
 }
 
-fn latency_of_rivals(cell: &MeasuredCell, figure: &str, ratio_max: f64) -> Judged {
+fn latency_of_rivals(cell: &MeasuredCell, figure: &str, ratio_max: f64) -> CheckedCell {
     let (rival, ratio) = cell.ratio_to_rivals(figure, false)?;
     Some((ratio <= ratio_max, format!("{ratio:.2} x {rival}")))
 }
 
-fn small_round(cell: &MeasuredCell) -> Judged {
+fn small_round(cell: &MeasuredCell) -> CheckedCell {
     let own = cell.one(Role::Tidewire)?.figure(ROUND)?;
     let (rival, best) = cell.best_rival(ROUND, false)?;
     let null = cell.of(Role::Null, ROUND)?;
@@ -299,13 +299,13 @@ fn small_round(cell: &MeasuredCell) -> Judged {
     Some((is_met, format!("{ratio:.2} x {name}, {} rounds", own.count)))
 }
 
-fn fewer_bytes(cell: &MeasuredCell, plain: &MeasuredCell) -> Judged {
+fn fewer_bytes(cell: &MeasuredCell, plain: &MeasuredCell) -> CheckedCell {
     let bytes = cell.of(Role::Tidewire, BYTES)?;
     let fewer = 1.0 - bytes / plain.of(Role::Tidewire, BYTES)?;
     Some((fewer >= 0.6, format!("{:.0} % fewer", fewer * 100.0)))
 }
 
-fn idle(cell: &MeasuredCell) -> Judged {
+fn idle(cell: &MeasuredCell) -> CheckedCell {
     let opened = cell.of(Role::Tidewire, "connection_bytes")?;
     let churned = cell.of(Role::Tidewire, "connection_bytes_after_churn")?;
     let figure = format!("{opened:.0} bytes, after churn {churned:.0}");
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_lost_message_fails_its_line() {
-        let judge = |failure: Option<&str>| {
+        let check = |failure: Option<&str>| {
             let cells = LATENCY.map(|id| {
                 let mut cell = fixture::cell(id, "latency", id, &[]);
                 for (one, value) in cell.contenders.iter_mut().zip([1.5, 1.0]) {
@@ -380,13 +380,13 @@ mod tests {
                 .find(|one| one.line.contains("nothing lost"));
             line.unwrap().state
         };
-        assert_eq!(judge(None), State::Met);
-        assert_eq!(judge(Some("1 delivery is missing")), State::NotMet);
+        assert_eq!(check(None), State::Met);
+        assert_eq!(check(Some("1 delivery is missing")), State::NotMet);
     }
 
     #[test]
     fn memory_counts_after_churn_too() {
-        let judge = |churned: f64| {
+        let check = |churned: f64| {
             let figures = [
                 ("connection_bytes", 500.0),
                 ("connection_bytes_after_churn", churned),
@@ -396,7 +396,7 @@ mod tests {
             let line = verdicts.iter().find(|one| one.line.contains("idle"));
             line.unwrap().state
         };
-        assert_eq!((judge(600.0), judge(601.0)), (State::Met, State::NotMet));
+        assert_eq!((check(600.0), check(601.0)), (State::Met, State::NotMet));
     }
 
     /// The states of the lines about ticks: bytes of large ones, of batches, of single ones, processor time.
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn compression_is_judged_by_bytes_and_by_time() {
+    fn compression_is_measured_by_bytes_and_by_time() {
         use State::{Met, NotMet};
         let check = |changed: &str, bytes: f64, cpu: f64, expected: [State; 4]| {
             assert_eq!(ticks(changed, bytes, cpu), expected, "{changed}");
@@ -444,8 +444,8 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_judged_against_the_same_server_without_them() {
-        let judge = |guarded: f64| {
+    fn rules_are_compared_with_the_same_server_without_them() {
+        let check = |guarded: f64| {
             let cells = ["rules-100-50", "rules-1000-500"].map(|id| {
                 let mut cell = fixture::cell(id, "rules", id, &[(CPU, 20.0)]);
                 let guarded = fixture::contender("rules", Role::Variant, &[(CPU, guarded)]);
@@ -458,12 +458,12 @@ mod tests {
                 .find(|one| one.line.contains("24 permission"));
             line.unwrap().state
         };
-        assert_eq!((judge(23.0), judge(23.1)), (State::Met, State::NotMet));
+        assert_eq!((check(23.0), check(23.1)), (State::Met, State::NotMet));
     }
 
     #[test]
-    fn a_stuck_reader_tls_and_patches_are_judged_against_the_same_server_without_them() {
-        let judge = |(cell, line): (&str, &str), figure: &str, plain: f64, variant: f64| {
+    fn a_stuck_reader_tls_and_patches_are_compared_with_the_same_server_without_them() {
+        let check = |(cell, line): (&str, &str), figure: &str, plain: f64, variant: f64| {
             let mut cell = fixture::cell(cell, cell, cell, &[(figure, plain)]);
             let variant = fixture::contender("variant", Role::Variant, &[(figure, variant)]);
             cell.contenders.push(variant);
@@ -471,11 +471,11 @@ mod tests {
             let line = verdicts.iter().find(|one| one.line.contains(line));
             line.unwrap().state
         };
-        let stuck = |p99| judge(("beside-crowd", "does not delay"), P99, 2.0, p99);
+        let stuck = |p99| check(("beside-crowd", "does not delay"), P99, 2.0, p99);
         assert_eq!((stuck(3.0), stuck(3.01)), (State::Met, State::NotMet));
-        let tls = |rate| judge(("tls", "TLS at 1000/500"), DELIVERIES, 50e6, rate);
+        let tls = |rate| check(("tls", "TLS at 1000/500"), DELIVERIES, 50e6, rate);
         assert_eq!((tls(30e6), tls(29.9e6)), (State::Met, State::NotMet));
-        let patches = |rate| judge(("records-grid", "Patches of one"), DELIVERIES, rate, 50e6);
+        let patches = |rate| check(("records-grid", "Patches of one"), DELIVERIES, rate, 50e6);
         assert_eq!(
             (patches(35e6), patches(34.9e6)),
             (State::Met, State::NotMet)

@@ -46,7 +46,7 @@ const RETAKES_MAX: usize = 2;
 /// A generator that has not ended this long after its cell's time hangs.
 const GRACE: Duration = Duration::from_secs(60);
 /// The interval of checks on it.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The subcommand.
 #[must_use]
@@ -506,7 +506,7 @@ fn wait(mut child: Child, timeout: Duration) -> Result<bool, Failure> {
             child.wait().map_err(Failure::system("generator"))?;
             return Ok(false);
         }
-        std::thread::sleep(LOOK_INTERVAL);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -237,7 +237,7 @@ const TAIL_TURNS: usize = 11;
 
 /// Turns with a crowd: the second worst of a turn's 120 messages decides, and the machine's own threads delay one in
 /// a hundred.
-const CROWD_TURNS: usize = 11;
+const FAN_OUT_TURNS: usize = 11;
 
 /// The cells of a profile, in their order.
 #[must_use]
@@ -441,7 +441,7 @@ fn latency_cells(profile: Profile, turns: usize) -> Vec<Planned> {
             (cell.turns, cell.null_has_rooms) = (turns, true);
         })
     };
-    let beside = |neighbour: &str, title: &str| {
+    let with_neighbour = |neighbour: &str, title: &str| {
         let id = format!("beside-{neighbour}");
         let line = format!("pairs --pairs 1 --neighbour {neighbour}");
         latency(&id, "beside", title, &line).with(|cell| cell.who = Who::Ours)
@@ -457,16 +457,16 @@ fn latency_cells(profile: Profile, turns: usize) -> Vec<Planned> {
         latency("rate", "latency", "100 x 10 at 100,000/s", "rate").with(|cell| {
             cell.own_turns = of_tails;
         }),
-        beside("flood", "With a flood"),
-        beside("stuck-reader", "With a stuck reader"),
+        with_neighbour("flood", "With a flood"),
+        with_neighbour("stuck-reader", "With a stuck reader"),
     ]);
     if profile == Profile::Full {
-        let crowd = beside("crowd", "With 10,000 subscribers");
-        let stuck = beside("stuck-crowd", "");
-        cells.push(crowd.with(|cell| {
+        let fan_out = with_neighbour("crowd", "With 10,000 subscribers");
+        let stuck = with_neighbour("stuck-crowd", "");
+        cells.push(fan_out.with(|cell| {
             cell.variant = Some(Variant::StuckReader);
             cell.variant_arguments = Some(stuck.arguments);
-            cell.turns = CROWD_TURNS;
+            cell.turns = FAN_OUT_TURNS;
         }));
     }
     cells

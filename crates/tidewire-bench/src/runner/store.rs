@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_is_kept_while_its_key_holds_and_ours_did_not_fail() {
+    fn a_cell_is_kept_while_its_key_matches_and_tidewire_did_not_fail() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let contender = |role, failure: Option<&str>| MeasuredContender {

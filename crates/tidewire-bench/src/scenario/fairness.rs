@@ -85,20 +85,20 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         let mut rates = Rates::default();
         for _ in 0..repetitions {
             rates.alone.push(writer.write_for(phase)?);
-            let (beside, noise) = write_beside(&mut writer, neighbour, phase)?;
-            rates.beside.push(beside);
+            let (with_neighbour, noise) = write_with_neighbour(&mut writer, neighbour, phase)?;
+            rates.with_neighbour.push(with_neighbour);
             rates.noise.push(noise);
         }
         worst = worst.min(rates.report(number)?);
     }
-    judge(worst, share_min)
+    check_share(worst, share_min)
 }
 
 /// The results of the repetitions with one neighbour, in writes per second.
 #[derive(Debug, Default)]
 struct Rates {
     alone: Vec<f64>,
-    beside: Vec<f64>,
+    with_neighbour: Vec<f64>,
     /// The neighbour's own rate, at the same time.
     noise: Vec<f64>,
 }
@@ -109,12 +109,12 @@ impl Rates {
         let summary = |rates: &[f64]| {
             Summary::of(rates).ok_or_else(|| Failure::Argument("no repetitions".to_owned()))
         };
-        let (alone, beside) = (summary(&self.alone)?, summary(&self.beside)?);
+        let (alone, with_neighbour) = (summary(&self.alone)?, summary(&self.with_neighbour)?);
         let noise = summary(&self.noise)?;
-        let share = beside.median / alone.median;
+        let share = with_neighbour.median / alone.median;
         println!(
             "with neighbour {neighbour}: {share:.2} of the speed alone; {}, alone {}, the neighbour {}",
-            rate(beside),
+            rate(with_neighbour),
             rate(alone),
             rate(noise)
         );
@@ -129,7 +129,7 @@ fn rate(rates: Summary) -> String {
     )
 }
 
-fn judge(share: f64, share_min: f64) -> Result<(), Failure> {
+fn check_share(share: f64, share_min: f64) -> Result<(), Failure> {
     // A share that is not a number fails.
     if share >= share_min {
         return Ok(());
@@ -140,7 +140,7 @@ fn judge(share: f64, share_min: f64) -> Result<(), Failure> {
 }
 
 /// The rates of the writer and of the neighbour, which is busy from before the first write until after the last.
-fn write_beside(
+fn write_with_neighbour(
     writer: &mut Writer,
     neighbour: &mut Writer,
     phase: Duration,
@@ -264,8 +264,8 @@ mod tests {
 
     #[test]
     fn a_share_below_the_asked_one_fails() {
-        assert!(judge(0.25, 0.25).is_ok());
-        assert!(judge(0.24, 0.25).is_err());
-        assert!(judge(f64::NAN, 0.25).is_err());
+        assert!(check_share(0.25, 0.25).is_ok());
+        assert!(check_share(0.24, 0.25).is_err());
+        assert!(check_share(f64::NAN, 0.25).is_err());
     }
 }

@@ -130,7 +130,11 @@ impl Grid {
             .flat_map(|publisher| std::iter::repeat_n(*publisher, self.burst));
         let grown = |(before, after): (u64, u64)| after.saturating_sub(before) as f64;
         let mut run = Run {
-            ledger: DeliveryLog::new(self.subscribers, publications.collect(), target.has_echo),
+            delivery_log: DeliveryLog::new(
+                self.subscribers,
+                publications.collect(),
+                target.has_echo,
+            ),
             swarm,
             medium: self.medium,
             name: self.name(),
@@ -151,7 +155,7 @@ impl Grid {
         for _ in 0..self.warm_up_rounds {
             let meter = Meter::start(target)?;
             if let Round::OverTime(time) = run.round()? {
-                outcome.add_unfinished(time, &run.ledger, &meter)?;
+                outcome.add_unfinished(time, &run.delivery_log, &meter)?;
                 return Ok(outcome);
             }
         }
@@ -162,15 +166,15 @@ impl Grid {
                 Round::Complete(time) => outcome.rounds.push(time),
                 Round::OverTime(time) => {
                     outcome.deliveries =
-                        run.ledger.round_deliveries() * outcome.rounds.len() as u64;
-                    outcome.add_unfinished(time, &run.ledger, &meter)?;
+                        run.delivery_log.round_deliveries() * outcome.rounds.len() as u64;
+                    outcome.add_unfinished(time, &run.delivery_log, &meter)?;
                     return Ok(outcome);
                 }
             }
         }
         outcome.usage = meter.read()?;
         outcome.bytes = run.swarm.bytes_received() - bytes_before;
-        outcome.deliveries = run.ledger.round_deliveries() * outcome.rounds.len() as u64;
+        outcome.deliveries = run.delivery_log.round_deliveries() * outcome.rounds.len() as u64;
         // One more round finds doubled deliveries of the last one, because each connection's messages come in order.
         run.round()?;
         Ok(outcome)
@@ -220,11 +224,11 @@ impl Outcome {
     fn add_unfinished(
         &mut self,
         time: Duration,
-        ledger: &DeliveryLog,
+        delivery_log: &DeliveryLog,
         meter: &Meter,
     ) -> Result<(), Failure> {
         self.rounds.push(time);
-        self.deliveries += ledger.delivered();
+        self.deliveries += delivery_log.delivered();
         self.status = Status::OverTime;
         self.usage = meter.read()?;
         Ok(())
@@ -240,7 +244,7 @@ fn anonymous_bytes(target: &Target) -> Result<Option<u64>, Failure> {
 /// The common state of a grid's rounds.
 struct Run {
     swarm: Swarm,
-    ledger: DeliveryLog,
+    delivery_log: DeliveryLog,
     medium: Medium,
     name: &'static str,
     content: Content,
@@ -257,10 +261,10 @@ enum Round {
 impl Run {
     /// One round: each publisher publishes its burst, and all receive all of it.
     fn round(&mut self) -> Result<Round, Failure> {
-        self.ledger.begin_round();
+        self.delivery_log.begin_round();
         let (medium, own_name) = (self.medium, self.name);
-        for (message, &publisher) in self.ledger.publishers().iter().enumerate() {
-            let payload = self.ledger.payload(message, self.content);
+        for (message, &publisher) in self.delivery_log.publishers().iter().enumerate() {
+            let payload = self.delivery_log.payload(message, self.content);
             self.swarm.prepare(publisher, |driver, out| match medium {
                 Medium::Event => driver.publish(own_name, &payload, out),
                 Medium::Record => driver.patch(own_name, &payload, out),
@@ -269,15 +273,15 @@ impl Run {
         let start = Instant::now();
         self.swarm.send_burst()?;
         let (mut delivered, mut progress) = (0, start);
-        while !self.ledger.is_complete() {
+        while !self.delivery_log.is_complete() {
             let now = Instant::now();
             if now >= self.end {
                 return Ok(Round::OverTime(now - start));
             }
-            if self.ledger.delivered() > delivered {
-                (delivered, progress) = (self.ledger.delivered(), now);
+            if self.delivery_log.delivered() > delivered {
+                (delivered, progress) = (self.delivery_log.delivered(), now);
             }
-            let ledger = &mut self.ledger;
+            let delivery_log = &mut self.delivery_log;
             let deadline = (progress + self.patience).min(self.end);
             let received =
                 self.swarm.receive(
@@ -287,17 +291,17 @@ impl Run {
                         Incoming::Delivery { name, payload }
                             if name.is_none_or(|name| name == own_name) =>
                         {
-                            Ok(ledger.take(receiver, payload)?)
+                            Ok(delivery_log.take(receiver, payload)?)
                         }
                         Incoming::Patched { name, payload, .. } if name == own_name => {
-                            Ok(ledger.take(receiver, payload)?)
+                            Ok(delivery_log.take(receiver, payload)?)
                         }
                         other => Err(unexpected(receiver, other)),
                     },
                 );
             match received {
                 Err(Failure::Deadline(_)) if deadline < self.end => {
-                    return Err(self.ledger.missing().into());
+                    return Err(self.delivery_log.missing().into());
                 }
                 Err(Failure::Deadline(_)) => {}
                 result => result?,
@@ -311,9 +315,9 @@ impl Run {
 pub(super) fn choose(count: usize, of: usize, seed: u64) -> Vec<usize> {
     let mut state = seed;
     let mut all: Vec<usize> = (0..of).collect();
-    for place in 0..count.min(of) {
-        let left = (of - place) as u64;
-        all.swap(place, place + (split_mix(&mut state) % left) as usize);
+    for index in 0..count.min(of) {
+        let left = (of - index) as u64;
+        all.swap(index, index + (split_mix(&mut state) % left) as usize);
     }
     all.truncate(count);
     all

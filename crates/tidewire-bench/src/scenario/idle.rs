@@ -183,22 +183,22 @@ fn idle(swarm: &mut Swarm, time: Duration) -> Result<(), Failure> {
 /// One publication of the first connection, which every other one receives once. Returns the time until the last has
 /// it.
 fn publish(swarm: &mut Swarm) -> Result<Duration, Failure> {
-    let mut ledger = DeliveryLog::new(swarm.len(), vec![0], false);
-    ledger.begin_round();
+    let mut delivery_log = DeliveryLog::new(swarm.len(), vec![0], false);
+    delivery_log.begin_round();
     let start = Instant::now();
-    let payload = ledger.payload(0, Content::Number);
+    let payload = delivery_log.payload(0, Content::Number);
     swarm.send(0, |driver, out| driver.publish(COMMON, &payload, out))?;
-    while !ledger.is_complete() {
+    while !delivery_log.is_complete() {
         let received = swarm.receive(start + PATIENCE, "deliveries", |receiver, incoming| {
             match incoming {
                 // The publisher's own message, from servers that return it.
                 Incoming::Delivery { .. } if receiver == 0 => Ok(()),
-                Incoming::Delivery { payload, .. } => Ok(ledger.take(receiver, payload)?),
+                Incoming::Delivery { payload, .. } => Ok(delivery_log.take(receiver, payload)?),
                 other => Err(super::unexpected(receiver, other)),
             }
         });
         match received {
-            Err(Failure::Deadline(_)) => return Err(ledger.missing().into()),
+            Err(Failure::Deadline(_)) => return Err(delivery_log.missing().into()),
             result => result?,
         }
     }

@@ -18,9 +18,9 @@ use crate::swarm::Swarm;
 use crate::target::Target;
 
 /// The name that the crowd is subscribed to.
-const CROWD: &str = "bench/crowd";
+const FAN_OUT_NAME: &str = "bench/crowd";
 /// The interval of the crowd's messages.
-const CROWD_INTERVAL: Duration = Duration::from_millis(100);
+const FAN_OUT_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes that a flood keeps waiting for its socket, so that the socket is never idle.
 const FLOOD_BYTES: usize = 64 << 10;
 /// The size and the interval of a stuck reader's messages.
@@ -31,16 +31,16 @@ const STUCK_TIME: Duration = Duration::from_secs(4);
 /// The time limit for deliveries to the crowd.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The interval in which a writing neighbour checks whether it must end.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The work of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbour {
     /// This many subscribers of another name, which get a message every 100 ms.
-    Crowd(usize),
+    FanOut(usize),
     /// The same with another one among them that never reads and also gets 3 MB per second; when it may have been
     /// disconnected, another one replaces it.
-    StuckCrowd(usize),
+    FanOutWithStuckReader(usize),
     /// A connection publishes as fast as its socket accepts, without subscribers.
     Flood,
     /// A connection subscribes to a name that gets 3 MB per second, and never reads.
@@ -58,8 +58,10 @@ impl Neighbour {
     #[must_use]
     pub fn label(self) -> String {
         match self {
-            Self::Crowd(count) => format!(" with {count} subscribers"),
-            Self::StuckCrowd(count) => format!(" with {count} subscribers and a stuck reader"),
+            Self::FanOut(count) => format!(" with {count} subscribers"),
+            Self::FanOutWithStuckReader(count) => {
+                format!(" with {count} subscribers and a stuck reader")
+            }
             Self::Flood => " with a flood".to_owned(),
             Self::StuckReader => " with a stuck reader".to_owned(),
         }
@@ -77,10 +79,10 @@ impl Neighbour {
             // If the system refuses it, the measuring thread sometimes waits.
             let _ = scheduling::background();
             match self {
-                Self::Crowd(count) => crowd(&target, count, None, &flag, &opened),
-                Self::StuckCrowd(count) => {
+                Self::FanOut(count) => run_fan_out(&target, count, None, &flag, &opened),
+                Self::FanOutWithStuckReader(count) => {
                     let stuck = Stuck::open(&target);
-                    stuck.and_then(|stuck| crowd(&target, count, Some(stuck), &flag, &opened))
+                    stuck.and_then(|stuck| run_fan_out(&target, count, Some(stuck), &flag, &opened))
                 }
                 Self::Flood => flood(&target, &flag, &opened),
                 Self::StuckReader => stick(&target, &flag, &opened),
@@ -127,7 +129,7 @@ impl Stuck {
 
     fn open(target: &Target) -> Result<Self, Failure> {
         let mut reader = Swarm::new(target)?;
-        let names = vec![CROWD.to_owned(), Self::NAME.to_owned()];
+        let names = vec![FAN_OUT_NAME.to_owned(), Self::NAME.to_owned()];
         reader.open(1, |_| Subscription::Names(names.clone()))?;
         Ok(Self {
             reader,
@@ -151,7 +153,7 @@ impl Stuck {
             self.since = next.since;
         }
         // Without the messages that were skipped while the crowd was opened.
-        self.due = self.due.max(Instant::now() - LOOK_INTERVAL);
+        self.due = self.due.max(Instant::now() - POLL_INTERVAL);
         while self.due <= Instant::now() {
             swarm.send(publisher, |driver, out| {
                 driver.publish(Self::NAME, &self.payload, out);
@@ -162,7 +164,7 @@ impl Stuck {
     }
 }
 
-fn crowd(
+fn run_fan_out(
     target: &Target,
     count: usize,
     mut stuck: Option<Stuck>,
@@ -170,7 +172,9 @@ fn crowd(
     opened: &Sender<()>,
 ) -> Result<u64, Failure> {
     let mut swarm = Swarm::new(target)?;
-    swarm.open(count, |_| Subscription::Names(vec![CROWD.to_owned()]))?;
+    swarm.open(count, |_| {
+        Subscription::Names(vec![FAN_OUT_NAME.to_owned()])
+    })?;
     swarm.open(1, |_| Subscription::Nothing)?;
     // If the measuring thread has failed, there is no receiver.
     let _ = opened.send(());
@@ -178,7 +182,7 @@ fn crowd(
     let start = Instant::now();
     let mut last = start;
     loop {
-        let due = start + CROWD_INTERVAL * sent as u32;
+        let due = start + FAN_OUT_INTERVAL * sent as u32;
         let is_ending = is_over.load(Ordering::Relaxed);
         if is_ending && received == sent * count as u64 {
             return Ok(sent);
@@ -190,13 +194,15 @@ fn crowd(
             )));
         }
         if Instant::now() >= due && !is_ending {
-            swarm.send(count, |driver, out| driver.publish(CROWD, "1000000", out))?;
+            swarm.send(count, |driver, out| {
+                driver.publish(FAN_OUT_NAME, "1000000", out)
+            })?;
             sent += 1;
         }
         if let Some(stuck) = stuck.as_mut().filter(|_| !is_ending) {
             stuck.feed(target, &mut swarm, count)?;
         }
-        let due = Instant::now() + LOOK_INTERVAL;
+        let due = Instant::now() + POLL_INTERVAL;
         swarm.receive_until(due, |connection, incoming| match incoming {
             Incoming::Delivery { .. } => {
                 received += 1;
@@ -221,7 +227,7 @@ fn flood(target: &Target, is_over: &AtomicBool, opened: &Sender<()>) -> Result<u
         }
         connection.flush()?;
         if connection.outbox_bytes() > 0 {
-            swarm.receive_until(Instant::now() + LOOK_INTERVAL, super::nothing)?;
+            swarm.receive_until(Instant::now() + POLL_INTERVAL, super::nothing)?;
         }
     }
     Ok(sent)

@@ -45,10 +45,10 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let pairs = cli::take_count(matches, "pairs", 1)?;
     let interval = Duration::from_millis(cli::take_count(matches, "interval-ms", 1)? as u64);
     let time = Duration::from_secs(cli::take_count(matches, "seconds", 1)? as u64);
-    let crowd = cli::take_count(matches, "crowd", 1)?;
+    let count = cli::take_count(matches, "crowd", 1)?;
     let neighbour = match matches.get_one::<String>("neighbour").map(String::as_str) {
-        Some("crowd") => Some(Neighbour::Crowd(crowd)),
-        Some("stuck-crowd") => Some(Neighbour::StuckCrowd(crowd)),
+        Some("crowd") => Some(Neighbour::FanOut(count)),
+        Some("stuck-crowd") => Some(Neighbour::FanOutWithStuckReader(count)),
         Some("flood") => Some(Neighbour::Flood),
         Some(_) => Some(Neighbour::StuckReader),
         None => None,

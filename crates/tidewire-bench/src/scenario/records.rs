@@ -242,7 +242,7 @@ impl Acks {
         let mut sent = 0;
         let mut unacknowledged = HashSet::new();
         let mut free: Vec<usize> = (0..writers * pending)
-            .map(|place| place % writers)
+            .map(|index| index % writers)
             .collect();
         let meter = Meter::start(target)?;
         while (sent < self.count || !unacknowledged.is_empty()) && Instant::now() < end {

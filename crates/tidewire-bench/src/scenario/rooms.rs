@@ -282,8 +282,8 @@ impl Deliveries {
         };
         let message = message as usize;
         let &(publisher, room) = self.round.get(message).ok_or_else(unknown)?;
-        let place = self.members.of_name[room].binary_search(&receiver);
-        let place = place.map_err(|_| unknown())?;
+        let index = self.members.of_name[room].binary_search(&receiver);
+        let index = index.map_err(|_| unknown())?;
         if name.is_some_and(|name| name != names[room]) {
             return Err(unknown());
         }
@@ -291,7 +291,7 @@ impl Deliveries {
             let message = number;
             return Err(Fault::Own { receiver, message });
         }
-        let seen = &mut self.seen[self.starts[message] + place];
+        let seen = &mut self.seen[self.starts[message] + index];
         if std::mem::replace(seen, true) {
             return Err(Fault::Doubled {
                 receiver,
@@ -310,7 +310,7 @@ impl Deliveries {
             let start = self.starts[message];
             members
                 .filter(|&(_, &member)| self.has_echo || member != publisher)
-                .any(|(place, _)| !self.seen[start + place])
+                .any(|(index, _)| !self.seen[start + index])
         };
         let first = (0..self.round.len()).find(is_lost).unwrap_or_default();
         Fault::Lost {

@@ -88,9 +88,9 @@ impl Caller {
 
     /// Whether this is the first answer to one of its requests.
     fn take(&mut self, number: u64) -> bool {
-        let place = self.unanswered.iter().position(|&other| other == number);
-        place
-            .map(|place| self.unanswered.swap_remove(place))
+        let index = self.unanswered.iter().position(|&other| other == number);
+        index
+            .map(|index| self.unanswered.swap_remove(index))
             .is_some()
     }
 }
@@ -107,7 +107,7 @@ impl Calls {
         swarm.open(self.providers, |_| Subscription::Rpc(NAME.to_owned()))?;
         let mut callers: Vec<Caller> = (0..self.callers).map(|_| Caller::default()).collect();
         let mut free: Vec<usize> = (0..self.callers * self.pending)
-            .map(|place| place % self.callers)
+            .map(|index| index % self.callers)
             .collect();
         let warm_up = self.count / WARM_UP_PART;
         let all = warm_up + self.count;

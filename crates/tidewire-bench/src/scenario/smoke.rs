@@ -106,7 +106,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     for contender in &contenders {
         println!("{}", line(contender, null_nanos)?);
     }
-    judge(server_nanos(&contenders[1])?.median / null_nanos, ratio_max)
+    check_ratio(server_nanos(&contenders[1])?.median / null_nanos, ratio_max)
 }
 
 fn server_nanos(contender: &Contender) -> Result<Summary, Failure> {
@@ -138,7 +138,7 @@ fn line(contender: &Contender, null_nanos: f64) -> Result<String, Failure> {
     ))
 }
 
-fn judge(ratio: f64, ratio_max: f64) -> Result<(), Failure> {
+fn check_ratio(ratio: f64, ratio_max: f64) -> Result<(), Failure> {
     // A ratio that is not a number fails.
     if ratio <= ratio_max {
         return Ok(());
@@ -154,8 +154,8 @@ mod tests {
 
     #[test]
     fn a_ratio_above_the_allowed_one_fails() {
-        assert!(judge(1.99, 2.0).is_ok());
-        assert!(judge(2.01, 2.0).is_err());
-        assert!(judge(f64::NAN, 2.0).is_err());
+        assert!(check_ratio(1.99, 2.0).is_ok());
+        assert!(check_ratio(2.01, 2.0).is_err());
+        assert!(check_ratio(f64::NAN, 2.0).is_err());
     }
 }

@@ -153,7 +153,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     }
     let sqlite = &stores[0];
     let found = (sqlite.share()?, sqlite.rows_each()?);
-    judge(&bounds, found, &sqlite.one, &synced)
+    check_bounds(&bounds, found, &sqlite.one, &synced)
 }
 
 /// Tidewire on a store, with its default number of shards.
@@ -317,9 +317,9 @@ fn write(
             let Incoming::Written { name, number } = incoming else {
                 return Err(unexpected(connection, incoming));
             };
-            let place = number as usize;
-            let since = sent.get_mut(place).and_then(Option::take);
-            match since.filter(|_| names[place] == *name && place / pending == connection) {
+            let index = number as usize;
+            let since = sent.get_mut(index).and_then(Option::take);
+            match since.filter(|_| names[index] == *name && index / pending == connection) {
                 Some(since) => {
                     let now = match arrival {
                         Some((of, at)) if of == connection => at,
@@ -330,7 +330,7 @@ fn write(
                         turn.latencies.add(now - since);
                         turn.writes += 1;
                     }
-                    free.push(place);
+                    free.push(index);
                     Ok(())
                 }
                 None => Err(unexpected(connection, Incoming::Written { name, number })),
@@ -391,7 +391,7 @@ impl Commits {
     }
 }
 
-fn judge(
+fn check_bounds(
     bounds: &Bounds,
     (share, rows): (f64, f64),
     acks: &Histogram,
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_beyond_its_bound_is_told() {
+    fn a_figure_beyond_its_bound_is_reported() {
         let bounds = Bounds {
             share_min: 0.7,
             rows_min: 10.0,
@@ -468,15 +468,15 @@ mod tests {
             slack_ms: 1.0,
         };
         let check = |found, acks: &[u64], synced: &[u64], expected: &[&str]| {
-            let judged = judge(&bounds, found, &histogram(acks), &histogram(synced));
-            let told = judged.map_err(|failure| failure.to_string()).err();
+            let checked = check_bounds(&bounds, found, &histogram(acks), &histogram(synced));
+            let fault = checked.map_err(|failure| failure.to_string()).err();
             for part in expected {
                 assert!(
-                    told.as_ref().is_some_and(|told| told.contains(part)),
-                    "{told:?}"
+                    fault.as_ref().is_some_and(|fault| fault.contains(part)),
+                    "{fault:?}"
                 );
             }
-            assert_eq!(told.is_none(), expected.is_empty(), "{told:?}");
+            assert_eq!(fault.is_none(), expected.is_empty(), "{fault:?}");
         };
         check((0.7, 10.0), &[20], &[10], &[]);
         check((0.7, 9.9), &[20], &[10], &["9.9 writes per commit"]);

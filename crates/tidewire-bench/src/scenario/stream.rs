@@ -76,7 +76,7 @@ impl Traffic {
     }
 
     /// The index of a receiver among the receivers of a message; `None` if it is not one of them.
-    fn place(self, message: u64, receiver: usize) -> Option<usize> {
+    fn recipient_index(self, message: u64, receiver: usize) -> Option<usize> {
         match self {
             Self::Pairs(pairs) => (message % pairs as u64 == receiver as u64).then_some(0),
             Self::Fan { subscribers, .. } => (receiver < subscribers).then_some(receiver),
@@ -230,8 +230,11 @@ impl Arrivals {
         if message >= self.messages {
             return Err(unknown());
         }
-        let place = self.traffic.place(message, receiver).ok_or_else(unknown)?;
-        let bit = message * self.traffic.width() as u64 + place as u64;
+        let index = self
+            .traffic
+            .recipient_index(message, receiver)
+            .ok_or_else(unknown)?;
+        let bit = message * self.traffic.width() as u64 + index as u64;
         let word = &mut self.seen[(bit / 64) as usize];
         if *word & (1 << (bit % 64)) != 0 {
             let publisher = (message % self.traffic.senders() as u64) as usize;
