@@ -35,7 +35,7 @@ fn loaded(
 }
 
 #[test]
-fn wrong_files_are_refused_with_place_and_nearest_name() {
+fn wrong_files_are_refused_with_position_and_nearest_name() {
     let check = |text: &str, expected: &[&str]| {
         let problems = loaded(text, &[], &[]).expect_err(text);
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -184,7 +184,7 @@ fn flags_win_over_the_environment_over_the_file() {
         &Origin::Variable("TIDEWIRE_LOG__LEVEL".into())
     );
     assert!(
-        matches!(loaded.origin("shards"), Origin::File(_, place) if place.line == 6 && place.column == 9)
+        matches!(loaded.origin("shards"), Origin::File(_, position) if position.line == 6 && position.column == 9)
     );
     assert_eq!(loaded.origin("dev"), &Origin::Default);
 }

@@ -214,14 +214,14 @@ fn a_batch_leaves_out_what_its_reader_has_sent() {
                 let Message::Event(Event::Emit { data, .. }) = message else {
                     return false;
                 };
-                let place = texts.iter().position(|text| Some(text.as_str()) == *data);
-                received.push(place.expect("one of the texts"));
+                let index = texts.iter().position(|text| Some(text.as_str()) == *data);
+                received.push(index.expect("one of the texts"));
                 true
             });
         }
         for other in 0..3 {
-            let of_other = received.iter().filter(|place| *place % 3 == other);
-            let sent = (0..30).filter(|place| place % 3 == other && other != own);
+            let of_other = received.iter().filter(|index| *index % 3 == other);
+            let sent = (0..30).filter(|index| index % 3 == other && other != own);
             assert!(
                 of_other.copied().eq(sent),
                 "{own} got of {other}: {received:?}"

@@ -212,11 +212,11 @@ fn messages_have_the_actions_of_the_wire() {
         let pattern = format!(r"(?s)const (EVENT|RECORD):[^}}]*?{field}: (\d+),");
         let numbers = found::<2>(&pattern, &listen);
         assert_eq!(numbers.len(), 2, "{field}");
-        let told = numbers.iter();
-        expected.extend(told.map(|[topic, number]| format!("{topic} {number} {name}")));
+        let documented = numbers.iter();
+        expected.extend(documented.map(|[topic, number]| format!("{topic} {number} {name}")));
     }
     let rows = &table()["message"];
-    let told: BTreeSet<String> = rows
+    let documented: BTreeSet<String> = rows
         .iter()
         .flat_map(|row| {
             row.numbers
@@ -224,7 +224,7 @@ fn messages_have_the_actions_of_the_wire() {
                 .map(move |(topic, number)| format!("{topic} {number} {}", row.name))
         })
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(documented, expected);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn refusals_of_http_have_rows() {
 }
 
 #[test]
-fn what_is_said_of_logins_has_rows() {
+fn outcomes_of_logins_have_rows() {
     let auth = sources("crates/tidewire-auth/src", "rs");
     let core = sources("crates/tidewire-core/src", "rs");
     let mut said = found::<1>(r#"const [A-Z_]+: &str = "([A-Z_]+)";"#, &auth);
@@ -250,10 +250,10 @@ fn what_is_said_of_logins_has_rows() {
 fn close_frames_have_rows() {
     let connection = read("crates/tidewire-shard/src/connection.rs");
     let reasons = found::<1>(r#"CloseReason::\w+ => "([^"]+)","#, &connection);
-    let told = names(&table()["close"]);
+    let documented = names(&table()["close"]);
     assert!(reasons.len() >= 10, "{reasons:?}");
-    let untold: Vec<_> = reasons.difference(&told).collect();
-    assert_eq!(untold, Vec::<&[String; 1]>::new());
+    let undocumented: Vec<_> = reasons.difference(&documented).collect();
+    assert_eq!(undocumented, Vec::<&[String; 1]>::new());
     let wire = read("crates/tidewire-wire/src/frame/websocket.rs");
     let codes = found::<2>(r"pub const ([A-Z_]+): Self = Self\((\d{4})\);", &wire);
     let numbers: BTreeSet<String> = table()["close"]
@@ -279,18 +279,18 @@ fn reasons_and_warnings_of_ready_have_rows() {
 }
 
 #[test]
-fn what_the_client_says_has_rows() {
+fn errors_of_the_client_have_rows() {
     let table = table();
     let client = sources("packages/client/src", "ts");
     let said = found::<1>(r"'([A-Z][A-Z_]{3,})'", &client);
-    let mut told = names(&table["client"]);
-    for name in &told {
+    let mut documented = names(&table["client"]);
+    for name in &documented {
         assert!(said.contains(name), "{name:?} is said nowhere");
     }
-    told.extend(names(&table["message"]));
-    told.extend(names(&table["login"]));
-    let untold: Vec<_> = said.difference(&told).collect();
-    assert_eq!(untold, Vec::<&[String; 1]>::new());
+    documented.extend(names(&table["message"]));
+    documented.extend(names(&table["login"]));
+    let undocumented: Vec<_> = said.difference(&documented).collect();
+    assert_eq!(undocumented, Vec::<&[String; 1]>::new());
 }
 
 #[test]
@@ -298,10 +298,10 @@ fn exit_codes_have_rows() {
     let exit = read("crates/tidewire-server/src/exit.rs");
     let codes = found::<1>(r"Self::\w+ => (\d+),", &exit);
     let rows = &table()["exit"];
-    let told = rows
+    let documented = rows
         .iter()
         .map(|row| [row.number.expect("a code").to_string()]);
-    assert_eq!(told.collect::<BTreeSet<_>>(), codes);
+    assert_eq!(documented.collect::<BTreeSet<_>>(), codes);
 }
 
 /// Matches the name of an option in a text.

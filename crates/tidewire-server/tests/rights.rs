@@ -131,10 +131,10 @@ struct Closed(String);
 
 impl Permission for Closed {
     fn decide(&self, question: &Question<'_>) -> Decision {
-        let judged = matches!(question.access, Access::EventSubscribe | Access::RecordRead);
+        let is_guarded = matches!(question.access, Access::EventSubscribe | Access::RecordRead);
         let first = question.name.and_then(|name| name.chars().next());
         match first {
-            Some(first) if judged && self.0.contains(first) => Decision::Deny,
+            Some(first) if is_guarded && self.0.contains(first) => Decision::Deny,
             _ => Decision::Allow,
         }
     }
@@ -167,10 +167,12 @@ fn nothing_is_written_for_a_lost_right_once_the_change_is_acknowledged() {
     // The reader is the only client of its shard, so the bytes that the shard sends are its bytes.
     let mut reader = node.log_in(0);
     let mut writer = node.log_in(1);
-    let mut dice = 7_u64;
+    let mut random_state = 7_u64;
     let mut below = |bound: u64| {
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (dice >> 33) % bound
+        random_state = random_state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random_state >> 33) % bound
     };
     for round in 0..60 {
         for name in NAMES {
@@ -354,7 +356,7 @@ fn a_renewed_login_goes_on_beyond_its_first_expiry() {
 }
 
 /// Sessions of one user, with 10,000 subscriptions in all.
-fn crowd(node: &Node) -> Vec<Client> {
+fn log_in_many(node: &Node) -> Vec<Client> {
     let names: Vec<String> = (0..50).map(|number| format!("news/{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let member = |number: usize| {
@@ -379,10 +381,10 @@ fn ten_thousand_live_subscriptions_end_within_a_tenth_of_a_second() {
     // Other tests may keep the machine busy in one round, but hardly in all rounds.
     let mut fastest = Duration::MAX;
     for _ in 0..20 {
-        let mut crowd = crowd(&node);
+        let mut sessions = log_in_many(&node);
         let began = Instant::now();
         let acknowledged = revoke(&rights, user.clone()).unwrap();
-        for client in &mut crowd {
+        for client in &mut sessions {
             for message in CloseReason::Revoked.close_messages() {
                 client.expect(message);
             }

@@ -28,7 +28,7 @@ const COMMITS_MAX: usize = 4;
 struct Gated {
     inner: SqliteStore,
     entered: Sender<Vec<(String, usize)>>,
-    gate: Receiver<()>,
+    permits: Receiver<()>,
 }
 
 impl Store for Gated {
@@ -46,7 +46,7 @@ impl Store for Gated {
         });
         // When the test is done, it closes both channels, and all commits pass without waiting.
         let _ = self.entered.send(written.collect());
-        let _ = self.gate.recv();
+        let _ = self.permits.recv();
         self.inner.commit(term, writes)
     }
 
@@ -83,15 +83,15 @@ fn unacknowledged<'a>(name: &'a str, data: &'a str) -> Message<'a> {
 /// Several connections write `count` records of `bytes` bytes each, then another user writes one small record. Counts the commits
 /// until that record is acknowledged.
 fn commits_of_a_small_write(count: usize, bytes: usize) {
-    let place = tempfile::tempdir().unwrap();
-    let folder = DataFolder::open(place.path()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let folder = DataFolder::open(directory.path()).unwrap();
     let (inner, opened) = SqliteStore::open(&folder, SqliteOptions::default()).unwrap();
     let (entered, commits) = mpsc::channel();
-    let (let_through, gate) = mpsc::channel();
+    let (let_through, permits) = mpsc::channel();
     let store = Gated {
         inner,
         entered,
-        gate,
+        permits,
     };
     let mut settings = Settings::default();
     settings.limits.batch_bytes_max = BATCH_BYTES;

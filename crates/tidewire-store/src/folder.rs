@@ -391,8 +391,8 @@ mod tests {
 
     #[test]
     fn a_missing_folder_is_made_for_its_owner_only() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("parent/data");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("parent/data");
         let folder = DataFolder::open(&path).unwrap();
         let mode = std::fs::metadata(folder.path())
             .unwrap()
@@ -405,8 +405,8 @@ mod tests {
 
     #[test]
     fn a_folder_that_others_can_write_is_refused_with_the_command_to_mend_it() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("it's mine");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("it's mine");
         std::fs::create_dir(&path).unwrap();
         for mode in [0o777, 0o775, 0o1777, 0o2770, 0o702] {
             std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
@@ -435,10 +435,10 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_a_link_is_refused_and_its_target_stays() {
-        let place = tempfile::tempdir().unwrap();
-        let target = place.path().join("target");
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("target");
         std::fs::write(&target, "precious").unwrap();
-        let path = place.path().join("data");
+        let path = directory.path().join("data");
         DirBuilder::new().mode(0o700).create(&path).unwrap();
         std::os::unix::fs::symlink(&target, path.join(LOCK_FILE)).unwrap();
         let refused = DataFolder::open(&path).unwrap_err().to_string();
@@ -448,38 +448,38 @@ mod tests {
 
     #[test]
     fn files_are_for_their_owner_only() {
-        let place = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
-        let (new, old) = (place.path().join("new"), place.path().join("old"));
+        let (new, old) = (directory.path().join("new"), directory.path().join("old"));
         make_private(&new).unwrap();
         std::fs::write(&old, "kept").unwrap();
         std::fs::set_permissions(&old, Permissions::from_mode(0o644)).unwrap();
         make_private(&old).unwrap();
         assert_eq!((mode(&new), mode(&old)), (0o600, 0o600));
         assert_eq!(std::fs::read_to_string(&old).unwrap(), "kept");
-        keep_private(&place.path().join("missing")).unwrap();
-        assert!(!place.path().join("missing").exists());
+        keep_private(&directory.path().join("missing")).unwrap();
+        assert!(!directory.path().join("missing").exists());
     }
 
     #[test]
     fn the_lock_ends_with_the_value() {
-        let place = tempfile::tempdir().unwrap();
-        let first = DataFolder::open(place.path()).unwrap();
-        match DataFolder::open(place.path()) {
+        let directory = tempfile::tempdir().unwrap();
+        let first = DataFolder::open(directory.path()).unwrap();
+        match DataFolder::open(directory.path()) {
             Err(FolderError::Locked { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
             other => panic!("not refused as locked: {other:?}"),
         }
         drop(first);
-        assert!(DataFolder::open(place.path()).is_ok());
+        assert!(DataFolder::open(directory.path()).is_ok());
     }
 
     #[test]
     fn a_lock_without_a_readable_holder_is_still_refused() {
-        let place = tempfile::tempdir().unwrap();
-        let _first = DataFolder::open(place.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let _first = DataFolder::open(directory.path()).unwrap();
         for text in ["", "not a number", "-1", "99999999999999999999"] {
-            std::fs::write(place.path().join(LOCK_FILE), text).unwrap();
-            match DataFolder::open(place.path()) {
+            std::fs::write(directory.path().join(LOCK_FILE), text).unwrap();
+            match DataFolder::open(directory.path()) {
                 Err(FolderError::Locked { pid: None, .. }) => {}
                 other => panic!("with {text:?}: {other:?}"),
             }
@@ -488,8 +488,8 @@ mod tests {
 
     #[test]
     fn what_is_not_a_writable_folder_is_refused() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("file");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
         // Even root can't write the last one.
         for path in [

@@ -37,22 +37,22 @@ impl LimitedSubject for MemoryDisk {
 }
 
 struct SqliteFolder {
-    place: TempDir,
+    directory: TempDir,
     folder: DataFolder,
 }
 
 impl Default for SqliteFolder {
     fn default() -> Self {
-        let place = tempfile::tempdir().expect("a temporary folder");
-        let folder = DataFolder::open(place.path()).expect("an empty folder opens");
-        Self { place, folder }
+        let directory = tempfile::tempdir().expect("a temporary folder");
+        let folder = DataFolder::open(directory.path()).expect("an empty folder opens");
+        Self { directory, folder }
     }
 }
 
 impl SqliteFolder {
     /// A separate connection to the database, for reading and damaging it.
     fn sql(&self) -> rusqlite::Connection {
-        rusqlite::Connection::open(self.place.path().join(sqlite::FILE)).expect("opens")
+        rusqlite::Connection::open(self.directory.path().join(sqlite::FILE)).expect("opens")
     }
 }
 
@@ -193,15 +193,15 @@ fn a_check_leaves_the_epoch_alone() {
 #[test]
 fn a_check_needs_a_store_that_nobody_uses() {
     let subject = SqliteFolder::default();
-    let path = subject.place.path();
+    let path = subject.directory.path();
     assert!(matches!(
         tidewire_store::check(path),
         Err(FolderError::Locked { .. })
     ));
-    let SqliteFolder { place, folder } = subject;
+    let SqliteFolder { directory, folder } = subject;
     drop(folder);
-    let missing = place.path().join("missing");
-    for path in [place.path(), &missing] {
+    let missing = directory.path().join("missing");
+    for path in [directory.path(), &missing] {
         let checked = tidewire_store::check(path);
         assert!(
             matches!(checked, Err(FolderError::NoStore { .. })),
@@ -221,9 +221,9 @@ fn a_report_names_what_is_corrupt() {
     store.close().unwrap();
     let damage = "UPDATE records SET version = 5 WHERE name <> 'b'";
     assert_eq!(subject.sql().execute(damage, []), Ok(2));
-    let SqliteFolder { place, folder } = subject;
+    let SqliteFolder { directory, folder } = subject;
     drop(folder);
-    let report = tidewire_store::check(place.path()).unwrap();
+    let report = tidewire_store::check(directory.path()).unwrap();
     assert!(!report.is_sound());
     let text = "1 sound, 2 corrupt, 2 quarantined\ncorrupt record \"a\"\ncorrupt record \"c\"";
     assert_eq!(report.to_string(), text);
@@ -266,7 +266,7 @@ fn a_check_looks_at_the_structure() {
     let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_records_1'";
     let page: u32 = sql.query_row(root, [], |row| row.get(0)).unwrap();
     drop(sql);
-    let file = subject.place.path().join(sqlite::FILE);
+    let file = subject.directory.path().join(sqlite::FILE);
     let mut bytes = std::fs::read(&file).unwrap();
     let start = (page as usize - 1) * 4096;
     bytes[start..start + 4096].fill(0);
@@ -296,8 +296,8 @@ fn newer_folders() -> [SqliteFolder; 2] {
     let sql = subject.sql();
     sql.execute(newer, []).unwrap();
     let killed = SqliteFolder::default();
-    for (name, bytes) in files(subject.place.path()) {
-        std::fs::write(killed.place.path().join(name), bytes).unwrap();
+    for (name, bytes) in files(subject.directory.path()) {
+        std::fs::write(killed.directory.path().join(name), bytes).unwrap();
     }
     drop(sql);
     store.close().unwrap();
@@ -307,7 +307,7 @@ fn newer_folders() -> [SqliteFolder; 2] {
 #[test]
 fn a_newer_format_is_refused_unchanged() {
     for subject in newer_folders() {
-        let path = subject.place.path();
+        let path = subject.directory.path();
         let before = files(path);
         for _ in 0..2 {
             match tidewire_store::open(
@@ -344,12 +344,12 @@ fn what_is_no_store_is_refused_and_left_alone() {
         .unwrap();
     let garbage = SqliteFolder::default();
     std::fs::write(
-        garbage.place.path().join(sqlite::FILE),
+        garbage.directory.path().join(sqlite::FILE),
         "no database".repeat(1000),
     )
     .unwrap();
     for subject in [other, garbage] {
-        let before = files(subject.place.path());
+        let before = files(subject.directory.path());
         match tidewire_store::open(
             &StoreKind::Sqlite(SqliteOptions::default()),
             &subject.folder,
@@ -359,7 +359,7 @@ fn what_is_no_store_is_refused_and_left_alone() {
             Ok(_) => panic!("opened"),
         }
         assert_eq!(
-            files(subject.place.path())[sqlite::FILE],
+            files(subject.directory.path())[sqlite::FILE],
             before[sqlite::FILE]
         );
     }
@@ -379,7 +379,10 @@ fn the_log_begins_again_earlier_after_large_commits() {
 fn log_begins_again(count: usize, bytes: usize, log_bytes_max: u64) {
     let mut subject = SqliteFolder::default();
     let mut store = subject.open();
-    let log = subject.place.path().join(format!("{}-wal", sqlite::FILE));
+    let log = subject
+        .directory
+        .path()
+        .join(format!("{}-wal", sqlite::FILE));
     let log_bytes = || std::fs::metadata(&log).unwrap().len();
     let value = format!("[\"{}\"]", "x".repeat(bytes));
     let mut bytes_max = 0;
@@ -540,14 +543,14 @@ fn a_second_process_is_refused_with_the_first_ones_id() {
             .unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    let SqliteFolder { place, folder } = SqliteFolder::default();
-    let refused = run_second(place.path());
+    let SqliteFolder { directory, folder } = SqliteFolder::default();
+    let refused = run_second(directory.path());
     let process = format!("in use by process {};", std::process::id());
     assert!(
         refused.contains("refused: ") && refused.contains(&process),
         "{refused}"
     );
     drop(folder);
-    let opened = run_second(place.path());
+    let opened = run_second(directory.path());
     assert!(opened.contains("opened"), "{opened}");
 }

@@ -91,17 +91,17 @@ pub fn first_screen(of: &Screen<'_>) -> String {
         row("options", &file.display().to_string());
     }
     let mut promises = of.promises.iter();
-    if let Some((kind, place)) = store_place(&config.store) {
-        row(kind, &place);
+    if let Some((kind, location)) = store_location(&config.store) {
+        row(kind, &location);
     }
     row("written", promises.next().unwrap_or(&""));
     for ((name, named), promise) in config.stores.iter().zip(promises) {
-        let place = match store_place(&named.store) {
-            Some((kind, place)) => format!(", {kind} {place}"),
+        let location = match store_location(&named.store) {
+            Some((kind, location)) => format!(", {kind} {location}"),
             None => String::new(),
         };
         let prefixes = named.prefixes.join(", ");
-        row("store", &format!("{name} for {prefixes}{place}"));
+        row("store", &format!("{name} for {prefixes}{location}"));
         row("written", promise);
     }
     row("login", &login(plan));
@@ -134,7 +134,7 @@ pub fn first_screen(of: &Screen<'_>) -> String {
 }
 
 /// Kind and place of a store; `None` for a store in memory.
-fn store_place(store: &Store) -> Option<(&'static str, String)> {
+fn store_location(store: &Store) -> Option<(&'static str, String)> {
     Some(match store.kind {
         StoreKind::Sqlite => ("data folder", store.path.display().to_string()),
         StoreKind::Memory => return None,

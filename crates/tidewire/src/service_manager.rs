@@ -160,19 +160,19 @@ mod tests {
 
     #[test]
     fn a_stuck_shard_gives_no_sign_of_life() {
-        const STUCK_LOOKS: u32 = 3;
+        const STUCK_CHECKS: u32 = 3;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("notify");
         let listener = UnixDatagram::bind(&path).expect("a socket");
         listener
             .set_read_timeout(Some(Duration::from_secs(20)))
             .expect("a timeout");
-        let looks = Arc::new(AtomicU32::new(0));
+        let checks = Arc::new(AtomicU32::new(0));
         let status = Arc::new(Status::default());
         status.set_stage(Stage::Serving);
-        let counted = Arc::clone(&looks);
+        let counted = Arc::clone(&checks);
         status.watch_shard(Box::new(move || {
-            if counted.fetch_add(1, Ordering::SeqCst) < STUCK_LOOKS {
+            if counted.fetch_add(1, Ordering::SeqCst) < STUCK_CHECKS {
                 Duration::from_secs(60)
             } else {
                 Duration::ZERO
@@ -191,7 +191,7 @@ mod tests {
         let mut bytes = [0; 64];
         let length = listener.recv(&mut bytes).expect("a sign of life");
         assert_eq!(&bytes[..length], b"WATCHDOG=1");
-        assert!(looks.load(Ordering::SeqCst) > STUCK_LOOKS);
+        assert!(checks.load(Ordering::SeqCst) > STUCK_CHECKS);
         runtime.shutdown_background();
     }
 }

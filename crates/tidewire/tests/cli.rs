@@ -304,8 +304,8 @@ fn unusable_data_folders_end_with_4() {
 
 #[test]
 fn store_check_names_damaged_records() {
-    let place = tempfile::tempdir().expect("a temporary folder");
-    let data = place.path().join("data");
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let data = directory.path().join("data");
     let write = |name| StoreWrite {
         writer: None,
         name: Name::from(name),
@@ -323,7 +323,7 @@ fn store_check_names_damaged_records() {
     store.close().expect("closed");
     drop(folder);
 
-    let check = || run(place.path(), &["store", "check", "--data", "data"]);
+    let check = || run(directory.path(), &["store", "check", "--data", "data"]);
     let sound = "2 sound, 0 corrupt, 0 quarantined\n".to_owned();
     assert_eq!(check(), (0, sound, String::new()));
     let database = rusqlite::Connection::open(data.join(sqlite::FILE)).expect("opened");

@@ -289,26 +289,26 @@ fn a_subscriber_that_is_cut_off_gets_every_event_once_or_one_gap() {
     let cuts = std::env::var("HISTORY_CUTS").map_or(1_000, |cuts| cuts.parse().expect("a number"));
     let server = Server::start(&HISTORY);
     let load = Load::start(&server, 1);
-    let mut dice = Random(0x5eed);
+    let mut random = Random(0x5eed);
     let (mut subscriber, begin) = Subscriber::come(&server, None);
     assert!(matches!(begin, Begin::At(_)), "{begin:?}");
     let (mut gaps, mut replayed) = (0, 0);
     for cut in 0..cuts {
-        subscriber.take_under(&load, 1 + dice.below(40));
+        subscriber.take_under(&load, 1 + random.below(40));
         // The connection ends while events may be in flight.
         let position = subscriber.position;
         drop(subscriber);
         let is_long = cut % 10 == 9;
         let lasts = match is_long {
-            true => KEPT + 1 + dice.below(KEPT),
-            false => dice.below(KEPT - 2),
+            true => KEPT + 1 + random.below(KEPT),
+            false => random.below(KEPT - 2),
         };
         if is_long {
             load.set_limit(u64::MAX);
         }
         wait_until(|| load.seen() >= position.offset + lasts);
         let (seen, head) = (load.seen(), load.sent());
-        if !is_long && dice.below(5) == 0 {
+        if !is_long && random.below(5) == 0 {
             // Disconnect again before the first answer.
             let mut client = server.log_in();
             client.send(&resume(Some(position)));

@@ -117,7 +117,7 @@ fn provide_silence(server: &Server) -> client::Client {
 const CALL: &str = r#"{"body":[{"topic":"rpc","action":"make","rpcName":"silence"}]}"#;
 
 #[test]
-fn a_thousand_unanswered_calls_of_one_address_leave_places_for_others() {
+fn a_thousand_unanswered_calls_of_one_address_leave_room_for_others() {
     allow_many_sockets();
     let server = proxied(&[
         "--rpc-accept-timeout",
@@ -144,7 +144,7 @@ fn a_thousand_unanswered_calls_of_one_address_leave_places_for_others() {
 }
 
 #[test]
-fn a_thousand_unanswered_calls_of_one_user_leave_places_for_others_at_its_address() {
+fn a_thousand_unanswered_calls_of_one_user_leave_room_for_others_at_its_address() {
     allow_many_sockets();
     let secret = "a secret of at least thirty-two bytes";
     let jwt = [
@@ -242,7 +242,7 @@ fn announced_bodies_of_one_address_leave_room_for_others() {
 }
 
 #[test]
-fn streams_of_one_address_leave_places_for_others() {
+fn streams_of_one_address_leave_room_for_others() {
     let server = proxied(&["--http-streams-max", "100"]);
     let open = |address| {
         let stream = send(&server, address, "GET /sse?event=e", "");
@@ -350,12 +350,12 @@ fn unread_streams_of_large_records_stay_within_the_memory_budget_and_miss_nothin
     // Finally one client reads its stream, and gets all records.
     let mut reader = BufReader::new(&streams[7]);
     let mut line = Vec::new();
-    let mut told = 0;
-    while told < 100 {
+    let mut received = 0;
+    while received < 100 {
         line.clear();
         let count = reader.read_until(b'\n', &mut line).expect("a line");
-        assert!(count > 0, "the stream ended after {told} records");
-        told += usize::from(line.starts_with(b"event: record"));
+        assert!(count > 0, "the stream ended after {received} records");
+        received += usize::from(line.starts_with(b"event: record"));
     }
     let peak = peak_bytes(&server);
     assert!(peak <= PEAK_MAX, "{} MB", peak >> 20);

@@ -52,10 +52,10 @@ fn metrics_are_given_in_the_format_that_the_scraper_accepts() {
 /// Names of metrics in a text. A name that ends with `_` is a prefix of several metrics.
 fn named_metrics(text: &str) -> BTreeSet<String> {
     let is_part = |symbol: char| symbol.is_ascii_alphanumeric() || symbol == '_';
-    let places = text.match_indices("tidewire_").map(|(place, _)| place);
-    let places = places.filter(|place| !text[..*place].ends_with(is_part));
-    places
-        .map(|place| text[place..].split(|symbol| !is_part(symbol)).next())
+    let indexes = text.match_indices("tidewire_").map(|(index, _)| index);
+    let indexes = indexes.filter(|index| !text[..*index].ends_with(is_part));
+    indexes
+        .map(|index| text[index..].split(|symbol| !is_part(symbol)).next())
         .map(|name| name.unwrap_or_default().to_owned())
         .collect()
 }

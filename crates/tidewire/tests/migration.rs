@@ -122,14 +122,17 @@ fn read(folder: &Path, name: &str) -> String {
 
 #[test]
 fn settings_become_options_and_the_others_are_named() {
-    let place = deepstream(RICH);
-    let (code, said, error) = run(place.path(), &["import", "deepstream", "old"]);
+    let directory = deepstream(RICH);
+    let (code, said, error) = run(directory.path(), &["import", "deepstream", "old"]);
     assert_eq!((code, error.as_str()), (0, ""), "{said}");
-    assert_eq!(read(place.path(), "tidewire.yml"), MOVED);
-    assert_eq!(read(place.path(), "users.yml"), "alice:\n  password: any\n");
+    assert_eq!(read(directory.path(), "tidewire.yml"), MOVED);
     assert_eq!(
-        read(place.path(), "permissions.yml"),
-        read(place.path(), "old/conf/rules.yml")
+        read(directory.path(), "users.yml"),
+        "alice:\n  password: any\n"
+    );
+    assert_eq!(
+        read(directory.path(), "permissions.yml"),
+        read(directory.path(), "old/conf/rules.yml")
     );
     let named: Vec<&str> = said
         .lines()
@@ -157,25 +160,25 @@ fn settings_become_options_and_the_others_are_named() {
 fn what_comes_of_it_is_a_configuration() {
     // The port is a variable in this configuration, and the hash has the default sizes.
     let text = RICH.replace("${PORT}", "0").replace("password: any", "");
-    let place = deepstream(&text);
+    let directory = deepstream(&text);
     fs::write(
-        place.path().join("old/conf/users.yml"),
+        directory.path().join("old/conf/users.yml"),
         "alice:\n  password: $argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$4d0fHkvyBWVEeWbGWVvNUZ0RmnVYyRaQX9mAhw3VHkQ\n",
     )
     .expect("the file is written");
-    assert_eq!(run(place.path(), &["import", "deepstream", "old"]).0, 0);
-    let checked = run(place.path(), &["config", "check"]);
+    assert_eq!(run(directory.path(), &["import", "deepstream", "old"]).0, 0);
+    let checked = run(directory.path(), &["config", "check"]);
     assert_eq!(checked.0, 0, "{checked:?}");
 }
 
 #[test]
 fn without_logins_only_this_machine_is_served() {
-    let place = deepstream(
+    let directory = deepstream(
         "httpServer: { type: default, options: { host: 0.0.0.0 } }\nauth: [{ type: none }]\n",
     );
-    let (code, said, _) = run(place.path(), &["import", "deepstream", "old"]);
+    let (code, said, _) = run(directory.path(), &["import", "deepstream", "old"]);
     assert_eq!(code, 0);
-    let moved = read(place.path(), "tidewire.yml");
+    let moved = read(directory.path(), "tidewire.yml");
     assert!(
         moved.contains("chain: [open]") && !moved.contains("host"),
         "{moved}"
@@ -185,48 +188,51 @@ fn without_logins_only_this_machine_is_served() {
         said.contains("auth.open_on_public_address") && said.contains("network.origins"),
         "{said}"
     );
-    assert_eq!(run(place.path(), &["config", "check"]).0, 0);
+    assert_eq!(run(directory.path(), &["config", "check"]).0, 0);
 }
 
 #[test]
 fn nothing_is_overwritten_and_a_dry_run_writes_nothing() {
-    let place = deepstream("logLevel: INFO\n");
-    let (code, said, _) = run(place.path(), &["import", "deepstream", "old", "--dry-run"]);
+    let directory = deepstream("logLevel: INFO\n");
+    let (code, said, _) = run(
+        directory.path(),
+        &["import", "deepstream", "old", "--dry-run"],
+    );
     assert_eq!(
         (code, said.contains("would write: ./tidewire.yml")),
         (0, true),
         "{said}"
     );
-    assert!(!place.path().join("tidewire.yml").exists());
-    fs::write(place.path().join("tidewire.yml"), "mine").expect("the file is written");
-    let (code, _, error) = run(place.path(), &["import", "deepstream", "old"]);
+    assert!(!directory.path().join("tidewire.yml").exists());
+    fs::write(directory.path().join("tidewire.yml"), "mine").expect("the file is written");
+    let (code, _, error) = run(directory.path(), &["import", "deepstream", "old"]);
     assert_eq!(
         (code, error.contains("already exists")),
         (2, true),
         "{error}"
     );
-    assert_eq!(read(place.path(), "tidewire.yml"), "mine");
+    assert_eq!(read(directory.path(), "tidewire.yml"), "mine");
     assert_eq!(
         run(
-            place.path(),
+            directory.path(),
             &["import", "deepstream", "old", "--into", "new/one"]
         )
         .0,
         0
     );
-    assert!(read(place.path(), "new/one/tidewire.yml").contains("level: info"));
+    assert!(read(directory.path(), "new/one/tidewire.yml").contains("level: info"));
 }
 
 #[test]
 fn what_can_not_be_read_is_named() {
-    let place = deepstream("auth: [\n");
-    let (code, _, error) = run(place.path(), &["import", "deepstream", "old"]);
+    let directory = deepstream("auth: [\n");
+    let (code, _, error) = run(directory.path(), &["import", "deepstream", "old"]);
     assert_eq!(
         (code, error.contains("old/conf/config.yml:")),
         (2, true),
         "{error}"
     );
-    let (code, _, error) = run(place.path(), &["import", "deepstream", "nowhere"]);
+    let (code, _, error) = run(directory.path(), &["import", "deepstream", "nowhere"]);
     assert_eq!(
         (
             code,
@@ -235,13 +241,13 @@ fn what_can_not_be_read_is_named() {
         (2, true),
         "{error}"
     );
-    let place =
+    let directory =
         deepstream("permission: { type: config, options: { permissions: fileLoad(none.yml) } }\n");
-    let (code, _, error) = run(place.path(), &["import", "deepstream", "old"]);
+    let (code, _, error) = run(directory.path(), &["import", "deepstream", "old"]);
     assert_eq!((code, error.contains("none.yml")), (2, true), "{error}");
-    assert!(!place.path().join("tidewire.yml").exists());
+    assert!(!directory.path().join("tidewire.yml").exists());
     let both = run(
-        place.path(),
+        directory.path(),
         &["import", "deepstream", "old", "--from", "redis://here"],
     );
     assert_eq!(both.0, 2, "{both:?}");

@@ -30,8 +30,8 @@ fn contents(data: &Path) -> Vec<(Name, Loaded)> {
 }
 
 /// Runs a command in a folder, and returns its standard output and standard error.
-fn told(place: &Path, arguments: &[&str], expected: i32) -> String {
-    let (code, out, error) = run(place, arguments);
+fn output_of(directory: &Path, arguments: &[&str], expected: i32) -> String {
+    let (code, out, error) = run(directory, arguments);
     assert_eq!(code, expected, "{arguments:?}: {out}{error}");
     if code != 0 {
         let last = error.lines().last().unwrap_or_default();
@@ -73,8 +73,8 @@ fn shapes() -> Vec<(&'static str, StoredRecord)> {
 }
 
 /// A data folder with these records, closed.
-fn filled(place: &TempDir, data: &str, records: &[(&str, StoredRecord)]) {
-    let folder = DataFolder::open(&place.path().join(data)).expect("an empty folder");
+fn filled(directory: &TempDir, data: &str, records: &[(&str, StoredRecord)]) {
+    let folder = DataFolder::open(&directory.path().join(data)).expect("an empty folder");
     let (mut store, opened) = SqliteStore::open(&folder, SqliteOptions::default()).expect("opens");
     let put = |(name, record): &(&str, StoredRecord)| StoreWrite {
         writer: None,
@@ -115,7 +115,7 @@ impl Drop for AtEnd<'_> {
 #[test]
 fn a_backup_under_load_is_one_state_with_every_write_acknowledged_before_it() {
     let server = Server::start(&["--data", "data"]);
-    let place = server.folder.path();
+    let directory = server.folder.path();
     let (pairs, is_over) = (AtomicI32::new(0), AtomicBool::new(false));
     let mut before = Vec::new();
     std::thread::scope(|scope| {
@@ -128,7 +128,7 @@ fn a_backup_under_load_is_one_state_with_every_write_acknowledged_before_it() {
             wait_until(|| pairs.load(Ordering::SeqCst) > last + 20);
             before.push(pairs.load(Ordering::SeqCst));
             let to = format!("backup-{round}");
-            let text = told(place, &["store", "backup", &to, "--data", "data"], 0);
+            let text = output_of(directory, &["store", "backup", &to, "--data", "data"], 0);
             assert!(text.contains("while the server runs"), "{text}");
             assert!(text.contains(": 2 sound, 0 corrupt"), "{text}");
         }
@@ -136,8 +136,8 @@ fn a_backup_under_load_is_one_state_with_every_write_acknowledged_before_it() {
     let all = pairs.load(Ordering::SeqCst);
     for (round, before) in before.into_iter().enumerate() {
         let (from, data) = (format!("backup-{round}"), format!("restored-{round}"));
-        told(place, &["store", "restore", &from, "--data", &data], 0);
-        let found: Vec<u32> = contents(&place.join(&data))
+        output_of(directory, &["store", "restore", &from, "--data", &data], 0);
+        let found: Vec<u32> = contents(&directory.join(&data))
             .into_iter()
             .map(|(_, loaded)| match loaded {
                 Loaded::Found(record) => record.version.0,
@@ -155,13 +155,13 @@ fn a_backup_under_load_is_one_state_with_every_write_acknowledged_before_it() {
 
 #[test]
 fn a_restore_keeps_records_and_begins_a_new_epoch() {
-    let place = tempfile::tempdir().expect("a folder");
-    filled(&place, "data", &shapes());
-    let path = place.path();
+    let directory = tempfile::tempdir().expect("a folder");
+    filled(&directory, "data", &shapes());
+    let path = directory.path();
     let original = contents(&path.join("data"));
-    let text = told(path, &["store", "backup", "backup", "--data", "data"], 0);
+    let text = output_of(path, &["store", "backup", "backup", "--data", "data"], 0);
     assert!(!text.contains("while the server runs"), "{text}");
-    let text = told(path, &["store", "restore", "backup", "--data", "new"], 0);
+    let text = output_of(path, &["store", "restore", "backup", "--data", "new"], 0);
     assert!(
         text.contains(": 6 sound, 0 corrupt, 0 quarantined"),
         "{text}"
@@ -176,7 +176,7 @@ fn a_restore_keeps_records_and_begins_a_new_epoch() {
     let (old, new) = (opened("data"), opened("new"));
     assert!(new.epoch > old.epoch, "{new:?} after {old:?}");
     assert_eq!(new.opening, old.opening + OPENING_STEP.cast_unsigned());
-    let mut server = Server::start_in(place, &["--data", "new"]);
+    let mut server = Server::start_in(directory, &["--data", "new"]);
     assert_eq!(server.get("/ready").map(|(status, _)| status), Some(200));
     server.signal(Signal::TERM);
     assert_eq!(server.expect_end().0, 0);
@@ -184,14 +184,14 @@ fn a_restore_keeps_records_and_begins_a_new_epoch() {
 
 #[test]
 fn nothing_is_overwritten_and_damage_is_refused() {
-    let place = tempfile::tempdir().expect("a folder");
-    filled(&place, "data", &shapes());
-    let path = place.path();
+    let directory = tempfile::tempdir().expect("a folder");
+    filled(&directory, "data", &shapes());
+    let path = directory.path();
     let backup = |to| ["store", "backup", to, "--data", "data"];
     let restore = |from| ["store", "restore", from, "--data", "new"];
-    told(path, &backup("backup"), 0);
+    output_of(path, &backup("backup"), 0);
     let refused = |arguments: &[&str], parts: &[&str]| {
-        let text = told(path, arguments, 4);
+        let text = output_of(path, arguments, 4);
         for part in parts {
             assert!(text.contains(part), "{arguments:?}: {text}");
         }
@@ -225,14 +225,14 @@ fn nothing_is_overwritten_and_damage_is_refused() {
     fs::write(&manifest, text.replace(sqlite::FILE, "../other")).expect("written");
     refused(&restore("backup"), &[MANIFEST, "../other"]);
     fs::write(&manifest, text).expect("written");
-    told(path, &restore("backup"), 0);
+    output_of(path, &restore("backup"), 0);
 }
 
 #[test]
-fn a_corrupt_record_goes_into_the_backup_and_is_told_each_time() {
-    let place = tempfile::tempdir().expect("a folder");
-    filled(&place, "data", &shapes());
-    let path = place.path();
+fn a_corrupt_record_is_backed_up_and_reported_each_time() {
+    let directory = tempfile::tempdir().expect("a folder");
+    filled(&directory, "data", &shapes());
+    let path = directory.path();
     let sql = rusqlite::Connection::open(path.join("data").join(sqlite::FILE)).expect("opens");
     let damage = "UPDATE records SET data = '[1]' WHERE name = 'last'";
     assert_eq!(sql.execute(damage, []), Ok(1));
@@ -242,22 +242,22 @@ fn a_corrupt_record_goes_into_the_backup_and_is_told_each_time() {
         ["store", "restore", "backup", "--data", "new"],
         ["store", "export", "lines", "--data", "data"],
     ] {
-        let text = told(path, &arguments, 1);
+        let text = output_of(path, &arguments, 1);
         assert!(text.contains("1 corrupt"), "{text}");
         assert!(text.contains("corrupt record \"last\""), "{text}");
     }
     assert_eq!(contents(&path.join("new")), contents(&path.join("data")));
-    let text = told(path, &["store", "import", "lines", "--data", "moved"], 0);
+    let text = output_of(path, &["store", "import", "lines", "--data", "moved"], 0);
     assert!(text.starts_with("5 records added"), "{text}");
 }
 
 #[test]
 fn a_scrub_finds_damage_while_the_server_runs() {
-    let place = tempfile::tempdir().expect("a folder");
-    filled(&place, "data", &shapes());
-    let database = place.path().join("data").join(sqlite::FILE);
+    let directory = tempfile::tempdir().expect("a folder");
+    filled(&directory, "data", &shapes());
+    let database = directory.path().join("data").join(sqlite::FILE);
     let scrub = ["--data", "data", "--store-scrub-interval", "10ms"];
-    let mut server = Server::start_in(place, &scrub);
+    let mut server = Server::start_in(directory, &scrub);
     let metric = |name: &str| server.metric(name).unwrap_or_default();
     let next_pass = || {
         let passes = metric("tidewire_store_scrub_passes_total");
@@ -312,49 +312,49 @@ fn moved(data: &Path) -> Vec<(Name, Version, String)> {
 }
 
 #[test]
-fn an_export_beside_a_server_is_imported_and_may_be_repeated() {
-    let place = tempfile::tempdir().expect("a folder");
-    filled(&place, "data", &shapes());
-    let server = Server::start_in(place, &["--data", "data"]);
+fn an_export_from_a_running_server_is_imported_and_may_be_repeated() {
+    let directory = tempfile::tempdir().expect("a folder");
+    filled(&directory, "data", &shapes());
+    let server = Server::start_in(directory, &["--data", "data"]);
     let path = server.folder.path();
     let export = ["store", "export", "lines", "--data", "data"];
-    let text = told(path, &export, 0);
+    let text = output_of(path, &export, 0);
     assert!(text.starts_with("6 records exported in "), "{text}");
-    assert!(told(path, &export, 2).contains("a new file"));
+    assert!(output_of(path, &export, 2).contains("a new file"));
     let (code, lines, _) = run(path, &["store", "export", "-", "--data", "data"]);
     assert_eq!(code, 0);
     assert_eq!(lines, fs::read_to_string(path.join("lines")).expect("read"));
 
     let import = |data: &'static str| ["store", "import", "lines", "--data", data];
-    let text = told(path, &import("data"), 4);
+    let text = output_of(path, &import("data"), 4);
     assert!(text.contains("in use by process"), "{text}");
-    let text = told(path, &import("new"), 0);
+    let text = output_of(path, &import("new"), 0);
     let nothing = "0 replaced, 0 there already, 0 kept as they were";
     assert!(
         text.starts_with(&format!("6 records added, {nothing}")),
         "{text}"
     );
     assert_eq!(moved(&path.join("new")), moved(&path.join("data")));
-    let text = told(path, &import("new"), 0);
+    let text = output_of(path, &import("new"), 0);
     assert!(
         text.starts_with("0 records added, 0 replaced, 6 there already"),
         "{text}"
     );
     let memory = ["store", "import", "lines", "--store-kind", "memory"];
-    assert!(told(path, &memory, 2).contains("the memory store ends with this command"));
+    assert!(output_of(path, &memory, 2).contains("the memory store ends with this command"));
 }
 
 #[test]
-fn what_is_there_stays_unless_it_is_to_be_replaced() {
-    let place = tempfile::tempdir().expect("a folder");
-    let path = place.path();
+fn existing_records_stay_without_the_replace_option() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let path = directory.path();
     let stored = |version, data| record(7, Version(version), data);
     let stored = [
         ("a", stored(1, "[1]")),
         ("b", stored(1, "[]")),
         ("c", stored(2, "[]")),
     ];
-    filled(&place, "new", &stored);
+    filled(&directory, "new", &stored);
     let lines = "{\"tidewire_export\":1}\n\
         {\"name\":\"a\",\"version\":1,\"data\":[1]}\n\
         {\"name\":\"b\",\"version\":1,\"data\":[2]}\n\
@@ -363,14 +363,14 @@ fn what_is_there_stays_unless_it_is_to_be_replaced() {
         {\"end\":4}\n";
     fs::write(path.join("lines"), lines).expect("written");
     let import = ["store", "import", "lines", "--data", "new"];
-    let text = told(path, &import, 1);
+    let text = output_of(path, &import, 1);
     let figures = "1 records added, 0 replaced, 2 there already, 1 kept as they were";
     assert!(
         text.starts_with(figures) && text.contains("--replace"),
         "{text}"
     );
     let before = contents(&path.join("new"));
-    let text = told(path, &[&import[..], &["--replace"]].concat(), 0);
+    let text = output_of(path, &[&import[..], &["--replace"]].concat(), 0);
     let figures = "0 records added, 1 replaced, 3 there already, 0 kept";
     assert!(text.starts_with(figures), "{text}");
     let after = contents(&path.join("new"));
@@ -390,10 +390,10 @@ fn what_is_there_stays_unless_it_is_to_be_replaced() {
 
 #[test]
 fn a_damaged_line_is_named_and_nothing_is_imported() {
-    let place = tempfile::tempdir().expect("a folder");
-    filled(&place, "data", &shapes());
-    let path = place.path();
-    told(path, &["store", "export", "lines", "--data", "data"], 0);
+    let directory = tempfile::tempdir().expect("a folder");
+    filled(&directory, "data", &shapes());
+    let path = directory.path();
+    output_of(path, &["store", "export", "lines", "--data", "data"], 0);
     let good = fs::read_to_string(path.join("lines")).expect("read");
     let big = format!("{{\"name\":\"x\",\"data\":[\"{}\"]}}", "x".repeat(2 << 20));
     let with = |line: usize, text: &str| {
@@ -462,7 +462,7 @@ fn a_damaged_line_is_named_and_nothing_is_imported() {
     for (text, part) in cases {
         assert_ne!(text, good);
         fs::write(path.join("lines"), &text).expect("written");
-        let line = told(path, &["store", "import", "lines", "--data", "new"], 2);
+        let line = output_of(path, &["store", "import", "lines", "--data", "new"], 2);
         assert!(line.contains(part), "{part:?} for {line}");
         assert!(!path.join("new").exists(), "{part}");
     }
@@ -470,13 +470,13 @@ fn a_damaged_line_is_named_and_nothing_is_imported() {
 
 #[test]
 fn a_move_out_of_a_store_on_a_server_names_what_is_missing() {
-    let place = tempfile::tempdir().expect("a folder");
-    let path = place.path();
+    let directory = tempfile::tempdir().expect("a folder");
+    let path = directory.path();
     for word in ["backup", "restore"] {
-        let text = told(path, &["store", word, "x", "--store-kind", "memory"], 2);
+        let text = output_of(path, &["store", word, "x", "--store-kind", "memory"], 2);
         assert!(text.contains("store export"), "{text}");
     }
-    let text = told(path, &["store", "export", "x", "--store-kind", "memory"], 4);
+    let text = output_of(path, &["store", "export", "x", "--store-kind", "memory"], 4);
     assert!(text.contains("exist only in its server"), "{text}");
     assert!(!path.join("x").exists());
 }

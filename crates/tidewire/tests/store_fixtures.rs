@@ -114,8 +114,8 @@ fn record(incarnation: u64, version: Version, data: &str) -> StoreChange {
 /// Writes a data folder with every shape of record. The store writes records that no client can create, a command creates a user, and a
 /// server writes the others. The server is killed, so that its log is not yet in the database.
 fn write_folder() -> TempDir {
-    let place = tempfile::tempdir().expect("a temporary folder");
-    let data = place.path().join("data");
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let data = directory.path().join("data");
     let folder = DataFolder::open(&data).expect("an empty folder");
     let (mut store, opened) = SqliteStore::open(&folder, SqliteOptions::default()).expect("opens");
     let big = format!("{{\"filling\":\"{}\"}}", "x".repeat(10_000));
@@ -160,7 +160,7 @@ fn write_folder() -> TempDir {
         "--permissions",
         "allow_all",
     ];
-    let mut add = tidewire(place.path(), &add);
+    let mut add = tidewire(directory.path(), &add);
     let add = add.stdin(Stdio::piped()).stdout(Stdio::null());
     let mut child = add.spawn().expect("it starts");
     let mut input = child.stdin.take().expect("piped");
@@ -182,7 +182,7 @@ fn write_folder() -> TempDir {
         "--event-history",
         &history,
     ];
-    let command = tidewire(place.path(), &arguments);
+    let command = tidewire(directory.path(), &arguments);
     let elsewhere = tempfile::tempdir().expect("a temporary folder");
     let server = Server::start_command(elsewhere, command);
     let mut client = server.log_in();
@@ -200,7 +200,7 @@ fn write_folder() -> TempDir {
     sql.set_db_config(keep_log, true).expect("set");
     let damage = "UPDATE records SET data = '{\"is\":\"damaged\"}' WHERE name = ?1";
     assert_eq!(sql.execute(damage, [CORRUPT]), Ok(1));
-    place
+    directory
 }
 
 /// The content of a folder without incarnations, times and secrets, which differ between two runs of the same version.
@@ -235,8 +235,8 @@ fn shape(text: &str) -> String {
 
 #[test]
 fn what_is_written_now_is_what_the_newest_fixture_holds() {
-    let place = write_folder();
-    let data = place.path().join("data");
+    let directory = write_folder();
+    let data = directory.path().join("data");
     let new = fixtures().join(FORMAT.to_string());
     if std::env::var_os("TIDEWIRE_WRITE_FIXTURE").is_some() {
         assert!(
@@ -274,8 +274,8 @@ fn every_fixture_is_opened_and_holds_what_it_held() {
         let log = fixture.join(format!("{}-wal", sqlite::FILE));
         let log_bytes = fs::metadata(log).expect("a log that was not emptied").len();
         assert!(log_bytes > 0, "format {format} was stopped cleanly");
-        let place = tempfile::tempdir().expect("a temporary folder");
-        let (path, data) = (place.path(), place.path().join("data"));
+        let directory = tempfile::tempdir().expect("a temporary folder");
+        let (path, data) = (directory.path(), directory.path().join("data"));
         copy(&fixture, &data);
         assert_eq!(text(&data), expected, "format {format}, not opened yet");
         let folder = DataFolder::open(&data).expect("the folder");
@@ -302,7 +302,7 @@ fn every_fixture_is_opened_and_holds_what_it_held() {
             "format {format}, restored"
         );
 
-        let server = Server::start_in(place, &["--data", "data"]);
+        let server = Server::start_in(directory, &["--data", "data"]);
         let mut client = server.log_in();
         // The version after the last one of the fixture. The server accepts it only if it has that one.
         client.send(&write("written", 3, "{\"n\":3}"));
@@ -317,8 +317,8 @@ fn every_fixture_is_opened_and_holds_what_it_held() {
 #[test]
 fn a_newer_format_names_the_way_back() {
     let (_, newest) = all().pop_last().expect("a fixture");
-    let place = tempfile::tempdir().expect("a temporary folder");
-    let data = place.path().join("data");
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let data = directory.path().join("data");
     copy(&newest, &data);
     let sql = Connection::open(data.join(sqlite::FILE)).expect("opens");
     let newer = "UPDATE meta SET value = value + 1 WHERE key = 'format'";
@@ -331,7 +331,7 @@ fn a_newer_format_names_the_way_back() {
         &["store", "backup", "backup"],
         &["store", "export", "lines"],
     ] {
-        let (code, _, line) = run(place.path(), &[arguments, &["--data", "data"]].concat());
+        let (code, _, line) = run(directory.path(), &[arguments, &["--data", "data"]].concat());
         assert_eq!(
             (code, line.lines().count()),
             (4, 1),

@@ -336,17 +336,29 @@ fn health_is_asked_over_tls() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = free.local_addr().expect("an address").port().to_string();
     drop(free);
-    let place = ["--host", "127.0.0.1", "--port", &port];
+    let address_arguments = ["--host", "127.0.0.1", "--port", &port];
     let mut command = process::tidewire(
         folder.path(),
-        &[&["start"][..], &place, &FILES, &["--shards", "1"]].concat(),
+        &[
+            &["start"][..],
+            &address_arguments,
+            &FILES,
+            &["--shards", "1"],
+        ]
+        .concat(),
     );
     let mut child = command
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .spawn()
         .expect("the program starts");
-    let ask = || run(folder.path(), &[&["health"][..], &place, &FILES].concat()).0;
+    let ask = || {
+        run(
+            folder.path(),
+            &[&["health"][..], &address_arguments, &FILES].concat(),
+        )
+        .0
+    };
     wait_until(|| ask() == 0);
     child.kill().expect("ended");
     child.wait().expect("ended");

@@ -32,7 +32,7 @@ fn replay(target: &Target) {
     let mut wrong = 0;
     for input in &inputs {
         match catch_unwind(|| (target.check_input)(input)) {
-            Ok(places) => reached.extend(places),
+            Ok(branches) => reached.extend(branches),
             Err(_) => {
                 println!("above: {:?}", String::from_utf8_lossy(input));
                 wrong += 1;
@@ -43,12 +43,12 @@ fn replay(target: &Target) {
     let missing: Vec<_> = target
         .reachable
         .iter()
-        .filter(|place| !reached.contains(*place))
+        .filter(|branch| !reached.contains(*branch))
         .collect();
     assert!(missing.is_empty(), "no input reaches {missing:?}");
     let unknown: Vec<_> = reached
         .iter()
-        .filter(|place| !target.reachable.contains(place))
+        .filter(|branch| !target.reachable.contains(branch))
         .collect();
     assert!(unknown.is_empty(), "{unknown:?} is in no list");
     println!("{} inputs reach all {}", inputs.len(), reached.len());

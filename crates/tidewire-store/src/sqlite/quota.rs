@@ -261,8 +261,8 @@ mod tests {
 
     #[test]
     fn a_record_counts_for_the_user_that_has_written_it_last() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = DataFolder::open(place.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let folder = DataFolder::open(directory.path()).unwrap();
         let (mut store, opened) = open(&folder, users(1_000));
         let (ann, bob) = (Some("ann"), Some("bob"));
         commit(
@@ -288,8 +288,8 @@ mod tests {
 
     #[test]
     fn a_start_counts_anew_what_earlier_ones_have_written() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = DataFolder::open(place.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let folder = DataFolder::open(directory.path()).unwrap();
         // Writers are stored even without quotas.
         let (mut store, opened) = open(&folder, Quota::default());
         commit(
@@ -307,8 +307,8 @@ mod tests {
 
     #[test]
     fn the_room_follows_what_is_written_and_deleted() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = DataFolder::open(place.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let folder = DataFolder::open(directory.path()).unwrap();
         let quota = Quota {
             store_bytes_max: Some(1 << 20),
             ..Quota::default()

@@ -22,9 +22,10 @@ const VALUE_BYTES: usize = 5 * PAGE_BYTES;
 
 /// The names that survive a power cut: the first was committed before a failed sync, the last after it.
 fn kept_over_a_power_cut() -> Vec<&'static str> {
-    let place = tempfile::tempdir().expect("a temporary folder");
-    let log = || fs::read(place.path().join(format!("{FILE}-wal"))).expect("the log can be read");
-    let folder = DataFolder::open(place.path()).expect("an empty folder opens");
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let log =
+        || fs::read(directory.path().join(format!("{FILE}-wal"))).expect("the log can be read");
+    let folder = DataFolder::open(directory.path()).expect("an empty folder opens");
     let (mut store, _) = SqliteStore::open(&folder, SqliteOptions::default()).expect("opens");
     commit(&mut store, "before");
     let synced = log();
@@ -38,7 +39,8 @@ fn kept_over_a_power_cut() -> Vec<&'static str> {
     let disk = tempfile::tempdir().expect("a temporary folder");
     let database = |folder: &Path| folder.join(FILE);
     // A checkpoint has synced the database.
-    fs::copy(database(place.path()), database(disk.path())).expect("the database can be copied");
+    fs::copy(database(directory.path()), database(disk.path()))
+        .expect("the database can be copied");
     let written = on_disk(&synced, &found, &log());
     fs::write(disk.path().join(format!("{FILE}-wal")), written).expect("a log can be written");
     names(disk.path())

@@ -308,8 +308,8 @@ fn a_read_that_fails_at_once_is_done_once_more() {
 
 #[test]
 fn a_load_sees_every_commit_that_was_answered() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = DataFolder::open(place.path()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let folder = DataFolder::open(directory.path()).unwrap();
     let (store, _) = SqliteStore::open(&folder, SqliteOptions::default()).unwrap();
     let (threads, answers) = start(Box::new(store));
     let client = threads.client();

@@ -51,7 +51,7 @@ impl Server {
     }
 
     pub fn start_in(folder: TempDir, arguments: &[&str]) -> Self {
-        let place = [
+        let start_arguments = [
             "start",
             "--host",
             "127.0.0.1",
@@ -60,7 +60,7 @@ impl Server {
             "--shards",
             "3",
         ];
-        let command = tidewire(folder.path(), &[&place, arguments].concat());
+        let command = tidewire(folder.path(), &[&start_arguments, arguments].concat());
         Self::start_command(folder, command)
     }
 
@@ -68,8 +68,8 @@ impl Server {
     pub fn begin_at(address: SocketAddr) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (host, port) = (address.ip().to_string(), address.port().to_string());
-        let place = ["start", "--host", &host, "--port", &port];
-        let mut command = tidewire(folder.path(), &place);
+        let start_arguments = ["start", "--host", &host, "--port", &port];
+        let mut command = tidewire(folder.path(), &start_arguments);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let log = lines(child.stderr.take().expect("piped"));

@@ -112,11 +112,12 @@ fn check_batch(text: &str, reached: &mut Reached) {
             let found: Vec<Vec<String>> = batch.commands.iter().enumerate().map(show).collect();
             assert_eq!(found, commands, "{text}");
             reached.insert("batch accepted");
-            reached.extend(
-                commands.iter().flat_map(|command| {
-                    TARGET.reachable.iter().find(|place| **place == command[0])
-                }),
-            );
+            reached.extend(commands.iter().flat_map(|command| {
+                TARGET
+                    .reachable
+                    .iter()
+                    .find(|branch| **branch == command[0])
+            }));
             reached.extend(value.get("token").map(|_| "token"));
             reached.extend(value.get("authData").map(|_| "auth data"));
         }

@@ -235,9 +235,9 @@ fn check_lines(header: ForwardedHeader, text: &[u8], reached: &mut Reached) {
         header,
     };
     let found = proxies.client(peer, &headers);
-    let (expected, place) = expect_client(header, peer, &values);
+    let (expected, branch) = expect_client(header, peer, &values);
     assert_eq!(found, expected, "{header:?} {peer} {values:?}");
-    reached.insert(place);
+    reached.insert(branch);
     if found != peer {
         reached.extend(found.is_ipv6().then_some("IPv6"));
         reached.extend((found.port() != 0).then_some("with port"));
@@ -282,12 +282,12 @@ fn expect_client(
             }
         }
     }
-    let place = if chain.len() == 1 {
+    let branch = if chain.len() == 1 {
         "nothing told"
     } else {
         "only proxies"
     };
-    (chain[chain.len() - 1], place)
+    (chain[chain.len() - 1], branch)
 }
 
 fn expect_hop(header: ForwardedHeader, element: &str) -> Option<SocketAddr> {

@@ -135,16 +135,16 @@ fn check_position(problem: &Problem, text: &str) {
         !problem.reason.is_empty() && !problem.reason.contains('\n'),
         "{problem}"
     );
-    let place = problem
+    let position = problem
         .origin
         .strip_prefix(FILE)
         .expect("the file is named");
-    if place.is_empty() {
+    if position.is_empty() {
         // Only problems of the YAML parser may have no place.
         assert_eq!(kind(&problem.reason), "broken YAML", "{problem}");
         return;
     }
-    let numbers: Vec<usize> = place[1..]
+    let numbers: Vec<usize> = position[1..]
         .split(':')
         .map(|part| part.parse().expect("a number"))
         .collect();

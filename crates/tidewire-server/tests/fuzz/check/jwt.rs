@@ -278,7 +278,7 @@ fn check_keys(text: &str, reached: &mut Reached) {
         assert!(keys.0.len() <= KEYS_MAX, "{} keys", keys.0.len());
         for key in &keys.0 {
             let algorithm = format!("{:?}", key.algorithm);
-            let listed = TARGET.reachable.iter().find(|place| **place == algorithm);
+            let listed = TARGET.reachable.iter().find(|branch| **branch == algorithm);
             reached.extend(listed);
         }
         for token in &FIXTURE.tokens {
