@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_is_known_at_an_address_is_delayed_by_own_refusals_only_and_at_most_a_second() {
+    fn a_user_known_at_an_address_is_delayed_by_own_refusals_only_and_at_most_a_second() {
         let limiter = limiter();
         let now = Instant::now();
         let (known, elsewhere) = (
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_while_an_attempt_waited_for_its_turn_counts_against_it() {
+    fn refusals_during_the_wait_for_a_turn_count_against_an_attempt() {
         let limiter = limiter();
         let (now, subject) = (Instant::now(), of_user(&limiter, 1, "anna"));
         let watched = limiter.watch(subject.clone());
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn no_wait_is_no_delay() {
+    fn a_wait_of_zero_disables_delays() {
         let settings = BackoffSettings {
             wait_max: Duration::ZERO,
             ..BackoffSettings::default()

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_made_key_is_read_as_it_was_made() {
+    fn a_created_key_is_read_back_unchanged() {
         let (entry, text) = make("billing-1", Some("billing"), None).expect("made");
         let table = parse(&entry).expect("read");
         let key = &table["billing-1"];

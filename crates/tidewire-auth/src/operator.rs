@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_lets_in_once_and_others_are_not_its_business() {
+    fn a_ticket_is_accepted_once_and_other_logins_are_not_evaluated() {
         let operators = Operators::default();
         let principal = operator("7", WallTime(1));
         assert!(principal.is_operator());

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_revoked_stays_so_over_a_restart_until_its_end() {
+    fn revocations_outlast_a_restart_until_they_expire() {
         let folder = tempfile::tempdir().expect("a folder");
         let open = |now| RevocationStore::open(Some(folder.path()), now).expect("a ledger");
         let token = Revoked::Credential(Credential::Token(Name::from("t1")));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_only_put_off() {
+    fn an_expiry_is_only_postponed() {
         let store = RevocationStore::open(None, NOW).expect("a ledger");
         assert_eq!(revoke(&store, user("a"), later(10)), later(10));
         assert_eq!(revoke(&store, user("a"), later(5)), later(10));

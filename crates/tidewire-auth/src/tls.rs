@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_name_of_the_kind_is_the_user() {
+    fn the_only_name_of_the_kind_is_the_user() {
         let alternative = vec![
             SanType::DnsName(text("sensor-7.example")),
             SanType::Rfc822Name(text("anna@example.com")),
@@ -219,7 +219,7 @@ mod tests {
 
     /// The holder of a certificate signed with ECDSA can derive a second valid signature from its own.
     #[test]
-    fn another_signature_does_not_change_what_it_is_known_by() {
+    fn another_signature_does_not_change_the_identity() {
         let made = certificate(&["anna"], vec![]);
         let mut changed = made.der().to_vec();
         *changed.last_mut().expect("bytes") ^= 1;
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serial_number_is_one_however_it_is_written() {
+    fn a_serial_number_has_one_form() {
         let check = |text: &str, expected: Option<&str>| {
             let found = revoked(text).map(|(serial, _)| serial);
             assert_eq!(found.as_ref().map(Name::as_str), expected, "{text:?}");

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_take_turns_however_many_wait_in_each() {
+    fn groups_take_turns_regardless_of_their_size() {
         let turns = Turns::new(1);
         let mut turn = poll(pin!(turns.turn(group(1))));
         assert!(turn.is_some());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_is_gone_keeps_no_place_and_loses_no_turn() {
+    fn an_abandoned_waiter_leaves_the_queue_and_loses_no_turn() {
         let turns = Turns::new(1);
         let turn = poll(pin!(turns.turn(group(1))));
         {

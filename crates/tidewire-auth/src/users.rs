@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn of_many_that_want_one_name_exactly_one_gets_it() {
+    async fn one_of_many_sign_ups_with_the_same_name_succeeds() {
         let (users, _threads) = users(&MemoryDisk::default());
         for round in 0..5 {
             let name = format!("anna-{round}");
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn whoever_goes_away_in_the_middle_lets_nobody_else_in() {
+    async fn an_abandoned_sign_up_is_completed_and_keeps_its_name() {
         let (users, _threads) = users(&MemoryDisk::default());
         // Polls the first request until it waits for the store, then drops it.
         let first = Arc::clone(&users);
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn wrong_names_and_passwords_are_none() {
+    async fn wrong_names_and_passwords_are_refused() {
         let (users, _threads) = users(&MemoryDisk::default());
         let long = "x".repeat(NAME_BYTES_MAX + 1);
         for name in [

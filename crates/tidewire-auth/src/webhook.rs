@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_text_an_object_or_nothing_at_all() {
+    fn a_body_is_text_an_object_or_empty() {
         let check = |text: &str, expected: Option<Body>| {
             assert_eq!(read(text.as_bytes()), expected, "{text}")
         };

@@ -120,7 +120,7 @@ impl Suite {
 const MISSING: &str = r#"{"error":"missing authentication parameter: username or/and password"}"#;
 
 #[test]
-fn open_lets_everybody_in_under_the_name_given() {
+fn open_accepts_every_login_under_the_given_name() {
     let suite = Suite::new("", &[]);
     suite.accepts("{}", "open", None, None);
     suite.accepts("[]", "open", None, None);
@@ -183,7 +183,7 @@ fn files_of_deepstream_are_read_as_they_are() {
 }
 
 #[test]
-fn argon2id_and_plain_passwords_stand_beside_each_other() {
+fn argon2id_and_plain_passwords_work_in_one_file() {
     let hash = password::hash("tide").expect("randomness");
     let users = format!(r#"{{"alice": {{"password": "{hash}"}}, "bob": {{"password": "1234"}}}}"#);
     let suite = Suite::new(&users, &[("auth.chain", "file")]);
@@ -208,7 +208,7 @@ fn argon2id_and_plain_passwords_stand_beside_each_other() {
 }
 
 #[test]
-fn a_wrong_password_costs_the_same_whoever_the_user_is() {
+fn a_wrong_password_costs_the_same_for_every_user() {
     // The first user in the file has the cheapest hash: a decoy made from it would reveal unknown names.
     let costly = password::hash("tide").expect("randomness");
     let users = format!("anna: {{password: '{VECTOR}'}}\nbob: {{password: '{costly}'}}\n");
@@ -242,7 +242,7 @@ fn a_wrong_password_costs_the_same_whoever_the_user_is() {
 }
 
 #[test]
-fn guesses_are_delayed_and_a_known_user_is_not_kept_out() {
+fn guesses_are_delayed_and_a_known_user_can_still_log_in() {
     let suite = Suite::new(
         "anna: {password: right}\n",
         &[("auth.chain", "file"), ("auth.file.hash", "none")],
@@ -410,7 +410,7 @@ fn a_token_says_who_it_is_and_until_when() {
 }
 
 #[test]
-fn whom_one_member_declines_the_next_one_may_know() {
+fn a_user_that_one_member_declines_is_passed_to_the_next() {
     let users = format!("alice:\n  password: \"{VECTOR}\"\n");
     let flags = [
         ("auth.chain", "jwt,file"),
@@ -449,7 +449,7 @@ fn the_connection_may_bring_the_token_as_a_header() {
 }
 
 #[test]
-fn an_issuer_that_is_down_puts_logins_off() {
+fn logins_are_postponed_while_the_issuer_is_down() {
     // No process listens on a port that was given back.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/keys", listener.local_addr().expect("an address"));

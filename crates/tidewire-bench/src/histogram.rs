@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_all_buckets_counts_in_the_last() {
+    fn values_beyond_all_buckets_count_in_the_last() {
         let histogram = of([u64::MAX].into_iter());
         assert_eq!(histogram.count(), 1);
         assert!(histogram.percentile(50.0).is_some());

@@ -158,7 +158,7 @@ fn a_doubled_delivery_is_found() {
 }
 
 #[test]
-fn what_comes_between_two_slices_of_sends_is_sent_too() {
+fn messages_that_arrive_between_two_slices_of_sends_are_sent_too() {
     // More recipients than one slice has sends, so that publications arrive while the turn before is being sent.
     let grid = [
         "--subscribers",

@@ -44,7 +44,7 @@ fn a_run_goes_on_where_it_was_stopped_and_leaves_a_report() {
 }
 
 #[test]
-fn a_rival_that_fails_is_a_result_and_a_failure_of_ours_is_one_of_the_run() {
+fn a_failing_rival_is_a_result_and_a_failing_tidewire_fails_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let rival = ["--contenders", "null", "--rival-command", "false {port}"];
     let (is_good, text) = all(folder.path(), &rival);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_refused() {
+    fn invalid_ranges_are_refused() {
         let check = |text: &str, part: &str| {
             let error = AddressRange::parse(text).expect_err(text);
             assert!(error.contains(part), "{error}");

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_variable_is_read_again_as_it_is() {
+    fn text_that_resembles_a_variable_is_read_back_unchanged() {
         use super::super::layer::load_text;
         let load = |text: &str| load_text(text, std::path::Path::new("f.yml"), &[].into());
         let loaded = load("store: {path: \"$${HOME}/$$${x\"}\n").expect("valid");

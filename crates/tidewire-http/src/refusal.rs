@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cause_is_shown_before_it_was_met() {
+    fn every_cause_is_exported_before_it_occurs() {
         let mut registry = Registry::default();
         let refusals = RequestRefusals::registered(&mut registry);
         refusals.count(RequestRefusal::SlowBody);

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_answer_says_itself_stays() {
+    fn headers_of_the_answer_itself_stay() {
         for (name, value) in ELSE {
             let mut headers = HeaderMap::new();
             harden(&mut headers);

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_is_sent_plain() {
+    fn short_answers_are_sent_uncompressed() {
         let answer = answer("/", "/", &[(ACCEPT_ENCODING, "gzip")]);
         assert_eq!(answer.headers().get(CONTENT_ENCODING), None);
         assert_eq!(answer.headers().get(VARY), None);

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_store_beside_the_default_one_is_a_warning() {
+    fn a_failing_further_store_is_a_warning() {
         let status = Status::default();
         status.set_stage(Stage::Serving);
         status.watch_other_store("a".into(), Box::new(|| None));

@@ -257,7 +257,7 @@ fn health_is_answered_before_origin_and_host_are_checked() {
 }
 
 #[test]
-fn details_are_for_this_machine_unless_opened() {
+fn details_are_for_local_clients_unless_made_public() {
     let closed = [("auth.chain", "store"), ("permissions", "allow_all")];
     let server = Server::start(&closed);
     let proxied = [("x-forwarded-for", "203.0.113.7")];

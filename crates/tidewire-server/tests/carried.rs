@@ -139,7 +139,7 @@ fn presence_counts_lasting_sessions_only() {
 }
 
 #[test]
-fn who_takes_nothing_lags_and_is_told_the_gap_or_is_ended() {
+fn a_session_that_takes_nothing_lags_and_gets_the_gap_or_is_ended() {
     let limits = ShardLimits {
         outbox: OutboxMarks {
             bytes_max: 64 << 10,

@@ -190,7 +190,7 @@ fn flags_win_over_the_environment_over_the_file() {
 }
 
 #[test]
-fn a_variable_in_the_file_is_one_value_whatever_it_holds() {
+fn a_variable_in_the_file_is_one_value_regardless_of_its_content() {
     let environment = [("DATA", "/data: [x]"), ("PORT", "7000")];
     let text = "store:\n  path: ${DATA}/tide\nnetwork: {port: \"${PORT}\"}\n";
     let loaded = loaded(text, &environment, &[]).expect("both are set");
@@ -276,7 +276,7 @@ fn stores_refused(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn stores_beside_the_default_one_have_prefixes_and_places_of_their_own() {
+fn further_stores_have_their_own_prefixes_and_locations() {
     let text = "store: {path: /data}\n\
         stores:\n\
         \x20 logs:\n\

@@ -283,7 +283,7 @@ fn compression_that_was_not_agreed_on_ends_the_connection_with_1002() {
 }
 
 #[test]
-fn what_can_not_be_inflated_ends_the_connection_with_1007() {
+fn data_that_can_not_be_inflated_ends_the_connection_with_1007() {
     let node = Node::start(Options::default());
     let mut client = node.connect_deflated(0);
     client.log_in();

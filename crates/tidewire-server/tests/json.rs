@@ -124,7 +124,7 @@ fn a_text_in_pieces_is_the_same_text() {
 }
 
 #[test]
-fn what_can_be_no_text_of_the_protocol_ends_the_connection() {
+fn text_that_is_not_of_the_protocol_ends_the_connection() {
     let node = Node::start(Options::default());
     let errors = || node.stats(0).protocol_errors.load(Ordering::Relaxed);
     for (opcode, payload, code) in [
@@ -150,7 +150,7 @@ fn what_can_be_no_text_of_the_protocol_ends_the_connection() {
 }
 
 #[test]
-fn what_is_no_message_is_answered_and_counted() {
+fn invalid_messages_are_answered_and_counted() {
     let node = Node::start(Options::default());
     let mut client = logged_in(node.connect_json(0), CHALLENGE);
     let texts = ["[]", "{}", r#"{"topic":4,"action":2,"name":7}"#];

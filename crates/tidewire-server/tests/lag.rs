@@ -176,7 +176,7 @@ fn many_records_are_made_up_for_without_passing_the_limit() {
 }
 
 #[test]
-fn events_that_were_left_out_are_counted_for_who_was_slow() {
+fn skipped_events_are_counted_for_the_slow_session() {
     let node = Node::start(Options::default());
     let mut coalescing = node.connect(0);
     coalescing.log_in_coalescing();

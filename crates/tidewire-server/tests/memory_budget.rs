@@ -77,7 +77,7 @@ fn cut(node: &Node) -> u64 {
 }
 
 #[test]
-fn records_that_nobody_uses_give_way_before_any_connection() {
+fn unused_records_are_evicted_before_any_connection_is_closed() {
     let node = node();
     let mut client = node.log_in(1);
     for number in 0..5 {
@@ -99,7 +99,7 @@ fn records_that_nobody_uses_give_way_before_any_connection() {
 }
 
 #[test]
-fn records_in_use_stay_and_who_holds_most_goes() {
+fn records_in_use_stay_and_the_largest_session_is_ended() {
     let node = node();
     let mut client = node.log_in(1);
     for number in 0..4 {
@@ -216,7 +216,7 @@ fn send_unless_closed(client: &mut Client, message: &Message<'_>) {
 }
 
 #[test]
-fn who_holds_the_records_that_fill_the_budget_goes_and_nobody_else() {
+fn only_the_session_whose_records_fill_the_budget_is_ended() {
     let node = Node::start(Options {
         limits: ShardLimits {
             memory_bytes_max: 2 * MEMORY_BYTES_MAX,
@@ -252,7 +252,7 @@ fn who_holds_the_records_that_fill_the_budget_goes_and_nobody_else() {
 }
 
 #[test]
-fn sessions_that_are_ended_for_what_all_hold_together_are_not_delayed() {
+fn sessions_that_are_ended_for_the_sum_of_all_are_not_delayed() {
     const COUNT: usize = 45;
     // Each session holds less than a hundredth of the budget, and all together exceed it.
     let node = Node::start(Options {

@@ -107,7 +107,7 @@ fn an_expired_session_is_closed() {
 }
 
 #[test]
-fn what_waits_for_an_expired_session_is_not_sent() {
+fn pending_messages_of_an_expired_session_are_not_sent() {
     let node = Node::start(large_outboxes());
     let mut short = listen(log_in(node.connect(0)), "news");
     let mut writer = node.log_in(0);
@@ -247,7 +247,7 @@ fn nothing_is_written_for_a_lost_right_once_the_change_is_acknowledged() {
 }
 
 #[test]
-fn whoever_lost_a_right_and_does_not_read_is_cut_before_the_acknowledgement() {
+fn a_session_that_lost_a_right_and_does_not_read_is_cut_before_the_acknowledgement() {
     let node = Node::start(large_outboxes());
     let rights = rights(&node);
     let mut loser = listen(node.log_in(0), "a");
@@ -310,7 +310,7 @@ fn revoke(rights: &Rights, what: Revoked) -> Result<Duration, RevokeError> {
 }
 
 #[test]
-fn who_was_revoked_hears_so_and_nothing_behind_it() {
+fn a_revoked_session_is_informed_and_gets_nothing_afterwards() {
     let node = Node::start(Options::default());
     let rights = rights(&node);
     let mut revoked = node.connect(0);

@@ -197,7 +197,7 @@ fn a_reader_that_pauses_briefly_misses_nothing() {
 }
 
 #[test]
-fn a_message_that_has_to_wait_keeps_its_place() {
+fn a_message_that_has_to_wait_keeps_its_order() {
     let node = Node::start(Options {
         permission: std::sync::Arc::new(GatedPublish),
         ..Options::default()
@@ -345,7 +345,7 @@ fn a_goodbye_is_answered_and_the_connection_ends() {
 }
 
 #[test]
-fn broken_frames_close_with_their_code_and_touch_nobody_else() {
+fn broken_frames_close_with_their_code_and_affect_no_other_connection() {
     let node = Node::start(Options::default());
     let mut other = node.log_in(0);
     let too_big = [0x82, 0xFF, 0, 0, 0, 0, 0x7F, 0xFF, 0xFF, 0xFF, 1, 2, 3, 4];
@@ -458,7 +458,7 @@ fn an_idle_shard_still_finishes_turns() {
 }
 
 #[tokio::test]
-async fn a_drained_node_closes_everybody_with_1001_behind_their_messages() {
+async fn a_drained_node_closes_all_sessions_with_1001_after_their_messages() {
     let node = Node::start(Options::default());
     let mut clients: Vec<_> = (0..9).map(|number| node.log_in(number % 3)).collect();
     for client in &mut clients {
@@ -529,7 +529,7 @@ fn stuck_reader() -> (Node, impl Sized) {
 }
 
 #[tokio::test]
-async fn who_does_not_read_is_cut_off_and_counted_at_the_end_of_a_drain() {
+async fn a_client_that_does_not_read_is_cut_off_and_counted_at_the_end_of_a_drain() {
     let (node, _stuck) = stuck_reader();
     let closed = node
         .handle(0)
@@ -539,7 +539,7 @@ async fn who_does_not_read_is_cut_off_and_counted_at_the_end_of_a_drain() {
 }
 
 #[tokio::test]
-async fn who_goes_by_itself_in_a_drain_was_not_cut_off() {
+async fn a_client_that_leaves_during_a_drain_is_not_counted_as_cut_off() {
     let (node, stuck) = stuck_reader();
     let closing = node.handle(0).close_all(Duration::ZERO, DEADLINE);
     let (closed, ()) = tokio::join!(closing, async { drop(stuck) });
@@ -565,7 +565,7 @@ fn an_event_emitted_by_its_subscriber_is_not_returned() {
 }
 
 #[test]
-fn what_a_goodbye_causes_is_whole_beside_what_follows_it() {
+fn the_effects_of_a_goodbye_are_complete_in_a_shared_turn() {
     const LEAVERS: usize = 30;
     let node = Node::start(Options::default());
     let mut watchers = [false, true, false, true].map(|batches| (node.connect(0), batches));

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_closed_whenever_it_comes_in_connects_five_times_in_any_minute() {
+    fn a_client_that_is_always_disconnected_connects_five_times_a_minute() {
         let backoff = fresh();
         let mut connects = Vec::new();
         let mut now = 0;
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn no_wait_is_no_delay() {
+    fn a_wait_of_zero_disables_delays() {
         let backoff = ReconnectBackoff::new(BackoffSettings {
             wait_max: Duration::ZERO,
             ..BackoffSettings::default()

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_can_write_is_refused_with_the_command_to_mend_it() {
+    fn a_folder_that_others_can_write_is_refused_with_the_command_to_repair_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("it's mine");
         std::fs::create_dir(&path).unwrap();
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn fuse_is_judged_by_the_mount_table() {
+    fn fuse_file_systems_are_recognized_by_the_mount_table() {
         let table = "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
             90 22 0:52 / /mnt/a\\040b rw,nosuid shared:3 - fuse.sshfs host:/x rw\n\
             91 22 0:53 / /mnt/c rw - fuse.gocryptfs /y rw\n";

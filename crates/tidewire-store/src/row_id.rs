@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_place_counts_and_names_are_bounded() {
+    fn the_newest_row_id_counts_and_names_are_bounded() {
         let mut rows = RowIds::default();
         let name = |number: usize| Name::from(format!("{number}").as_str());
         rows.note(&name(0), 7);

@@ -85,7 +85,7 @@ mod tests {
     use crate::memory::MemoryDisk;
 
     #[test]
-    fn what_belongs_elsewhere_is_found_among_what_does_not() {
+    fn records_of_another_store_are_found() {
         let routes = StoreRoutes::new([
             ("a/", StoreId(1)),
             ("a/b/", StoreId(2)),

@@ -174,7 +174,7 @@ mod postgres {
     /// state that the batch expects.
     #[test]
     #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
-    fn a_batch_that_was_given_up_is_never_done() {
+    fn an_abandoned_batch_is_never_written() {
         use tidewire_core::store::{Expected, StoreChange};
 
         use crate::Loaded;

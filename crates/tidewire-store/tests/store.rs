@@ -191,7 +191,7 @@ fn a_check_leaves_the_epoch_alone() {
 }
 
 #[test]
-fn a_check_needs_a_store_that_nobody_uses() {
+fn a_check_needs_an_unused_store() {
     let subject = SqliteFolder::default();
     let path = subject.directory.path();
     assert!(matches!(
@@ -254,7 +254,7 @@ fn a_row_that_went_to_another_name_is_not_written_over() {
 
 /// Overwrites the first page of the index of names, which no checksum of a record covers.
 #[test]
-fn a_check_looks_at_the_structure() {
+fn a_check_covers_the_structure() {
     let mut subject = SqliteFolder::default();
     let mut store = subject.open();
     let writes: Vec<_> = (0..500)
@@ -336,7 +336,7 @@ fn a_newer_format_is_refused_unchanged() {
 }
 
 #[test]
-fn what_is_no_store_is_refused_and_left_alone() {
+fn files_that_are_not_a_store_are_refused_and_stay_unchanged() {
     let other = SqliteFolder::default();
     other
         .sql()

@@ -202,7 +202,7 @@ fn wrong_configurations_end_with_2() {
 }
 
 #[test]
-fn a_wrong_file_is_named_with_its_place() {
+fn a_wrong_file_is_named_with_its_position() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(
         folder.path().join("tidewire.yml"),

@@ -381,7 +381,7 @@ fn a_restart_forgets_what_is_kept_in_memory_and_says_so() {
 }
 
 #[test]
-fn who_knows_no_offsets_gets_the_same_events() {
+fn a_subscriber_without_offsets_gets_the_same_events() {
     let server = Server::start(&HISTORY);
     let mut plain = server.log_in();
     plain.send(&subscribe(NAME));

@@ -157,7 +157,7 @@ fn settings_become_options_and_the_others_are_named() {
 }
 
 #[test]
-fn what_comes_of_it_is_a_configuration() {
+fn the_result_is_a_valid_configuration() {
     // The port is a variable in this configuration, and the hash has the default sizes.
     let text = RICH.replace("${PORT}", "0").replace("password: any", "");
     let directory = deepstream(&text);
@@ -224,7 +224,7 @@ fn nothing_is_overwritten_and_a_dry_run_writes_nothing() {
 }
 
 #[test]
-fn what_can_not_be_read_is_named() {
+fn unreadable_files_are_named() {
     let directory = deepstream("auth: [\n");
     let (code, _, error) = run(directory.path(), &["import", "deepstream", "old"]);
     assert_eq!(

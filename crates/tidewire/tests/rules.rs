@@ -224,7 +224,7 @@ fn the_file_to_begin_with_is_right() {
 }
 
 #[test]
-fn a_server_says_by_which_rules_it_judges() {
+fn a_server_reports_its_active_rules() {
     let folder = folder_with(RULES);
     let path = folder.path().join("permissions.yml").display().to_string();
     let server = Server::start_in(folder, &["--permissions", &path]);

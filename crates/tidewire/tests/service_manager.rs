@@ -68,7 +68,7 @@ impl Manager {
 }
 
 #[test]
-fn it_is_told_when_the_server_serves_lives_reloads_and_stops() {
+fn it_is_notified_when_the_server_serves_lives_reloads_and_stops() {
     let manager = Manager::new();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = tidewire(manager.folder.path(), &START);

@@ -266,7 +266,7 @@ fn process_1_of_a_container_stops_on_a_signal() {
 }
 
 #[test]
-fn without_descriptors_accepting_pauses_and_nobody_else_notices() {
+fn without_descriptors_accepting_pauses_and_open_connections_are_unaffected() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = Command::new("sh");
     let start =

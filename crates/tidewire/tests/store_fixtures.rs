@@ -234,7 +234,7 @@ fn shape(text: &str) -> String {
 }
 
 #[test]
-fn what_is_written_now_is_what_the_newest_fixture_holds() {
+fn a_new_store_equals_the_newest_fixture() {
     let directory = write_folder();
     let data = directory.path().join("data");
     let new = fixtures().join(FORMAT.to_string());
@@ -268,7 +268,7 @@ fn what_is_written_now_is_what_the_newest_fixture_holds() {
 }
 
 #[test]
-fn every_fixture_is_opened_and_holds_what_it_held() {
+fn every_fixture_is_opened_with_its_records() {
     for (format, fixture) in all() {
         let expected = fs::read_to_string(fixture.join(EXPECTED)).expect("read");
         let log = fixture.join(format!("{}-wal", sqlite::FILE));

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_hears_only_what_is_named_and_the_token_is_known_by_its_id() {
+    fn the_client_gets_only_named_claims_and_the_token_is_identified_by_its_id() {
         let claims = json!({ "sub": "alice", "role": "admin", "theme": "dark" });
         let silent = principal(claims.clone(), "sub", &["*"], &[]).expect("a user");
         assert_eq!(silent.client_data(), None);

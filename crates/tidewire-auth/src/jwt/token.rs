@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_the_token_brings_along_is_not_looked_at() {
+    fn a_key_inside_the_token_is_ignored() {
         let other = b"ffffffffffffffffffffffffffffffff";
         let claims = json!({ "exp": seconds(60) });
         let jwk = json!({ "kty": "oct", "k": URL_SAFE_NO_PAD.encode(other), "alg": "HS256" });
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_known_by_its_id_or_by_what_was_signed() {
+    fn a_token_is_identified_by_its_id_or_by_its_signed_part() {
         let named = signed(&json!({ "exp": seconds(60), "jti": "t-1" }));
         let named = verify(&named, &secrets(), &Checks::default()).expect("valid");
         assert_eq!(named.id, "t-1");
@@ -580,7 +580,7 @@ mod tests {
             }
 
             #[test]
-            fn with_any_header_and_claims_is_judged_without_a_panic(header in "\\PC{0,80}", claims in "\\PC{0,80}") {
+            fn with_any_header_and_claims_is_evaluated_without_a_panic(header in "\\PC{0,80}", claims in "\\PC{0,80}") {
                 let text = |text: &str| URL_SAFE_NO_PAD.encode(text);
                 let token = format!("{}.{}.AAAA", text(&header), text(&claims));
                 prop_assert!(outcome(&token, &Checks::default()).is_err());

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_concerns_the_scenario_reaches_it() {
+    fn messages_for_the_scenario_reach_it() {
         let check = |message: &Message<'_>, expected: &str| {
             let (seen, answer) = take(message);
             let seen = seen.unwrap().unwrap_or_default();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_belong_there_is_refused() {
+    fn foreign_input_is_refused() {
         let refused = |message: &Message<'_>| take(message).0.is_err();
         assert!(refused(&Message::Connection(Connection::Reject)));
         assert!(refused(&Message::Auth(Auth::TooManyAttempts)));

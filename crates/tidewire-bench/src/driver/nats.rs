@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_belong_there_is_refused() {
+    fn foreign_input_is_refused() {
         let refused = |stream: &str| {
             let mut driver = Driver::new(Protocol::Nats, 7, false);
             take(&mut driver, stream.as_bytes()).0.is_err()

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_belong_there_is_refused() {
+    fn foreign_input_is_refused() {
         let mut driver = Driver::new(Protocol::SocketIo, 0, false);
         for packet in [
             "",

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_not_met() {
+    fn missing_figures_are_not_met() {
         let mut results = grid(50e6, 10.0);
         results.cells.retain(|cell| cell.id != "grid-10-1");
         let verdicts = verdicts(&results);

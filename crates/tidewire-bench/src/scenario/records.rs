@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_next_patch_is_found() {
+    fn a_patch_out_of_order_is_found() {
         let check = |version, count| {
             let mut progress = Progress::new(1);
             progress.take(0, Some(1), Some(1)).unwrap();

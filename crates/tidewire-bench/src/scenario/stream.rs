@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_named_and_counts_with_its_time_so_far() {
+    fn lost_messages_are_named_and_count_with_their_time_so_far() {
         let start = Instant::now();
         let fan = Traffic::Fan {
             subscribers: 2,

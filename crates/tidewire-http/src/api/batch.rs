@@ -592,7 +592,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_a_batch_or_refused(text in ".{0,200}") {
+        fn every_input_is_a_batch_or_refused(text in ".{0,200}") {
             let _ = parse_all(&text);
         }
 

@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_is_named() {
+    fn every_mistake_is_named() {
         let cases = [
             ("7", "a command must be an object"),
             (r#"{"action":"emit"}"#, r#""topic" must be a string"#),

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_condition_is_refused() {
+    fn invalid_conditions_are_refused() {
         for text in [
             "",
             ",",

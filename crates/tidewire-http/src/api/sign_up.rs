@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_its_burst_and_then_its_rate() {
+    fn an_address_gets_its_burst_and_then_its_rate() {
         let mut buckets = HashMap::new();
         let at = |seconds: u64| Instant(seconds * 1_000_000_000);
         let mut ask = |number, seconds| take(&mut buckets, address(number), RATE, at(seconds));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_addresses_are_remembered_and_none_is_forgotten_before_its_time() {
+    fn the_number_of_addresses_is_bounded_and_none_is_forgotten_early() {
         let mut buckets = HashMap::new();
         let now = Instant(1_000_000_000_000);
         let many = u32::try_from(ADDRESSES_MAX).expect("it fits");

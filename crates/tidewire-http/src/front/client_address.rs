@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_believed() {
+    fn headers_of_other_peers_are_ignored() {
         let lines = [
             ("x-forwarded-for", "192.0.2.1"),
             ("forwarded", "for=192.0.2.1"),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_header_says_nothing() {
+    fn the_other_header_is_ignored() {
         let lines = [
             ("forwarded", "for=127.0.0.1"),
             ("x-forwarded-for", "192.0.2.1"),

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_peer_sends_is_no_markup() {
+    fn text_of_the_peer_is_not_markup() {
         let paths = ["/deepstream".to_owned(), "/<json>".to_owned()];
         let page = index("<script>\"&", false, &paths[..1], &paths[1..]);
         for path in ["/deepstream", "/&lt;json&gt;"] {

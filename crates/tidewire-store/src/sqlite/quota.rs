@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_counts_anew_what_earlier_ones_have_written() {
+    fn a_start_counts_earlier_writes_again() {
         let directory = tempfile::tempdir().unwrap();
         let folder = DataFolder::open(directory.path()).unwrap();
         // Writers are stored even without quotas.

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_comes_to_where_it_belongs_and_stays_there() {
+    fn every_record_moves_to_its_store_and_stays_there() {
         let disks: [MemoryDisk; 3] = Default::default();
         let many: Vec<String> = (0..700).map(|n| format!("b/{n:03}")).collect();
         let mut first: Vec<(&str, u32)> = many.iter().map(|name| (name.as_str(), 3)).collect();

@@ -158,7 +158,7 @@ fn late_batches() -> [(&'static str, Late); 5] {
 /// A server may receive a request after its batch was given up, repeated and followed by others.
 #[test]
 #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
-fn a_batch_that_was_given_up_is_never_done() {
+fn an_abandoned_batch_is_never_written() {
     for (name, late) in late_batches() {
         assert_eq!(what_is_late(late), Ok(()), "{name}");
     }

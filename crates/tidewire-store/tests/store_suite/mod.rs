@@ -49,7 +49,7 @@ impl DerefMut for Open {
 macro_rules! suite {
     ($store:ident, $subject:expr $(, #[$attribute:meta])?) => {
         $crate::suite! { @cases $store, $subject, [$(#[$attribute])?],
-            each_name_is_answered_in_its_place
+            each_name_is_answered_at_its_position
             the_last_write_of_a_name_counts
             unusual_names_and_values_come_back_unchanged
             a_batch_may_be_repeated
@@ -136,7 +136,7 @@ fn read_page(
     (names, more)
 }
 
-pub fn each_name_is_answered_in_its_place(mut subject: impl Subject) {
+pub fn each_name_is_answered_at_its_position(mut subject: impl Subject) {
     let mut store = subject.open();
     let (a, b) = (record(1, "[1]"), record(2, "{}"));
     store

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_keeps_a_connection() {
+    fn an_open_request_keeps_a_connection() {
         let (activity, patience) = (Activity::new(8), Duration::from_secs(1));
         let start = later();
         assert!(activity.idle_deadline(patience) < start + patience);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_so_many_are_worked_on_and_streams_are_not_among_them() {
+    async fn concurrent_requests_are_bounded_and_streams_do_not_count() {
         let activity = Activity::new(1);
         let begin = || async { activity.begin().expect("no flood").admitted().await };
         let mut first = begin().await;

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_the_records_that_they_were() {
+    fn documents_become_the_original_records() {
         let object = doc! {
             "_id": 1, "b": [1.0, -0.5, 1e300, true, Bson::Null], "a": { "x\"": "é\n" }, KEY: "k", VERSION: 3.0,
         };
