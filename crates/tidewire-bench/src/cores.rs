@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_started_as_server_runs_on_the_servers_cores() {
+    fn server_processes_run_on_the_cores_of_the_server() {
         // On a separate thread, because other tests need all cores.
         let (seen, after, cores) = std::thread::spawn(|| {
             let cores = Cores::of_this_thread().unwrap();

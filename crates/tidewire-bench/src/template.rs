@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_learned_from_what_is_no_part_of_the_frame() {
+    fn foreign_text_does_not_change_a_template() {
         let elsewhere = Incoming::Delivery {
             name: None,
             payload: "elsewhere",

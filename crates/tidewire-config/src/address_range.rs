@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_the_same() {
+    fn written_values_are_read_back_unchanged() {
         for text in ["10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::1"] {
             let range = AddressRange::parse(text).expect("a range");
             assert_eq!(range.format(), format!("{text:?}"));

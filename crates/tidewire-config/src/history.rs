@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_the_same() {
+    fn written_values_are_read_back_unchanged() {
         for text in [
             "a*b",
             "news/* count=5 bytes=3MB age=2h",

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_restart_is_named() {
+    fn options_that_need_a_restart_are_named() {
         let before = Loaded::default();
         let mut after = Loaded::default();
         after.config.log.level = crate::section::LogLevel::Debug;

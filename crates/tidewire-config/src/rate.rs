@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_the_same() {
+    fn written_values_are_read_back_unchanged() {
         for text in [
             "none",
             "100/s burst 500",

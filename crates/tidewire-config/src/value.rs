@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_the_same() {
+    fn written_values_are_read_back_unchanged() {
         fn check<T: Scalar + PartialEq + std::fmt::Debug>(value: T, expected: &str) {
             assert_eq!(value.format(), expected);
             assert_eq!(T::parse(expected), Ok(value));

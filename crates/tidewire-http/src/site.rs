@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_stands_inline() {
+    fn pages_have_no_inline_scripts_or_styles() {
         let files = SITES.iter().flat_map(|site| site.files);
         for file in files.filter(|file| file.path.ends_with(".html")) {
             let text = std::str::from_utf8(file.bytes).expect("UTF-8");

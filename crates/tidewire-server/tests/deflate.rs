@@ -129,7 +129,7 @@ fn a_message_is_compressed_once_for_all() {
 }
 
 #[test]
-fn what_a_turn_may_not_compress_leaves_plain() {
+fn messages_beyond_the_compression_budget_are_sent_plain() {
     let limits = ShardLimits {
         deflate_turn_bytes_max: 1000,
         ..ShardLimits::default()

@@ -297,7 +297,7 @@ fn a_shard_over_its_own_limit_goes_on_when_others_have_caught_up() {
 }
 
 #[test]
-fn what_comes_before_the_introduction_is_answered_before_it() {
+fn messages_before_the_introduction_are_answered_before_it() {
     let node = Node::start(Options::default());
     let mut bytes = Vec::new();
     let ping = Message::Connection(Connection::Ping);

@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_writable_folder_is_refused() {
+    fn unwritable_folders_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();

@@ -281,11 +281,11 @@ mod tests {
             ))),
         ];
         for error in behind {
-            let told = certificate_fault(&*error).unwrap_or_default();
-            assert!(told.contains("as `ca` of the store"), "{told}");
+            let text = certificate_fault(&*error).unwrap_or_default();
+            assert!(text.contains("as `ca` of the store"), "{text}");
         }
         let renewed = certificate_fault(&refused(CertificateError::Expired));
-        assert!(renewed.is_some_and(|told| told.ends_with("renew it")));
+        assert!(renewed.is_some_and(|text| text.ends_with("renew it")));
         for other in [io::ErrorKind::ConnectionRefused, io::ErrorKind::TimedOut] {
             assert_eq!(certificate_fault(&io::Error::from(other)), None);
         }

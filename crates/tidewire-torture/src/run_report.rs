@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_run_without_a_loss_is_green() {
+    fn only_a_complete_run_without_a_loss_succeeds() {
         check(&verdict(), Exit::Stopped, "verdict: green");
         let loss = Some("r: is missing".to_owned());
         let red = RunReport { loss, ..verdict() };

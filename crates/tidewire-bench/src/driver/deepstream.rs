@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_must_answer_is_answered() {
+    fn required_answers_of_a_client_are_sent() {
         let (seen, answer) = take(&Message::Connection(Connection::Ping));
         assert_eq!(seen, Ok(None));
         assert_eq!(answer, ["Connection(Pong)"]);

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rival_that_makes_tidewire_look_worst_counts() {
+    fn the_rival_with_the_worst_comparison_counts() {
         let cell = fixture::cell("x", "grid", "X", &[(ROUND, 50.0), (DELIVERIES, 8e6)]);
         assert_eq!(cell.ratio_to_rivals(ROUND, false), Some(("bun & co", 0.5)));
         assert_eq!(

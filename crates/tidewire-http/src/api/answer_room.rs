@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_is_held_until_the_last_byte_has_left() {
+    fn reserved_memory_is_held_until_the_last_byte_is_sent() {
         let (budget, memory) = memory(4 << 20);
         let reserved = memory.reserve(&caller(1), 400_000).expect("it is free");
         let mut pieces = Pieces::default();

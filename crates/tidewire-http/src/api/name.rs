@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_escaped_comes_back(name in ".*") {
+        fn escaped_names_are_restored(name in ".*") {
             prop_assert_eq!(unescape(&escape(&name)), Some(name));
         }
     }

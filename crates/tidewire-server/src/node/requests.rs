@@ -51,7 +51,7 @@ impl Requests for NodeRequests {
     fn authenticate(&self, request: AuthRequest, peer: Arc<PeerDetails>) -> AuthReply {
         let auth = Arc::clone(&self.auth);
         let AuthRequest { session, data } = request;
-        let mut judging = {
+        let mut login = {
             let (data, peer) = (data.clone(), Arc::clone(&peer));
             Box::pin(async move {
                 let LoginResult {
@@ -68,10 +68,7 @@ impl Requests for NodeRequests {
         };
         // The first poll may register sockets and timers with the runtime.
         let _entered = self.runtime.enter();
-        if let Poll::Ready(answer) = judging
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()))
-        {
+        if let Poll::Ready(answer) = login.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return AuthReply::Answered(answer);
         }
         let Some(permit) = self.waiting.take_permit(&data, &peer) else {
@@ -80,7 +77,7 @@ impl Requests for NodeRequests {
         };
         let shards = Arc::clone(&self.shards);
         let task = self.runtime.spawn(async move {
-            let answer = judging.await;
+            let answer = login.await;
             drop(permit);
             if let Some(shard) = shards.get(usize::from(session.address.shard)) {
                 shard.complete_auth(answer);

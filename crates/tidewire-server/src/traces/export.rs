@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_collector_refuses_is_read_in_both_spellings() {
+    fn refusals_of_a_collector_are_read_in_both_spellings() {
         for (answer, expected) in [
             ("{}", 0),
             ("", 0),

@@ -94,7 +94,7 @@ fn names(folder: &Path) -> Vec<&'static str> {
 }
 
 #[test]
-fn what_is_committed_after_a_failed_sync_survives_a_power_cut() {
+fn commits_after_a_failed_sync_survive_a_power_cut() {
     // The failed write was not acknowledged. It is there because the checkpoint has synced it.
     assert_eq!(kept_over_a_power_cut(), ["before", "failed", "later"]);
 }

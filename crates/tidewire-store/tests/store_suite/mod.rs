@@ -53,7 +53,7 @@ macro_rules! suite {
             the_last_write_of_a_name_counts
             unusual_names_and_values_come_back_unchanged
             a_batch_may_be_repeated
-            what_is_not_as_expected_is_refused_and_stays
+            unexpected_records_are_refused_and_stay_unchanged
             a_stale_term_refuses_the_whole_batch
             a_reader_sees_every_commit_that_returned
             pages_of_a_scan_join_without_gap_or_repetition
@@ -258,7 +258,7 @@ pub fn write(name: &str, expected: Expected, change: StoreChange) -> StoreWrite 
     }
 }
 
-pub fn what_is_not_as_expected_is_refused_and_stays(mut subject: impl Subject) {
+pub fn unexpected_records_are_refused_and_stay_unchanged(mut subject: impl Subject) {
     let mut store = subject.open();
     let stored = record(4, "[4]");
     let elsewhere = record(5, "[\"elsewhere\"]");
