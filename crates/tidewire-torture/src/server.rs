@@ -164,7 +164,7 @@ impl Server {
                         describe(status)
                     ));
                 }
-                Ok(None) => thread::sleep(LOOK),
+                Ok(None) => thread::sleep(POLL_INTERVAL),
                 Err(error) => return Err(format!("can't wait for the end of the server: {error}")),
             }
         }

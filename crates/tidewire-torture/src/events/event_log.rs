@@ -296,7 +296,7 @@ mod tests {
         let give = |position, number, part| check(event_log().give(0, position, id(number)), part);
         give(at(5), 5, None);
         give(at(6), 6, None);
-        give(at(5), 6, Some("offset 5 was Mark"));
+        give(at(5), 6, Some("offset 5 was EventId"));
         give(at(101), 6, Some("the highest possible offset is 100"));
         let other = Position {
             epoch: 8,

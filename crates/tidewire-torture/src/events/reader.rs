@@ -318,7 +318,7 @@ mod tests {
         check(&[position(0, at(4))], Some("and received Position"));
         check(
             &[position(0, at(3)), event(0, 4, 1, 5)],
-            Some("offset 4 was Mark"),
+            Some("offset 4 was EventId"),
         );
     }
 
