@@ -321,7 +321,10 @@ fn unknown_members_are_refused_with_the_nearest_name() {
             "user.isAuthenticated.id",
             "true or false has no members, so not `id`",
         ),
-        ("/a/.source", "a regular expression has no members, so not `source`"),
+        (
+            "/a/.source",
+            "a regular expression has no members, so not `source`",
+        ),
     ] {
         let limits = RuleLimits::default();
         let error = Rule::parse(rule, &[], &limits).expect_err(rule);
