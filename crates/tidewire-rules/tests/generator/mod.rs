@@ -344,7 +344,7 @@ pub fn rule(random: &mut Random, scene: &Scene) -> Made {
 
 /// Whether a rule was refused for a member that an object can't have.
 fn is_about_members(reason: &str) -> bool {
-    reason.contains(" has no member ") || reason.contains(" is a method, ")
+    reason.contains(" has no member") || reason.contains(" is a method, ")
 }
 
 fn any_rule(random: &mut Random, scene: &Scene) -> Made {
