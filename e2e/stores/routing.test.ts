@@ -124,7 +124,7 @@ describe('two SQLite stores', () => {
       close(reader);
       await server.stop();
     }
-    await assert.rejects(store(server, 'check', '--store', 'lgos'), /there is no such store/);
+    await assert.rejects(store(server, 'check', '--store', 'lgos'), /unknown store/);
   });
 
   test('make other tags, so that none names a record that was created again in another store', async (t) => {

@@ -154,6 +154,29 @@ describe('requests that fail', { skip: againstOriginal, concurrency: 4 }, () => 
     await eventually(async () => (await put()).ok, 'there is room again');
   });
 
+  test('because the body is too large, also for a client that reads only after its last byte', async (t) => {
+    const server = await Server.during(t, { http: { body_bytes_max: '64KiB' } });
+    const part = 'x'.repeat(40 << 10);
+    for (const [framing, encoded, end] of [
+      [`content-length: ${3 * part.length}`, part, ''],
+      ['transfer-encoding: chunked', `${part.length.toString(16)}\r\n${part}\r\n`, '0\r\n\r\n'],
+    ] as const) {
+      const socket = connectSocket(server.port, '127.0.0.1').setEncoding('utf8');
+      const answer = new Promise<string>((done, fail) => {
+        let text = '';
+        socket.on('data', (read: string) => (text += read)).once('close', () => done(text)).once('error', fail);
+      });
+      socket.write(`POST /api HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n${framing}\r\n\r\n`);
+      for (let count = 0; count < 3; count += 1) {
+        socket.write(encoded);
+        // By the second part the server has read the head. If it had closed the connection, the third part would fail.
+        await server.get('/health');
+      }
+      if (end !== '') socket.write(end);
+      assert.match(await answer, /^HTTP\/1\.1 413 [^]*http\.body_bytes_max/, framing);
+    }
+  });
+
   test('because the answer has reached its size limit', async (t) => {
     const server = await Server.during(t, { http: { answer_bytes_max: '64KiB' } });
     const data = { text: 'x'.repeat(20_000) };

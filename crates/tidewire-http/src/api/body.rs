@@ -1,5 +1,7 @@
 //! Request bodies: how many bytes the server accepts, for how long it waits, and how many bytes all bodies together may use.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::StatusCode;
@@ -10,6 +12,9 @@ use tokio::time::timeout;
 use super::answer::{self, HttpResponse};
 use super::{Api, ApiRequest, is_of_type};
 use crate::refusal::RequestRefusal;
+
+/// Time to read the rest of a refused body.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The body of a request. The request's `standing` holds its room among all bodies until the request ends.
 pub(super) struct ReceivedBody {
@@ -142,6 +147,10 @@ impl Api {
         let hint = body.size_hint();
         let bytes = match hint.exact().map(usize::try_from) {
             Some(Ok(bytes)) if bytes <= bytes_max => bytes,
+            Some(Ok(bytes)) if bytes <= bytes_max.saturating_mul(2) => {
+                discard(body, bytes_max).await;
+                return Err(BodyError::TooLarge);
+            }
             Some(_) => return Err(BodyError::TooLarge),
             // A body without a length reserves the most that it may have.
             None => bytes_max,
@@ -162,9 +171,29 @@ impl Api {
             Ok(Ok(collected)) => Ok(ReceivedBody {
                 bytes: collected.to_bytes(),
             }),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                discard(&mut request.body, bytes_max).await;
+                Err(BodyError::TooLarge)
+            }
             Ok(Err(_)) => Err(BodyError::Broken),
             Err(_) => Err(BodyError::TooSlow),
         }
     }
+}
+
+/// Reads the rest of a refused body, up to twice `bytes_max`, and drops it. A connection that the server closes with unread bytes is reset,
+/// so a client that is still writing would lose the answer. A client with a larger body gets the answer at once.
+async fn discard(body: &mut Incoming, bytes_max: usize) {
+    let reading = async {
+        let mut left = bytes_max.saturating_mul(2);
+        while let Some(Ok(frame)) = body.frame().await {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            let Some(rest) = left.checked_sub(bytes) else {
+                return;
+            };
+            left = rest;
+        }
+    };
+    // The answer is the same if the rest does not arrive in time.
+    let _ = timeout(DISCARD_TIMEOUT, reading).await;
 }
