@@ -16,6 +16,14 @@ test('the list and the patches name the same faults', () => {
   assert.deepEqual([...new Set(planted)].sort(), FAULTS.map(({ name, patch }) => `${patch}: ${name}`).sort());
 });
 
+test('each test in the list exists', () => {
+  for (const { foundBy } of FAULTS) {
+    const pattern = `fn ${foundBy.filter}()`;
+    const { status } = spawnSync('git', ['grep', '--quiet', '--fixed-strings', pattern, '--', `crates/${foundBy.package}`], { cwd: REPOSITORY });
+    assert.equal(status, 0, `${foundBy.package} has ${pattern}`);
+  }
+});
+
 test('no source of the product has a planted fault', () => {
   const found = spawnSync('git', ['grep', '--line-number', 'is_planted\\|planted_fault', '--', 'crates/*/src'], { cwd: REPOSITORY, encoding: 'utf8' });
   assert.equal(found.status, 1, found.stdout + found.stderr);

@@ -6,7 +6,7 @@
 export interface Program {
   package: string;
   target: string;
-  /** Part of the names of the tests that run. */
+  /** The name of the test, without its modules. */
   filter: string;
 }
 
@@ -27,9 +27,14 @@ const JSON: Program = { package: 'tidewire-core', target: 'json_corpus', filter:
 const RULES: Program = { package: 'tidewire-rules', target: 'corpus', filter: 'mutations_of_the_corpus_find_nothing' };
 const SIMULATION: Program = { package: 'tidewire-core', target: 'sim', filter: 'every_seed_keeps_every_promise' };
 const HISTORY: Program = { package: 'tidewire-core', target: 'resume', filter: 'every_seed_keeps_every_promise' };
-const SQLITE: Program = { package: 'tidewire-store', target: 'lib', filter: 'survives_a_power_cut' };
-const MONGODB: Program = { package: 'tidewire-store', target: 'remote_stores', filter: 'a_batch_that_was_given_up_is_never_done' };
+const SQLITE: Program = { package: 'tidewire-store', target: 'lib', filter: 'commits_after_a_failed_sync_survive_a_power_cut' };
+const MONGODB: Program = { package: 'tidewire-store', target: 'remote_stores', filter: 'an_abandoned_batch_is_never_written' };
 const parser = (name: string): Program => ({ package: 'tidewire-server', target: 'fuzz', filter: `${name}_mutations_find_nothing` });
+const JWT = parser('jwt');
+const API = parser('api');
+const PATCH = parser('json_patch');
+const CONFIG = parser('config');
+const ADDRESS = parser('client_address');
 
 export const FAULTS: Fault[] = [
   { name: 'wire-length', patch: 'wire-bytes', foundBy: CODEC, fuzzTarget: 'decode' },
@@ -39,16 +44,16 @@ export const FAULTS: Fault[] = [
   { name: 'wire-escape', patch: 'wire-escape', foundBy: CODEC, fuzzTarget: 'decode' },
   { name: 'json-zero', patch: 'json-zero', foundBy: JSON, fuzzTarget: 'json' },
   { name: 'rules-first-key', patch: 'rules-first-key', foundBy: RULES, fuzzTarget: 'rules' },
-  { name: 'jwt-signature', patch: 'jwt-signature', foundBy: parser('jwt'), fuzzTarget: 'jwt' },
-  { name: 'jwt-expiry', patch: 'jwt-expiry', foundBy: parser('jwt'), fuzzTarget: 'jwt' },
-  { name: 'api-escape', patch: 'api-escape', foundBy: parser('api'), fuzzTarget: 'api' },
-  { name: 'api-property', patch: 'api-property', foundBy: parser('api'), fuzzTarget: 'api' },
-  { name: 'patch-index', patch: 'patch-index', foundBy: parser('json_patch'), fuzzTarget: 'json_patch' },
-  { name: 'patch-pointer', patch: 'patch-pointer', foundBy: parser('json_patch'), fuzzTarget: 'json_patch' },
-  { name: 'patch-nesting', patch: 'patch-nesting', foundBy: parser('json_patch'), fuzzTarget: 'json_patch' },
-  { name: 'config-place', patch: 'config-place', foundBy: parser('config'), fuzzTarget: 'config' },
-  { name: 'proxy-length', patch: 'proxy-length', foundBy: parser('client_address'), fuzzTarget: 'client_address' },
-  { name: 'forwarded-trust', patch: 'forwarded-trust', foundBy: parser('client_address'), fuzzTarget: 'client_address' },
+  { name: 'jwt-signature', patch: 'jwt-signature', foundBy: JWT, fuzzTarget: 'jwt' },
+  { name: 'jwt-expiry', patch: 'jwt-expiry', foundBy: JWT, fuzzTarget: 'jwt' },
+  { name: 'api-escape', patch: 'api-escape', foundBy: API, fuzzTarget: 'api' },
+  { name: 'api-property', patch: 'api-property', foundBy: API, fuzzTarget: 'api' },
+  { name: 'patch-index', patch: 'patch-index', foundBy: PATCH, fuzzTarget: 'json_patch' },
+  { name: 'patch-pointer', patch: 'patch-pointer', foundBy: PATCH, fuzzTarget: 'json_patch' },
+  { name: 'patch-nesting', patch: 'patch-nesting', foundBy: PATCH, fuzzTarget: 'json_patch' },
+  { name: 'config-place', patch: 'config-place', foundBy: CONFIG, fuzzTarget: 'config' },
+  { name: 'proxy-length', patch: 'proxy-length', foundBy: ADDRESS, fuzzTarget: 'client_address' },
+  { name: 'forwarded-trust', patch: 'forwarded-trust', foundBy: ADDRESS, fuzzTarget: 'client_address' },
   { name: 'record-dirty', patch: 'record-eviction', foundBy: SIMULATION },
   { name: 'record-tombstone', patch: 'record-eviction', foundBy: SIMULATION },
   { name: 'record-route', patch: 'record-route', foundBy: SIMULATION },
