@@ -6,8 +6,8 @@
 export interface Program {
   package: string;
   target: string;
-  /** The name of the test, without its modules. */
-  filter: string;
+  /** The name of the test with its modules. */
+  test: string;
 }
 
 export interface Fault {
@@ -22,14 +22,14 @@ export interface Fault {
   needs?: 'mongodb';
 }
 
-const CODEC: Program = { package: 'tidewire-wire', target: 'codec', filter: 'mutations_of_the_corpus_find_nothing' };
-const JSON: Program = { package: 'tidewire-core', target: 'json_corpus', filter: 'mutations_of_the_corpus_find_nothing' };
-const RULES: Program = { package: 'tidewire-rules', target: 'corpus', filter: 'mutations_of_the_corpus_find_nothing' };
-const SIMULATION: Program = { package: 'tidewire-core', target: 'sim', filter: 'every_seed_keeps_every_promise' };
-const HISTORY: Program = { package: 'tidewire-core', target: 'resume', filter: 'every_seed_keeps_every_promise' };
-const SQLITE: Program = { package: 'tidewire-store', target: 'lib', filter: 'commits_after_a_failed_sync_survive_a_power_cut' };
-const MONGODB: Program = { package: 'tidewire-store', target: 'remote_stores', filter: 'an_abandoned_batch_is_never_written' };
-const parser = (name: string): Program => ({ package: 'tidewire-server', target: 'fuzz', filter: `${name}_mutations_find_nothing` });
+const CODEC: Program = { package: 'tidewire-wire', target: 'codec', test: 'mutation::mutations_of_the_corpus_find_nothing' };
+const JSON: Program = { package: 'tidewire-core', target: 'json_corpus', test: 'mutations_of_the_corpus_find_nothing' };
+const RULES: Program = { package: 'tidewire-rules', target: 'corpus', test: 'mutations_of_the_corpus_find_nothing' };
+const SIMULATION: Program = { package: 'tidewire-core', target: 'sim', test: 'every_seed_keeps_every_promise' };
+const HISTORY: Program = { package: 'tidewire-core', target: 'resume', test: 'every_seed_keeps_every_promise' };
+const SQLITE: Program = { package: 'tidewire-store', target: 'lib', test: 'sqlite::reopened::commits_after_a_failed_sync_survive_a_power_cut' };
+const MONGODB: Program = { package: 'tidewire-store', target: 'remote_stores', test: 'mongodb::an_abandoned_batch_is_never_written' };
+const parser = (name: string): Program => ({ package: 'tidewire-server', target: 'fuzz', test: `${name}_mutations_find_nothing` });
 const JWT = parser('jwt');
 const API = parser('api');
 const PATCH = parser('json_patch');
