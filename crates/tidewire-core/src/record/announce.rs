@@ -12,10 +12,10 @@ use crate::entry::{Answer, Published};
 use crate::listen::ListenOwner;
 use crate::permission::{Access, ReadRight};
 use crate::record::authorize::loss;
-use crate::record::job::{Announcement, Job, JobKind, Step, answer, authorize, publish};
-use crate::record::kept::Blocked;
 use crate::record::owner::RecordOwner;
 use crate::record::readers::READER_BYTES;
+use crate::record::request::{Announcement, Job, JobKind, Step, answer, authorize, publish};
+use crate::record::state::Blocked;
 use crate::text::Name;
 use crate::work::RULE_WORK;
 

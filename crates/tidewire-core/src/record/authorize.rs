@@ -8,8 +8,8 @@ use crate::effect::Effects;
 use crate::entry::RecordRefusal;
 use crate::message::{RecordAction, RecordBulk};
 use crate::permission::Access;
-use crate::record::job::{Asking, Given, Job, JobKind, Step, ask, refuse, stopped};
-use crate::record::kept::{Blocked, Value};
+use crate::record::request::{Asking, Given, Job, JobKind, Step, ask, refuse, stopped};
+use crate::record::state::{Blocked, Value};
 use crate::text::Name;
 
 /// The rights that a job needs regardless of its record, in the order in which the owner checks them. A job that finds no record may also

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::address::SessionId;
-use crate::record::job::Job;
+use crate::record::request::Job;
 use crate::text::Name;
 
 /// A request that waits, with the record that it is about.

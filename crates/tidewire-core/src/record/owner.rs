@@ -1,7 +1,7 @@
 //! Records at their owner: the order of writes, versions, permissions that see the old value, interest by shard.
 //!
 //! If a request can't be decided yet (the record is being loaded, or a rule waits for another record), later requests of the same record
-//! wait behind it, but requests of other records do not. The decisions themselves are in `decide`.
+//! wait behind it, but requests of other records do not. The decisions themselves are in `apply`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::entry::{
 use crate::footprint::{DIRTY_BYTES, LOAD_TIMER_BYTES, WRITE_KEY_BYTES};
 use crate::listen::ListenOwner;
 use crate::message::RecordAction;
+use crate::record::apply::is_repeated;
 use crate::record::authorize::authorize_early;
 use crate::record::commit::{Commits, Ending, Waiter, WaitsFor};
-use crate::record::decide::is_repeated;
 use crate::record::deferred::Deferred;
-use crate::record::job::{
-    Job, JobKind, Step, answer, answer_value, is_under, publish, refuse, stopped,
-};
-use crate::record::kept::{Blocked, Interest, OwnedRecord, Value};
 use crate::record::readers::{READER_BYTES, Readers};
 use crate::record::repeat::Repeats;
+use crate::record::request::{
+    Job, JobKind, Step, answer, answer_value, is_under, publish, refuse, stopped,
+};
+use crate::record::state::{Blocked, Interest, OwnedRecord, Value};
 use crate::record::write_queue::{WriteQueue, WriteQueues};
 use crate::route::StoreId;
 use crate::settings::Settings;

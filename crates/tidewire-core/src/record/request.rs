@@ -12,7 +12,7 @@ use crate::entry::{
 use crate::footprint::JOB_BYTES;
 use crate::message::{RecordAction, RecordBulk};
 use crate::permission::{Access, Decision, Question, RequestedAction, Unknown};
-use crate::record::kept::{Blocked, Interest, Value};
+use crate::record::state::{Blocked, Interest, Value};
 use crate::store::Version;
 use crate::text::{Name, Payload};
 use crate::time::Instant;

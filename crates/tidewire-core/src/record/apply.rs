@@ -18,14 +18,14 @@ use crate::quota::QuotaLimit;
 use crate::record::authorize::{authorize_early, authorize_read, refuse_by_rule, refuse_change};
 use crate::record::change;
 use crate::record::commit::{Waiter, WaitsFor};
-use crate::record::job::{
+use crate::record::owner::RecordOwner;
+use crate::record::repeat::{RepeatKey, Repeats};
+use crate::record::request::{
     Asking, Given, Job, JobKind, Step, answer, answer_value, ask, authorize, is_under, publish,
     refuse, stopped,
 };
-use crate::record::kept::{Blocked, Interest, Value};
-use crate::record::owner::RecordOwner;
-use crate::record::repeat::{RepeatKey, Repeats};
 use crate::record::share::Share;
+use crate::record::state::{Blocked, Interest, Value};
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 
