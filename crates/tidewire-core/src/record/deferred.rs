@@ -4,11 +4,17 @@
 //! decides when the owner may continue ([`crate::work`]). After the session has ended, the owner continues by itself with the requests
 //! that change records. The owner authorizes each request when it runs, so a deferred request can't escape a change of rights.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::address::SessionId;
-use crate::record::request::Job;
+use crate::context::TurnContext;
+use crate::effect::Effects;
+use crate::entry::{Entry, RecordRefusal, WorkEntry};
+use crate::listen::ListenOwner;
+use crate::record::owner::RecordOwner;
+use crate::record::request::{Job, refuse};
 use crate::text::Name;
+use crate::work::MESSAGE_WORK;
 
 /// A request that waits, with the record that it is about.
 #[derive(Debug)]
@@ -49,7 +55,7 @@ impl Deferred {
     }
 
     /// How many requests were deferred. Only grows.
-    pub(super) fn count(&self) -> u64 {
+    fn count(&self) -> u64 {
         self.count
     }
 
@@ -80,7 +86,7 @@ impl Deferred {
     }
 
     /// Takes the session's next request, and returns whether it had waited for its record before.
-    pub(super) fn pop(&mut self, session: SessionId) -> Option<(Name, Job, bool)> {
+    fn pop(&mut self, session: SessionId) -> Option<(Name, Job, bool)> {
         let line = self.lines.get_mut(&session)?;
         let older = line.older.pop_front();
         let has_waited = older.is_some();
@@ -96,7 +102,7 @@ impl Deferred {
     }
 
     /// Stops deferring the requests of the session, and drops those that are left.
-    pub(super) fn end(&mut self, session: SessionId) {
+    fn end(&mut self, session: SessionId) {
         if let Some(line) = self.lines.remove(&session) {
             let left = line.older.iter().chain(&line.jobs);
             self.bytes -= left.map(|deferred| deferred.bytes).sum::<usize>();
@@ -104,7 +110,7 @@ impl Deferred {
     }
 
     /// Notes that the session has ended. Its remaining requests are done in turn with the requests of other ended sessions.
-    pub(super) fn session_ended(&mut self, session: SessionId) {
+    fn session_ended(&mut self, session: SessionId) {
         if self.lines.contains_key(&session) && !self.ended.contains(&session) {
             self.ended.push_back(session);
         }
@@ -126,5 +132,104 @@ impl Deferred {
     pub(super) fn ended_is_done(&mut self, session: SessionId) {
         self.end(session);
         self.ended.retain(|ended| *ended != session);
+    }
+}
+
+impl RecordOwner {
+    /// Runs deferred requests of a session until they have cost as much as one connection may cost in a turn, and reports that to the
+    /// session's shard.
+    pub(crate) fn proceed<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        session: SessionId,
+    ) {
+        let work = self.do_deferred(turn, listens, session, |_| true);
+        // A session that has again caused too much work stays deferred, even without a waiting request, so that its next request has to
+        // wait.
+        let work_max = turn.shard.settings.limits.connection_work_max as u64;
+        let is_done = work <= work_max && self.deferred.is_empty(session);
+        if is_done {
+            self.deferred.end(session);
+        }
+        let owner = turn.shard.address;
+        let proceeded = WorkEntry::Proceeded {
+            session,
+            owner,
+            work,
+            is_done,
+        };
+        turn.post(session.address, Entry::Work(proceeded));
+    }
+
+    /// Runs deferred requests of a session until they have cost as much as one connection may cost in a turn. Requests that are not
+    /// `wanted` are refused. Returns their cost.
+    pub(super) fn do_deferred<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        session: SessionId,
+        wanted: impl Fn(&Job) -> bool,
+    ) -> u64 {
+        let work_max = turn.shard.settings.limits.connection_work_max as u64;
+        let mut work = 0;
+        while work <= work_max
+            && let Some((name, mut job, has_waited)) = self.deferred.pop(session)
+        {
+            job.was_deferred = true;
+            if has_waited && let Some(record) = self.table.get_mut(&name) {
+                record.deferred_count = record.deferred_count.saturating_sub(1);
+            }
+            let before = turn.shard.work.get();
+            // The user may have been revoked since the request arrived. The rules run when the request runs, but they do not know of
+            // revocations.
+            let is_revoked = turn.shard.revocations.covers(&job.principal, turn.now.wall);
+            if wanted(&job) && !is_revoked {
+                self.take_now(turn, listens, name, job);
+            } else {
+                refuse(turn, &name, job, RecordRefusal::Denied);
+                self.settle(turn, &name);
+            }
+            work += turn.shard.work.get().wrapping_sub(before) + MESSAGE_WORK as u64;
+        }
+        work
+    }
+
+    /// Defers the jobs of these sessions that still wait for the record: earlier jobs of the sessions were deferred, and must stay before
+    /// them.
+    pub(super) fn defer_later(&mut self, name: &Name, sessions: &BTreeSet<SessionId>) {
+        if sessions.is_empty() {
+            return;
+        }
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
+        let Some(waits) = record.waiting.as_mut() else {
+            return;
+        };
+        for job in std::mem::take(&mut waits.jobs) {
+            if sessions.contains(&job.session) && job.is_deferrable() {
+                self.waiting_bytes -= job.bytes();
+                record.deferred_count = record.deferred_count.saturating_add(1);
+                self.deferred.push_older(name.clone(), job);
+            } else {
+                waits.jobs.push_back(job);
+            }
+        }
+    }
+
+    /// Handles the end of a session. Its deferred requests that change records still run.
+    pub(crate) fn session_ended(&mut self, session: SessionId) {
+        self.deferred.session_ended(session);
+    }
+
+    /// Bytes that deferred requests keep.
+    pub(crate) fn deferred_bytes(&self) -> usize {
+        self.deferred.bytes()
+    }
+
+    /// The number of requests that were deferred. Only grows.
+    pub(crate) fn deferred_count(&self) -> u64 {
+        self.deferred.count()
     }
 }

@@ -1,0 +1,247 @@
+//! Loads of records from their stores: when a record is loaded, and what happens after an answer, a failure or a timeout.
+//!
+//! Reads of values for rules and lagging sessions wait for the load here, not in the queue of the record's jobs. A timeout refuses only
+//! the requests that have waited too long; the load continues.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::context::TurnContext;
+use crate::effect::Effects;
+use crate::entry::{Asker, ReadFailed, RecordRefusal};
+use crate::listen::ListenOwner;
+use crate::record::owner::RecordOwner;
+use crate::record::request::{Job, JobKind, answer_value, refuse};
+use crate::record::state::{Blocked, Value};
+use crate::store::{Loaded, StoreError};
+use crate::text::Name;
+use crate::time::Instant;
+
+/// If another owner has written a record and the store can't be read, the record is loaded again after this pause.
+const SUPERSEDED_LOAD_PAUSE: Duration = Duration::from_secs(1);
+
+impl RecordOwner {
+    /// Sends the value to the asker. The asker does not wait behind the requests for the record.
+    pub(crate) fn read_value<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        name: Name,
+        asker: Asker,
+    ) {
+        // A rule may build a name from a client's data.
+        if !turn.shard.is_record_name(&name) {
+            return answer_value(turn, name, asker, Err(ReadFailed));
+        }
+        let (name, record) = self.ensure(turn, name);
+        record.is_read_by_rules = true;
+        if let Asker::Lagging(session, reader) = &asker
+            && record.has_readers
+        {
+            let job = Job {
+                session: *session,
+                principal: Arc::clone(&reader.principal),
+                kind: JobKind::CatchUp(Arc::clone(reader)),
+                values: Vec::new(),
+                read_failed: false,
+                after: None,
+                since: turn.now.monotonic,
+                was_deferred: false,
+            };
+            return self.take_now(turn, listens, name, job);
+        }
+        if matches!(record.value, Value::Unknown) {
+            let waits = record.waiting_mut();
+            if waits.askers.len() >= turn.shard.settings.limits.record_waiting_max {
+                turn.shard.count(|refused| refused.waiting += 1);
+                return answer_value(turn, name, asker, Err(ReadFailed));
+            }
+            waits.askers.push(asker);
+            if waits.blocked == Blocked::No {
+                waits.blocked = Blocked::Loading;
+            }
+            if !waits.loading {
+                self.load(turn, &name);
+            }
+            self.plan_timeout(turn, &name);
+        } else {
+            let value = record.value.read();
+            answer_value(turn, name.clone(), asker, Ok(value));
+            self.settle(turn, &name);
+        }
+    }
+
+    /// Requests the record from its store at the end of the turn.
+    pub(super) fn load<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
+        if let Some(record) = self.table.get_mut(name) {
+            record.waiting_mut().loading = true;
+        }
+        self.write_queue_mut(turn, name).to_load.push(name.clone());
+    }
+
+    /// The same, unless an earlier load is in progress.
+    pub(super) fn load_unless_loading<E: Effects>(
+        &mut self,
+        turn: &TurnContext<'_, E>,
+        name: &Name,
+    ) {
+        let waits = self.table.get(name).and_then(|kept| kept.waiting.as_ref());
+        if !waits.is_some_and(|waits| waits.loading) {
+            self.load(turn, name);
+        }
+    }
+
+    /// Handles the store's answer to a load.
+    pub(crate) fn loaded<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        result: Result<Loaded, StoreError>,
+    ) {
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
+        if !matches!(record.value, Value::Unknown) {
+            return;
+        }
+        if let Some(waits) = &mut record.waiting {
+            waits.loading = false;
+        }
+        match result {
+            Ok(Loaded::Found(found)) => {
+                turn.shard.count_work(found.data.len());
+                self.cache.bytes += found.data.len();
+                record.value = Value::Present(found);
+            }
+            Ok(Loaded::Missing) => record.value = Value::Missing,
+            Ok(Loaded::Corrupt) | Err(_) => {
+                return self.fail_waiting(turn, name, RecordRefusal::LoadFailed, None);
+            }
+        }
+        // The order matters. The value is in the table now, so everything below sees it. Rules of other records that asked for it get it
+        // before the jobs run: they asked for the loaded value, and a job may change it. The jobs run last and in their order. Timers of
+        // this load are dropped after that, when it is known which jobs still wait.
+        let (value, now) = (record.value.read(), record.value.clone());
+        let mut superseded = None;
+        if let Some(waits) = &mut record.waiting {
+            if waits.blocked == Blocked::Loading {
+                waits.blocked = Blocked::No;
+            }
+            superseded = waits.superseded.take();
+            for asker in std::mem::take(&mut waits.askers) {
+                answer_value(turn, name.clone(), asker, Ok(value.clone()));
+            }
+        }
+        // The subscribers get the other owner's value before the waiting jobs run, because these may publish changes of it.
+        if let Some(before) = superseded {
+            self.tell_reloaded(turn, listens, name, &before, &now);
+        }
+        self.go_on(turn, listens, name);
+        self.drop_load_timeouts(turn, name);
+    }
+
+    /// If the record is being loaded, sets a timer. When it ends, the jobs that have waited too long are refused.
+    pub(super) fn plan_timeout<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
+        let loading = self
+            .table
+            .get(name)
+            .and_then(|record| record.waiting.as_ref())
+            .is_some_and(|waits| waits.loading);
+        if loading {
+            let deadline = turn.now.monotonic + turn.shard.settings.load_timeout;
+            self.write_queue_mut(turn, name)
+                .load_timeouts
+                .push(deadline, name.clone());
+        }
+    }
+
+    /// Drops the timers of loads that have ended, so that a name that was only requested is not kept for as long as a load may take.
+    fn drop_load_timeouts<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
+        let settings = &turn.shard.settings;
+        let Self {
+            table,
+            write_queues,
+            ..
+        } = self;
+        let queue = write_queues.of_mut(&settings.routes, name);
+        queue.load_timeouts.drop_due_front_while(|deadline, name| {
+            // A job that waits for a rule may have to wait for another load. Its timeout still counts from its arrival.
+            let Some(waits) = table.get(name).and_then(|record| record.waiting.as_ref()) else {
+                return true;
+            };
+            // Requests wait in the order in which they came, and announcements before them.
+            let first = waits
+                .jobs
+                .iter()
+                .find(|job| !matches!(job.kind, JobKind::Announce(_)))
+                .map(|job| job.since + settings.load_timeout);
+            waits.askers.is_empty() && first.is_none_or(|first| first > deadline)
+        });
+    }
+
+    /// Refuses the waiting jobs: all of them, or those that came at `before` or earlier while the load continues.
+    pub(super) fn fail_waiting<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        name: &Name,
+        why: RecordRefusal,
+        before: Option<Instant>,
+    ) {
+        let Some(waits) = self
+            .table
+            .get_mut(name)
+            .and_then(|record| record.waiting.as_mut())
+        else {
+            return;
+        };
+        for asker in std::mem::take(&mut waits.askers) {
+            answer_value(turn, name.clone(), asker, Err(ReadFailed));
+        }
+        // The first job does not wait for this load, but for a rule or for the next turn.
+        if waits.blocked != Blocked::Loading {
+            return;
+        }
+        let too_old = |job: &Job| before.is_none_or(|before| job.since <= before);
+        let (failed, left): (Vec<Job>, VecDeque<Job>) = {
+            let mut failed = Vec::new();
+            let mut left = VecDeque::new();
+            for job in waits.jobs.drain(..) {
+                if too_old(&job) {
+                    failed.push(job)
+                } else {
+                    left.push_back(job)
+                }
+            }
+            (failed, left)
+        };
+        waits.jobs = left;
+        self.waiting_bytes -= failed.iter().map(Job::bytes).sum::<usize>();
+        if before.is_none() {
+            self.forget(turn, name);
+        }
+        for job in failed {
+            refuse(turn, name, job, why);
+        }
+    }
+
+    /// Removes a record that could not be loaded from the table, unless a session is subscribed to it. The next request asks the store
+    /// again. If another owner has superseded the value that subscribers have, a timer loads the record again as well.
+    fn forget<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
+        if record.interest.shards.is_empty() {
+            return self.remove(name);
+        }
+        record.value = Value::Unknown;
+        let waits = record.waiting.as_ref();
+        if waits.is_some_and(|waits| waits.superseded.is_some()) {
+            let again = turn.now.monotonic + SUPERSEDED_LOAD_PAUSE;
+            self.superseded_loads.push(again, name.clone());
+        } else {
+            record.waiting = None;
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Outcomes of commits: the owner acknowledges durable writes, and loads a record again if another owner has written it.
+//!
+//! `commit` knows which records and sessions a batch covers. This module applies the outcome to the records.
+
+use crate::context::TurnContext;
+use crate::effect::Effects;
+use crate::entry::Answer;
+use crate::message::RecordAction;
+use crate::record::commit::{Ending, Waiter, WaitsFor};
+use crate::record::owner::RecordOwner;
+use crate::record::request::answer;
+use crate::record::state::{Blocked, Value};
+use crate::record::write_queue::WriteQueue;
+use crate::route::StoreId;
+use crate::store::{StoreError, StoreTrouble, Written};
+use crate::text::{Name, Payload};
+
+impl RecordOwner {
+    /// Handles the store's answer to a commit.
+    pub(crate) fn committed<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        store: StoreId,
+        batch: u64,
+        result: Result<Vec<Written>, StoreError>,
+    ) {
+        let Some(WriteQueue { commits, .. }) = self.write_queues.at_mut(store) else {
+            return;
+        };
+        let now = turn.now.monotonic;
+        // The outcome is collected first and applied afterwards: while `commits` is borrowed the table can't change, and settling a record
+        // may evict others. Waiters are answered during the collection, because their change is durable regardless of what happens to the
+        // record. A clean record may be evicted afterwards, and a superseded one must be loaded again before any job uses it.
+        let mut ended = Ended::new(turn);
+        match result {
+            Ok(written) => commits.committed(now, batch, &written, &mut ended),
+            Err(error) if error.trouble == StoreTrouble::StaleTerm => {
+                commits.deposed(now, batch, &mut ended);
+            }
+            Err(_) => commits.failed(batch, now),
+        }
+        let Ended {
+            clean, superseded, ..
+        } = ended;
+        for name in clean {
+            self.settle_with(turn, &name, |record| record.is_dirty = false);
+        }
+        for (name, from) in superseded {
+            self.repeats.forget(&name, from);
+            self.superseded(turn, &name);
+        }
+    }
+
+    /// Handles that another owner has written the record: the value in memory is invalid, and the subscribers get the stored value.
+    fn superseded<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
+        // A record without subscribers and jobs is removed, and the next request loads it. Otherwise the old value is kept in
+        // `superseded` until the load: the subscribers have it, and the difference to the stored one decides what they get. Jobs that
+        // arrive before that must wait, because they would be decided by a value that the store no longer has.
+        if record.interest.shards.is_empty() && record.waiting.is_none() {
+            return self.remove(name);
+        }
+        record.is_dirty = false;
+        let before = std::mem::replace(&mut record.value, Value::Unknown);
+        self.cache.bytes -= before.data().map_or(0, Payload::len);
+        let waits = record.waiting_mut();
+        waits.superseded = Some(before);
+        if waits.blocked == Blocked::No {
+            waits.blocked = Blocked::Loading;
+        }
+        self.load(turn, name);
+        self.plan_timeout(turn, name);
+    }
+}
+
+/// Collects the outcome of a batch and answers the sessions that waited.
+struct Ended<'a, 'd, E> {
+    turn: &'a mut TurnContext<'d, E>,
+    clean: Vec<Name>,
+    /// Each with the first key of a write that may not be in the store.
+    superseded: Vec<(Name, u64)>,
+}
+
+impl<'a, 'd, E: Effects> Ended<'a, 'd, E> {
+    fn new(turn: &'a mut TurnContext<'d, E>) -> Self {
+        Self {
+            turn,
+            clean: Vec::new(),
+            superseded: Vec::new(),
+        }
+    }
+}
+
+impl<E: Effects> Ending for Ended<'_, '_, E> {
+    fn answer(&mut self, name: &Name, waiter: Waiter) {
+        let done = waiter.what.done();
+        answer(self.turn, waiter.session, name, None, done);
+    }
+
+    fn clean(&mut self, name: &Name) {
+        self.clean.push(name.clone());
+    }
+
+    fn superseded(&mut self, name: &Name, from: u64, waiters: impl Iterator<Item = Waiter>) {
+        for waiter in waiters {
+            outcome_unknown(self.turn, name, waiter);
+        }
+        self.superseded.push((name.clone(), from));
+    }
+}
+
+/// Answers a session that waited for a write whose outcome is unknown.
+pub(super) fn outcome_unknown<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    name: &Name,
+    waiter: Waiter,
+) {
+    let why = waiter.what.refusal();
+    let (action, correlation, write_ack) = match waiter.what {
+        WaitsFor::Write {
+            action,
+            correlation,
+            ..
+        } => (action, correlation, true),
+        WaitsFor::Delete => (RecordAction::Delete, None, false),
+        WaitsFor::Remove { correlation, .. } => (RecordAction::Delete, Some(correlation), false),
+    };
+    let refused = Answer::Refused {
+        why,
+        action,
+        serial: None,
+        correlation,
+        write_ack,
+    };
+    answer(turn, waiter.session, name, None, refused);
+}
