@@ -1,31 +1,27 @@
-//! The decisions of an owner on one record once its value is known: subscribe, read, notify, delete, write.
-
-use std::sync::Arc;
-
-use smallvec::SmallVec;
+//! Writes of records at their owner: the decision on each change, and the new value that follows from it.
+//!
+//! The rules decide first, then the condition on the version or state, then the limits. A change is published before the new value
+//! replaces the old one, and before any answer.
 
 use crate::address::SessionId;
 use crate::context::{Authorization, TurnContext};
 use crate::effect::{Effects, Principal};
-use crate::entry::{
-    Answer, Asker, OwnedChange, OwnedWrite, Published, RecordRefusal, Snapshot, Stored,
-};
+use crate::entry::{Answer, OwnedChange, OwnedWrite, Published, RecordRefusal, Stored};
 use crate::json::PatchError;
 use crate::listen::ListenOwner;
-use crate::message::{Only, RecordAction, RecordBulk, Topic};
+use crate::message::{Only, RecordAction};
 use crate::permission::Access;
 use crate::quota::QuotaLimit;
-use crate::record::authorize::{authorize_early, authorize_read, refuse_by_rule, refuse_change};
+use crate::record::authorize::{authorize_read, refuse_by_rule, refuse_change};
 use crate::record::change;
 use crate::record::commit::{Waiter, WaitsFor};
 use crate::record::owner::RecordOwner;
 use crate::record::repeat::{RepeatKey, Repeats};
 use crate::record::request::{
-    Asking, Given, Job, JobKind, Step, answer, answer_value, ask, authorize, is_under, publish,
-    refuse, stopped,
+    Asking, Given, Job, JobKind, Step, answer, ask, authorize, is_under, publish, refuse,
 };
 use crate::record::share::Share;
-use crate::record::state::{Blocked, Interest, Value};
+use crate::record::state::{Blocked, Value};
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 
@@ -34,342 +30,7 @@ use crate::text::{Name, Payload};
 const LARGE_VALUE_BYTES: usize = 64 << 10;
 
 impl RecordOwner {
-    pub(super) fn run<E: Effects>(
-        &mut self,
-        turn: &mut TurnContext<'_, E>,
-        listens: &mut ListenOwner,
-        name: &Name,
-        mut job: Job,
-    ) -> Step {
-        let Some(value) = self.table.get(name).map(|record| record.value.clone()) else {
-            return Step::Done;
-        };
-        match &job.kind {
-            JobKind::Announce(_) => self.announce(turn, name, job),
-            _ if matches!(value, Value::Unknown) => self.run_unloaded(turn, name, job),
-            JobKind::Bulk {
-                action: RecordBulk::Notify,
-                ..
-            } => self.notify(turn, listens, name, job, value),
-            JobKind::Bulk { .. } => self.subscribe(turn, listens, name, job, value),
-            JobKind::CatchUp(reader) => {
-                let reader = Arc::clone(reader);
-                let read = Access::RecordRead;
-                match authorize(turn, &mut job, read, name, None, value.data()) {
-                    Authorization::Allow => {}
-                    authorization => {
-                        return refuse_by_rule(turn, name, job, read, authorization, &value);
-                    }
-                }
-                let asker = Asker::Lagging(job.session, reader);
-                answer_value(turn, name.clone(), asker, Ok(value.read()));
-                Step::Done
-            }
-            JobKind::Reauthorize {
-                ticket,
-                serial,
-                epoch,
-            } => {
-                let (ticket, serial, epoch) = (*ticket, *serial, *epoch);
-                let read = Access::RecordRead;
-                match authorize(turn, &mut job, read, name, None, value.data()) {
-                    Authorization::Allow => {}
-                    authorization => {
-                        return refuse_by_rule(turn, name, job, read, authorization, &value);
-                    }
-                }
-                let kept = self.table.get(name);
-                if epoch.is_some_and(|epoch| kept.is_some_and(|kept| kept.interest.epoch == epoch))
-                {
-                    self.add_reader(turn, name, (job.session, serial), &job.principal);
-                }
-                let lost = None;
-                answer(
-                    turn,
-                    job.session,
-                    name,
-                    None,
-                    Answer::Reauthorized { ticket, lost },
-                );
-                Step::Done
-            }
-            JobKind::Read | JobKind::Head => {
-                let read = Access::RecordRead;
-                match authorize(turn, &mut job, read, name, None, value.data()) {
-                    Authorization::Allow => {}
-                    authorization => {
-                        return refuse_by_rule(turn, name, job, read, authorization, &value);
-                    }
-                }
-                let snapshot = match job.kind {
-                    JobKind::Head => Answer::Snapshot(Snapshot::Head(value.version())),
-                    _ if matches!(value, Value::Missing) => Answer::NotFound,
-                    _ => Answer::Snapshot(value.snapshot()),
-                };
-                answer(turn, job.session, name, None, snapshot);
-                Step::Done
-            }
-            JobKind::Delete => self.delete(turn, listens, name, job, &value),
-            JobKind::Write(_) => self.write(turn, name, job, &value),
-            JobKind::Fetch(_) => {
-                let read = Access::RecordRead;
-                match authorize(turn, &mut job, read, name, None, value.data()) {
-                    Authorization::Allow => {}
-                    authorization => {
-                        return refuse_by_rule(turn, name, job, read, authorization, &value);
-                    }
-                }
-                if let JobKind::Fetch(correlation) = job.kind {
-                    let state = match value {
-                        Value::Present(record) => Some(Box::new(record)),
-                        _ => None,
-                    };
-                    let fetched = Answer::Fetched { correlation, state };
-                    answer(turn, job.session, name, None, fetched);
-                }
-                Step::Done
-            }
-            JobKind::Put(_) => self.put_if(turn, listens, name, job, &value),
-        }
-    }
-
-    /// Refuses a job that is denied regardless of its record. For all other jobs the record is loaded.
-    fn run_unloaded<E: Effects>(
-        &mut self,
-        turn: &mut TurnContext<'_, E>,
-        name: &Name,
-        mut job: Job,
-    ) -> Step {
-        // The result of a patch to an earlier value is no longer valid.
-        job.after = None;
-        let is_begun = matches!(
-            &job.kind,
-            JobKind::Bulk {
-                reloaded: Some(_),
-                ..
-            }
-        );
-        if !is_begun && !is_repeated(&self.repeats, name, &job) {
-            match authorize_early(turn, &mut job, name, true) {
-                None | Some(Authorization::Allow) => {}
-                Some(authorization) => return stopped(turn, name, job, authorization),
-            }
-        }
-        self.load_unless_loading(turn, name);
-        Step::Blocked(job, Blocked::Loading)
-    }
-
-    fn subscribe<E: Effects>(
-        &mut self,
-        turn: &mut TurnContext<'_, E>,
-        listens: &mut ListenOwner,
-        name: &Name,
-        mut job: Job,
-        mut value: Value,
-    ) -> Step {
-        let JobKind::Bulk { action, .. } = job.kind else {
-            return Step::Done;
-        };
-        let creates =
-            action == RecordBulk::SubscribeCreateAndRead && matches!(value, Value::Missing);
-        // The read right is checked first, on the record as it would be created: a session that may not read gets one answer for all names.
-        let empty = creates.then(|| Payload::from_checked(change::EMPTY));
-        let seen = empty.as_ref().or(value.data());
-        let read = Access::RecordRead;
-        match authorize(turn, &mut job, read, name, None, seen) {
-            Authorization::Allow => {}
-            authorization => return refuse_by_rule(turn, name, job, read, authorization, &value),
-        }
-        if let Some(data) = empty {
-            let create = Access::RecordCreate;
-            match authorize(turn, &mut job, create, name, None, None) {
-                Authorization::Allow => {}
-                authorization => {
-                    return refuse_by_rule(turn, name, job, create, authorization, &value);
-                }
-            }
-            let created = StoredRecord {
-                incarnation: self.new_incarnation(turn, name),
-                version: Version::CREATED,
-                data,
-            };
-            if !self.has_room(turn, name, &value, created.data.len(), &job.principal) {
-                refuse(turn, name, job, RecordRefusal::CreateFailed);
-                return Step::Done;
-            }
-            value = Value::Present(created);
-            let by = (job.session, &*job.principal);
-            self.put(turn, name, value.clone(), by, None, None);
-        }
-        let JobKind::Bulk {
-            action,
-            serial,
-            reply,
-            correlation,
-            ..
-        } = job.kind
-        else {
-            return Step::Done;
-        };
-        let snapshot = match action {
-            RecordBulk::SubscribeCreateAndRead | RecordBulk::SubscribeAndRead => value.snapshot(),
-            RecordBulk::SubscribeAndHead => Snapshot::Head(value.version()),
-            _ => Snapshot::Nothing,
-        };
-        let what = match serial {
-            None => Answer::Snapshot(snapshot),
-            Some(serial) => {
-                let epoch = self.add_interest(turn, listens, name, job.session.address.shard);
-                self.add_reader(turn, name, (job.session, serial), &job.principal);
-                let provided = listens.is_provided(Topic::Record, name);
-                Answer::Granted {
-                    serial,
-                    epoch,
-                    provided,
-                    value_bytes: value.data().map_or(0, Payload::len),
-                    snapshot,
-                    action,
-                    correlation,
-                }
-            }
-        };
-        answer(turn, job.session, name, reply, what);
-        Step::Done
-    }
-
-    fn add_interest<E: Effects>(
-        &mut self,
-        turn: &mut TurnContext<'_, E>,
-        listens: &mut ListenOwner,
-        name: &Name,
-        shard: u16,
-    ) -> u64 {
-        let Some(record) = self.table.get_mut(name) else {
-            return 0;
-        };
-        let first = record.interest.shards.is_empty();
-        match record
-            .interest
-            .shards
-            .iter_mut()
-            .find(|(known, _)| *known == shard)
-        {
-            Some((_, count)) => *count += 1,
-            None => record.interest.shards.push((shard, 1)),
-        }
-        if first {
-            listens.record_wanted(turn, name);
-        }
-        record.interest.epoch
-    }
-
-    /// Loads the record again and publishes its new value to the subscribers.
-    fn notify<E: Effects>(
-        &mut self,
-        turn: &mut TurnContext<'_, E>,
-        listens: &mut ListenOwner,
-        name: &Name,
-        mut job: Job,
-        value: Value,
-    ) -> Step {
-        let JobKind::Bulk {
-            reply,
-            ref mut reloaded,
-            ..
-        } = job.kind
-        else {
-            return Step::Done;
-        };
-        if let Some(before) = reloaded.take() {
-            self.tell_reloaded(turn, listens, name, &before, &value);
-            answer(
-                turn,
-                job.session,
-                name,
-                reply,
-                Answer::Snapshot(Snapshot::Nothing),
-            );
-            return Step::Done;
-        }
-        let access = Access::RecordNotify;
-        match authorize(turn, &mut job, access, name, None, value.data()) {
-            Authorization::Allow => {}
-            authorization => return refuse_by_rule(turn, name, job, access, authorization, &value),
-        }
-        let memory_only = is_under(&turn.shard.settings.memory_only_prefixes, name);
-        if memory_only || self.write_queues.is_dirty(&turn.shard.settings, name) {
-            // The value in memory is newer than any value that the store can have.
-            answer(
-                turn,
-                job.session,
-                name,
-                reply,
-                Answer::Snapshot(Snapshot::Nothing),
-            );
-            return Step::Done;
-        }
-        if let JobKind::Bulk { reloaded, .. } = &mut job.kind {
-            *reloaded = Some(value.clone());
-        }
-        self.cache.bytes -= value.data().map_or(0, Payload::len);
-        if let Some(record) = self.table.get_mut(name) {
-            record.value = Value::Unknown;
-        }
-        self.load(turn, name);
-        Step::Blocked(job, Blocked::Loading)
-    }
-
-    pub(super) fn tell_reloaded<E: Effects>(
-        &mut self,
-        turn: &mut TurnContext<'_, E>,
-        listens: &mut ListenOwner,
-        name: &Name,
-        before: &Value,
-        value: &Value,
-    ) {
-        match (before, value) {
-            (Value::Present(before), Value::Present(now)) if before == now => {}
-            (_, Value::Present(now)) => {
-                let full = now.data.clone();
-                let what = Published::Changed {
-                    version: now.version,
-                    change: OwnedChange::Update(full.clone()),
-                    full,
-                };
-                self.publish(turn, name, what, None);
-            }
-            (Value::Present(_), _) => self.end_subscriptions(turn, listens, name, None),
-            _ => {}
-        }
-    }
-
-    /// Publishes to all subscribers but one that the record is gone, and ends all subscriptions.
-    fn end_subscriptions<E: Effects>(
-        &mut self,
-        turn: &mut TurnContext<'_, E>,
-        listens: &mut ListenOwner,
-        name: &Name,
-        except: Option<SessionId>,
-    ) {
-        let epoch = self.new_epoch();
-        self.drop_readers(name);
-        let Some(record) = self.table.get_mut(name) else {
-            return;
-        };
-        let ended = std::mem::replace(
-            &mut record.interest,
-            Interest {
-                epoch,
-                shards: SmallVec::new(),
-            },
-        );
-        if !ended.shards.is_empty() {
-            publish(turn, name, &ended, &Published::Deleted, except);
-            listens.record_unwanted(turn, name);
-        }
-    }
-
-    fn delete<E: Effects>(
+    pub(super) fn delete<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
@@ -411,7 +72,7 @@ impl RecordOwner {
         Step::Done
     }
 
-    fn write<E: Effects>(
+    pub(super) fn write<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         name: &Name,
@@ -537,7 +198,7 @@ impl RecordOwner {
 
     /// Replaces or removes the record, if it is in the required state. The rules come first: a session that may not change the record must
     /// not learn its state.
-    fn put_if<E: Effects>(
+    pub(super) fn put_if<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
@@ -704,7 +365,7 @@ impl RecordOwner {
 
     /// Whether a value of `bytes` has room among the changes that are not in the store yet, and in the store. A change that does not
     /// enlarge the record always has room in the store.
-    fn has_room<E: Effects>(
+    pub(super) fn has_room<E: Effects>(
         &self,
         turn: &TurnContext<'_, E>,
         name: &Name,
@@ -751,7 +412,7 @@ impl RecordOwner {
 
     /// Keeps a new value that a session of a user has written, publishes `published` to the other sessions, and queues the value for the
     /// store. If the answer can be sent at once, it follows the change that it confirms.
-    fn put<E: Effects>(
+    pub(super) fn put<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         name: &Name,

@@ -18,9 +18,9 @@ use crate::work::MESSAGE_WORK;
 
 /// A request that waits, with the record that it is about.
 #[derive(Debug)]
-pub(super) struct DeferredJob {
-    pub(super) name: Name,
-    pub(super) job: Job,
+struct DeferredJob {
+    name: Name,
+    job: Job,
     bytes: usize,
 }
 

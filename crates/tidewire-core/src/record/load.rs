@@ -7,15 +7,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::context::TurnContext;
+use crate::context::{Authorization, TurnContext};
 use crate::effect::Effects;
-use crate::entry::{Asker, ReadFailed, RecordRefusal};
+use crate::entry::{Answer, Asker, OwnedChange, Published, ReadFailed, RecordRefusal, Snapshot};
 use crate::listen::ListenOwner;
+use crate::permission::Access;
+use crate::record::authorize::refuse_by_rule;
 use crate::record::owner::RecordOwner;
-use crate::record::request::{Job, JobKind, answer_value, refuse};
+use crate::record::request::{
+    Job, JobKind, Step, answer, answer_value, authorize, is_under, refuse,
+};
 use crate::record::state::{Blocked, Value};
 use crate::store::{Loaded, StoreError};
-use crate::text::Name;
+use crate::text::{Name, Payload};
 use crate::time::Instant;
 
 /// If another owner has written a record and the store can't be read, the record is loaded again after this pause.
@@ -140,6 +144,86 @@ impl RecordOwner {
         }
         self.go_on(turn, listens, name);
         self.drop_load_timeouts(turn, name);
+    }
+
+    /// Loads the record again and publishes its new value to the subscribers.
+    pub(super) fn notify<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        mut job: Job,
+        value: Value,
+    ) -> Step {
+        let JobKind::Bulk {
+            reply,
+            ref mut reloaded,
+            ..
+        } = job.kind
+        else {
+            return Step::Done;
+        };
+        if let Some(before) = reloaded.take() {
+            self.tell_reloaded(turn, listens, name, &before, &value);
+            answer(
+                turn,
+                job.session,
+                name,
+                reply,
+                Answer::Snapshot(Snapshot::Nothing),
+            );
+            return Step::Done;
+        }
+        let access = Access::RecordNotify;
+        match authorize(turn, &mut job, access, name, None, value.data()) {
+            Authorization::Allow => {}
+            authorization => return refuse_by_rule(turn, name, job, access, authorization, &value),
+        }
+        let memory_only = is_under(&turn.shard.settings.memory_only_prefixes, name);
+        if memory_only || self.write_queues.is_dirty(&turn.shard.settings, name) {
+            // The value in memory is newer than any value that the store can have.
+            answer(
+                turn,
+                job.session,
+                name,
+                reply,
+                Answer::Snapshot(Snapshot::Nothing),
+            );
+            return Step::Done;
+        }
+        if let JobKind::Bulk { reloaded, .. } = &mut job.kind {
+            *reloaded = Some(value.clone());
+        }
+        self.cache.bytes -= value.data().map_or(0, Payload::len);
+        if let Some(record) = self.table.get_mut(name) {
+            record.value = Value::Unknown;
+        }
+        self.load(turn, name);
+        Step::Blocked(job, Blocked::Loading)
+    }
+
+    fn tell_reloaded<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        before: &Value,
+        value: &Value,
+    ) {
+        match (before, value) {
+            (Value::Present(before), Value::Present(now)) if before == now => {}
+            (_, Value::Present(now)) => {
+                let full = now.data.clone();
+                let what = Published::Changed {
+                    version: now.version,
+                    change: OwnedChange::Update(full.clone()),
+                    full,
+                };
+                self.publish(turn, name, what, None);
+            }
+            (Value::Present(_), _) => self.end_subscriptions(turn, listens, name, None),
+            _ => {}
+        }
     }
 
     /// If the record is being loaded, sets a timer. When it ends, the jobs that have waited too long are refused.

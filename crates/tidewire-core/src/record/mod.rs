@@ -7,6 +7,7 @@ pub(crate) mod change;
 pub(crate) mod commit;
 mod deferred;
 mod eviction;
+mod interest;
 mod load;
 mod outcome;
 pub(crate) mod owner;

@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{
@@ -27,7 +26,8 @@ use crate::record::state::{Interest, OwnedRecord, Value};
 use crate::record::write_queue::{WriteQueue, WriteQueues};
 use crate::settings::Settings;
 use crate::store::{Incarnation, Opened, StoreChange};
-use crate::table::{self, Map, NameMap};
+use crate::table;
+use crate::table::{Map, NameMap};
 use crate::text::Name;
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
@@ -48,7 +48,7 @@ pub(crate) struct RecordOwner {
     /// Bytes of records that are kept in memory only and can't be evicted.
     pub(super) memory_only_bytes: usize,
     pub(super) repeats: Repeats,
-    pub(super) next_epoch: u64,
+    next_epoch: u64,
     /// The work that sessions have caused here in this turn.
     pub(super) costs: TurnCosts,
     pub(super) deferred: Deferred,
@@ -189,51 +189,6 @@ impl RecordOwner {
             RecordRequestKind::Put(name, put) => {
                 self.take(turn, listens, name, job(principal, JobKind::Put(put)));
             }
-        }
-    }
-
-    /// Ends a subscription of a session.
-    pub(crate) fn release<E: Effects>(
-        &mut self,
-        turn: &mut TurnContext<'_, E>,
-        listens: &mut ListenOwner,
-        name: &Name,
-        epoch: u64,
-        (session, serial): (SessionId, u32),
-    ) {
-        let shard = session.address.shard;
-        let Some(mut record) = self.table.get_mut(name) else {
-            return;
-        };
-        if record.interest.epoch != epoch {
-            return;
-        }
-        // The session's shard may have requested to reauthorize the subscription.
-        for job in record.waiting.iter_mut().flat_map(|waits| &mut waits.jobs) {
-            job.forget_subscription(session, serial);
-        }
-        if record.has_readers {
-            self.remove_reader(name, session, serial);
-            let Some(kept) = self.table.get_mut(name) else {
-                return;
-            };
-            record = kept;
-        }
-        if let Some(index) = record
-            .interest
-            .shards
-            .iter()
-            .position(|(known, _)| *known == shard)
-        {
-            let count = &mut record.interest.shards[index].1;
-            *count -= 1;
-            if *count == 0 {
-                record.interest.shards.remove(index);
-            }
-        }
-        if record.interest.shards.is_empty() {
-            listens.record_unwanted(turn, name);
-            self.settle(turn, name);
         }
     }
 

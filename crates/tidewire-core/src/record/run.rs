@@ -4,16 +4,21 @@
 //! record, and all later jobs wait. Jobs of a session that has caused too much work in this turn are deferred instead (`deferred`).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::context::{Authorization, TurnContext};
 use crate::effect::Effects;
-use crate::entry::{Entry, ReadFailed, WorkEntry};
+use crate::entry::{Answer, Asker, Entry, ReadFailed, Snapshot, WorkEntry};
 use crate::listen::ListenOwner;
+use crate::message::RecordBulk;
+use crate::permission::Access;
 use crate::record::apply::is_repeated;
-use crate::record::authorize::authorize_early;
+use crate::record::authorize::{authorize_early, refuse_by_rule};
 use crate::record::owner::RecordOwner;
-use crate::record::request::{Job, Step, refuse, stopped};
-use crate::record::state::{Blocked, OwnedRecord};
+use crate::record::request::{
+    Job, JobKind, Step, answer, answer_value, authorize, refuse, stopped,
+};
+use crate::record::state::{Blocked, OwnedRecord, Value};
 use crate::text::{Name, Payload};
 use crate::work::MESSAGE_WORK;
 
@@ -115,6 +120,131 @@ impl RecordOwner {
             turn.post(session.address, Entry::Work(deferred));
         }
         step
+    }
+
+    pub(super) fn run<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        mut job: Job,
+    ) -> Step {
+        let Some(value) = self.table.get(name).map(|record| record.value.clone()) else {
+            return Step::Done;
+        };
+        match &job.kind {
+            JobKind::Announce(_) => self.announce(turn, name, job),
+            _ if matches!(value, Value::Unknown) => self.run_unloaded(turn, name, job),
+            JobKind::Bulk {
+                action: RecordBulk::Notify,
+                ..
+            } => self.notify(turn, listens, name, job, value),
+            JobKind::Bulk { .. } => self.subscribe(turn, listens, name, job, value),
+            JobKind::CatchUp(reader) => {
+                let reader = Arc::clone(reader);
+                let read = Access::RecordRead;
+                match authorize(turn, &mut job, read, name, None, value.data()) {
+                    Authorization::Allow => {}
+                    authorization => {
+                        return refuse_by_rule(turn, name, job, read, authorization, &value);
+                    }
+                }
+                let asker = Asker::Lagging(job.session, reader);
+                answer_value(turn, name.clone(), asker, Ok(value.read()));
+                Step::Done
+            }
+            JobKind::Reauthorize {
+                ticket,
+                serial,
+                epoch,
+            } => {
+                let (ticket, serial, epoch) = (*ticket, *serial, *epoch);
+                let read = Access::RecordRead;
+                match authorize(turn, &mut job, read, name, None, value.data()) {
+                    Authorization::Allow => {}
+                    authorization => {
+                        return refuse_by_rule(turn, name, job, read, authorization, &value);
+                    }
+                }
+                let kept = self.table.get(name);
+                if epoch.is_some_and(|epoch| kept.is_some_and(|kept| kept.interest.epoch == epoch))
+                {
+                    self.add_reader(turn, name, (job.session, serial), &job.principal);
+                }
+                let lost = None;
+                answer(
+                    turn,
+                    job.session,
+                    name,
+                    None,
+                    Answer::Reauthorized { ticket, lost },
+                );
+                Step::Done
+            }
+            JobKind::Read | JobKind::Head => {
+                let read = Access::RecordRead;
+                match authorize(turn, &mut job, read, name, None, value.data()) {
+                    Authorization::Allow => {}
+                    authorization => {
+                        return refuse_by_rule(turn, name, job, read, authorization, &value);
+                    }
+                }
+                let snapshot = match job.kind {
+                    JobKind::Head => Answer::Snapshot(Snapshot::Head(value.version())),
+                    _ if matches!(value, Value::Missing) => Answer::NotFound,
+                    _ => Answer::Snapshot(value.snapshot()),
+                };
+                answer(turn, job.session, name, None, snapshot);
+                Step::Done
+            }
+            JobKind::Delete => self.delete(turn, listens, name, job, &value),
+            JobKind::Write(_) => self.write(turn, name, job, &value),
+            JobKind::Fetch(_) => {
+                let read = Access::RecordRead;
+                match authorize(turn, &mut job, read, name, None, value.data()) {
+                    Authorization::Allow => {}
+                    authorization => {
+                        return refuse_by_rule(turn, name, job, read, authorization, &value);
+                    }
+                }
+                if let JobKind::Fetch(correlation) = job.kind {
+                    let state = match value {
+                        Value::Present(record) => Some(Box::new(record)),
+                        _ => None,
+                    };
+                    let fetched = Answer::Fetched { correlation, state };
+                    answer(turn, job.session, name, None, fetched);
+                }
+                Step::Done
+            }
+            JobKind::Put(_) => self.put_if(turn, listens, name, job, &value),
+        }
+    }
+
+    /// Refuses a job that is denied regardless of its record. For all other jobs the record is loaded.
+    fn run_unloaded<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        name: &Name,
+        mut job: Job,
+    ) -> Step {
+        // The result of a patch to an earlier value is no longer valid.
+        job.after = None;
+        let is_begun = matches!(
+            &job.kind,
+            JobKind::Bulk {
+                reloaded: Some(_),
+                ..
+            }
+        );
+        if !is_begun && !is_repeated(&self.repeats, name, &job) {
+            match authorize_early(turn, &mut job, name, true) {
+                None | Some(Authorization::Allow) => {}
+                Some(authorization) => return stopped(turn, name, job, authorization),
+            }
+        }
+        self.load_unless_loading(turn, name);
+        Step::Blocked(job, Blocked::Loading)
     }
 
     /// Blocks the record: the job becomes the first one that waits.

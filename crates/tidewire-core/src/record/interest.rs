@@ -1,0 +1,197 @@
+//! The subscriptions of a record at its owner: which shards have subscribers, and how many.
+//!
+//! The session's side of a subscription is in `subscriber`. Subscribers whose read right depends on data are in `readers` as well.
+
+use smallvec::SmallVec;
+
+use crate::address::SessionId;
+use crate::context::{Authorization, TurnContext};
+use crate::effect::Effects;
+use crate::entry::{Answer, Published, RecordRefusal, Snapshot};
+use crate::listen::ListenOwner;
+use crate::message::{RecordBulk, Topic};
+use crate::permission::Access;
+use crate::record::authorize::refuse_by_rule;
+use crate::record::change;
+use crate::record::owner::RecordOwner;
+use crate::record::request::{Job, JobKind, Step, answer, authorize, publish, refuse};
+use crate::record::state::{Interest, Value};
+use crate::store::{StoredRecord, Version};
+use crate::text::{Name, Payload};
+
+impl RecordOwner {
+    pub(super) fn subscribe<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        mut job: Job,
+        mut value: Value,
+    ) -> Step {
+        let JobKind::Bulk { action, .. } = job.kind else {
+            return Step::Done;
+        };
+        let creates =
+            action == RecordBulk::SubscribeCreateAndRead && matches!(value, Value::Missing);
+        // The read right is checked first, on the record as it would be created: a session that may not read gets one answer for all names.
+        let empty = creates.then(|| Payload::from_checked(change::EMPTY));
+        let seen = empty.as_ref().or(value.data());
+        let read = Access::RecordRead;
+        match authorize(turn, &mut job, read, name, None, seen) {
+            Authorization::Allow => {}
+            authorization => return refuse_by_rule(turn, name, job, read, authorization, &value),
+        }
+        if let Some(data) = empty {
+            let create = Access::RecordCreate;
+            match authorize(turn, &mut job, create, name, None, None) {
+                Authorization::Allow => {}
+                authorization => {
+                    return refuse_by_rule(turn, name, job, create, authorization, &value);
+                }
+            }
+            let created = StoredRecord {
+                incarnation: self.new_incarnation(turn, name),
+                version: Version::CREATED,
+                data,
+            };
+            if !self.has_room(turn, name, &value, created.data.len(), &job.principal) {
+                refuse(turn, name, job, RecordRefusal::CreateFailed);
+                return Step::Done;
+            }
+            value = Value::Present(created);
+            let by = (job.session, &*job.principal);
+            self.put(turn, name, value.clone(), by, None, None);
+        }
+        let JobKind::Bulk {
+            action,
+            serial,
+            reply,
+            correlation,
+            ..
+        } = job.kind
+        else {
+            return Step::Done;
+        };
+        let snapshot = match action {
+            RecordBulk::SubscribeCreateAndRead | RecordBulk::SubscribeAndRead => value.snapshot(),
+            RecordBulk::SubscribeAndHead => Snapshot::Head(value.version()),
+            _ => Snapshot::Nothing,
+        };
+        let what = match serial {
+            None => Answer::Snapshot(snapshot),
+            Some(serial) => {
+                let epoch = self.add_interest(turn, listens, name, job.session.address.shard);
+                self.add_reader(turn, name, (job.session, serial), &job.principal);
+                let provided = listens.is_provided(Topic::Record, name);
+                Answer::Granted {
+                    serial,
+                    epoch,
+                    provided,
+                    value_bytes: value.data().map_or(0, Payload::len),
+                    snapshot,
+                    action,
+                    correlation,
+                }
+            }
+        };
+        answer(turn, job.session, name, reply, what);
+        Step::Done
+    }
+
+    fn add_interest<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        shard: u16,
+    ) -> u64 {
+        let Some(record) = self.table.get_mut(name) else {
+            return 0;
+        };
+        let first = record.interest.shards.is_empty();
+        match record
+            .interest
+            .shards
+            .iter_mut()
+            .find(|(known, _)| *known == shard)
+        {
+            Some((_, count)) => *count += 1,
+            None => record.interest.shards.push((shard, 1)),
+        }
+        if first {
+            listens.record_wanted(turn, name);
+        }
+        record.interest.epoch
+    }
+
+    /// Ends a subscription of a session.
+    pub(crate) fn release<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        epoch: u64,
+        (session, serial): (SessionId, u32),
+    ) {
+        let shard = session.address.shard;
+        let Some(mut record) = self.table.get_mut(name) else {
+            return;
+        };
+        if record.interest.epoch != epoch {
+            return;
+        }
+        // The session's shard may have requested to reauthorize the subscription.
+        for job in record.waiting.iter_mut().flat_map(|waits| &mut waits.jobs) {
+            job.forget_subscription(session, serial);
+        }
+        if record.has_readers {
+            self.remove_reader(name, session, serial);
+            let Some(kept) = self.table.get_mut(name) else {
+                return;
+            };
+            record = kept;
+        }
+        if let Some(index) = record
+            .interest
+            .shards
+            .iter()
+            .position(|(known, _)| *known == shard)
+        {
+            let count = &mut record.interest.shards[index].1;
+            *count -= 1;
+            if *count == 0 {
+                record.interest.shards.remove(index);
+            }
+        }
+        if record.interest.shards.is_empty() {
+            listens.record_unwanted(turn, name);
+            self.settle(turn, name);
+        }
+    }
+
+    /// Publishes to all subscribers but one that the record is gone, and ends all subscriptions.
+    pub(super) fn end_subscriptions<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        except: Option<SessionId>,
+    ) {
+        let epoch = self.new_epoch();
+        self.drop_readers(name);
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
+        let ended = std::mem::replace(
+            &mut record.interest,
+            Interest {
+                epoch,
+                shards: SmallVec::new(),
+            },
+        );
+        if !ended.shards.is_empty() {
+            publish(turn, name, &ended, &Published::Deleted, except);
+            listens.record_unwanted(turn, name);
+        }
+    }
+}
