@@ -14,7 +14,6 @@ use crate::permission::Access;
 use crate::quota::QuotaLimit;
 use crate::record::authorize::{authorize_read, refuse_by_rule, refuse_change};
 use crate::record::change;
-use crate::record::commit::{Waiter, WaitsFor};
 use crate::record::owner::RecordOwner;
 use crate::record::repeat::{RepeatKey, Repeats};
 use crate::record::request::{
@@ -22,6 +21,7 @@ use crate::record::request::{
 };
 use crate::record::share::Share;
 use crate::record::state::{Blocked, Value};
+use crate::record::waiter::{Waiter, WaitsFor};
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 

@@ -19,4 +19,5 @@ mod run;
 pub(crate) mod share;
 mod state;
 pub(crate) mod subscriber;
+mod waiter;
 pub(crate) mod write_queue;
