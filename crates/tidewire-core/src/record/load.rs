@@ -1,4 +1,4 @@
-//! Loads of records from their stores: when a record is loaded, and what happens after an answer, a failure or a timeout.
+//! Loads of records from their stores: their requests, answers, failures and timeouts.
 //!
 //! Reads of values for rules and lagging sessions wait for the load here, not in the queue of the record's jobs. A timeout refuses only
 //! the requests that have waited too long; the load continues.

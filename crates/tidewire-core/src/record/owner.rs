@@ -1,8 +1,7 @@
-//! Records at their owner: the order of writes, versions, permissions that see the old value, interest by shard.
+//! The records that a shard owns, and the inputs that drive them: requests, the start and end of a turn, deadlines.
 //!
-//! If a request can't be decided yet (the record is being loaded, or a rule waits for another record), later requests of the same record
-//! wait behind it, but requests of other records do not. This file has the inputs of a turn and its deadlines. `run` orders the jobs of a
-//! record, `apply` decides them, and `load`, `outcome` and `eviction` handle what stores and memory require.
+//! `run` orders the requests of each record, `apply` and `interest` decide them, `load` and `outcome` handle the answers of the stores, and
+//! `eviction` keeps the memory limit. The states of a record are in the comment of the folder (`mod.rs`).
 
 use std::collections::VecDeque;
 

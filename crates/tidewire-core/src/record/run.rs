@@ -1,7 +1,8 @@
 //! The order in which the jobs of a record run.
 //!
 //! A job runs at once or waits behind earlier jobs of the record. If it needs a load, another record or the next turn, it blocks the
-//! record, and all later jobs wait. Jobs of a session that has caused too much work in this turn are deferred instead (`deferred`).
+//! record: later jobs of the same record wait, jobs of other records do not. If a session has caused too
+//! much work in this turn, its further jobs are deferred instead (`deferred`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

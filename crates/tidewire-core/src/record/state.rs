@@ -13,6 +13,7 @@ use crate::text::Payload;
 /// The owner's knowledge of a record's value.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
+    /// Not loaded, or no longer valid.
     Unknown,
     Missing,
     Present(StoredRecord),

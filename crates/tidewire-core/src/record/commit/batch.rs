@@ -1,4 +1,4 @@
-//! The batch in flight: its size, when it leaves, and what its answer or its failure changes.
+//! The batch in flight: its size, its departure, its answer, and its repetition after a failure.
 //!
 //! At most one batch is in flight. The records in it stay dirty until the answer.
 
