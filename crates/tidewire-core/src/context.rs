@@ -559,12 +559,12 @@ impl<E: Effects> TurnContext<'_, E> {
         self.interest.censuses.insert(owner, round);
         self.interest.census_walks.push_back((owner, round, 0));
         if self.interest.census_walks.len() == 1 {
-            self.go_on_with_census();
+            self.continue_census();
         }
     }
 
     /// Visits the next entries for the first answer that is not complete.
-    pub(crate) fn go_on_with_census(&mut self) {
+    pub(crate) fn continue_census(&mut self) {
         let Some((owner, round, first)) = self.interest.census_walks.pop_front() else {
             return;
         };

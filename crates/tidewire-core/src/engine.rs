@@ -399,7 +399,7 @@ impl Shard {
             .pay(turn_work_max, |session| out.await_drained(session));
         let (mut turn, parts) = self.split(now, out);
         parts.records.begin_turn(&mut turn, parts.listens);
-        self.go_on_leaving(now, out);
+        self.continue_ending_sessions(now, out);
         self.tell_self(now, out);
     }
 

@@ -217,7 +217,7 @@ fn subscribe<E: Effects>(
             };
             history::subscribe(turn, id, name, start, reply);
         }
-        history::go_on(turn, id);
+        history::continue_replay(turn, id);
     }
     tell_without_history(turn, id, &plain, positions);
     Flow::Taken

@@ -99,7 +99,7 @@ pub(crate) fn drained<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) 
     if std::mem::take(&mut lag.is_behind) {
         take_stock(turn, id);
     }
-    go_on(turn, id);
+    continue_catch_up(turn, id);
 }
 
 /// Handles a requested value.
@@ -139,7 +139,7 @@ pub(crate) fn value_came<E: Effects>(
             turn.hub.resume(channel, id, turn.sessions);
         }
     }
-    go_on(turn, id);
+    continue_catch_up(turn, id);
 }
 
 /// Sends the session the gaps in its events, and notes the records of which it needs a value.
@@ -170,7 +170,7 @@ fn take_stock<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
 }
 
 /// Requests the next values, unless some are on their way or the session has to read first.
-fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
+fn continue_catch_up<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     let given_max = turn.shard.settings.limits.catch_up_bytes_max;
     let Some(session) = turn.sessions.find_mut(id) else {
         return;

@@ -354,7 +354,7 @@ impl Conductor {
             self.handle(Input::DeadlineReached);
             self.engine_deadline = self.engine.next_deadline();
         }
-        self.go_on_closing();
+        self.continue_closing();
         self.release_carried();
         self.read_sockets();
     }

@@ -16,7 +16,7 @@ impl Shard {
         let session = self.sessions.find(id);
         let has_bulk = session.is_some_and(|session| session.has_bulk());
         if has_bulk {
-            self.go_on_with_bulk(now, id, out);
+            self.continue_bulk(now, id, out);
         } else {
             out.resume(id);
         }
@@ -48,11 +48,11 @@ impl Shard {
             session.state(seed).bulk = Some(bulk);
             self.sessions.add_state_bytes(id, bytes);
         }
-        self.go_on_with_bulk(now, id, out);
+        self.continue_bulk(now, id, out);
     }
 
     /// Applies the next names of a long message.
-    fn go_on_with_bulk<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
+    fn continue_bulk<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
         let seed = self.context.seed;
         let session = self.sessions.find_mut(id);
         let Some(mut bulk) = session.and_then(|session| session.state(seed).bulk.take()) else {

@@ -33,7 +33,7 @@ impl Shard {
     pub(super) fn deadline_reached<E: Effects>(&mut self, now: Now, out: &mut E) {
         let (mut turn, mut parts) = self.split(now, out);
         parts.reauthorizer.advance(&mut turn);
-        turn.go_on_with_census();
+        turn.continue_census();
         parts.records.deadline_reached(&mut turn);
         parts.listens.deadline_reached(&mut turn);
         parts.rpcs.deadline_reached(&mut turn);

@@ -156,7 +156,7 @@ impl Shard {
     }
 
     /// Releases a part of the names of ended sessions.
-    pub(super) fn go_on_leaving<E: Effects>(&mut self, now: Now, out: &mut E) {
+    pub(super) fn continue_ending_sessions<E: Effects>(&mut self, now: Now, out: &mut E) {
         let mut left = SLICE;
         while left > 0
             && let Some(mut leaving) = self.leaving.pop_front()

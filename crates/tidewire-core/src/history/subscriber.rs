@@ -147,7 +147,7 @@ pub(crate) fn subscribe<E: Effects>(
 }
 
 /// Requests the next pages, unless some are in flight or the session has to read first.
-pub(crate) fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
+pub(crate) fn continue_replay<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     let page_max = turn.shard.settings.limits.catch_up_bytes_max;
     let Some(follows) = turn.sessions.find_mut(id).and_then(follows_of) else {
         return;
@@ -189,7 +189,7 @@ pub(crate) fn drained<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) 
     if let Some(follows) = turn.sessions.find_mut(id).and_then(follows_of) {
         follows.given_bytes = 0;
         follows.is_paused = false;
-        go_on(turn, id);
+        continue_replay(turn, id);
     }
 }
 
@@ -213,7 +213,7 @@ pub(crate) fn page<E: Effects>(turn: &mut TurnContext<'_, E>, page: HistoryPage)
     if let Some(reply) = page.reply {
         turn.part_done(reply, ReplyPart::Done);
     }
-    go_on(turn, id);
+    continue_replay(turn, id);
 }
 
 /// Ends the session's subscription to a name. Returns false if it had no subscription or request.

@@ -542,7 +542,7 @@ impl ListenOwner {
                 values.push((record, value));
                 self.try_candidate(turn, topic, name, progress, candidate, values);
             }
-            Err(ReadFailed) => self.go_on_later(topic, name, progress),
+            Err(ReadFailed) => self.continue_later(topic, name, progress),
         }
         self.work(turn);
     }
@@ -724,7 +724,7 @@ impl ListenOwner {
         }
         if !accepted {
             self.forget_name(&candidate, &name);
-            self.go_on_later(topic, name, progress);
+            self.continue_later(topic, name, progress);
         } else if topic == Topic::Record {
             let provided = true;
             self.changes.push(ProviderChange { name, provided });
@@ -756,7 +756,7 @@ impl ListenOwner {
         }
         self.tell(turn, topic, &candidate, &name, ListenNotice::TimedOut);
         self.forget_name(&candidate, &name);
-        self.go_on_later(topic, name, progress);
+        self.continue_later(topic, name, progress);
     }
 
     /// Notes that a question was answered, or can no longer be answered.
@@ -856,7 +856,7 @@ impl ListenOwner {
     }
 
     /// Queues a search, so that it continues with its next candidate.
-    fn go_on_later(&mut self, topic: Topic, name: Name, progress: Progress) {
+    fn continue_later(&mut self, topic: Topic, name: Name, progress: Progress) {
         let side = self.side_mut(topic);
         if let Some(wanted) = side.wanted.get_mut(&name) {
             wanted.search = Search::Running(Box::new(progress));
@@ -1306,7 +1306,7 @@ impl ListenOwner {
                     }));
                 }
             }
-            _ => self.go_on_later(topic, name, progress),
+            _ => self.continue_later(topic, name, progress),
         }
     }
 

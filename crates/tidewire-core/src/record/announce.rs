@@ -237,7 +237,7 @@ impl RecordOwner {
         let waits = waits.and_then(|record| record.waiting.as_mut());
         if let Some(waits) = waits.filter(|waits| waits.blocked == Blocked::Turn) {
             waits.blocked = Blocked::No;
-            self.go_on(turn, listens, &name);
+            self.run_waiting(turn, listens, &name);
         }
     }
 }

@@ -13,7 +13,7 @@ use hashbrown::hash_map::Entry;
 use smallvec::SmallVec;
 
 use self::batch::{BATCH_BYTES_FIRST, Batch};
-use crate::record::queue::WriteQueue;
+use crate::record::fair_queue::FairQueue;
 use crate::record::share::Share;
 use crate::record::waiter::{Waiter, Waiters};
 use crate::store::{Expected, StoreWrite};
@@ -78,7 +78,7 @@ pub(crate) trait Ending {
 pub(crate) struct Commits {
     dirty: Map<Name, Dirty>,
     bytes: usize,
-    queue: WriteQueue,
+    queue: FairQueue,
     /// The number of queued records, and the cost of writing them in bytes.
     queued_count: usize,
     queued_cost: usize,
@@ -99,7 +99,7 @@ impl Commits {
         Self {
             dirty: table::map(seed),
             bytes: 0,
-            queue: WriteQueue::new(seed),
+            queue: FairQueue::new(seed),
             queued_count: 0,
             queued_cost: 0,
             batch: None,

@@ -26,7 +26,7 @@ struct DeferredJob {
 
 /// The deferred requests of one session. As long as it exists, even empty, further requests of the session are deferred.
 #[derive(Debug, Default)]
-struct Line {
+struct SessionQueue {
     /// Requests that had waited for a record before, and are older than all of `jobs`.
     older: VecDeque<DeferredJob>,
     jobs: VecDeque<DeferredJob>,
@@ -35,7 +35,7 @@ struct Line {
 /// The deferred requests of an owner.
 #[derive(Debug, Default)]
 pub(super) struct Deferred {
-    lines: BTreeMap<SessionId, Line>,
+    queues: BTreeMap<SessionId, SessionQueue>,
     /// Sessions that have ended and whose requests are not all done.
     ended: VecDeque<SessionId>,
     bytes: usize,
@@ -46,7 +46,7 @@ pub(super) struct Deferred {
 impl Deferred {
     /// Whether requests of the session have to wait.
     pub(super) fn has(&self, session: SessionId) -> bool {
-        !self.lines.is_empty() && self.lines.contains_key(&session)
+        !self.queues.is_empty() && self.queues.contains_key(&session)
     }
 
     /// Bytes that the deferred requests keep.
@@ -61,21 +61,21 @@ impl Deferred {
 
     /// Starts to defer the requests of the session.
     pub(super) fn begin(&mut self, session: SessionId) {
-        self.lines.entry(session).or_default();
+        self.queues.entry(session).or_default();
     }
 
     /// Queues a request behind the others of its session.
     pub(super) fn push(&mut self, name: Name, job: Job) {
         let deferred = self.keep(name, job);
-        let line = self.lines.entry(deferred.job.session).or_default();
-        line.jobs.push_back(deferred);
+        let queue = self.queues.entry(deferred.job.session).or_default();
+        queue.jobs.push_back(deferred);
     }
 
     /// Queues a request that had waited for its record, before those that came after it.
     pub(super) fn push_older(&mut self, name: Name, job: Job) {
         let deferred = self.keep(name, job);
-        let line = self.lines.entry(deferred.job.session).or_default();
-        line.older.push_back(deferred);
+        let queue = self.queues.entry(deferred.job.session).or_default();
+        queue.older.push_back(deferred);
     }
 
     fn keep(&mut self, name: Name, job: Job) -> DeferredJob {
@@ -87,31 +87,31 @@ impl Deferred {
 
     /// Takes the session's next request, and returns whether it had waited for its record before.
     fn pop(&mut self, session: SessionId) -> Option<(Name, Job, bool)> {
-        let line = self.lines.get_mut(&session)?;
-        let older = line.older.pop_front();
+        let queue = self.queues.get_mut(&session)?;
+        let older = queue.older.pop_front();
         let has_waited = older.is_some();
-        let deferred = older.or_else(|| line.jobs.pop_front())?;
+        let deferred = older.or_else(|| queue.jobs.pop_front())?;
         self.bytes -= deferred.bytes;
         Some((deferred.name, deferred.job, has_waited))
     }
 
     /// Whether no request of the session is deferred.
     pub(super) fn is_empty(&self, session: SessionId) -> bool {
-        let line = self.lines.get(&session);
-        line.is_none_or(|line| line.older.is_empty() && line.jobs.is_empty())
+        let queue = self.queues.get(&session);
+        queue.is_none_or(|queue| queue.older.is_empty() && queue.jobs.is_empty())
     }
 
     /// Stops deferring the requests of the session, and drops those that are left.
     fn end(&mut self, session: SessionId) {
-        if let Some(line) = self.lines.remove(&session) {
-            let left = line.older.iter().chain(&line.jobs);
+        if let Some(queue) = self.queues.remove(&session) {
+            let left = queue.older.iter().chain(&queue.jobs);
             self.bytes -= left.map(|deferred| deferred.bytes).sum::<usize>();
         }
     }
 
     /// Notes that the session has ended. Its remaining requests are done in turn with the requests of other ended sessions.
     fn session_ended(&mut self, session: SessionId) {
-        if self.lines.contains_key(&session) && !self.ended.contains(&session) {
+        if self.queues.contains_key(&session) && !self.ended.contains(&session) {
             self.ended.push_back(session);
         }
     }

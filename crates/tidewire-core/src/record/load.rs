@@ -142,7 +142,7 @@ impl RecordOwner {
         if let Some(before) = superseded {
             self.tell_reloaded(turn, listens, name, &before, &now);
         }
-        self.go_on(turn, listens, name);
+        self.run_waiting(turn, listens, name);
         self.drop_load_timeouts(turn, name);
     }
 

@@ -39,7 +39,7 @@
 //! 1. `owner::ensure`, on the first request or read. A record that is kept in memory only starts as missing and is never dirty.
 //! 2. `eviction::settle_with`: rules refused the request without the record, so it is not loaded.
 //! 3. `load::load`, by `run_unloaded` or `read_value`. `end_turn` sends the names to the stores.
-//! 4. `load::loaded`: the waiting reads get the value, then `go_on` runs the waiting requests. If they time out first, `fail_waiting`
+//! 4. `load::loaded`: the waiting reads get the value, then `run_waiting` runs the waiting requests. If they time out first, `fail_waiting`
 //!    refuses them and the load continues.
 //! 5. `load::forget`, after `fail_waiting`: the store could not read the record. Without subscribers the record leaves the table. If its
 //!    first request waits for a rule, the record stays unknown, and `run_unloaded` loads it again.
@@ -58,7 +58,7 @@
 //!
 //! A request (`Job`) has a smaller life. `take` runs it, queues it behind the earlier ones of its record, or defers it if its session has
 //! caused too much work in this turn. `run` ends it, or returns it with the reason why it waits (`Blocked`: a load, a rule's read, the
-//! next turn). When the reason ends, `go_on` runs it again, and then the later ones.
+//! next turn). When the reason ends, `run_waiting` runs it again, and then the later ones.
 //!
 //! # Files
 //!
@@ -73,7 +73,7 @@
 //! - [`commit`]: the dirty records of a store, each with its newest unstored change.
 //! - `commit/batch.rs`: the batch in flight: its size, its answer, its repetition after a failure.
 //! - `commit/tests.rs`: compares `commit` with a model.
-//! - [`queue`]: the order in which dirty records leave, fair between users.
+//! - [`fair_queue`]: the order in which dirty records leave, fair between users.
 //! - [`share`]: the user or session that a write is charged to.
 //! - [`waiter`]: sessions that wait until a change is durable.
 //!
@@ -107,11 +107,11 @@ pub(crate) mod change;
 pub(crate) mod commit;
 mod deferred;
 mod eviction;
+mod fair_queue;
 mod interest;
 mod load;
 mod outcome;
 pub(crate) mod owner;
-mod queue;
 mod readers;
 mod repeat;
 mod request;

@@ -270,7 +270,7 @@ impl RecordOwner {
     }
 
     /// Continues with the waiting jobs until one has to wait again.
-    pub(super) fn go_on<E: Effects>(
+    pub(super) fn run_waiting<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
@@ -352,6 +352,6 @@ impl RecordOwner {
                 Err(ReadFailed) => job.read_failed = true,
             }
         }
-        self.go_on(turn, listens, waiting);
+        self.run_waiting(turn, listens, waiting);
     }
 }

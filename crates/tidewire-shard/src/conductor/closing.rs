@@ -187,7 +187,7 @@ impl Conductor {
     }
 
     /// Cuts off connections that do not close in time, and continues with the closing of all connections.
-    pub(super) fn go_on_closing(&mut self) {
+    pub(super) fn continue_closing(&mut self) {
         let now = self.now.monotonic;
         while let Some((_, key)) = self
             .lingering

@@ -27,7 +27,7 @@ const COMMIT_TIME: Duration = Duration::from_millis(8);
 pub(super) struct Batch {
     number: u64,
     /// Whether its answer is outstanding. Otherwise it has failed and is sent again.
-    is_under_way: bool,
+    is_in_flight: bool,
     sent: Instant,
     /// Whether records were left in the queue when it was sent.
     is_full: bool,
@@ -52,7 +52,7 @@ impl Commits {
             return None;
         }
         let writes = match self.batch.take() {
-            Some(batch) if batch.is_under_way => {
+            Some(batch) if batch.is_in_flight => {
                 self.batch = Some(batch);
                 return None;
             }
@@ -71,7 +71,7 @@ impl Commits {
         self.next_batch += 1;
         self.batch = Some(Batch {
             number,
-            is_under_way: true,
+            is_in_flight: true,
             sent: now,
             is_full: self.queued_count > 0,
             writes: writes.clone(),
@@ -193,7 +193,7 @@ impl Commits {
 
     fn take_answered(&mut self, number: u64) -> Option<Batch> {
         self.batch
-            .take_if(|batch| batch.is_under_way && batch.number == number)
+            .take_if(|batch| batch.is_in_flight && batch.number == number)
     }
 
     /// Notes that the batch has failed. It is sent again after a pause.
@@ -201,10 +201,10 @@ impl Commits {
         let Some(batch) = &mut self.batch else {
             return;
         };
-        if !batch.is_under_way || batch.number != number {
+        if !batch.is_in_flight || batch.number != number {
             return;
         }
-        batch.is_under_way = false;
+        batch.is_in_flight = false;
         let pause = RETRY_FIRST
             .saturating_mul(1 << self.failures.min(16))
             .min(RETRY_LONGEST);

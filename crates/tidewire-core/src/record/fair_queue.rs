@@ -30,7 +30,7 @@ struct Backlog {
 /// See the start of this file. A record may be in the queue several times, once for each share that has written it. The caller knows which
 /// entries still count.
 #[derive(Debug)]
-pub(super) struct WriteQueue {
+pub(super) struct FairQueue {
     arrivals: VecDeque<(Name, Share)>,
     /// Empty as long as one batch takes everything.
     backlogs: Map<Share, Backlog>,
@@ -40,7 +40,7 @@ pub(super) struct WriteQueue {
     entries: usize,
 }
 
-impl WriteQueue {
+impl FairQueue {
     /// Nothing is queued.
     pub(super) fn new(seed: u64) -> Self {
         Self {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     /// Queues `count` records of a user whose names end with their size.
-    fn push(queue: &mut WriteQueue, user: &str, count: usize, bytes: usize) {
+    fn push(queue: &mut FairQueue, user: &str, count: usize, bytes: usize) {
         for number in 0..count {
             let name = format!("{user}/{number}/{bytes}");
             queue.push(Name::from(name.as_str()), share(user));
@@ -178,7 +178,7 @@ mod tests {
         bytes.parse().expect("a number")
     }
 
-    fn batch(queue: &mut WriteQueue) -> Vec<Name> {
+    fn batch(queue: &mut FairQueue) -> Vec<Name> {
         let mut taken = Vec::new();
         queue.take_some(BATCH, |name| Some(bytes_of(name)), |name| taken.push(name));
         taken
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn small_writes_are_in_the_next_batch_however_much_others_write() {
-        let mut queue = WriteQueue::new(1);
+        let mut queue = FairQueue::new(1);
         for user in 0..200 {
             push(&mut queue, &format!("heavy{user}"), 20, 30_000);
         }
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn users_that_always_wait_get_equal_bytes_in_turn() {
-        let mut queue = WriteQueue::new(1);
+        let mut queue = FairQueue::new(1);
         push(&mut queue, "large", 20, 1_000_000);
         push(&mut queue, "middle", 500, 30_000);
         push(&mut queue, "small", 100_000, 300);
@@ -219,8 +219,8 @@ mod tests {
         for _ in 0..20 {
             let taken = batch(&mut queue);
             for (user, bytes) in ["large/", "middle/", "small/"].iter().zip(&mut bytes) {
-                let of_user = taken.iter().filter(|name| name.starts_with(user));
-                *bytes += of_user.map(|name| bytes_of(name)).sum::<usize>();
+                let backlog = taken.iter().filter(|name| name.starts_with(user));
+                *bytes += backlog.map(|name| bytes_of(name)).sum::<usize>();
             }
         }
         let (least, most) = (bytes.iter().min(), bytes.iter().max());
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn users_that_come_and_go_leave_half_of_each_batch_to_those_that_wait() {
-        let mut queue = WriteQueue::new(1);
+        let mut queue = FairQueue::new(1);
         push(&mut queue, "waits", 1_000, 1_000);
         for round in 0..10 {
             for user in 0..1_000 {
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn each_entry_leaves_once_in_the_order_of_its_user() {
-        let mut queue = WriteQueue::new(1);
+        let mut queue = FairQueue::new(1);
         push(&mut queue, "a", 300, 20_000);
         push(&mut queue, "b", 300, 500);
         let mut taken = batch(&mut queue);
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn entries_that_no_longer_count_are_dropped() {
-        let mut queue = WriteQueue::new(1);
+        let mut queue = FairQueue::new(1);
         push(&mut queue, "a", 3_000, 100);
         queue.take_some(1, |_| Some(1), |_| ());
         push(&mut queue, "b", 500, 100);
