@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::StatusCode;
 use hyper::body::{Body as _, Incoming};
+use hyper::{StatusCode, Version};
 use tidewire_shard::share::{Caller, Refused};
 use tokio::time::timeout;
 
@@ -138,6 +138,8 @@ impl Api {
         limit: BodyLimit,
     ) -> Result<ReceivedBody, BodyError> {
         let caller = Caller::at(request.address.ip());
+        // An HTTP/2 stream ends without its connection, so its client gets the answer in any case.
+        let may_lose_answer = request.parts.version < Version::HTTP_2;
         let body: &mut Incoming = &mut request.body;
         let body_bytes_max = self.limits.body_bytes_max;
         let bytes_max = match limit {
@@ -147,7 +149,7 @@ impl Api {
         let hint = body.size_hint();
         let bytes = match hint.exact().map(usize::try_from) {
             Some(Ok(bytes)) if bytes <= bytes_max => bytes,
-            Some(Ok(bytes)) if bytes <= bytes_max.saturating_mul(2) => {
+            Some(Ok(bytes)) if may_lose_answer && bytes <= bytes_max.saturating_mul(2) => {
                 discard(body, bytes_max).await;
                 return Err(BodyError::TooLarge);
             }
@@ -172,7 +174,9 @@ impl Api {
                 bytes: collected.to_bytes(),
             }),
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                discard(&mut request.body, bytes_max).await;
+                if may_lose_answer {
+                    discard(&mut request.body, bytes_max).await;
+                }
                 Err(BodyError::TooLarge)
             }
             Ok(Err(_)) => Err(BodyError::Broken),
