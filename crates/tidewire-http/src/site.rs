@@ -18,7 +18,7 @@ use hyper::header::{
 use hyper::{HeaderMap, Method, StatusCode};
 use sha2::{Digest as _, Sha256};
 
-use crate::api::{Body, HttpResponse};
+use crate::api::{Body, HttpResponse, TEXT, typed};
 
 include!(concat!(env!("OUT_DIR"), "/sites.rs"));
 
@@ -31,8 +31,6 @@ const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; f
 const TAG_BYTES: usize = 16;
 /// Compression must save more than this fraction of a file to be used: a tenth.
 const SAVED_MIN: usize = 10;
-/// The content type of a refusal.
-const TEXT: &str = "text/plain; charset=utf-8";
 /// The page of a folder.
 const INDEX: &str = "index.html";
 
@@ -262,11 +260,10 @@ const UNKNOWN: &str = "application/octet-stream";
 
 /// The answer to a method that a page does not have.
 pub(crate) fn not_allowed(text: &str) -> HttpResponse {
-    let mut answer = HttpResponse::new(Body::from(format!("{text}\n")));
-    *answer.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(TEXT));
-    headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    let mut answer = typed(StatusCode::METHOD_NOT_ALLOWED, TEXT, format!("{text}\n"));
+    answer
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     answer
 }
 

@@ -18,7 +18,7 @@ use super::stream::EventStream;
 /// The content type of JSON answers, as deepstream writes it.
 const JSON: &str = "application/json; charset=utf-8";
 /// The content type of errors in plain text.
-const TEXT: &str = "text/plain; charset=utf-8";
+pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 /// Seconds after which a refused client may try again.
 const RETRY_SECONDS: &str = "5";
 /// The end of every deepstream body.
@@ -169,7 +169,8 @@ pub(super) fn with_allow(mut answer: HttpResponse, methods: Option<&'static str>
     answer
 }
 
-pub(super) fn typed(status: StatusCode, content_type: &'static str, text: String) -> HttpResponse {
+/// An answer of this type.
+pub(crate) fn typed(status: StatusCode, content_type: &'static str, text: String) -> HttpResponse {
     let mut answer = Response::new(Body::from(text));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use hyper::{StatusCode, Version};
 use tidewire_shard::share::{Caller, Refused};
 use tokio::time::timeout;
@@ -138,22 +138,21 @@ impl Api {
         limit: BodyLimit,
     ) -> Result<ReceivedBody, BodyError> {
         let caller = Caller::at(request.address.ip());
-        // An HTTP/2 stream ends without its connection, so its client gets the answer in any case.
-        let may_lose_answer = request.parts.version < Version::HTTP_2;
-        let body: &mut Incoming = &mut request.body;
         let body_bytes_max = self.limits.body_bytes_max;
         let bytes_max = match limit {
             BodyLimit::Body => body_bytes_max,
             BodyLimit::Login => body_bytes_max.min(self.limits.login_bytes_max),
         };
-        let hint = body.size_hint();
+        let hint = request.body.size_hint();
         let bytes = match hint.exact().map(usize::try_from) {
             Some(Ok(bytes)) if bytes <= bytes_max => bytes,
-            Some(Ok(bytes)) if may_lose_answer && bytes <= bytes_max.saturating_mul(2) => {
-                discard(body, bytes_max).await;
+            Some(announced) => {
+                let discarded_max = bytes_max.saturating_mul(2);
+                if announced.is_ok_and(|bytes| bytes <= discarded_max) {
+                    discard(request, discarded_max).await;
+                }
                 return Err(BodyError::TooLarge);
             }
-            Some(_) => return Err(BodyError::TooLarge),
             // A body without a length reserves the most that it may have.
             None => bytes_max,
         };
@@ -168,15 +167,14 @@ impl Api {
         if let Some(standing) = &request.standing {
             standing.keep_body(room);
         }
-        let reading = Limited::new(body, bytes_max).collect();
+        let reading = Limited::new(&mut request.body, bytes_max).collect();
         match timeout(self.limits.body_timeout, reading).await {
             Ok(Ok(collected)) => Ok(ReceivedBody {
                 bytes: collected.to_bytes(),
             }),
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                if may_lose_answer {
-                    discard(&mut request.body, bytes_max).await;
-                }
+                // `Limited` has read the first half of what is read at most.
+                discard(request, bytes_max).await;
                 Err(BodyError::TooLarge)
             }
             Ok(Err(_)) => Err(BodyError::Broken),
@@ -185,19 +183,14 @@ impl Api {
     }
 }
 
-/// Reads the rest of a refused body, up to twice `bytes_max`, and drops it. A connection that the server closes with unread bytes is reset,
-/// so a client that is still writing would lose the answer. A client with a larger body gets the answer at once.
-async fn discard(body: &mut Incoming, bytes_max: usize) {
-    let reading = async {
-        let mut left = bytes_max.saturating_mul(2);
-        while let Some(Ok(frame)) = body.frame().await {
-            let bytes = frame.data_ref().map_or(0, Bytes::len);
-            let Some(rest) = left.checked_sub(bytes) else {
-                return;
-            };
-            left = rest;
-        }
-    };
+/// Reads the rest of a refused body, at most `bytes_max`, and drops it. A connection that the server closes with unread bytes is reset, so a
+/// client that is still writing would lose the answer. An HTTP/2 stream ends without its connection, so its body is not read.
+async fn discard(request: &mut ApiRequest, bytes_max: usize) {
+    if request.parts.version >= Version::HTTP_2 {
+        return;
+    }
+    let mut rest = Limited::new(&mut request.body, bytes_max);
+    let reading = async { while let Some(Ok(_)) = rest.frame().await {} };
     // The answer is the same if the rest does not arrive in time.
     let _ = timeout(DISCARD_TIMEOUT, reading).await;
 }

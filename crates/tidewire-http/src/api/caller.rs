@@ -1,5 +1,7 @@
 //! The session of a request: opens it, logs it in, and receives its messages until a deadline.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hyper::StatusCode;
 use tidewire_auth::credentials::Credentials;
@@ -12,7 +14,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answer::{self, HttpResponse};
 use super::body::too_large_login;
-use super::{Api, ApiRequest, peer};
+use super::{Api, ApiRequest};
+use crate::peer::peer;
 use crate::refusal::RequestRefusal;
 
 /// Why a caller receives no more answers.
@@ -169,7 +172,7 @@ impl Api {
             return Err(CallError::LoginTooLarge);
         }
         let shard = self.shard().ok_or(CallError::GoingAway)?;
-        let peer = peer(&request.parts, request.address);
+        let peer = Arc::new(peer(request.address, &request.parts));
         Ok(Caller {
             session: shard.carry_for(peer, request.standing.clone(), stay, first),
             deadline: Instant::now() + self.limits.request_timeout,

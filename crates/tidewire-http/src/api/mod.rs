@@ -43,7 +43,6 @@ use tidewire_config::plan::Plan;
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_shard::handle::ShardHandle;
 use tidewire_shard::outlet::Outlet;
-use tidewire_shard::peer::PeerDetails;
 use tidewire_shard::share::{Caller, Refused, Seat, Shares, Standing};
 use tokio::time::Instant;
 
@@ -56,6 +55,7 @@ use problem::Problem;
 use sign_up::SignUps;
 
 pub use answer::{Body, HttpResponse};
+pub(crate) use answer::{TEXT, typed};
 pub use epochs::RecordEpochs;
 pub use stream::EventStream;
 
@@ -376,9 +376,4 @@ fn is_of_type(parts: &Parts, expected: &str) -> bool {
     let value = value.and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = value.split(';').next().unwrap_or("");
     essence.trim().eq_ignore_ascii_case(expected)
-}
-
-/// The client's address, headers and certificate, for the auth chain.
-fn peer(parts: &Parts, address: SocketAddr) -> Arc<PeerDetails> {
-    Arc::new(crate::peer::peer(address, parts))
 }

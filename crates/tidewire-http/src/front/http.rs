@@ -11,12 +11,12 @@ use hyper::body::Incoming;
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD,
-    CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT,
+    CONNECTION, HOST, HeaderName, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT,
     SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_VERSION, UPGRADE, VARY,
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tidewire_config::outbound_url::is_loopback_name;
@@ -37,7 +37,7 @@ use super::proxy_protocol;
 use super::tls::{self, FrontStream, Handover};
 use super::{Front, TooMany};
 use crate::admin::page::Page;
-use crate::api::{ApiRequest, Body, HttpResponse};
+use crate::api::{ApiRequest, HttpResponse, TEXT, typed};
 use crate::metrics::exposition::Exposition;
 use crate::origin::{Refusal, host_name};
 use crate::peer::peer;
@@ -46,7 +46,6 @@ use crate::security_headers::{harden, stay_encrypted};
 use crate::site::not_allowed;
 use crate::status::Stage;
 
-const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 /// Seconds after which a refused client may try again.
@@ -637,12 +636,6 @@ fn unavailable(text: &str) -> HttpResponse {
 
 pub(super) fn plain(status: StatusCode, text: String) -> HttpResponse {
     typed(status, TEXT, text)
-}
-
-fn typed(status: StatusCode, content_type: &'static str, text: String) -> HttpResponse {
-    let mut answer = Response::new(Body::from(text));
-    *answer.status_mut() = status;
-    with_header(answer, CONTENT_TYPE, content_type)
 }
 
 fn with_header(mut answer: HttpResponse, name: HeaderName, value: &'static str) -> HttpResponse {
