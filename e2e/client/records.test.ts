@@ -25,6 +25,9 @@ interface App {
 
 const nameOf = (): `record/${string}` => fresh('record') as `record/${string}`;
 
+/** Counts the updates that were made in a part of the document that no other edit of the tests touches. */
+const increment = (todo: Todo): Todo => ({ ...todo, counts: { ...todo.counts, all: (todo.counts?.['all'] ?? 0) + 1 } });
+
 async function connected(t: TestContext, address: string, options: Parameters<typeof client>[2] = {}): Promise<Client<App>> {
   const made = client<App>(t, address, options);
   await within(DEADLINE_MS, made.connect(), 'login');
@@ -123,8 +126,7 @@ describe('records', { concurrency: 4, timeout: 60_000 }, () => {
     const server = await Server.during(t);
     const name = nameOf();
     const records = await Promise.all(Array.from({ length: 4 }, async () => opened(await connected(t, server.address), name)));
-    const count = (todo: Todo): Todo => ({ ...todo, counts: { all: (todo.counts?.['all'] ?? 0) + 1 } });
-    await within(DEADLINE_MS, Promise.all(records.flatMap((record) => Array.from({ length: 10 }, () => record.update(count)))), 'all updates');
+    await within(DEADLINE_MS, Promise.all(records.flatMap((record) => Array.from({ length: 10 }, () => record.update(increment)))), 'all updates');
     await eventually(() => records.every((record) => record.get(['counts', 'all']) === 40), 'each was made once');
   });
 
@@ -230,11 +232,27 @@ record: { "*": { create: true, read: true, delete: true, listen: true, notify: t
     const name = nameOf();
     const [mine, theirs] = [await opened(alice, name), await opened(bob, name)];
     proxy.silence('answers');
-    const update = mine.update((todo) => ({ ...todo, counts: { all: (todo.counts?.['all'] ?? 0) + 1 } }));
+    const update = mine.update(increment);
     await eventually(() => theirs.get(['counts', 'all']) === 1, 'the write was made');
     proxy.restore();
     await within(DEADLINE_MS, update, 'the acknowledgement of the repetition');
     assert.deepEqual([mine.get(['counts', 'all']), theirs.get(['counts', 'all']), theirs.version], [1, 1, 1]);
+  });
+
+  test("another client's equal update does not count as a repeated update", async (t) => {
+    const server = await Server.during(t);
+    const proxy = await Proxy.during(t, server);
+    const [alice, bob] = [await connected(t, proxy.address), await connected(t, server.address)];
+    const name = nameOf();
+    const [mine, theirs] = [await opened(alice, name), await opened(bob, name)];
+    proxy.silence();
+    const update = mine.update(increment);
+    update.catch(() => undefined);
+    await theirs.update(increment);
+    proxy.restore();
+    await assert.rejects(within(DEADLINE_MS, update, 'the outcome of the update'), { code: 'WRITE_UNKNOWN' });
+    await eventually(() => mine.version === 1, 'the value of the other client is shown');
+    assert.deepEqual([mine.get(['counts', 'all']), theirs.get(['counts', 'all'])], [1, 1]);
   });
 
   test('edits without a connection are made when it is back, also through a restart of the server', async (t) => {
@@ -287,7 +305,7 @@ test('random edits through random losses: all copies are equal, and no durable e
       else if (choice < 4) proxy.restore();
       else if (choice < 6) {
         updates += 1;
-        note(record.update((todo) => ({ ...todo, counts: { ...todo.counts, all: (todo.counts?.['all'] ?? 0) + 1 } })));
+        note(record.update(increment));
       } else if (choice < 12) {
         const path = random.of(paths) as 'title';
         note(record.setWithAck(path, `${who} ${i}`));
@@ -300,7 +318,7 @@ test('random edits through random losses: all copies are equal, and no durable e
   for (const { proxy } of peers) proxy.restore();
   const settled = await within(DEADLINE_MS, Promise.allSettled(outcomes), 'every edit has an end');
   const failed = settled.flatMap((outcome) => (outcome.status === 'rejected' ? [(outcome.reason as TidewireError).code] : []));
-  // If a repeated update met another write, the client can't know whether the update was made, and reports WRITE_UNKNOWN.
+  // If a repeated update meets another write, the client may not know whether the update was made, and then reports WRITE_UNKNOWN.
   assert.deepEqual(failed.filter((code) => code !== 'WRITE_UNKNOWN'), []);
   const stored = await connected(t, server.address);
   const final = await stored.record.get(name);

@@ -307,15 +307,18 @@ export class Document extends Watched {
   }
 
   #conflict(flight: Flight, value: unknown, version: number): void {
-    // After a restart the server no longer knows the keys, so this value may be the result of the first attempt.
-    if (flight.isRepeated && version === flight.message.version && isEqual(flight.result, value)) return this.#confirm(flight);
+    const hasUpdate = this.#edits.slice(0, flight.count).some(({ update }) => update);
+    // After a restart the server no longer knows the keys, so this value may be the result of the first attempt. It may also be the result
+    // of another client's equal write. For patches the difference does not matter; of two equal updates one would be lost.
+    const isEqualResult = flight.isRepeated && version === flight.message.version && isEqual(flight.result, value);
+    if (isEqualResult && !hasUpdate) return this.#confirm(flight);
     this.#flight = undefined;
-    // If another client has made the version that this write was to make, this write was not made. With any other version, it may have
-    // been.
-    const isUnknown = flight.isRepeated && version !== flight.message.version;
+    // If another client has made the version that this write was to make, with another value, this write was not made. In all other cases
+    // it may have been.
+    const isUnknown = flight.isRepeated && (isEqualResult || version !== flight.message.version);
     const local = this.value;
     const edits = this.#edits;
-    if (isUnknown && edits.slice(0, flight.count).some(({ update }) => update)) {
+    if (isUnknown && hasUpdate) {
       this.#edits = edits.slice(flight.count);
       this.#fail(edits.slice(0, flight.count), new TidewireError('WRITE_UNKNOWN', 'the update may have been made', { subject: this.name }));
     } else if (this.merge === 'remote') {
