@@ -1,0 +1,71 @@
+//! The tables of the database, their creation and upgrade, and the values that describe the store.
+
+use rusqlite::{Connection, TransactionBehavior, params};
+use tidewire_core::address::Epoch;
+use tidewire_core::store::Opened;
+
+use super::super::epoch_after;
+
+/// The version of the stored format, see `spec/store.md`.
+pub const FORMAT: i64 = 2;
+
+const SCHEMA: &str = "
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+    CREATE TABLE records (
+        name TEXT PRIMARY KEY,
+        incarnation INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        data TEXT NOT NULL,
+        checksum INTEGER NOT NULL,
+        writer TEXT
+    ) STRICT;
+    CREATE TABLE quarantine (
+        name TEXT NOT NULL,
+        incarnation INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        data TEXT NOT NULL,
+        checksum INTEGER NOT NULL,
+        UNIQUE (name, incarnation, version)
+    ) STRICT;
+    INSERT INTO meta VALUES ('format', 2), ('epoch', 0), ('opening', 0), ('clean', 0);";
+
+/// The upgrade of a database from format 1 to format 2.
+const ADD_WRITER: &str = "ALTER TABLE records ADD COLUMN writer TEXT";
+
+/// Stores the opening in the database, synced, and returns it. Creates the tables in an empty database.
+pub(super) fn begin(connection: &mut Connection) -> rusqlite::Result<Opened> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let tables: i64 =
+        transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if tables == 0 {
+        transaction.execute_batch(SCHEMA)?;
+    } else if meta(&transaction, "format")? < FORMAT {
+        transaction.execute_batch(ADD_WRITER)?;
+        set_meta(&transaction, "format", FORMAT)?;
+    }
+    let mut epoch = Epoch(meta(&transaction, "epoch")?.cast_unsigned());
+    if meta(&transaction, "clean")? == 0 {
+        epoch = epoch_after(epoch);
+    }
+    let opening = meta(&transaction, "opening")?.cast_unsigned() + 1;
+    set_meta(&transaction, "epoch", epoch.0.cast_signed())?;
+    set_meta(&transaction, "opening", opening.cast_signed())?;
+    set_meta(&transaction, "clean", 0)?;
+    transaction.commit()?;
+    Ok(Opened { epoch, opening })
+}
+
+pub(crate) fn meta(connection: &Connection, key: &str) -> rusqlite::Result<i64> {
+    connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| {
+        row.get(0)
+    })
+}
+
+pub(crate) fn set_meta(connection: &Connection, key: &str, value: i64) -> rusqlite::Result<()> {
+    connection
+        .execute(
+            "UPDATE meta SET value = ?2 WHERE key = ?1",
+            params![key, value],
+        )
+        .map(|_| ())
+}
