@@ -3,6 +3,7 @@
 //! A scenario opens connections to a server, drives it and reports figures; the null server is the reference for
 //! every figure. Both use `tidewire-wire`, so the bench and the server share one codec.
 
+mod arguments;
 pub mod bare;
 pub mod cli;
 pub mod connection;
@@ -19,6 +20,7 @@ pub mod process;
 pub mod report;
 pub mod result;
 pub mod rival;
+pub mod run_results;
 pub mod runner;
 pub mod scenario;
 pub mod server;

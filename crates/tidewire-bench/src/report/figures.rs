@@ -1,8 +1,8 @@
 //! Figures for the report: one figure of a contender in a cell, over all its turns.
 
 use crate::result::Status;
-use crate::runner::contender::Role;
-use crate::runner::store::{MeasuredCell, MeasuredContender, RunResults};
+use crate::run_results::Role;
+use crate::run_results::{MeasuredCell, MeasuredContender, RunResults};
 use crate::statistics::Summary;
 
 /// Deliveries per second of the server's processor time.

@@ -1,8 +1,8 @@
 //! Results of an invented run, with figures that tests can distinguish.
 
 use crate::result::{Cell, Status};
-use crate::runner::contender::{Identity, Role};
-use crate::runner::store::{Facts, MeasuredCell, MeasuredContender, RunResults};
+use crate::run_results::{Facts, MeasuredCell, MeasuredContender, RunResults};
+use crate::run_results::{Identity, Role};
 
 use crate::meter::Usage;
 

@@ -4,8 +4,8 @@ use super::figures::{CPU, DELIVERIES, ROUND, short};
 use super::plot::{self, Bar};
 use super::verdict::{State, verdicts};
 use crate::meter::STOLEN_SHARE_MAX;
-use crate::runner::contender::{Identity, Role};
-use crate::runner::store::{MeasuredCell, MeasuredContender, RunResults};
+use crate::run_results::{Identity, Role};
+use crate::run_results::{MeasuredCell, MeasuredContender, RunResults};
 
 /// A figure of a section.
 struct Column {

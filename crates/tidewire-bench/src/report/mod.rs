@@ -14,7 +14,7 @@ use clap::ArgMatches;
 
 use crate::failure::Failure;
 use crate::result::{Cell, Status};
-use crate::runner::store::{RunResults, Store};
+use crate::run_results::{RunResults, Store};
 use figures::short;
 use verdict::State;
 
@@ -26,7 +26,7 @@ pub const FILE: &str = "report.html";
 pub fn command() -> clap::Command {
     clap::Command::new("report")
         .about("Write the HTML report of a run again, from its results.json")
-        .arg(crate::runner::folder_argument())
+        .arg(crate::arguments::folder())
 }
 
 /// Writes the report of the run in a folder again.

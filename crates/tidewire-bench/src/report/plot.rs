@@ -3,7 +3,7 @@
 
 use super::figures::short;
 use super::html::escape;
-use crate::runner::contender::Role;
+use crate::run_results::Role;
 
 /// Width of the picture; it scales with its container.
 const WIDTH: f64 = 480.0;

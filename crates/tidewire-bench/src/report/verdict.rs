@@ -1,8 +1,8 @@
 //! The lines of issues 3 and 4 ("Done when") that this bench can check, each computed from the figures of a run.
 
 use super::figures::{CPU, DELIVERIES, ROUND, short};
-use crate::runner::contender::Role;
-use crate::runner::store::{MeasuredCell, RunResults};
+use crate::run_results::Role;
+use crate::run_results::{MeasuredCell, RunResults};
 
 /// The cells of the grid, the small ones first.
 const GRID: [&str; 8] = [

@@ -4,31 +4,16 @@ use std::fs;
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use crate::driver::Protocol;
 use crate::failure::Failure;
 use crate::rival::{self, Rival};
+use crate::run_results::{Identity, Role};
 use crate::server::ServerKind;
 
 /// The name of Tidewire in results.
 pub const TIDEWIRE: &str = "tidewire";
 /// The name of the null server in results.
 pub const NULL: &str = "null";
-
-/// The role of a contender in the report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// The measured server.
-    Tidewire,
-    /// Tidewire with another configuration or load, for a comparison with itself.
-    Variant,
-    /// The reference.
-    Null,
-    /// A rival's server.
-    Rival,
-}
 
 /// The difference of Tidewire in a cell that compares it with itself. Both are measured in turn there, because the
 /// speed of a machine changes between two cells.
@@ -67,19 +52,6 @@ impl Variant {
             Self::Events => "Tidewire with events",
         }
     }
-}
-
-/// A contender in results.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
-    /// Its name on the command line and in results.
-    pub name: String,
-    /// Its title.
-    pub title: String,
-    /// Its role in the report.
-    pub role: Role,
-    /// Its version.
-    pub version: String,
 }
 
 /// A contender that can be started.

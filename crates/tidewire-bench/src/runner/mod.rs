@@ -6,7 +6,6 @@
 
 pub mod contender;
 pub mod plan;
-pub mod store;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use clap::{Arg, ArgAction, ArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgMatches};
 
-use crate::cli;
+use crate::arguments;
 use crate::cores::{self, Cores};
 use crate::failure::Failure;
 use crate::link::{Link, tls_client};
@@ -24,10 +23,10 @@ use crate::process;
 use crate::report;
 use crate::result::{Cell, Results, Status};
 use crate::rival::{self, Rival};
+use crate::run_results::{Facts, MeasuredCell, MeasuredContender, Role, RunResults, Store};
 use crate::server::Server;
-use contender::{Contender, NULL, Role, TIDEWIRE, Variant};
+use contender::{Contender, NULL, TIDEWIRE, Variant};
 use plan::{Planned, Profile, Rounds, Transport};
-use store::{Facts, MeasuredCell, MeasuredContender, RunResults, Store};
 
 /// The minimum length of a fast server's turn, reached by more rounds.
 const TURN_TIME: Duration = Duration::from_secs(1);
@@ -54,16 +53,16 @@ pub fn command() -> clap::Command {
     clap::Command::new("all")
         .about("Measure Tidewire, the null server and all rivals in turn; write JSON and an HTML report")
         .arg(
-            cli::flag("quick", "Measure a part of the cells, in five minutes")
+            arguments::flag("quick", "Measure a part of the cells, in five minutes")
         )
-        .arg(folder_argument())
+        .arg(arguments::folder())
         .arg(list("only", "CELLS", "Measure only these cells"))
         .arg(
             list("contenders", "NAMES", "Measure only these contenders")
                 .value_parser(contender::names()),
         )
         .arg(
-            cli::flag("fresh", "Measure all cells again, also those with results of an earlier run")
+            arguments::flag("fresh", "Measure all cells again, also those with results of an earlier run")
         )
         .arg(
             Arg::new("rival-command")
@@ -78,16 +77,7 @@ pub fn command() -> clap::Command {
                 .action(ArgAction::SetTrue)
                 .help("The server returns publishers their own messages"),
         )
-        .arg(cli::server_bin())
-}
-
-/// The folder of results.
-pub(crate) fn folder_argument() -> Arg {
-    Arg::new("folder")
-        .long("folder")
-        .value_name("FOLDER")
-        .value_parser(value_parser!(PathBuf))
-        .help("Folder of the results [default: target/bench/full or target/bench/quick]")
+        .arg(arguments::server_bin())
 }
 
 fn list(name: &'static str, value: &'static str, help: &'static str) -> Arg {
@@ -192,12 +182,12 @@ fn take_contenders(matches: &ArgMatches, commit: &str) -> Result<Vec<Contender>,
     for name in names {
         let variant = Variant::ALL.into_iter().find(|one| one.name() == name);
         if let Some(variant) = variant {
-            let program = cli::take_server_bin(matches)?;
+            let program = arguments::take_server_bin(matches)?;
             contenders.push(Contender::variant(variant, &program, commit)?);
             continue;
         }
         contenders.push(match name.as_str() {
-            TIDEWIRE => Contender::tidewire(&cli::take_server_bin(matches)?, commit)?,
+            TIDEWIRE => Contender::tidewire(&arguments::take_server_bin(matches)?, commit)?,
             NULL => Contender::null()?,
             name => {
                 let unknown = || Failure::Argument(format!("unknown rival {name:?}"));

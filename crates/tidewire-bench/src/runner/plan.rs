@@ -1,7 +1,8 @@
 //! The plan of a run: the cells, their repetitions, contenders and time limits. One table; the times are chosen so
 //! that `full` stays within an hour and `quick` within five minutes on two cores.
 
-use super::contender::{Contender, Role, Variant};
+use super::contender::{Contender, Variant};
+use crate::run_results::Role;
 
 /// The extent of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::{ArgMatches, Command};
 
 use super::Scenario;
-use crate::cli;
+use crate::arguments;
 use crate::connection::Subscription;
 use crate::failure::Failure;
 use crate::meter::Meter;
@@ -23,9 +23,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 fn arguments(command: Command) -> Command {
-    super::cell_arguments(cli::server_arguments(command, "1"))
-        .arg(cli::number("connections", "30000", "Total connections"))
-        .arg(cli::number(
+    super::cell_arguments(arguments::server_arguments(command, "1"))
+        .arg(arguments::number(
+            "connections",
+            "30000",
+            "Total connections",
+        ))
+        .arg(arguments::number(
             "width",
             "250",
             "Connections that are opened at the same time",
@@ -33,8 +37,8 @@ fn arguments(command: Command) -> Command {
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
-    let count = cli::take_count(matches, "connections", 1)?;
-    let width = cli::take_count(matches, "width", 1)?;
+    let count = arguments::take_count(matches, "connections", 1)?;
+    let width = arguments::take_count(matches, "width", 1)?;
     let time_max = super::take_time_max(matches)?;
     super::measure(matches, false, |target| {
         Ok(vec![connect(target, count, width, time_max)?])

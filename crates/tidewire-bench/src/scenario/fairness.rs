@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::{Arg, ArgMatches, Command, value_parser};
 
 use super::{Scenario, unexpected};
-use crate::cli::{self, Chosen};
+use crate::arguments::{self, Chosen};
 use crate::connection::Subscription;
 use crate::driver::Incoming;
 use crate::failure::Failure;
@@ -40,19 +40,23 @@ const VALUE: &str = r#"{"text":"a short text","count":1,"list":[1,2,3]}"#;
 const EVENT: &str = "bench/fairness/event";
 
 fn arguments(command: Command) -> Command {
-    cli::server_arguments(command, "2")
-        .arg(cli::number(
+    arguments::server_arguments(command, "2")
+        .arg(arguments::number(
             "records",
             "1000",
             "Records that the writer writes in turn",
         ))
-        .arg(cli::number(
+        .arg(arguments::number(
             "neighbours",
             "2",
             "Neighbours, one busy at a time",
         ))
-        .arg(cli::number("phase-ms", "500", "Milliseconds of a phase"))
-        .arg(cli::number(
+        .arg(arguments::number(
+            "phase-ms",
+            "500",
+            "Milliseconds of a phase",
+        ))
+        .arg(arguments::number(
             "repetitions",
             "7",
             "Repetitions for each neighbour",
@@ -67,11 +71,11 @@ fn arguments(command: Command) -> Command {
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
-    let record_count = cli::take_count(matches, "records", 1)?;
-    let neighbour_count = cli::take_count(matches, "neighbours", 1)?;
-    let phase = Duration::from_millis(cli::take_count(matches, "phase-ms", 1)? as u64);
-    let repetitions = cli::take_count(matches, "repetitions", 1)?;
-    let share_min: f64 = cli::take(matches, "share-min")?;
+    let record_count = arguments::take_count(matches, "records", 1)?;
+    let neighbour_count = arguments::take_count(matches, "neighbours", 1)?;
+    let phase = Duration::from_millis(arguments::take_count(matches, "phase-ms", 1)? as u64);
+    let repetitions = arguments::take_count(matches, "repetitions", 1)?;
+    let share_min: f64 = arguments::take(matches, "share-min")?;
     let server = Chosen::from_arguments(matches, true)?;
     println!("machine: {}", process::machine());
 

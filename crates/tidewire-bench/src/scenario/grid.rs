@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::{ArgMatches, Command};
 
 use super::{Scenario, first_part, unexpected};
-use crate::cli;
+use crate::arguments;
 use crate::connection::Subscription;
 use crate::delivery_log::DeliveryLog;
 use crate::driver::Incoming;
@@ -333,43 +333,55 @@ pub(super) fn split_mix(state: &mut u64) -> u64 {
 }
 
 fn arguments(command: Command) -> Command {
-    let command = super::cell_arguments(cli::server_arguments(command, "1"));
+    let command = super::cell_arguments(arguments::server_arguments(command, "1"));
     command
-        .arg(cli::number("subscribers", "100", "Connections"))
-        .arg(cli::number("publishers", "10", "Connections that publish"))
-        .arg(cli::number(
+        .arg(arguments::number("subscribers", "100", "Connections"))
+        .arg(arguments::number(
+            "publishers",
+            "10",
+            "Connections that publish",
+        ))
+        .arg(arguments::number(
             "burst",
             "1",
             "Messages that each publisher sends at once in a round",
         ))
         .arg(
-            cli::flag("all", "The eight cells from 10/1 to 10000/5000")
+            arguments::flag("all", "The eight cells from 10/1 to 10000/5000")
                 .conflicts_with_all(["subscribers", "publishers"]),
         )
-        .arg(cli::flag(
+        .arg(arguments::flag(
             "records",
             "Send patches of a record instead of events",
         ))
-        .arg(cli::number(
+        .arg(arguments::number(
             "payload-bytes",
             "0",
             "Payloads are market ticks of about this size; 0: a number",
         ))
         .arg(
-            cli::flag(
+            arguments::flag(
                 "chat",
                 "Publish chat messages of 200 bytes, to which --rules apply",
             )
             .conflicts_with_all(["payload-bytes", "records"]),
         )
-        .arg(cli::number("rounds", "10", "Measured rounds"))
-        .arg(cli::number("warm-up", "3", "Rounds before the measurement"))
-        .arg(cli::number("seed", "1", "Seed that selects the publishers"))
+        .arg(arguments::number("rounds", "10", "Measured rounds"))
+        .arg(arguments::number(
+            "warm-up",
+            "3",
+            "Rounds before the measurement",
+        ))
+        .arg(arguments::number(
+            "seed",
+            "1",
+            "Seed that selects the publishers",
+        ))
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let is_record = matches.get_flag("records");
-    let content = match cli::take_count(matches, "payload-bytes", 0)? {
+    let content = match arguments::take_count(matches, "payload-bytes", 0)? {
         _ if matches.get_flag("chat") => Content::Chat,
         0 => Content::Number,
         bytes => Content::Ticks(bytes),
@@ -380,13 +392,13 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         } else {
             Medium::Event
         },
-        subscribers: cli::take_count(matches, "subscribers", 2)?,
-        publishers: cli::take_count(matches, "publishers", 1)?,
-        burst: cli::take_count(matches, "burst", 1)?,
+        subscribers: arguments::take_count(matches, "subscribers", 2)?,
+        publishers: arguments::take_count(matches, "publishers", 1)?,
+        burst: arguments::take_count(matches, "burst", 1)?,
         content,
-        warm_up_rounds: cli::take_count(matches, "warm-up", 0)?,
-        rounds: cli::take_count(matches, "rounds", 1)?,
-        seed: cli::take(matches, "seed")?,
+        warm_up_rounds: arguments::take_count(matches, "warm-up", 0)?,
+        rounds: arguments::take_count(matches, "rounds", 1)?,
+        seed: arguments::take(matches, "seed")?,
         patience: super::take_patience(matches)?,
         time_max: super::take_time_max(matches)?,
     };

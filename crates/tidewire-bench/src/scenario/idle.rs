@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::{ArgMatches, Command};
 
 use super::{Scenario, first_part};
-use crate::cli;
+use crate::arguments;
 use crate::connection::Subscription;
 use crate::delivery_log::DeliveryLog;
 use crate::driver::Incoming;
@@ -44,14 +44,14 @@ const WARM_UP_MAX: usize = 1000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn arguments(command: Command) -> Command {
-    super::cell_arguments(cli::server_arguments(command, "1"))
-        .arg(cli::number("connections", "10000", "Connections"))
-        .arg(cli::number(
+    super::cell_arguments(arguments::server_arguments(command, "1"))
+        .arg(arguments::number("connections", "10000", "Connections"))
+        .arg(arguments::number(
             "seconds",
             "60",
             "Seconds of idling before the memory is read",
         ))
-        .arg(cli::number(
+        .arg(arguments::number(
             "churn",
             "100000",
             "Connections that connect and disconnect afterwards; may be 0",
@@ -73,9 +73,9 @@ pub struct Idle {
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let idle = Idle {
-        connections: cli::take_count(matches, "connections", 2)?,
-        time: Duration::from_secs(cli::take(matches, "seconds")?),
-        churn: cli::take_count(matches, "churn", 0)?,
+        connections: arguments::take_count(matches, "connections", 2)?,
+        time: Duration::from_secs(arguments::take(matches, "seconds")?),
+        churn: arguments::take_count(matches, "churn", 0)?,
         time_max: super::take_time_max(matches)?,
     };
     super::measure(matches, true, |target| Ok(vec![idle.run(target)?]))

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 
-use crate::cli::{self, Chosen};
+use crate::arguments::{self, Chosen};
 use crate::driver::Incoming;
 use crate::failure::Failure;
 use crate::process;
@@ -59,12 +59,12 @@ pub const ALL: [Scenario; 11] = [
 /// Adds the common arguments of all modes whose results are cells.
 fn cell_arguments(command: Command) -> Command {
     command
-        .arg(cli::number(
+        .arg(arguments::number(
             "patience",
             "30",
             "Seconds without a delivery or response after which the missing ones count as lost",
         ))
-        .arg(cli::number(
+        .arg(arguments::number(
             "cell-seconds",
             "120",
             "Seconds after which a cell ends, complete or not",
@@ -81,14 +81,14 @@ fn cell_arguments(command: Command) -> Command {
 /// The end of a cell, complete or not.
 fn take_time_max(matches: &ArgMatches) -> Result<Duration, Failure> {
     Ok(Duration::from_secs(
-        cli::take_count(matches, "cell-seconds", 1)? as u64,
+        arguments::take_count(matches, "cell-seconds", 1)? as u64,
     ))
 }
 
 /// If nothing arrives for this time, the missing deliveries count as lost.
 fn take_patience(matches: &ArgMatches) -> Result<Duration, Failure> {
     Ok(Duration::from_secs(
-        cli::take_count(matches, "patience", 1)? as u64,
+        arguments::take_count(matches, "patience", 1)? as u64,
     ))
 }
 

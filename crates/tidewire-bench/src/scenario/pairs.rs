@@ -8,7 +8,7 @@ use clap::{Arg, ArgMatches, Command};
 use super::Scenario;
 use super::neighbour::Neighbour;
 use super::stream::{Stream, Traffic};
-use crate::cli;
+use crate::arguments;
 use crate::failure::Failure;
 
 /// The scenario.
@@ -24,28 +24,36 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const WARM_UP: Duration = Duration::from_millis(500);
 
 fn arguments(command: Command) -> Command {
-    super::cell_arguments(cli::server_arguments(command, "1"))
-        .arg(cli::number("pairs", "250", "Pairs"))
-        .arg(cli::number(
+    super::cell_arguments(arguments::server_arguments(command, "1"))
+        .arg(arguments::number("pairs", "250", "Pairs"))
+        .arg(arguments::number(
             "interval-ms",
             "25",
             "Milliseconds between two messages of a pair",
         ))
-        .arg(cli::number("seconds", "10", "Seconds of the measurement"))
+        .arg(arguments::number(
+            "seconds",
+            "10",
+            "Seconds of the measurement",
+        ))
         .arg(
             Arg::new("neighbour")
                 .long("neighbour")
                 .value_parser(["crowd", "stuck-crowd", "flood", "stuck-reader"])
                 .help("Other load on the server during the measurement"),
         )
-        .arg(cli::number("crowd", "10000", "Connections of the crowd"))
+        .arg(arguments::number(
+            "crowd",
+            "10000",
+            "Connections of the crowd",
+        ))
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
-    let pairs = cli::take_count(matches, "pairs", 1)?;
-    let interval = Duration::from_millis(cli::take_count(matches, "interval-ms", 1)? as u64);
-    let time = Duration::from_secs(cli::take_count(matches, "seconds", 1)? as u64);
-    let count = cli::take_count(matches, "crowd", 1)?;
+    let pairs = arguments::take_count(matches, "pairs", 1)?;
+    let interval = Duration::from_millis(arguments::take_count(matches, "interval-ms", 1)? as u64);
+    let time = Duration::from_secs(arguments::take_count(matches, "seconds", 1)? as u64);
+    let count = arguments::take_count(matches, "crowd", 1)?;
     let neighbour = match matches.get_one::<String>("neighbour").map(String::as_str) {
         Some("crowd") => Some(Neighbour::FanOut(count)),
         Some("stuck-crowd") => Some(Neighbour::FanOutWithStuckReader(count)),

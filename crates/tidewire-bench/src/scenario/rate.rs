@@ -6,7 +6,7 @@ use clap::{ArgMatches, Command};
 
 use super::Scenario;
 use super::stream::{Stream, Traffic};
-use crate::cli;
+use crate::arguments;
 use crate::failure::Failure;
 
 /// The scenario.
@@ -22,26 +22,30 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const WARM_UP: Duration = Duration::from_millis(500);
 
 fn arguments(command: Command) -> Command {
-    super::cell_arguments(cli::server_arguments(command, "1"))
-        .arg(cli::number("subscribers", "100", "Subscribers"))
-        .arg(cli::number(
+    super::cell_arguments(arguments::server_arguments(command, "1"))
+        .arg(arguments::number("subscribers", "100", "Subscribers"))
+        .arg(arguments::number(
             "publishers",
             "10",
             "Publishers, which do not subscribe",
         ))
-        .arg(cli::number(
+        .arg(arguments::number(
             "deliveries",
             "100000",
             "Deliveries per second, to all subscribers together",
         ))
-        .arg(cli::number("seconds", "10", "Seconds of the measurement"))
+        .arg(arguments::number(
+            "seconds",
+            "10",
+            "Seconds of the measurement",
+        ))
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
-    let subscribers = cli::take_count(matches, "subscribers", 1)?;
-    let publishers = cli::take_count(matches, "publishers", 1)?;
-    let deliveries = cli::take_count(matches, "deliveries", 1)?;
-    let time = Duration::from_secs(cli::take_count(matches, "seconds", 1)? as u64);
+    let subscribers = arguments::take_count(matches, "subscribers", 1)?;
+    let publishers = arguments::take_count(matches, "publishers", 1)?;
+    let deliveries = arguments::take_count(matches, "deliveries", 1)?;
+    let time = Duration::from_secs(arguments::take_count(matches, "seconds", 1)? as u64);
     let time_max = super::take_time_max(matches)?;
     super::measure(matches, false, |target| {
         let stream = stream(subscribers, publishers, deliveries, time, time_max);

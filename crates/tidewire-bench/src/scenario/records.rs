@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::{ArgMatches, Command};
 
 use super::{Scenario, unexpected};
-use crate::cli;
+use crate::arguments;
 use crate::connection::Subscription;
 use crate::driver::Incoming;
 use crate::failure::Failure;
@@ -32,25 +32,29 @@ const WINDOW: u64 = 500;
 const WARM_UP_PART: u64 = 20;
 
 fn arguments(command: Command) -> Command {
-    super::cell_arguments(cli::server_arguments(command, "1"))
-        .arg(cli::number("records", "1", "Records to patch in turn"))
-        .arg(cli::number(
+    super::cell_arguments(arguments::server_arguments(command, "1"))
+        .arg(arguments::number(
+            "records",
+            "1",
+            "Records to patch in turn",
+        ))
+        .arg(arguments::number(
             "subscribers",
             "100",
             "Subscribers of each record",
         ))
-        .arg(cli::number("patches", "20000", "Patches"))
-        .arg(cli::number(
+        .arg(arguments::number("patches", "20000", "Patches"))
+        .arg(arguments::number(
             "writers",
             "10",
             "Connections that request write acks",
         ))
-        .arg(cli::number(
+        .arg(arguments::number(
             "pending",
             "50",
             "Pending writes of each writer",
         ))
-        .arg(cli::number(
+        .arg(arguments::number(
             "acks",
             "20000",
             "Total acknowledged writes; may be 0",
@@ -59,16 +63,16 @@ fn arguments(command: Command) -> Command {
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let patches = Patches {
-        records: cli::take_count(matches, "records", 1)?,
-        subscribers: cli::take_count(matches, "subscribers", 1)?,
-        count: cli::take_count(matches, "patches", 1)? as u64,
+        records: arguments::take_count(matches, "records", 1)?,
+        subscribers: arguments::take_count(matches, "subscribers", 1)?,
+        count: arguments::take_count(matches, "patches", 1)? as u64,
         patience: super::take_patience(matches)?,
         time_max: super::take_time_max(matches)?,
     };
     let acks = Acks {
-        writers: cli::take_count(matches, "writers", 1)?,
-        pending: cli::take_count(matches, "pending", 1)?,
-        count: cli::take_count(matches, "acks", 0)?,
+        writers: arguments::take_count(matches, "writers", 1)?,
+        pending: arguments::take_count(matches, "pending", 1)?,
+        count: arguments::take_count(matches, "acks", 0)?,
         patience: patches.patience,
         time_max: patches.time_max,
     };

@@ -7,7 +7,7 @@ use clap::{ArgMatches, Command};
 
 use super::grid::{PATIENCE, choose, split_mix};
 use super::{Scenario, unexpected};
-use crate::cli;
+use crate::arguments;
 use crate::connection::Subscription;
 use crate::delivery_log::Fault;
 use crate::driver::Incoming;
@@ -30,18 +30,22 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const NUMBERS_FROM: u64 = 1_000_000;
 
 fn arguments(command: Command) -> Command {
-    super::cell_arguments(cli::server_arguments(command, "1"))
-        .arg(cli::number("connections", "10000", "Connections"))
-        .arg(cli::number("names", "1000", "Names"))
-        .arg(cli::number("each", "10", "Names of each connection"))
-        .arg(cli::number(
+    super::cell_arguments(arguments::server_arguments(command, "1"))
+        .arg(arguments::number("connections", "10000", "Connections"))
+        .arg(arguments::number("names", "1000", "Names"))
+        .arg(arguments::number("each", "10", "Names of each connection"))
+        .arg(arguments::number(
             "publishers",
             "1000",
             "Connections that publish in a round",
         ))
-        .arg(cli::number("rounds", "10", "Measured rounds"))
-        .arg(cli::number("warm-up", "3", "Rounds before the measurement"))
-        .arg(cli::number(
+        .arg(arguments::number("rounds", "10", "Measured rounds"))
+        .arg(arguments::number(
+            "warm-up",
+            "3",
+            "Rounds before the measurement",
+        ))
+        .arg(arguments::number(
             "seed",
             "1",
             "Seed that selects the names and the publishers",
@@ -50,13 +54,13 @@ fn arguments(command: Command) -> Command {
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let rooms = Rooms {
-        connections: cli::take_count(matches, "connections", 1)?,
-        names: cli::take_count(matches, "names", 1)?,
-        each: cli::take_count(matches, "each", 1)?,
-        publishers: cli::take_count(matches, "publishers", 1)?,
-        warm_up_rounds: cli::take_count(matches, "warm-up", 0)?,
-        rounds: cli::take_count(matches, "rounds", 1)?,
-        seed: cli::take(matches, "seed")?,
+        connections: arguments::take_count(matches, "connections", 1)?,
+        names: arguments::take_count(matches, "names", 1)?,
+        each: arguments::take_count(matches, "each", 1)?,
+        publishers: arguments::take_count(matches, "publishers", 1)?,
+        warm_up_rounds: arguments::take_count(matches, "warm-up", 0)?,
+        rounds: arguments::take_count(matches, "rounds", 1)?,
+        seed: arguments::take(matches, "seed")?,
         time_max: super::take_time_max(matches)?,
     };
     if rooms.publishers > rooms.connections || rooms.each > rooms.names {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::{ArgMatches, Command};
 
 use super::{Scenario, unexpected};
-use crate::cli;
+use crate::arguments;
 use crate::connection::Subscription;
 use crate::driver::Incoming;
 use crate::failure::Failure;
@@ -29,23 +29,27 @@ const NAME: &str = "bench/rpc";
 const WARM_UP_PART: u64 = 20;
 
 fn arguments(command: Command) -> Command {
-    super::cell_arguments(cli::server_arguments(command, "1"))
-        .arg(cli::number("callers", "10", "Connections that call"))
-        .arg(cli::number("providers", "10", "Connections that answer"))
-        .arg(cli::number(
+    super::cell_arguments(arguments::server_arguments(command, "1"))
+        .arg(arguments::number("callers", "10", "Connections that call"))
+        .arg(arguments::number(
+            "providers",
+            "10",
+            "Connections that answer",
+        ))
+        .arg(arguments::number(
             "pending",
             "10",
             "Unanswered requests of each caller",
         ))
-        .arg(cli::number("requests", "100000", "Total requests"))
+        .arg(arguments::number("requests", "100000", "Total requests"))
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let calls = Calls {
-        callers: cli::take_count(matches, "callers", 1)?,
-        providers: cli::take_count(matches, "providers", 1)?,
-        pending: cli::take_count(matches, "pending", 1)?,
-        count: cli::take_count(matches, "requests", 1)? as u64,
+        callers: arguments::take_count(matches, "callers", 1)?,
+        providers: arguments::take_count(matches, "providers", 1)?,
+        pending: arguments::take_count(matches, "pending", 1)?,
+        count: arguments::take_count(matches, "requests", 1)? as u64,
         patience: super::take_patience(matches)?,
         time_max: super::take_time_max(matches)?,
     };

@@ -7,7 +7,7 @@ use clap::{ArgMatches, Command};
 
 use super::Scenario;
 use super::grid::{CELL_TIME_MAX, Grid, Medium, Outcome, PATIENCE};
-use crate::cli;
+use crate::arguments;
 use crate::failure::Failure;
 use crate::payload::Content;
 use crate::process;
@@ -28,13 +28,13 @@ const WARM_UP_PART: usize = 20;
 
 fn arguments(command: Command) -> Command {
     command
-        .arg(cli::server_bin())
-        .arg(cli::number(
+        .arg(arguments::server_bin())
+        .arg(arguments::number(
             "rounds",
             "500",
             "Measured rounds of a repetition",
         ))
-        .arg(cli::number(
+        .arg(arguments::number(
             "repetitions",
             "7",
             "Repetitions, each server in turn",
@@ -56,10 +56,10 @@ struct Contender {
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
-    let program = cli::take_server_bin(matches)?;
-    let rounds = cli::take_count(matches, "rounds", 1)?;
-    let repetitions = cli::take_count(matches, "repetitions", 1)?;
-    let ratio_max: f64 = cli::take(matches, "ratio-max")?;
+    let program = arguments::take_server_bin(matches)?;
+    let rounds = arguments::take_count(matches, "rounds", 1)?;
+    let repetitions = arguments::take_count(matches, "repetitions", 1)?;
+    let ratio_max: f64 = arguments::take(matches, "ratio-max")?;
     let tidewire = |shards| ServerKind::Tidewire {
         program: program.clone(),
         shards,

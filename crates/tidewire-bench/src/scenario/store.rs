@@ -10,12 +10,12 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use tempfile::TempDir;
 
 use super::{Scenario, unexpected};
+use crate::arguments;
 use crate::bare::disk::Disk;
 use crate::bare::postgres::Postgres;
 use crate::bare::redis::Redis;
 use crate::bare::sqlite::Sqlite;
 use crate::bare::{Bare, Data, Rows, Turn, name};
-use crate::cli;
 use crate::connection::Subscription;
 use crate::driver::Incoming;
 use crate::failure::Failure;
@@ -51,16 +51,24 @@ fn arguments(command: Command) -> Command {
         Arg::new(name).long(name).value_name("URL").help(help)
     };
     command
-        .arg(cli::server_bin())
-        .arg(cli::number("rounds", "5", "Turns of each contender"))
-        .arg(cli::number("seconds", "5", "Seconds of a turn"))
-        .arg(cli::number("connections", "100", "Connections that write"))
-        .arg(cli::number(
+        .arg(arguments::server_bin())
+        .arg(arguments::number("rounds", "5", "Turns of each contender"))
+        .arg(arguments::number("seconds", "5", "Seconds of a turn"))
+        .arg(arguments::number(
+            "connections",
+            "100",
+            "Connections that write",
+        ))
+        .arg(arguments::number(
             "pending",
             "16",
             "Pending writes of each connection, to different records",
         ))
-        .arg(cli::number("payload-bytes", "100", "Bytes of a record"))
+        .arg(arguments::number(
+            "payload-bytes",
+            "100",
+            "Bytes of a record",
+        ))
         .arg(url(
             "postgres",
             "Measure PostgreSQL with and without Tidewire, postgresql://user@host:port/database",
@@ -93,17 +101,17 @@ fn arguments(command: Command) -> Command {
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let plan = Plan {
-        rounds: cli::take_count(matches, "rounds", 1)?,
-        time: Duration::from_secs(cli::take_count(matches, "seconds", 1)? as u64),
-        connections: cli::take_count(matches, "connections", 1)?,
-        pending: cli::take_count(matches, "pending", 1)?,
-        bytes: cli::take_count(matches, "payload-bytes", 1)?,
+        rounds: arguments::take_count(matches, "rounds", 1)?,
+        time: Duration::from_secs(arguments::take_count(matches, "seconds", 1)? as u64),
+        connections: arguments::take_count(matches, "connections", 1)?,
+        pending: arguments::take_count(matches, "pending", 1)?,
+        bytes: arguments::take_count(matches, "payload-bytes", 1)?,
     };
     let bounds = Bounds {
-        share_min: cli::take(matches, "share-min")?,
-        rows_min: cli::take(matches, "rows-min")?,
-        factor: cli::take(matches, "latency-factor")?,
-        slack_ms: cli::take(matches, "latency-slack-ms")?,
+        share_min: arguments::take(matches, "share-min")?,
+        rows_min: arguments::take(matches, "rows-min")?,
+        factor: arguments::take(matches, "latency-factor")?,
+        slack_ms: arguments::take(matches, "latency-slack-ms")?,
     };
     let folder = TempDir::new().map_err(Failure::system("temporary folder"))?;
     let mut disk = Disk::open(folder.path())?;
@@ -160,7 +168,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
 fn start(matches: &ArgMatches, options: &[&str]) -> Result<Server, Failure> {
     let shards = available_parallelism().map_err(Failure::system("cores"))?;
     Server::start(&ServerKind::Tidewire {
-        program: cli::take_server_bin(matches)?,
+        program: arguments::take_server_bin(matches)?,
         shards: shards.get(),
         has_rules: false,
         options: options.iter().map(|option| (*option).to_owned()).collect(),

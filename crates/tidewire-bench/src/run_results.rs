@@ -6,9 +6,35 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::contender::{Identity, Role};
 use crate::failure::Failure;
 use crate::result::Cell;
+
+/// The role of a contender in the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The measured server.
+    Tidewire,
+    /// Tidewire with another configuration or load, for a comparison with itself.
+    Variant,
+    /// The reference.
+    Null,
+    /// A rival's server.
+    Rival,
+}
+
+/// A contender in results.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its name on the command line and in results.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// Its role in the report.
+    pub role: Role,
+    /// Its version.
+    pub version: String,
+}
 
 /// The facts of a run: machine, versions, time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
