@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tidewire_config::Problem;
 use tidewire_config::document::SourcePosition;
 use tidewire_config::section::AuthFile;
-use tidewire_core::effect::Principal;
+use tidewire_core::principal::Principal;
 use tidewire_core::text::{Name, Payload};
 
 use super::hashing::Hashing;

@@ -14,7 +14,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tidewire_config::Problem;
 use tidewire_config::section::AuthKeys;
-use tidewire_core::effect::{Credential, Principal};
+use tidewire_core::principal::{Credential, Principal};
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 

@@ -1,7 +1,7 @@
 //! Open authentication: accepts every login, under the user name that the client gives.
 
-use tidewire_core::effect::Principal;
 use tidewire_core::identity;
+use tidewire_core::principal::Principal;
 use tidewire_core::text::Name;
 
 use super::login_attempt::Field;

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tidewire_core::effect::{AuthOutcome, Credential, Principal};
+use tidewire_core::effect::AuthOutcome;
+use tidewire_core::principal::{Credential, Principal};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
 use tokio::time::Instant;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
-use tidewire_core::effect::Credential;
+use tidewire_core::principal::Credential;
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;

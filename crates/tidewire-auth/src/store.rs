@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tidewire_core::effect::{Credential, Principal};
+use tidewire_core::principal::{Credential, Principal};
 use tidewire_core::text::{Name, Payload};
 
 use super::file::MISSING_PARAMETER;

@@ -7,7 +7,7 @@
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use tidewire_config::section::{AuthTls, CertificateName};
-use tidewire_core::effect::{Credential, Principal};
+use tidewire_core::principal::{Credential, Principal};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
 use x509_parser::certificate::X509Certificate;

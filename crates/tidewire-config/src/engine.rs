@@ -1,6 +1,6 @@
 //! Converts the options into the settings of the engine and of the outboxes.
 
-use tidewire_core::history::HistoryRules;
+use tidewire_core::history_rules::HistoryRules;
 use tidewire_core::limits::Limits;
 use tidewire_core::rate::{Operation, Rate, Rates};
 use tidewire_core::settings::{EventLagPolicy, Settings};

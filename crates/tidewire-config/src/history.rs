@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidewire_core::history::{self, Keep, NamePattern};
+use tidewire_core::history_rules::{self, Keep};
+use tidewire_core::name_pattern::NamePattern;
 
 use super::value::{ByteCount, Scalar};
 
@@ -25,8 +26,8 @@ pub struct HistoryRule {
 
 impl HistoryRule {
     /// The rule in the engine's form.
-    pub(super) fn of_engine(&self) -> history::HistoryRule {
-        history::HistoryRule {
+    pub(super) fn of_engine(&self) -> history_rules::HistoryRule {
+        history_rules::HistoryRule {
             pattern: self.pattern.clone(),
             count_max: self.count_max,
             bytes_max: self.bytes_max.as_usize(),

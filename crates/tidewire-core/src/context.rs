@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 
 use crate::address::{Address, SessionId};
 use crate::bulk::Progress;
-use crate::effect::{Effects, InterestChange, InterestTopic, Principal};
+use crate::effect::{Effects, InterestChange};
 use crate::entry::{
     Asker, BulkReply, DelayedAck, Entry, Listening, PendingReplyId, ReplyAction, ReplyPart,
 };
@@ -19,7 +19,9 @@ use crate::hub::{Hub, HubTopic};
 use crate::json;
 use crate::limits::{LagCounts, Refused};
 use crate::message::{Event, Message, Presence, PresenceAction, Refusal};
-use crate::permission::{Access, Decision, Permission, Question, RequestedAction};
+use crate::permission::{Access, Authorization, Decision, Permission, Question, RequestedAction};
+use crate::principal::Principal;
+use crate::publication::InterestTopic;
 use crate::quota::Quotas;
 use crate::rights::Revocations;
 use crate::session::{BulkAuthorization, NameReads, Session, Sessions};
@@ -266,16 +268,6 @@ impl From<PresenceAction> for AccessRequest {
             by: RequestedAction::Presence(action),
         }
     }
-}
-
-/// The permission's answer to a message, at its session's shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Authorization {
-    Allow,
-    Deny,
-    Failed,
-    /// A rule needs a value that is not here yet. The message has to wait.
-    Wait,
 }
 
 /// Why a session has lost a right.

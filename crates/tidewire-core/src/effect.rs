@@ -8,13 +8,14 @@ use std::sync::Arc;
 use crate::address::{Address, SessionId};
 use crate::entry::Entry;
 use crate::message::{Auth, Message};
+use crate::principal::Principal;
+use crate::publication::{InterestTopic, PublicationRef};
 use crate::quota::QuotaChange;
 use crate::rights::RightsChange;
 use crate::route::StoreId;
 use crate::store::{Loaded, StoreError, StoreWrite, Written};
 use crate::text::{Name, Payload};
-use crate::time::{Instant, WallTime};
-use crate::trace::Trace;
+use crate::time::Instant;
 
 /// A wire format: protocol, dialect and compression together. The engine only compares them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -120,17 +121,6 @@ pub enum Flow {
     Wait,
 }
 
-/// The kind of name that interest is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum InterestTopic {
-    /// Subscribers of an event.
-    Event,
-    /// Sessions that watch one user.
-    User,
-    /// Sessions that watch all users; the name is empty.
-    Everyone,
-}
-
 /// A shard has its first, or has lost its last, subscriber of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterestChange {
@@ -140,120 +130,6 @@ pub struct InterestChange {
     pub name: Name,
     /// Whether this shard wants publications of it.
     pub wanted: bool,
-}
-
-/// A publication by name, borrowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PublicationRef<'a> {
-    /// An event, with any JSON value or undefined.
-    Event {
-        /// The event.
-        name: &'a str,
-        /// Its data.
-        data: Option<&'a str>,
-        /// Its position in a trace, if it belongs to one.
-        trace: Option<&'a Trace>,
-    },
-    /// A change of a user's presence, for the sessions that watch this user or all users.
-    User {
-        /// Whether it goes to the sessions that watch all users.
-        everyone: bool,
-        /// The user id.
-        user: &'a str,
-        /// Whether the user is online now.
-        online: bool,
-        /// The session with which the user came online, and which does not get the publication.
-        except: Option<SessionId>,
-    },
-}
-
-impl PublicationRef<'_> {
-    /// The kind of name and the name by which interest is looked up.
-    #[must_use]
-    pub fn key(&self) -> (InterestTopic, &str) {
-        match self {
-            Self::Event { name, .. } => (InterestTopic::Event, name),
-            Self::User {
-                everyone: false,
-                user,
-                ..
-            } => (InterestTopic::User, user),
-            Self::User { everyone: true, .. } => (InterestTopic::Everyone, ""),
-        }
-    }
-
-    /// A copy that lives longer than the turn.
-    #[must_use]
-    pub fn to_owned(&self) -> Publication {
-        match *self {
-            Self::Event { name, data, trace } => Publication::Event {
-                name: name.into(),
-                data: data.map(Payload::from_checked),
-                trace: trace.copied().map(Box::new),
-            },
-            Self::User {
-                everyone,
-                user,
-                online,
-                except,
-            } => Publication::User {
-                everyone,
-                user: user.into(),
-                online,
-                except,
-            },
-        }
-    }
-}
-
-/// A publication on its way to another shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Publication {
-    /// An event.
-    Event {
-        /// The event.
-        name: Name,
-        /// Its data.
-        data: Option<Payload>,
-        /// Its position in a trace. Boxed, because nearly no event has one.
-        trace: Option<Box<Trace>>,
-    },
-    /// A change of a user's presence, for the sessions that watch this user or all users.
-    User {
-        /// Whether it goes to the sessions that watch all users.
-        everyone: bool,
-        /// The user id.
-        user: Name,
-        /// Whether the user is online now.
-        online: bool,
-        /// The session with which the user came online, and which does not get the publication.
-        except: Option<SessionId>,
-    },
-}
-
-impl Publication {
-    /// The same, borrowed.
-    #[must_use]
-    pub fn as_borrowed(&self) -> PublicationRef<'_> {
-        match self {
-            Self::Event { name, data, trace } => PublicationRef::Event {
-                name,
-                data: data.as_ref().map(Payload::as_str),
-                trace: trace.as_deref(),
-            },
-            Self::User {
-                everyone,
-                user,
-                online,
-                except,
-            } => PublicationRef::User {
-                everyone: *everyone,
-                user,
-                online: *online,
-                except: *except,
-            },
-        }
-    }
 }
 
 /// A request to a store's thread. Answers may come in any order. A shard has at most one commit of records and one commit of histories in
@@ -344,121 +220,6 @@ pub enum AuthOutcome {
     /// [`crate::settings::Settings::auth_retry_delay`] and is then closed without an answer. A deepstream client then reconnects by itself
     /// and tries the same credentials again. It would take a refusal as final.
     Unavailable,
-}
-
-/// The credential of a login, by the id under which it can be revoked.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Credential {
-    /// A token, by its own id (`jti`).
-    Token(Name),
-    /// A key of a back end, by its id.
-    Key(Name),
-    /// A client certificate, by its serial number.
-    Certificate(Name),
-    /// A password of a stored user, by the id that each password gets.
-    Password(Name),
-    /// The key of the admin page, by the id of the page session that its holder has opened. See [`Principal::is_operator`].
-    Operator(Name),
-}
-
-/// The identified peer, as permission sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Principal {
-    /// The user id. Presence never shows the id `OPEN`.
-    pub user_id: Name,
-    /// [`NEVER`] for most principals.
-    expires_at: WallTime,
-    /// Boxed, because many have none and each session pays for its own principal.
-    data: Option<Box<PrincipalData>>,
-}
-
-/// The expiry of a login that does not expire.
-const NEVER: WallTime = WallTime(u64::MAX);
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct PrincipalData {
-    server: Option<Payload>,
-    client: Option<Payload>,
-    credential: Option<Credential>,
-}
-
-impl Principal {
-    /// A user with an id and no other data.
-    #[must_use]
-    pub fn new(user_id: Name) -> Self {
-        Self {
-            user_id,
-            expires_at: NEVER,
-            data: None,
-        }
-    }
-
-    /// Adds the auth handler's data about the user: for rules (`server`) and for the client, as JSON.
-    #[must_use]
-    pub fn with_data(mut self, server: Option<Payload>, client: Option<Payload>) -> Self {
-        let data = self.data.get_or_insert_default();
-        (data.server, data.client) = (server, client);
-        self
-    }
-
-    /// Adds the time at which the login expires. The session ends at that time, unless its login was renewed.
-    #[must_use]
-    pub fn with_expiry(mut self, expires_at: WallTime) -> Self {
-        self.expires_at = expires_at;
-        self
-    }
-
-    /// Adds the credential of the login.
-    #[must_use]
-    pub fn with_credential(mut self, credential: Credential) -> Self {
-        self.data.get_or_insert_default().credential = Some(credential);
-        self
-    }
-
-    /// When the login expires; never if absent.
-    #[must_use]
-    pub fn expires_at(&self) -> Option<WallTime> {
-        Some(self.expires_at).filter(|expires_at| *expires_at != NEVER)
-    }
-
-    /// Whether the login has expired.
-    #[must_use]
-    pub fn is_expired(&self, now: WallTime) -> bool {
-        self.expires_at()
-            .is_some_and(|expires_at| expires_at <= now)
-    }
-
-    /// Whether rules can't distinguish the two.
-    pub(crate) fn is_alike(&self, other: &Self) -> bool {
-        self.user_id == other.user_id
-            && self.server_data() == other.server_data()
-            && self.client_data() == other.client_data()
-    }
-
-    /// The credential of the login, if it can be revoked by its own id.
-    #[must_use]
-    pub fn credential(&self) -> Option<&Credential> {
-        self.data.as_ref()?.credential.as_ref()
-    }
-
-    /// Whether it is the operator of the server, who has logged in with the key of the admin page. Presence does not count the operator,
-    /// and the rules do not decide the operator's rights.
-    #[must_use]
-    pub fn is_operator(&self) -> bool {
-        matches!(self.credential(), Some(Credential::Operator(_)))
-    }
-
-    /// The auth handler's data about the user for rules, as JSON.
-    #[must_use]
-    pub fn server_data(&self) -> Option<&Payload> {
-        self.data.as_ref()?.server.as_ref()
-    }
-
-    /// The auth handler's data for the client, as JSON; absent is not the same as `null`.
-    #[must_use]
-    pub fn client_data(&self) -> Option<&Payload> {
-        self.data.as_ref()?.client.as_ref()
-    }
 }
 
 /// Why the engine ends a connection.

@@ -30,14 +30,14 @@ use crate::history::owner::HistoryOwner;
 use crate::hub::Hub;
 use crate::identity;
 use crate::inspect::{Inspected, SessionView, SubscribedName};
-use crate::lag;
 use crate::listen::ListenOwner;
 use crate::login::{self, Decided};
 use crate::message::{Auth, Connection, Message, Presence};
 use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
 use crate::quota::Quotas;
-use crate::rate::{RateKeeper, RateOwner, is_compiled};
+use crate::rate::is_compiled;
+use crate::rate_limiter::{RateKeeper, RateOwner};
 use crate::reauthorize::Reauthorizer;
 use crate::record::{owner::RecordOwner, subscriber};
 use crate::rights::Revocations;
@@ -52,6 +52,7 @@ use crate::text::Name;
 use crate::time::{Instant, Now};
 use crate::timer::DeadlineQueue;
 use crate::work::{Debtors, MESSAGE_WORK, Next, Share, TurnCosts, USER_WORK};
+use crate::{catch_up, lag};
 
 pub use counts::Counts;
 
@@ -208,7 +209,7 @@ impl Shard {
             }
             Input::Drained { session } => {
                 let mut turn = self.turn_context(now, out);
-                lag::drained(&mut turn, session);
+                catch_up::drained(&mut turn, session);
                 history::subscriber::drained(&mut turn, session);
                 self.drained(now, session, out);
             }

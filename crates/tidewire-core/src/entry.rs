@@ -8,9 +8,10 @@ use std::sync::Arc;
 use regex::Regex;
 
 use crate::address::{Address, SessionId};
-use crate::effect::{Principal, Publication};
 use crate::json::Path;
 use crate::message::{Only, Position, PresenceAction, RecordAction, RecordBulk, Tag, Topic};
+use crate::principal::Principal;
+use crate::publication::Publication;
 use crate::rate::Operation;
 use crate::rights::RightsChange;
 use crate::store::{StoredRecord, Version};

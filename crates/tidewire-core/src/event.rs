@@ -1,11 +1,10 @@
 //! Events: publish and subscribe, at most once, not stored. Events with history are handled in [`crate::history`].
 
 use crate::address::SessionId;
-use crate::context::{Authorization, DeniedName, LostRight, TurnContext};
-use crate::effect::{Effects, Flow, InterestTopic, PublicationRef};
+use crate::context::{DeniedName, LostRight, TurnContext};
+use crate::effect::{Effects, Flow};
 use crate::entry::{DelayedAck, Entry, HistoryEntry, ReplyAction};
 use crate::history::subscriber as history;
-use crate::history::subscriber::Start;
 use crate::hub::{Edge, HubTopic};
 use crate::lag;
 use crate::listen;
@@ -13,6 +12,9 @@ use crate::message::{
     Event, EventAction, EventBulk, EventError, Message, Position, Refusal, Topic,
 };
 use crate::permission::Access;
+use crate::permission::Authorization;
+use crate::publication::{InterestTopic, PublicationRef};
+use crate::session::follows::Start;
 use crate::table;
 use crate::text::{Name, Payload};
 use crate::trace::Trace;

@@ -10,7 +10,6 @@ mod due;
 mod flush;
 mod joining;
 mod lagging;
-mod membership;
 mod published;
 mod span;
 
@@ -20,14 +19,14 @@ use std::collections::{BinaryHeap, VecDeque};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use crate::effect::InterestTopic;
+use crate::membership::ChannelId;
+use crate::publication::InterestTopic;
 use crate::table::{self, Map};
 
 use channel::Channel;
 use due::{Due, HeavyDue};
 use flush::Joined;
 use lagging::LaggingMembers;
-pub(crate) use membership::Memberships;
 use published::Touched;
 
 /// Kind of name that has members.
@@ -38,9 +37,6 @@ pub(crate) enum HubTopic {
     /// Subscribers of a record; its owner knows which shards have some.
     Record,
 }
-
-/// A name with members, by its index.
-pub(crate) type ChannelId = u32;
 
 /// The members of names on this shard, and this turn's ranges.
 #[derive(Debug)]

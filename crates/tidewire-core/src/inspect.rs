@@ -1,7 +1,7 @@
 //! The view of a shard for operators. Inspecting changes nothing, and each inspection is short.
 
-use crate::effect::InterestTopic;
 use crate::hub::HubTopic;
+use crate::publication::InterestTopic;
 use crate::session::Session;
 use crate::text::Name;
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use regex::{Regex, RegexBuilder};
 
 use crate::address::SessionId;
-use crate::context::{Authorization, LostRight, TurnContext};
+use crate::context::{LostRight, TurnContext};
 use crate::effect::{Effects, Flow};
 use crate::entry::{Entry, ListenNotice, Listening, ReplyAction};
 use crate::footprint::{PATTERN_BYTES, text_bytes};
@@ -21,6 +21,7 @@ use crate::message::{
     Topic,
 };
 use crate::permission::Access;
+use crate::permission::Authorization;
 use crate::session::Session;
 use crate::text::Name;
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{
-    AuthOutcome, AuthRequest, CloseReason, Effects, Flow, LOGIN_EXPIRED, LOGIN_REVOKED, Principal,
+    AuthOutcome, AuthRequest, CloseReason, Effects, Flow, LOGIN_EXPIRED, LOGIN_REVOKED,
 };
 use crate::entry::Entry;
 use crate::identity;
 use crate::json::JsonKind;
 use crate::message::{Auth, Connection, Message, Topic};
+use crate::principal::Principal;
 use crate::session::{AnswerDelay, DelayStage, Phase, SessionFlag};
 use crate::text::{Name, Payload};
 use crate::time::Instant;

@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use crate::effect::Principal;
 use crate::message::{PresenceAction, RecordAction};
+use crate::principal::Principal;
 use crate::text::{Name, Payload};
 use crate::time::WallTime;
 
@@ -181,4 +181,14 @@ impl Permission for AllowAll {
     fn read_right(&self, _principal: &Principal, _name: &str) -> ReadRight {
         ReadRight::Fixed
     }
+}
+
+/// The permission's answer to a message, at its session's shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Authorization {
+    Allow,
+    Deny,
+    Failed,
+    /// A rule needs a value that is not here yet. The message has to wait.
+    Wait,
 }

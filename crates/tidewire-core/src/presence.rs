@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use crate::address::SessionId;
-use crate::context::{Authorization, DeniedName, LostRight, TurnContext};
-use crate::effect::{Effects, Flow, InterestTopic, Principal, PublicationRef};
+use crate::context::{DeniedName, LostRight, TurnContext};
+use crate::effect::{Effects, Flow};
 use crate::entry::{DelayedAck, Entry, PendingReplyId, ReplyAction, ReplyPart};
 use crate::hub::{Edge, HubTopic};
 use crate::json;
 use crate::message::{Message, Presence, PresenceAction, PresenceError, Refusal};
+use crate::permission::Authorization;
 use crate::permission::{Access, Decision, Question, RequestedAction};
+use crate::principal::Principal;
+use crate::publication::{InterestTopic, PublicationRef};
 use crate::session::Session;
 use crate::text::Name;
 use crate::work::NAME_WORK;

@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::address::SessionId;
-use crate::context::{Authorization, LostRight, TurnContext};
-use crate::effect::{Effects, InterestTopic, Principal};
+use crate::context::{LostRight, TurnContext};
+use crate::effect::Effects;
 use crate::entry::{
     self, Asker, Entry, Listening, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind,
 };
@@ -17,8 +17,11 @@ use crate::event;
 use crate::hub::HubTopic;
 use crate::listen;
 use crate::message::{PresenceAction, Topic};
+use crate::permission::Authorization;
 use crate::permission::{Access, Decision, Question, RequestedAction};
 use crate::presence;
+use crate::principal::Principal;
+use crate::publication::InterestTopic;
 use crate::record::subscriber;
 use crate::rpc;
 use crate::session::{Session, SessionRights};

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::effect::{Credential, Principal};
 use crate::permission::Permission;
+use crate::principal::{Credential, Principal};
 use crate::text::Name;
 use crate::time::WallTime;
 

@@ -9,7 +9,7 @@ use hashbrown::Equivalent;
 use smallvec::SmallVec;
 
 use crate::address::{Address, SessionId};
-use crate::context::{Authorization, DeniedName, LostRight, TurnContext};
+use crate::context::{DeniedName, LostRight, TurnContext};
 use crate::effect::{Effects, Flow};
 use crate::entry::{
     CallAnswer, CallFailure, CallNotice, Entry, OwnedCall, ReplyAction, ReplyPart, RpcDelivery,
@@ -18,6 +18,7 @@ use crate::entry::{
 use crate::footprint::{CALL_BYTES, PROVIDED_BYTES, PROVIDER_BYTES, PROVIDERS_BYTES, text_bytes};
 use crate::message::{Call, Message, Refusal, Rpc, RpcAction, RpcError};
 use crate::permission::Access;
+use crate::permission::Authorization;
 use crate::table::{self, Map, NameMap, Random, Set};
 use crate::text::{Name, Payload};
 use crate::time::Instant;

@@ -1,20 +1,24 @@
 //! Sessions: identified peers, and the state of each of them.
 
+pub(crate) mod follows;
+pub(crate) mod lag;
+
 use std::sync::Arc;
 
 use crate::address::{Address, SessionId};
 use crate::bulk::LongBulk;
-use crate::context::Authorization;
-use crate::effect::{AuthOutcome, Format, Principal};
+use crate::effect::{AuthOutcome, Format};
 use crate::entry::ReadFailed;
-use crate::history::subscriber::Follows;
-use crate::hub::Memberships;
-use crate::lag::Lag;
+use crate::membership::Memberships;
 use crate::message::Topic;
+use crate::permission::Authorization;
+use crate::principal::Principal;
 use crate::rate::Spending;
 use crate::table::{self, NameTable, Set};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
+use follows::Follows;
+use lag::Lag;
 
 /// The phase of a session.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::history::HistoryRules;
+use crate::history_rules::HistoryRules;
 use crate::limits::Limits;
 use crate::rate::Rates;
 use crate::route::StoreRoutes;

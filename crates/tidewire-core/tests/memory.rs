@@ -7,12 +7,14 @@ use std::time::Duration;
 use tidewire_core::address::{Address, Epoch, SessionId};
 use tidewire_core::effect::{
     AuthCompletion, AuthOutcome, AuthRequest, CloseReason, Effects, Format, Input, InterestChange,
-    Principal, PublicationRef, Span, StoreRequest,
+    Span, StoreRequest,
 };
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::entry::Entry;
 use tidewire_core::message::{Auth, Connection, Event, Message};
 use tidewire_core::permission::AllowAll;
+use tidewire_core::principal::Principal;
+use tidewire_core::publication::PublicationRef;
 use tidewire_core::settings::Settings;
 use tidewire_core::store::Opened;
 use tidewire_core::time::{Instant, Now, WallTime};

@@ -2,8 +2,8 @@
 //! demo, and everything else is allowed.
 
 use tidewire_config::Problem;
-use tidewire_core::effect::Principal;
 use tidewire_core::permission::{Decision, Permission, Question, ReadRight, Unknown};
+use tidewire_core::principal::Principal;
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
 

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidewire_core::effect::Principal;
 use tidewire_core::permission::{Decision, Permission, Question, ReadRight, Unknown};
+use tidewire_core::principal::Principal;
 use tidewire_rules::decide::Explanation;
 use tidewire_rules::set::{LocatedRule, RULE_KINDS, RuleSet};
 

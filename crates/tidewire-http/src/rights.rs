@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use tidewire_core::effect::Principal;
 use tidewire_core::permission::Permission;
+use tidewire_core::principal::Principal;
 use tidewire_core::rights::{Revocation, Revocations, Revoked, RightsChange};
 use tidewire_core::time::WallTime;
 use tidewire_shard::handle::ShardHandle;

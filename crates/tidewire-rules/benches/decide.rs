@@ -4,9 +4,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use tidewire_core::effect::Principal;
 use tidewire_core::message::RecordAction;
 use tidewire_core::permission::{Access, Decision, Permission, Question, RequestedAction};
+use tidewire_core::principal::Principal;
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 use tidewire_rules::limits::RuleLimits;

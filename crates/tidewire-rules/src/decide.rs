@@ -1,7 +1,7 @@
 //! A rule set as the engine's permission.
 
-use tidewire_core::effect::Principal;
 use tidewire_core::permission::{Access, Decision, Permission, Question, ReadRight, Unknown};
+use tidewire_core::principal::Principal;
 
 use crate::action;
 use crate::pattern::Variables;

@@ -1,9 +1,9 @@
 //! Differences of rules from deepstream 10: one case for each row of the list in `docs/permissions.md`, in its order.
 //! For the engine's part `e2e/suites/permissions.test.ts` uses the real client.
 
-use tidewire_core::effect::Principal;
 use tidewire_core::message::{PresenceAction, RecordAction};
 use tidewire_core::permission::{Access, Decision, Permission, Question, RequestedAction};
+use tidewire_core::principal::Principal;
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
 use tidewire_rules::limits::RuleLimits;

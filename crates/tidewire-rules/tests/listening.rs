@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use driver::Node;
 use tidewire_core::address::SessionId;
-use tidewire_core::effect::{AuthOutcome, Principal};
+use tidewire_core::effect::AuthOutcome;
 use tidewire_core::message::{Event, Listen, Message, Record, RecordBulk};
 use tidewire_core::permission::{
     Access, AllowAll, Decision, Permission, Question, RequestedAction,
 };
+use tidewire_core::principal::Principal;
 use tidewire_core::settings::Settings;
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;

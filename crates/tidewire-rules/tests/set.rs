@@ -1,10 +1,10 @@
 //! Rules files: accepted and refused ones with the position of the error, and the deciding rule.
 
-use tidewire_core::effect::Principal;
 use tidewire_core::message::{PresenceAction, RecordAction, RecordBulk};
 use tidewire_core::permission::{
     Access, Decision, Permission, Question, ReadRight, RequestedAction, Unknown,
 };
+use tidewire_core::principal::Principal;
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 use tidewire_rules::limits::RuleLimits;

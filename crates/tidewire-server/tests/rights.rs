@@ -10,11 +10,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use client::{Client, emit, subscribe, wait_until};
 use shard_support::{Node, Options};
-use tidewire_core::effect::{CloseReason, Credential};
+use tidewire_core::effect::CloseReason;
 use tidewire_core::message::{
     Auth, Connection, Event, EventBulk, EventError, Message, Record, RecordBulk, RecordError, Write,
 };
 use tidewire_core::permission::{Access, Decision, Permission, Question};
+use tidewire_core::principal::Credential;
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::time::WallTime;
 use tidewire_http::rights::{RevokeError, Rights};

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
-use tidewire_core::effect::Principal;
 use tidewire_core::message::Message;
+use tidewire_core::principal::Principal;
 use tidewire_core::rate::{CallerBuckets, Charged, Rates};
 use tidewire_core::time::Instant;
 

@@ -5,7 +5,8 @@
 
 use papaya::{Compute, HashMap, Operation, ResizeMode};
 use smallvec::SmallVec;
-use tidewire_core::effect::{InterestChange, InterestTopic};
+use tidewire_core::effect::InterestChange;
+use tidewire_core::publication::InterestTopic;
 use tidewire_core::text::Name;
 
 /// A set of shards, 64 to a word. Most nodes have fewer shards, so the first word is stored in the map itself.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{
-    AuthRequest, CloseReason, Effects, Flow, Format, InterestChange, PublicationRef, Span,
-    StoreRequest,
+    AuthRequest, CloseReason, Effects, Flow, Format, InterestChange, Span, StoreRequest,
 };
 use tidewire_core::engine::Shard;
 use tidewire_core::entry::Entry;
 use tidewire_core::message::{Event, Message};
+use tidewire_core::publication::PublicationRef;
 use tidewire_core::time::Now;
 use tidewire_net::turn_log::TurnLogs;
 

@@ -8,7 +8,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tidewire_core::history::{HistoryRules, old_history, row_prefix};
+use tidewire_core::history::{old_history, row_prefix};
+use tidewire_core::history_rules::HistoryRules;
 use tidewire_core::store::{Loaded, StoreError, StoreReader};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;

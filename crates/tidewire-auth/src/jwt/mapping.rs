@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 use tidewire_config::section::AuthJwt;
-use tidewire_core::effect::{Credential, Principal};
+use tidewire_core::principal::{Credential, Principal};
 use tidewire_core::text::{Name, Payload};
 
 use super::token::Verified;

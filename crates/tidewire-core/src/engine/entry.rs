@@ -3,7 +3,7 @@
 use super::{Parts, Shard};
 use crate::address::SessionId;
 use crate::context::{PendingReply, TurnContext};
-use crate::effect::{Effects, PublicationRef};
+use crate::effect::Effects;
 use crate::entry::{
     Answer, Asker, Entry, HistoryEntry, PendingReplyId, ReadFailed, RecordAnswer, ReplyAction,
     ReplyPart, WorkEntry,
@@ -12,12 +12,13 @@ use crate::history;
 use crate::listen;
 use crate::message::{Event, Listen, Message, Rpc};
 use crate::presence;
+use crate::publication::PublicationRef;
 use crate::record::subscriber;
 use crate::rpc;
 use crate::store::Version;
 use crate::text::{Name, Payload};
 use crate::time::Now;
-use crate::{event, lag};
+use crate::{catch_up, event};
 
 impl Shard {
     pub(super) fn entry<E: Effects>(&mut self, now: Now, entry: Entry, out: &mut E) {
@@ -161,7 +162,7 @@ impl Shard {
                 name,
                 asker: Asker::Lagging(session, _),
                 value,
-            } => lag::value_came(turn, session, &name, value),
+            } => catch_up::value_came(turn, session, &name, value),
             Entry::Value {
                 name,
                 asker: Asker::Reauthorize { ticket, .. },

@@ -12,11 +12,12 @@ use smallvec::SmallVec;
 
 use super::ring::Ring;
 use super::stored::{Stored, Traffic};
-use super::{HistoryCounts, HistoryRule, Keep, NUMBER_MAX};
+use super::{HistoryCounts, NUMBER_MAX};
 use crate::address::{Address, SessionId};
 use crate::context::{ShardContext, TurnContext};
 use crate::effect::Effects;
 use crate::entry::{Entry, HistoryEntry, HistoryGap, HistoryPage, HistoryRead};
+use crate::history_rules::{HistoryRule, Keep};
 use crate::message::Position;
 use crate::store::Opened;
 use crate::table::{self, Map};

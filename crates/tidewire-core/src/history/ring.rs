@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::HistoryRule;
+use crate::history_rules::HistoryRule;
 use crate::text::Payload;
 use crate::time::WallTime;
 
@@ -111,7 +111,8 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{Keep, NamePattern};
+    use crate::history_rules::Keep;
+    use crate::name_pattern::NamePattern;
 
     fn rule(count_max: usize, bytes_max: usize, age_s: u64) -> HistoryRule {
         HistoryRule {

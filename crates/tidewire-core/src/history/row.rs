@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{HistoryRules, Keep};
+use crate::history_rules::{HistoryRules, Keep};
 use crate::store::{Incarnation, StoredRecord, Version};
 use crate::text::{Name, Payload, RESERVED};
 use crate::time::WallTime;

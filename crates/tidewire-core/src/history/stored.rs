@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::time::Duration;
 
-use super::Keep;
 use super::owner::HistoryOwner;
 use super::row::{self, Head, HistoryRow};
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{Entry, HistoryEntry, HistoryRead};
+use crate::history_rules::Keep;
 use crate::route::StoreId;
 use crate::settings::Settings;
 use crate::store::{

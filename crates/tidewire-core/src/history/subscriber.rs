@@ -4,93 +4,23 @@
 //! it joins the fan-out. The owner grants all other sessions at once. Missed events are answers; later published events are fan-out
 //! as usual.
 
-use std::collections::VecDeque;
-
 use crate::address::SessionId;
 use crate::context::TurnContext;
-use crate::effect::{Effects, InterestTopic};
+use crate::effect::Effects;
 use crate::entry::{Entry, HistoryEntry, HistoryPage, HistoryRead, PendingReplyId, ReplyPart};
-use crate::event;
 use crate::hub::{Edge, HubTopic};
 use crate::lag;
 use crate::message::{Event, EventError, Message, Position};
+use crate::publication::InterestTopic;
 use crate::session::Session;
-use crate::table::{self, Map};
+use crate::session::follows::{Follow, Follows, Start};
+
 use crate::text::{Name, Payload};
 
 const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
 
 /// Names that are read at the same time for one session. All reads together return at most as many bytes as a single one.
 const ASKED_MAX: usize = 64;
-
-/// The start that a session requests for a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
-    /// Later events, for clients that know no offsets.
-    Plain,
-    /// Events published after the request, and the position at which they begin.
-    Begin,
-    /// The events after a position.
-    Resume(Position),
-}
-
-impl Start {
-    fn position(self) -> Option<Position> {
-        match self {
-            Self::Resume(position) => Some(position),
-            Self::Plain | Self::Begin => None,
-        }
-    }
-}
-
-/// A subscription, or the request for one.
-#[derive(Debug)]
-struct Follow {
-    /// Distinguishes it from an earlier subscription to the same name.
-    serial: u32,
-    is_granted: bool,
-    /// The start that the session has requested, until the owner grants the subscription.
-    start: Start,
-    /// Whether the session knows the position at which the events start.
-    knows_start: bool,
-    /// The reply that waits for the first answer.
-    reply: Option<PendingReplyId>,
-}
-
-/// The subscriptions of a session to events with history.
-#[derive(Debug)]
-pub(crate) struct Follows {
-    names: Map<Name, Follow>,
-    /// The number of subscriptions that are not granted yet.
-    waiting: usize,
-    /// The names whose next page the shard requests, with their serials.
-    queue: VecDeque<(Name, u32)>,
-    /// The number of pages that are requested and have not arrived.
-    asked: usize,
-    /// Bytes sent since the session last had read everything.
-    given_bytes: usize,
-    /// Whether enough was sent. The rest follows when the session has read that.
-    is_paused: bool,
-}
-
-impl Follows {
-    /// The number of subscriptions that are not granted yet. The granted ones are memberships.
-    pub(crate) fn waiting_count(&self) -> usize {
-        self.waiting
-    }
-
-    /// The names of subscriptions that are not granted yet, in an order that does not depend on a hash table.
-    pub(crate) fn waiting_names(&self) -> Vec<Name> {
-        let waiting = self.names.iter().filter(|(_, follow)| !follow.is_granted);
-        sorted(waiting.map(|(name, _)| name.clone()))
-    }
-
-    fn remove(&mut self, name: &str) -> Option<Follow> {
-        let follow = self.names.remove(name)?;
-        self.waiting -= usize::from(!follow.is_granted);
-        Some(follow)
-    }
-}
 
 /// Subscribes the session to a name. `reply` waits for the owner's first answer.
 pub(crate) fn subscribe<E: Effects>(
@@ -106,16 +36,10 @@ pub(crate) fn subscribe<E: Effects>(
     };
     session.serial = session.serial.wrapping_add(1);
     let serial = session.serial;
-    let follows = session.state(seed).follows.get_or_insert_with(|| {
-        Box::new(Follows {
-            names: table::map(seed),
-            waiting: 0,
-            queue: VecDeque::new(),
-            asked: 0,
-            given_bytes: 0,
-            is_paused: false,
-        })
-    });
+    let follows = session
+        .state(seed)
+        .follows
+        .get_or_insert_with(|| Box::new(Follows::new(seed)));
     if follows.names.contains_key(name) {
         let error = EventError::MultipleSubscriptions { name };
         turn.send(id, &Message::Event(Event::Error(error)));
@@ -257,7 +181,8 @@ fn give_up<E: Effects>(
     }
     let edge = end(turn);
     if edge == Edge::Crossed {
-        event::lost_last(turn, name.into());
+        // The owner of a history knows each subscriber, so it needs no interest.
+        turn.report_interest(name.into(), false);
     }
     release(turn, name.into());
     Some(edge)
@@ -339,10 +264,4 @@ pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, name: Name) {
 
 fn follows_of(session: &mut Session) -> Option<&mut Follows> {
     session.state.as_mut()?.follows.as_deref_mut()
-}
-
-fn sorted(names: impl Iterator<Item = Name>) -> Vec<Name> {
-    let mut names: Vec<Name> = names.collect();
-    names.sort_unstable();
-    names
 }

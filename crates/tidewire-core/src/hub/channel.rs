@@ -8,9 +8,10 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use super::lagging::LaggingMembers;
-use super::{ChannelId, Hub, HubTopic};
+use super::{Hub, HubTopic};
 use crate::effect::Format;
 use crate::footprint::{CHANNEL_BYTES, INTEREST_BYTES, text_bytes};
+use crate::membership::ChannelId;
 use crate::session::Sessions;
 use crate::table;
 use crate::text::Name;

@@ -2,12 +2,10 @@
 
 use smallvec::SmallVec;
 
+use super::Hub;
 use super::flush::Joined;
-use super::{ChannelId, Hub};
 use crate::effect::{Format, Span};
-
-/// In place of a channel: the due consists of answers only.
-pub(super) const NO_CHANNEL: ChannelId = u32::MAX;
+use crate::membership::{ChannelId, NO_CHANNEL};
 
 /// In place of a channel: the due does not fit the small form. `start` is its index in `Hub::heavy`.
 pub(super) const HEAVY: ChannelId = u32::MAX - 1;

@@ -1,10 +1,12 @@
 //! The end of a turn: listing the sessions to send to, and sending them their ranges.
 
-use super::due::{Due, HEAVY, HeavyDue, NO_CHANNEL};
+use super::Hub;
+use super::due::{Due, HEAVY, HeavyDue};
 use super::span::{clip, join_touching, subtract};
-use super::{ChannelId, Hub};
 use crate::address::SessionId;
 use crate::effect::{Format, Span};
+use crate::membership::ChannelId;
+use crate::membership::NO_CHANNEL;
 use crate::session::Sessions;
 
 /// A name with at most this many members does not wait for names with many members.

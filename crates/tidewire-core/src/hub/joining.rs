@@ -3,12 +3,13 @@
 use smallvec::SmallVec;
 
 use super::channel::{UNPAID, format_bit};
-use super::membership::LAGGING;
 use super::span::{append, clip};
-use super::{ChannelId, Edge, Hub, HubTopic};
+use super::{Edge, Hub, HubTopic};
 use crate::address::SessionId;
 use crate::effect::{Format, Span};
 use crate::footprint::MEMBERSHIP_BYTES;
+use crate::membership::ChannelId;
+use crate::membership::LAGGING;
 use crate::session::Sessions;
 use crate::text::Name;
 

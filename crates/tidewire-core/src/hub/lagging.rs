@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use super::membership::LAGGING;
-use super::{ChannelId, Hub, HubTopic};
+use super::{Hub, HubTopic};
 use crate::address::SessionId;
+use crate::membership::ChannelId;
+use crate::membership::LAGGING;
 use crate::session::Sessions;
 use crate::text::Name;
 

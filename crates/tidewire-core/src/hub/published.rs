@@ -2,10 +2,12 @@
 
 use smallvec::SmallVec;
 
-use super::due::{Due, NO_CHANNEL};
+use super::Hub;
+use super::due::Due;
 use super::span::append;
-use super::{ChannelId, Hub};
 use crate::effect::{Format, Span};
+use crate::membership::ChannelId;
+use crate::membership::NO_CHANNEL;
 
 /// The ranges of one format that were published to a name in this turn.
 #[derive(Debug)]

@@ -17,11 +17,12 @@ use smallvec::SmallVec;
 
 use crate::address::SessionId;
 use crate::context::TurnContext;
-use crate::effect::{Effects, Principal};
+use crate::effect::Effects;
 use crate::entry::{Asker, Entry, ListenNotice, Listening, ReadFailed, ReplyPart};
 use crate::footprint::{PATTERN_ENTRY_BYTES, WANTED_BYTES};
 use crate::message::Topic;
 use crate::permission::{Access, Decision, Question, RequestedAction};
+use crate::principal::Principal;
 use crate::table::{self, Map, Random};
 use crate::text::{Name, Payload};
 use crate::time::Instant;

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use crate::address::SessionId;
-use crate::context::{Authorization, TurnContext};
-use crate::effect::{Effects, Principal};
+use crate::context::TurnContext;
+use crate::effect::Effects;
 use crate::entry::{Answer, Published};
 use crate::listen::ListenOwner;
+use crate::permission::Authorization;
 use crate::permission::{Access, ReadRight};
+use crate::principal::Principal;
 use crate::record::authorize::loss;
 use crate::record::owner::RecordOwner;
 use crate::record::readers::READER_BYTES;

@@ -4,13 +4,15 @@
 //! replaces the old one, and before any answer.
 
 use crate::address::SessionId;
-use crate::context::{Authorization, TurnContext};
-use crate::effect::{Effects, Principal};
+use crate::context::TurnContext;
+use crate::effect::Effects;
 use crate::entry::{Answer, OwnedChange, OwnedWrite, Published, RecordRefusal, Stored};
 use crate::json::PatchError;
 use crate::listen::ListenOwner;
 use crate::message::{Only, RecordAction};
 use crate::permission::Access;
+use crate::permission::Authorization;
+use crate::principal::Principal;
 use crate::quota::QuotaLimit;
 use crate::record::authorize::{authorize_read, refuse_by_rule, refuse_change};
 use crate::record::change;

@@ -3,11 +3,12 @@
 //! If a rule can decide without the record, it decides first, so that a denial costs neither a load nor a patch. If a session may not read
 //! the record, its answer does not depend on the record: `spec/rights.md` has the whole table.
 
-use crate::context::{Authorization, TurnContext};
+use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::RecordRefusal;
 use crate::message::{RecordAction, RecordBulk};
 use crate::permission::Access;
+use crate::permission::Authorization;
 use crate::record::request::{Asking, Given, Job, JobKind, Step, ask, refuse, stopped};
 use crate::record::state::{Blocked, Value};
 use crate::text::Name;

@@ -5,12 +5,13 @@
 use smallvec::SmallVec;
 
 use crate::address::SessionId;
-use crate::context::{Authorization, TurnContext};
+use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Answer, Published, RecordRefusal, Snapshot};
 use crate::listen::ListenOwner;
 use crate::message::{RecordBulk, Topic};
 use crate::permission::Access;
+use crate::permission::Authorization;
 use crate::record::authorize::refuse_by_rule;
 use crate::record::change;
 use crate::record::owner::RecordOwner;

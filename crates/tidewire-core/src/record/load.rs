@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::context::{Authorization, TurnContext};
+use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Answer, Asker, OwnedChange, Published, ReadFailed, RecordRefusal, Snapshot};
 use crate::listen::ListenOwner;
 use crate::permission::Access;
+use crate::permission::Authorization;
 use crate::record::authorize::refuse_by_rule;
 use crate::record::owner::RecordOwner;
 use crate::record::request::{

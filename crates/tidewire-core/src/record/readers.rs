@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::address::SessionId;
-use crate::effect::Principal;
+use crate::principal::Principal;
 use crate::text::{Name, Payload};
 
 /// Approximate bytes of a reader without its principal: its entries in the tables.

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use crate::address::{Address, SessionId};
-use crate::context::{Authorization, TurnContext};
-use crate::effect::{Effects, Principal};
+use crate::context::TurnContext;
+use crate::effect::Effects;
 use crate::entry::{
     Answer, Asker, Entry, LaggingReader, OwnedChange, OwnedPut, OwnedWrite, PendingReplyId,
     Published, ReadFailed, RecordAnswer, RecordRefusal,
 };
 use crate::footprint::JOB_BYTES;
 use crate::message::{RecordAction, RecordBulk};
+use crate::permission::Authorization;
 use crate::permission::{Access, Decision, Question, RequestedAction, Unknown};
+use crate::principal::Principal;
 use crate::record::state::{Blocked, Interest, Value};
 use crate::store::Version;
 use crate::text::{Name, Payload};

@@ -7,12 +7,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::context::{Authorization, TurnContext};
+use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Answer, Asker, Entry, ReadFailed, Snapshot, WorkEntry};
 use crate::listen::ListenOwner;
 use crate::message::RecordBulk;
 use crate::permission::Access;
+use crate::permission::Authorization;
 use crate::record::apply::is_repeated;
 use crate::record::authorize::{authorize_early, refuse_by_rule};
 use crate::record::owner::RecordOwner;

@@ -1,8 +1,8 @@
 //! The user or session that a write is charged to, where users share a resource: the queue of a store, or the keys of repeated writes.
 
 use crate::address::SessionId;
-use crate::effect::Principal;
 use crate::identity;
+use crate::principal::Principal;
 use crate::text::Name;
 
 /// One user, or one session that has logged in without a name: all such sessions have the same user id, and must not share with each other.

@@ -8,13 +8,16 @@ use std::time::Duration;
 use tidewire_core::address::{Address, Epoch, SessionId};
 use tidewire_core::effect::{
     AuthCompletion, AuthOutcome, AuthRequest, CloseReason, Effects, Flow, Format, Input,
-    InterestChange, Principal, PublicationRef, Span, StoreCompletion, StoreRequest,
+    InterestChange, Span, StoreCompletion, StoreRequest,
 };
 use tidewire_core::engine::{Counts, Shard, ShardConfig};
 use tidewire_core::entry::Entry;
-use tidewire_core::history::{HistoryRules, old_history};
+use tidewire_core::history::old_history;
+use tidewire_core::history_rules::HistoryRules;
 use tidewire_core::message::{Auth, Change, Connection, Message, Record, Write};
 use tidewire_core::permission::{AllowAll, Permission};
+use tidewire_core::principal::Principal;
+use tidewire_core::publication::PublicationRef;
 use tidewire_core::quota::QuotaChange;
 use tidewire_core::rights::RightsChange;
 use tidewire_core::route::{StoreId, StoreRoutes};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::address::SessionId;
-use tidewire_core::effect::{AuthOutcome, CloseReason, Principal};
+use tidewire_core::effect::{AuthOutcome, CloseReason};
 use tidewire_core::message::{Auth, Connection, Event, Message, Presence};
+use tidewire_core::principal::Principal;
 use tidewire_core::settings::Settings;
 use tidewire_core::time::WallTime;
 

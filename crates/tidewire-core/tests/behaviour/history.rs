@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::address::SessionId;
-use tidewire_core::history::{HistoryRule, HistoryRules, Keep, NamePattern};
+use tidewire_core::history_rules::{HistoryRule, HistoryRules, Keep};
 use tidewire_core::limits::Limits;
 use tidewire_core::message::{Event, Listen, Message, Position};
+use tidewire_core::name_pattern::NamePattern;
 use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question};
 use tidewire_core::rights::RightsChange;
 use tidewire_core::settings::Settings;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidewire_core::effect::{AuthOutcome, Principal};
+use tidewire_core::effect::AuthOutcome;
 use tidewire_core::limits::Limits;
 use tidewire_core::message::{
     Call, Change, Event, Listen, Message, Record, RecordBulk, Rpc, Write,
 };
+use tidewire_core::principal::Principal;
 use tidewire_core::quota::QuotaChange;
 use tidewire_core::settings::Settings;
 use tidewire_core::text::RESERVED;

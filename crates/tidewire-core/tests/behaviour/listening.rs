@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::address::SessionId;
-use tidewire_core::effect::{AuthOutcome, Principal};
+use tidewire_core::effect::AuthOutcome;
 use tidewire_core::limits::Limits;
 use tidewire_core::message::{Auth, Event, Listen, Message, Record, RecordBulk};
 use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question};
+use tidewire_core::principal::Principal;
 use tidewire_core::settings::Settings;
 use tidewire_core::text::{Name, Payload};
 

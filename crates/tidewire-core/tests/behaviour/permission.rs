@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tidewire_core::effect::Principal;
 use tidewire_core::permission::{Access, Decision, Permission, Question, ReadRight, Unknown};
+use tidewire_core::principal::Principal;
 
 /// The user that prepares the scene.
 pub const OWNER: &str = "owner";

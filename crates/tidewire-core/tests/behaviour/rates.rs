@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::address::SessionId;
-use tidewire_core::effect::{AuthOutcome, Principal};
+use tidewire_core::effect::AuthOutcome;
 use tidewire_core::identity;
 use tidewire_core::message::{Connection, Event, Message, Record};
 use tidewire_core::permission::{Decision, Permission, Question};
+use tidewire_core::principal::Principal;
 use tidewire_core::rate::{Operation, Rate};
 use tidewire_core::settings::Settings;
 

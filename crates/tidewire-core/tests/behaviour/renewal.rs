@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::address::SessionId;
-use tidewire_core::effect::{AuthOutcome, CloseReason, Principal};
+use tidewire_core::effect::{AuthOutcome, CloseReason};
 use tidewire_core::message::{Auth, Event, Message, Record, RecordBulk};
 use tidewire_core::permission::{Access, Decision, Permission, Question};
+use tidewire_core::principal::Principal;
 use tidewire_core::settings::Settings;
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::address::SessionId;
-use tidewire_core::effect::{AuthOutcome, Principal};
+use tidewire_core::effect::AuthOutcome;
 use tidewire_core::message::{Change, Message, Record, Write};
 use tidewire_core::permission::AllowAll;
+use tidewire_core::principal::Principal;
 use tidewire_core::settings::Settings;
 
 use crate::driver::{Node, Seen, foreign};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::address::SessionId;
-use tidewire_core::effect::{AuthOutcome, CloseReason, Credential, Principal};
+use tidewire_core::effect::{AuthOutcome, CloseReason};
 use tidewire_core::message::{Auth, Connection, Event, Message};
+use tidewire_core::principal::{Credential, Principal};
 use tidewire_core::rights::{Revocation, Revoked, RightsChange};
 use tidewire_core::settings::Settings;
 use tidewire_core::text::Name;

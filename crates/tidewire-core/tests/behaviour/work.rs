@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::address::SessionId;
-use tidewire_core::effect::{AuthOutcome, Principal};
+use tidewire_core::effect::AuthOutcome;
 use tidewire_core::identity::{NAMELESS, OPEN};
 use tidewire_core::message::{Change, Event, Message, Presence, Record, RecordBulk, Rpc, Write};
 use tidewire_core::permission::{Access, AllowAll};
+use tidewire_core::principal::Principal;
 use tidewire_core::rights::{Revocation, Revoked, RightsChange};
 use tidewire_core::settings::Settings;
 use tidewire_core::time::WallTime;

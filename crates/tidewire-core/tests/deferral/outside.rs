@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, VecDeque};
 
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{
-    AuthRequest, CloseReason, Effects, Format, InterestChange, PublicationRef, Span, StoreRequest,
+    AuthRequest, CloseReason, Effects, Format, InterestChange, Span, StoreRequest,
 };
 use tidewire_core::entry::{Answer, Asker, Entry, Published, RecordRequestKind, WorkEntry};
 use tidewire_core::message::{Change, Message, Record, RecordError};
+use tidewire_core::publication::PublicationRef;
 
 use crate::fault::Fault;
 use crate::random::Random;

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use tidewire_core::address::{Address, Epoch, SessionId};
 use tidewire_core::effect::{
-    AuthCompletion, AuthOutcome, Flow, Format, Input, Principal, StoreCompletion, StoreRequest,
+    AuthCompletion, AuthOutcome, Flow, Format, Input, StoreCompletion, StoreRequest,
 };
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::entry::Entry;
 use tidewire_core::message::{Auth, Change, Connection, Message, Record, RecordBulk, Write};
+use tidewire_core::principal::Principal;
 use tidewire_core::rights::RightsChange;
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{Loaded, Opened, StoreChange, StoredRecord, Written};

@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, VecDeque};
 
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{
-    AuthRequest, CloseReason, Effects, Format, InterestChange, PublicationRef, Span, StoreRequest,
+    AuthRequest, CloseReason, Effects, Format, InterestChange, Span, StoreRequest,
 };
 use tidewire_core::entry::Entry;
 use tidewire_core::message::Message;
+use tidewire_core::publication::PublicationRef;
 
 use crate::reader::Heard;
 

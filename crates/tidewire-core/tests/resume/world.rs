@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use tidewire_core::address::{Address, Epoch, SessionId};
 use tidewire_core::effect::{
-    AuthCompletion, AuthOutcome, AuthRequest, Flow, Format, Input, Principal, StoreCompletion,
-    StoreRequest,
+    AuthCompletion, AuthOutcome, AuthRequest, Flow, Format, Input, StoreCompletion, StoreRequest,
 };
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::entry::{Entry, HistoryEntry, RecordRequestKind};
-use tidewire_core::history::{HistoryRule, HistoryRules, Keep, NamePattern};
+use tidewire_core::history_rules::{HistoryRule, HistoryRules, Keep};
 use tidewire_core::message::{Auth, Change, Connection, Event, Message, Record, Write};
+use tidewire_core::name_pattern::NamePattern;
 use tidewire_core::permission::AllowAll;
+use tidewire_core::principal::Principal;
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{
     Incarnation, Loaded, Opened, StoreChange, StoreError, StoreWrite, StoredRecord, Term, Version,

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use tidewire_core::effect::Publication;
 use tidewire_core::entry::{Answer, Asker, CallNotice, Entry, Listening, Published};
+use tidewire_core::publication::Publication;
 use tidewire_core::store::Version;
 use tidewire_core::text::Payload;
 

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde_json::Value;
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{
-    AuthRequest, CloseReason, Effects, Format, InterestChange, InterestTopic, PublicationRef, Span,
-    StoreRequest,
+    AuthRequest, CloseReason, Effects, Format, InterestChange, Span, StoreRequest,
 };
 use tidewire_core::entry::{CallNotice, Entry, Published};
 use tidewire_core::message::{Event, Message};
+use tidewire_core::publication::{InterestTopic, PublicationRef};
 
 use crate::code::{close_code, code_of};
 use crate::fault::{Fault, Faults};

@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidewire_core::effect::Principal;
 use tidewire_core::message::PresenceAction;
 use tidewire_core::permission::{
     Access, Decision, Permission, Question, ReadRight, RequestedAction, Unknown,
 };
+use tidewire_core::principal::Principal;
 
 use crate::right::{Right, is_guarded};
 use crate::rude::FAILING;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tidewire_auth::revocation_store::{FOR_EVER, RevocationStore, Stored, from_parts, parts};
 use tidewire_auth::{AuthChain, jwt, tls};
-use tidewire_core::effect::Credential;
+use tidewire_core::principal::Credential;
 use tidewire_core::rights::Revoked;
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;

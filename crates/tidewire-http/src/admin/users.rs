@@ -7,7 +7,7 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use tidewire_auth::jwt;
 use tidewire_auth::users::{Change, Changed, UserError, Users};
-use tidewire_core::effect::Credential;
+use tidewire_core::principal::Credential;
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::text::Name;
 

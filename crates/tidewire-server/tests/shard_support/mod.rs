@@ -9,10 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use tidewire_config::section::SendsKind;
 use tidewire_config::value::Auto;
-use tidewire_core::effect::{
-    AuthCompletion, AuthOutcome, AuthRequest, Credential, Principal, StoreRequest,
-};
+use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, StoreRequest};
 use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question};
+use tidewire_core::principal::{Credential, Principal};
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{Opened, Store};
 use tidewire_core::time::WallTime;

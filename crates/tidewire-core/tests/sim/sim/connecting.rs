@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tidewire_core::address::SessionId;
-use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, Input, Principal};
+use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, Input};
+use tidewire_core::principal::Principal;
 use tidewire_core::text::Name;
 
 use super::{Connection, SHARDS, Sim, address};

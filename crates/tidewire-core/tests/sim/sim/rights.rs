@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use tidewire_core::address::SessionId;
-use tidewire_core::effect::{CloseReason, Input, Principal};
+use tidewire_core::effect::{CloseReason, Input};
+use tidewire_core::principal::Principal;
 use tidewire_core::rights::{Revocation, Revoked, RightsChange};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;

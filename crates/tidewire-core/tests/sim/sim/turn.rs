@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use tidewire_core::address::SessionId;
-use tidewire_core::effect::{CloseReason, Flow, Input, Publication, StoreRequest};
+use tidewire_core::effect::{CloseReason, Flow, Input, StoreRequest};
 use tidewire_core::entry::{CallAnswer, Entry, RecordRequestKind, RpcEntry};
+use tidewire_core::publication::Publication;
 use tidewire_core::route::StoreId;
 use tidewire_core::store::StoreWrite;
 use tidewire_core::text::Payload;

@@ -30,7 +30,7 @@ use tidewire_auth::jwt;
 use tidewire_auth::operator::{Operators, operator};
 use tidewire_config::section::Admin as Options;
 use tidewire_config::value::Rules;
-use tidewire_core::effect::{Credential, Principal};
+use tidewire_core::principal::{Credential, Principal};
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::text::Name;
 use tidewire_shard::handle::ShardHandle;

@@ -2,7 +2,7 @@
 
 use hyper::StatusCode;
 use serde_json::Value;
-use tidewire_core::effect::Principal;
+use tidewire_core::principal::Principal;
 use tidewire_core::text::{Name, Payload};
 
 use super::{BODY_BYTES_MAX, Outcome, Page, PageRequest, parameter, read};

@@ -4,14 +4,10 @@
 //! message is lost, and the peer's own socket slows the peer down. A user's rate is exact although its sessions are on several shards:
 //! the owner of the user's name keeps the bucket, and shards fetch a few permits at a time from it.
 
-mod keeper;
-
 use std::time::Duration;
 
 use crate::message::{Event, Listen, Message, Presence, Record, RecordBulk, Rpc};
 use crate::time::Instant;
-
-pub(crate) use keeper::{RateKeeper, RateOwner, Spending};
 
 /// An operation that has a rate. Each message uses one `Message` permit and one permit for its operation. A message with many names uses
 /// one permit for each name.
@@ -210,6 +206,21 @@ pub(crate) fn is_compiled(message: &Message<'_>) -> bool {
         Message::Event(Event::Listen(Listen::Listen { .. }))
             | Message::Record(Record::Listen(Listen::Listen { .. }))
     )
+}
+
+/// The use of rates by one session.
+#[derive(Debug, Default)]
+pub(crate) struct Spending {
+    /// The last turn in which patterns of it were compiled, and their number.
+    pub(crate) compiled: (Option<Instant>, u32),
+    pub(crate) buckets: ByOperation<Bucket>,
+    /// Whether the message that waits for something else has paid already.
+    pub(crate) has_paid: bool,
+    /// Whether a message waits for permits.
+    pub(crate) is_waiting: bool,
+    pub(crate) waits_until: Option<Instant>,
+    /// Whether it is counted among its user's sessions.
+    pub(crate) is_counted: bool,
 }
 
 #[cfg(test)]

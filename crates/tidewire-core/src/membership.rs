@@ -1,11 +1,15 @@
 //! The names that one session is a member of. Most sessions have few, and the bytes matter because every idle session has them.
 
-use super::ChannelId;
-use super::due::NO_CHANNEL;
 use crate::table::{self, Map};
 
+/// A name with members, by its index in the hub.
+pub(crate) type ChannelId = u32;
+
+/// In place of a channel: none.
+pub(crate) const NO_CHANNEL: ChannelId = u32::MAX;
+
 /// In place of a position: the session lags and is not in the member list.
-pub(super) const LAGGING: u32 = u32::MAX;
+pub(crate) const LAGGING: u32 = u32::MAX;
 
 /// Memberships that are stored in the session itself.
 const INLINE: usize = 2;
@@ -35,12 +39,12 @@ impl Memberships {
     }
 
     /// Whether the session is a member.
-    pub(super) fn contains(&self, channel: ChannelId) -> bool {
+    pub(crate) fn contains(&self, channel: ChannelId) -> bool {
         self.position(channel).is_some()
     }
 
     /// Adds a membership with its position among the members.
-    pub(super) fn add(&mut self, channel: ChannelId, position: u32, seed: u64) {
+    pub(crate) fn add(&mut self, channel: ChannelId, position: u32, seed: u64) {
         match self.inline.iter_mut().find(|(id, _)| *id == NO_CHANNEL) {
             Some(free) => *free = (channel, position),
             None => {
@@ -51,7 +55,7 @@ impl Memberships {
     }
 
     /// The position among the members of a channel, if the session is one.
-    pub(super) fn position_mut(&mut self, channel: ChannelId) -> Option<&mut u32> {
+    pub(crate) fn position_mut(&mut self, channel: ChannelId) -> Option<&mut u32> {
         match self.inline.iter_mut().find(|(id, _)| *id == channel) {
             Some((_, position)) => Some(position),
             None => self.table.as_mut()?.get_mut(&channel),
@@ -59,7 +63,7 @@ impl Memberships {
     }
 
     /// The position among the members of a channel, if the session is one.
-    pub(super) fn position(&self, channel: ChannelId) -> Option<u32> {
+    pub(crate) fn position(&self, channel: ChannelId) -> Option<u32> {
         match self.inline.iter().find(|(id, _)| *id == channel) {
             Some((_, position)) => Some(*position),
             None => self.table.as_ref()?.get(&channel).copied(),
@@ -67,7 +71,7 @@ impl Memberships {
     }
 
     /// Ends a membership and returns its position.
-    pub(super) fn remove(&mut self, channel: ChannelId) -> Option<u32> {
+    pub(crate) fn remove(&mut self, channel: ChannelId) -> Option<u32> {
         if let Some(inline) = self.inline.iter_mut().find(|(id, _)| *id == channel) {
             return Some(std::mem::replace(inline, (NO_CHANNEL, 0)).1);
         }

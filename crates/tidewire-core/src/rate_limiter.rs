@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Bucket, ByOperation, Operation, Rate, cost, is_compiled};
 use crate::address::{Address, SessionId};
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::Entry;
 use crate::identity;
 use crate::message::Message;
+use crate::rate::{Bucket, ByOperation, Operation, Rate, Spending, cost, is_compiled};
 use crate::table::{self, Map};
 use crate::text::Name;
 use crate::time::Instant;
@@ -23,21 +23,6 @@ const BUCKETS_KEPT: usize = 1024;
 /// Patterns of a session that are compiled in one turn. Compiling costs much more than reading the bytes of a pattern, so a read full of
 /// patterns would delay all other sessions for seconds. The remaining patterns wait for the next turns.
 const PATTERNS_A_TURN: u32 = 2;
-
-/// The use of rates by one session.
-#[derive(Debug, Default)]
-pub(crate) struct Spending {
-    /// The last turn in which patterns of it were compiled, and their number.
-    compiled: (Option<Instant>, u32),
-    buckets: ByOperation<Bucket>,
-    /// Whether the message that waits for something else has paid already.
-    pub(crate) has_paid: bool,
-    /// Whether a message waits for permits.
-    pub(crate) is_waiting: bool,
-    waits_until: Option<Instant>,
-    /// Whether it is counted among its user's sessions.
-    is_counted: bool,
-}
 
 /// Permits of a user that a shard has fetched from the user's owner.
 #[derive(Debug, Default)]
