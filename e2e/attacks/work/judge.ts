@@ -29,6 +29,11 @@ export function rate({ touchedBytes, seconds }: AttackReport): number {
   return seconds > 0 ? touchedBytes / seconds : 0;
 }
 
+/** The share of the work that the attackers complete alone. Attackers that complete nothing alone lose nothing. */
+export function shareOf(attack: AttackReport, alone: AttackReport): number {
+  return rate(alone) === 0 ? 1 : rate(attack) / rate(alone);
+}
+
 /** The most resident bytes that the server may use with this budget. */
 export function memoryBound(budgetBytes: number): number {
   return 1.25 * budgetBytes + MEMORY_SLACK_BYTES;
@@ -54,8 +59,8 @@ export function faults(outcome: Outcome, budgetBytes: number, slackMs: number): 
   fault(mostBytes > memoryBound(budgetBytes), `the server took ${megabytes(mostBytes)} MB, more than ${megabytes(memoryBound(budgetBytes))} MB`);
   fault(keptBytes > idleBytes + KEPT_BYTES_MAX, `the server kept ${megabytes(keptBytes)} MB, ${megabytes(idleBytes)} MB before the attack`);
   if (alone !== undefined) {
-    const share = rate(attack) / rate(alone);
-    fault(!(share >= SHARE_MIN), `the attackers completed ${(100 * share).toFixed(0)} % of what they complete alone`);
+    const share = shareOf(attack, alone);
+    fault(share < SHARE_MIN, `the attackers completed ${(100 * share).toFixed(0)} % of what they complete alone`);
   }
   return found;
 }
@@ -69,7 +74,7 @@ export function shown({ bystanders, attack, alone, idleBytes, mostBytes, keptByt
     });
     return each.join(' ');
   };
-  const share = alone === undefined ? '' : `, ${(100 * rate(attack) / rate(alone)).toFixed(0)} % of ${megabytes(rate(alone))} MB/s alone`;
+  const share = alone === undefined ? '' : `, ${(100 * shareOf(attack, alone)).toFixed(0)} % of ${megabytes(rate(alone))} MB/s alone`;
   return [
     `p50/p99/max ms ${times('attack')} (calm ${times('calm')}; after ${times('after')}${nullP99Ms === undefined ? '' : `; null p99 ${nullP99Ms.toFixed(1)}`})`,
     `lost ${bystanders.lost}, doubled ${bystanders.doubled}, refused ${bystanders.refused}, disconnected ${bystanders.disconnected}`,

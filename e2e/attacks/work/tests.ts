@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import type { ServerOptions } from '../../harness/server.ts';
 import { SHAPES, type Shape, type WorkAttack } from './attack.ts';
-import { faults, kept, latencyBound, memoryBound, p99, rate, shown, P99_MS_MAX, type Outcome } from './judge.ts';
+import { faults, kept, latencyBound, memoryBound, p99, shareOf, shown, P99_MS_MAX, type Outcome } from './judge.ts';
 import { measure, measureNull, type Times } from './measure.ts';
 
 /** Selects attacks by name; all by default. */
@@ -40,7 +40,7 @@ export function testHeld({ attack, shape, budgetBytes }: Case, times: Times, sla
     if (isEarlier) worst.earlier += 1;
     worst.p99 = Math.max(worst.p99, p99(outcome.bystanders, 'attack'));
     worst.memory = Math.max(worst.memory, outcome.mostBytes - budgetBytes);
-    if (outcome.alone !== undefined) worst.share = Math.min(worst.share, rate(outcome.attack) / rate(outcome.alone));
+    if (outcome.alone !== undefined) worst.share = Math.min(worst.share, shareOf(outcome.attack, outcome.alone));
     assert.deepEqual(faults(outcome, budgetBytes, slackMs), []);
   });
 }
