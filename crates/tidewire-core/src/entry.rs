@@ -397,20 +397,34 @@ pub enum RecordRequestKind {
         /// The correlation id, for refusals.
         correlation: Option<Box<str>>,
     },
-    /// Authorizes a session again to read a record that it is subscribed to.
-    Reauthorize(Name, Reauthorization),
-    /// Reads a snapshot.
-    Read(Name),
-    /// Reads the version.
-    Head(Name),
+    /// An operation on one record.
+    One(Name, RecordOperation),
+}
+
+/// An operation of a session on one record.
+#[derive(Clone, Debug)]
+pub enum RecordOperation {
+    /// Reads.
+    Read(RecordRead),
     /// Deletes.
-    Delete(Name),
+    Delete,
     /// Writes.
-    Write(Name, Box<OwnedWrite>),
-    /// Reads the value with its state.
-    Fetch(Name, Box<str>),
+    Write(Box<OwnedWrite>),
     /// Replaces or removes the record if it is in a certain state.
-    Put(Name, Box<OwnedPut>),
+    Put(Box<OwnedPut>),
+}
+
+/// What a session reads of a record.
+#[derive(Clone, Debug)]
+pub enum RecordRead {
+    /// A snapshot.
+    Value,
+    /// The version.
+    Version,
+    /// The value with its state, for the answer with this correlation id.
+    State(Box<str>),
+    /// Only its right to read a record that it is subscribed to.
+    Right(Reauthorization),
 }
 
 /// A subscription that is reauthorized.
@@ -420,8 +434,8 @@ pub struct Reauthorization {
     pub ticket: u64,
     /// The serial of the subscription.
     pub serial: u32,
-    /// The epoch of the grant.
-    pub epoch: u64,
+    /// The epoch of the grant; absent if the subscription has ended in the meantime.
+    pub epoch: Option<u64>,
 }
 
 /// A checked `Put`.

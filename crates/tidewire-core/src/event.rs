@@ -11,8 +11,7 @@ use crate::listen;
 use crate::message::{
     Event, EventAction, EventBulk, EventError, Message, Position, Refusal, Topic,
 };
-use crate::permission::Access;
-use crate::permission::Authorization;
+use crate::permission::{Access, Authorization};
 use crate::publication::{InterestTopic, PublicationRef};
 use crate::session::follows::Start;
 use crate::table;

@@ -20,8 +20,7 @@ use crate::message::{
     Event, EventAction, EventError, Listen, Message, Record, RecordAction, RecordError, Refusal,
     Topic,
 };
-use crate::permission::Access;
-use crate::permission::Authorization;
+use crate::permission::{Access, Authorization};
 use crate::session::Session;
 use crate::text::Name;
 

@@ -11,14 +11,14 @@ use crate::address::SessionId;
 use crate::context::{LostRight, TurnContext};
 use crate::effect::Effects;
 use crate::entry::{
-    self, Asker, Entry, Listening, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind,
+    self, Asker, Entry, Listening, ReadFailed, RecordOperation, RecordRead, RecordRefusal,
+    RecordRequest, RecordRequestKind,
 };
 use crate::event;
 use crate::hub::HubTopic;
 use crate::listen;
 use crate::message::{PresenceAction, Topic};
-use crate::permission::Authorization;
-use crate::permission::{Access, Decision, Question, RequestedAction};
+use crate::permission::{Access, Authorization, Decision, Question, RequestedAction};
 use crate::presence;
 use crate::principal::Principal;
 use crate::publication::InterestTopic;
@@ -395,12 +395,13 @@ impl Reauthorizer {
         let (session, principal) = (waiting.session, Arc::clone(&waiting.principal));
         let owner = turn.shard.owner(&name);
         let ticket = self.wait(waiting);
-        let reauthorization = entry::Reauthorization {
+        let right = entry::Reauthorization {
             ticket,
             serial,
-            epoch,
+            epoch: Some(epoch),
         };
-        let what = RecordRequestKind::Reauthorize(name, reauthorization);
+        let read = RecordOperation::Read(RecordRead::Right(right));
+        let what = RecordRequestKind::One(name, read);
         turn.post(
             owner,
             Entry::RecordRequest(RecordRequest {

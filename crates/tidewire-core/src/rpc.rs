@@ -17,8 +17,7 @@ use crate::entry::{
 };
 use crate::footprint::{CALL_BYTES, PROVIDED_BYTES, PROVIDER_BYTES, PROVIDERS_BYTES, text_bytes};
 use crate::message::{Call, Message, Refusal, Rpc, RpcAction, RpcError};
-use crate::permission::Access;
-use crate::permission::Authorization;
+use crate::permission::{Access, Authorization};
 use crate::table::{self, Map, NameMap, Random, Set};
 use crate::text::{Name, Payload};
 use crate::time::Instant;

@@ -1,8 +1,7 @@
 //! Figures for the report: one figure of a contender in a cell, over all its turns.
 
 use crate::result::Status;
-use crate::run_results::Role;
-use crate::run_results::{MeasuredCell, MeasuredContender, RunResults};
+use crate::run_results::{MeasuredCell, MeasuredContender, Role, RunResults};
 use crate::statistics::Summary;
 
 /// Deliveries per second of the server's processor time.

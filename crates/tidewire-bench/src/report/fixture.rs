@@ -1,8 +1,7 @@
 //! Results of an invented run, with figures that tests can distinguish.
 
 use crate::result::{Cell, Status};
-use crate::run_results::{Facts, MeasuredCell, MeasuredContender, RunResults};
-use crate::run_results::{Identity, Role};
+use crate::run_results::{Facts, Identity, MeasuredCell, MeasuredContender, Role, RunResults};
 
 use crate::meter::Usage;
 

@@ -4,8 +4,7 @@ use super::figures::{CPU, DELIVERIES, ROUND, short};
 use super::plot::{self, Bar};
 use super::verdict::{State, verdicts};
 use crate::meter::STOLEN_SHARE_MAX;
-use crate::run_results::{Identity, Role};
-use crate::run_results::{MeasuredCell, MeasuredContender, RunResults};
+use crate::run_results::{Identity, MeasuredCell, MeasuredContender, Role, RunResults};
 
 /// A figure of a section.
 struct Column {

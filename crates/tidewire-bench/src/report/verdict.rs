@@ -1,8 +1,7 @@
 //! The lines of issues 3 and 4 ("Done when") that this bench can check, each computed from the figures of a run.
 
 use super::figures::{CPU, DELIVERIES, ROUND, short};
-use crate::run_results::Role;
-use crate::run_results::{MeasuredCell, RunResults};
+use crate::run_results::{MeasuredCell, Role, RunResults};
 
 /// The cells of the grid, the small ones first.
 const GRID: [&str; 8] = [

@@ -5,8 +5,7 @@ use super::due::{Due, HEAVY, HeavyDue};
 use super::span::{clip, join_touching, subtract};
 use crate::address::SessionId;
 use crate::effect::{Format, Span};
-use crate::membership::ChannelId;
-use crate::membership::NO_CHANNEL;
+use crate::membership::{ChannelId, NO_CHANNEL};
 use crate::session::Sessions;
 
 /// A name with at most this many members does not wait for names with many members.

@@ -8,8 +8,7 @@ use super::{Edge, Hub, HubTopic};
 use crate::address::SessionId;
 use crate::effect::{Format, Span};
 use crate::footprint::MEMBERSHIP_BYTES;
-use crate::membership::ChannelId;
-use crate::membership::LAGGING;
+use crate::membership::{ChannelId, LAGGING};
 use crate::session::Sessions;
 use crate::text::Name;
 

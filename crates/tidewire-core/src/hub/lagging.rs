@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{Hub, HubTopic};
 use crate::address::SessionId;
-use crate::membership::ChannelId;
-use crate::membership::LAGGING;
+use crate::membership::{ChannelId, LAGGING};
 use crate::session::Sessions;
 use crate::text::Name;
 

@@ -6,8 +6,7 @@ use super::Hub;
 use super::due::Due;
 use super::span::append;
 use crate::effect::{Format, Span};
-use crate::membership::ChannelId;
-use crate::membership::NO_CHANNEL;
+use crate::membership::{ChannelId, NO_CHANNEL};
 
 /// The ranges of one format that were published to a name in this turn.
 #[derive(Debug)]

@@ -10,8 +10,7 @@ use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Answer, Published};
 use crate::listen::ListenOwner;
-use crate::permission::Authorization;
-use crate::permission::{Access, ReadRight};
+use crate::permission::{Access, Authorization, ReadRight};
 use crate::principal::Principal;
 use crate::record::authorize::loss;
 use crate::record::owner::RecordOwner;
@@ -105,7 +104,7 @@ impl RecordOwner {
         let job = Job {
             session: except.unwrap_or(session),
             principal: Arc::clone(principal),
-            kind: JobKind::Announce(Box::new(announcement)),
+            kind: Box::new(announcement),
             values: Vec::new(),
             read_failed: false,
             after: None,
@@ -124,6 +123,7 @@ impl RecordOwner {
                 let is_announcement = |job: &Job| matches!(job.kind, JobKind::Announce(_));
                 let index = waits.jobs.iter().position(|job| !is_announcement(job));
                 let index = index.unwrap_or(waits.jobs.len());
+                let job = job.of_any_kind();
                 self.waiting_bytes += job.bytes();
                 waits.jobs.insert(index, job);
                 waits.blocked = blocked;
@@ -141,14 +141,12 @@ impl RecordOwner {
         &mut self,
         turn: &mut TurnContext<'_, E>,
         name: &Name,
-        mut job: Job,
+        mut job: Job<Box<Announcement>>,
     ) -> Step {
         let work_max = turn.shard.settings.limits.connection_work_max;
         let (mut authorized, mut work) = (0, 0);
         loop {
-            let JobKind::Announce(announcement) = &mut job.kind else {
-                return Step::Done;
-            };
+            let announcement = &mut job.kind;
             let Some(readers) = self.readers.get(name) else {
                 break;
             };
@@ -164,7 +162,7 @@ impl RecordOwner {
             let right = turn.shard.permission.read_right(principal, name);
             if right != ReadRight::Fixed {
                 if authorized >= SLICE || (work_max > 0 && work > work_max) {
-                    return Step::Blocked(job, Blocked::Turn);
+                    return Step::blocked(job, Blocked::Turn);
                 }
                 announcement.depends = true;
                 let full = announcement.full.clone();
@@ -179,15 +177,13 @@ impl RecordOwner {
                 let read = Access::RecordRead;
                 match authorize(turn, &mut job, read, name, None, Some(&full)) {
                     Authorization::Allow => {}
-                    Authorization::Wait => return Step::Blocked(job, Blocked::Rule),
+                    Authorization::Wait => return Step::blocked(job, Blocked::Rule),
                     authorization => self.end_group(turn, name, &mut job, authorization),
                 }
             }
             job.next_group();
         }
-        let JobKind::Announce(announcement) = job.kind else {
-            return Step::Done;
-        };
+        let announcement = job.kind;
         if !announcement.depends {
             // The rules have changed: no right depends on data now.
             self.drop_readers(name);
@@ -204,18 +200,16 @@ impl RecordOwner {
         &mut self,
         turn: &mut TurnContext<'_, E>,
         name: &Name,
-        job: &mut Job,
+        job: &mut Job<Box<Announcement>>,
         authorization: Authorization,
     ) {
         turn.shard.count_denial(authorization);
         let why = loss(turn, job, name, authorization);
-        let (JobKind::Announce(announcement), Some(readers)) =
-            (&job.kind, self.readers.get_mut(name))
-        else {
+        let Some(readers) = self.readers.get_mut(name) else {
             return;
         };
         self.cache.bytes -= readers.count() * READER_BYTES;
-        let ended = readers.take_group(announcement.index);
+        let ended = readers.take_group(job.kind.index);
         self.cache.bytes += readers.count() * READER_BYTES;
         if readers.count() == 0 {
             self.drop_readers(name);
@@ -244,12 +238,10 @@ impl RecordOwner {
     }
 }
 
-impl Job {
+impl Job<Box<Announcement>> {
     /// Finishes the group that was authorized. The values that its rule has read are kept for the next groups.
     fn next_group(&mut self) {
-        let JobKind::Announce(announcement) = &mut self.kind else {
-            return;
-        };
+        let announcement = &mut self.kind;
         announcement.index += 1;
         self.read_failed = false;
         for (read, value) in self.values.drain(..) {

@@ -6,12 +6,13 @@
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
-use crate::entry::{Answer, OwnedChange, OwnedWrite, Published, RecordRefusal, Stored};
+use crate::entry::{
+    Answer, OwnedChange, OwnedPut, OwnedWrite, Published, RecordOperation, RecordRefusal, Stored,
+};
 use crate::json::PatchError;
 use crate::listen::ListenOwner;
 use crate::message::{Only, RecordAction};
-use crate::permission::Access;
-use crate::permission::Authorization;
+use crate::permission::{Access, Authorization};
 use crate::principal::Principal;
 use crate::quota::QuotaLimit;
 use crate::record::authorize::{authorize_read, refuse_by_rule, refuse_change};
@@ -19,7 +20,7 @@ use crate::record::change;
 use crate::record::owner::RecordOwner;
 use crate::record::repeat::{RepeatKey, Repeats};
 use crate::record::request::{
-    Asking, Given, Job, JobKind, Step, answer, ask, authorize, is_under, publish, refuse,
+    Asking, Delete, Given, Job, JobKind, Step, answer, ask, authorize, is_under, publish, refuse,
 };
 use crate::record::share::Share;
 use crate::record::state::{Blocked, Value};
@@ -37,7 +38,7 @@ impl RecordOwner {
         turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
-        mut job: Job,
+        mut job: Job<Delete>,
         value: &Value,
     ) -> Step {
         let access = Access::RecordDelete;
@@ -78,13 +79,11 @@ impl RecordOwner {
         &mut self,
         turn: &mut TurnContext<'_, E>,
         name: &Name,
-        mut job: Job,
+        mut job: Job<Box<OwnedWrite>>,
         value: &Value,
     ) -> Step {
-        let JobKind::Write(write) = &job.kind else {
-            return Step::Done;
-        };
-        let key = repeat_key(name, &job, write);
+        let write = &job.kind;
+        let key = repeat_key(name, &job.principal, write);
         if key.as_ref().is_some_and(|key| self.repeats.contains(key)) {
             self.answer_repeated(turn, name, job);
             return Step::Done;
@@ -118,7 +117,7 @@ impl RecordOwner {
             }
         }
         if early.is_none() {
-            let Some(after) = change_of(turn, &job, old) else {
+            let Some(after) = change_of(turn, &job.kind, old) else {
                 return refuse_change(turn, name, job, value);
             };
             job.after = Some(after.clone());
@@ -152,17 +151,14 @@ impl RecordOwner {
         {
             return answer_conflict(turn, name, job, version, value);
         }
-        let after = job.new_value().or_else(|| change_of(turn, &job, old));
+        let after = job.new_value().or_else(|| change_of(turn, &job.kind, old));
         let Some(after) = after else {
             refuse(turn, name, job, RecordRefusal::InvalidData);
             return Step::Done;
         };
         let (session, principal) = (job.session, job.principal);
-        let JobKind::Write(write) = job.kind else {
-            return Step::Done;
-        };
         let by = (session, &*principal);
-        let is_made = self.apply(turn, name, by, *write, value, after, hot);
+        let is_made = self.apply(turn, name, by, *job.kind, value, after, hot);
         if let Some(key) = key.filter(|_| is_made) {
             let settings = &turn.shard.settings;
             let (count_max, age_max) = (settings.limits.write_keys_max, settings.write_key_age);
@@ -178,12 +174,9 @@ impl RecordOwner {
         &mut self,
         turn: &mut TurnContext<'_, E>,
         name: &Name,
-        job: Job,
+        job: Job<Box<OwnedWrite>>,
     ) {
-        let session = job.session;
-        let JobKind::Write(write) = job.kind else {
-            return;
-        };
+        let (session, write) = (job.session, job.kind);
         let waiter = Waiter {
             session,
             deadline: turn.now.monotonic + turn.shard.settings.write_timeout,
@@ -205,13 +198,10 @@ impl RecordOwner {
         turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
-        mut job: Job,
+        mut job: Job<Box<OwnedPut>>,
         value: &Value,
     ) -> Step {
-        let JobKind::Put(put) = &job.kind else {
-            return Step::Done;
-        };
-        let data = put.data.clone();
+        let data = job.kind.data.clone();
         let accesses: &[Access] = match (&data, value) {
             (None, _) => &[Access::RecordDelete],
             (Some(_), Value::Present(_)) => &[Access::RecordWrite],
@@ -226,7 +216,7 @@ impl RecordOwner {
             }
         }
         let (session, tag) = (job.session, value.tag());
-        let is_met = match put_condition(&job) {
+        let is_met = match job.kind.only {
             Only::Always => true,
             Only::Missing => tag.is_none(),
             Only::Present => tag.is_some(),
@@ -234,12 +224,9 @@ impl RecordOwner {
         };
         if let Some(data) = data.filter(|_| is_met) {
             let hot = is_under(&turn.shard.settings.hot_path_prefixes, name);
-            let JobKind::Put(put) = job.kind else {
-                return Step::Done;
-            };
             let write = OwnedWrite {
                 version: None,
-                correlation: Some(put.correlation),
+                correlation: Some(job.kind.correlation),
                 write_ack: true,
                 action: RecordAction::CreateAndUpdate,
                 change: OwnedChange::Update(data.clone()),
@@ -257,10 +244,7 @@ impl RecordOwner {
             refuse(turn, name, job, RecordRefusal::DeleteFailed);
             return Step::Done;
         }
-        let JobKind::Put(put) = job.kind else {
-            return Step::Done;
-        };
-        let correlation = put.correlation;
+        let correlation = job.kind.correlation;
         if !is_met {
             let failed = Answer::PreconditionFailed { correlation, tag };
             answer(turn, session, name, None, failed);
@@ -468,15 +452,12 @@ fn next_of(value: &Value) -> Version {
     value.version().unwrap_or(Version::CREATED).next()
 }
 
-/// The record after a job's change. If the record can't take the change, the refusal is counted and the result is `None`.
+/// The record after a write. If the record can't take the change, the refusal is counted and the result is `None`.
 fn change_of<E: Effects>(
     turn: &TurnContext<'_, E>,
-    job: &Job,
+    write: &OwnedWrite,
     old: Option<&Payload>,
 ) -> Option<Payload> {
-    let JobKind::Write(write) = &job.kind else {
-        return None;
-    };
     let before = old.map_or(change::EMPTY, Payload::as_str);
     turn.shard.count_work(write.change.work(before));
     let after = change::apply(before, &write.change, turn.shard.json_limits());
@@ -496,7 +477,7 @@ fn change_of<E: Effects>(
 fn answer_conflict<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     name: &Name,
-    mut job: Job,
+    mut job: Job<Box<OwnedWrite>>,
     version: Version,
     value: &Value,
 ) -> Step {
@@ -507,17 +488,14 @@ fn answer_conflict<E: Effects>(
         false => Authorization::Deny,
     };
     if sight == Authorization::Wait {
-        return Step::Blocked(job, Blocked::Rule);
+        return Step::blocked(job, Blocked::Rule);
     }
-    let JobKind::Write(write) = job.kind else {
-        return Step::Done;
-    };
     let OwnedWrite {
         action,
         correlation,
         write_ack,
         ..
-    } = *write;
+    } = *job.kind;
     let conflict = if exists {
         let data = value.data().cloned();
         let data = data.unwrap_or_else(|| Payload::from_checked(change::EMPTY));
@@ -543,8 +521,8 @@ fn answer_conflict<E: Effects>(
 /// Whether a job is a write that was made already.
 pub(super) fn is_repeated(repeats: &Repeats, name: &Name, job: &Job) -> bool {
     match &job.kind {
-        JobKind::Write(write) => {
-            let key = repeat_key(name, job, write);
+        JobKind::Requested(RecordOperation::Write(write)) => {
+            let key = repeat_key(name, &job.principal, write);
             key.is_some_and(|key| repeats.contains(&key))
         }
         _ => false,
@@ -552,18 +530,10 @@ pub(super) fn is_repeated(repeats: &Repeats, name: &Name, job: &Job) -> bool {
 }
 
 /// The key under which a write is remembered, if it has one.
-fn repeat_key(name: &Name, job: &Job, write: &OwnedWrite) -> Option<RepeatKey> {
+fn repeat_key(name: &Name, principal: &Principal, write: &OwnedWrite) -> Option<RepeatKey> {
     Some(RepeatKey {
         name: name.clone(),
-        user: job.principal.user_id.clone(),
+        user: principal.user_id.clone(),
         key: write.key.clone()?,
     })
-}
-
-/// The record state that a `Put` requires.
-fn put_condition(job: &Job) -> Only {
-    match &job.kind {
-        JobKind::Put(put) => put.only,
-        _ => Only::Always,
-    }
 }

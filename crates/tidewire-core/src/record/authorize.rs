@@ -5,11 +5,10 @@
 
 use crate::context::TurnContext;
 use crate::effect::Effects;
-use crate::entry::RecordRefusal;
-use crate::message::{RecordAction, RecordBulk};
-use crate::permission::Access;
-use crate::permission::Authorization;
-use crate::record::request::{Asking, Given, Job, JobKind, Step, ask, refuse, stopped};
+use crate::entry::{RecordOperation, RecordRefusal};
+use crate::message::RecordAction;
+use crate::permission::{Access, Authorization};
+use crate::record::request::{Asking, Given, Job, JobKind, Kind, Step, ask, refuse, stopped};
 use crate::record::state::{Blocked, Value};
 use crate::text::Name;
 
@@ -17,27 +16,23 @@ use crate::text::Name;
 /// need the right to create it.
 fn needed(kind: &JobKind) -> &'static [Access] {
     match kind {
-        JobKind::Bulk {
-            action: RecordBulk::Notify,
-            ..
-        } => &[Access::RecordNotify],
-        JobKind::Bulk { .. }
-        | JobKind::Reauthorize { .. }
+        JobKind::Notify(_) => &[Access::RecordNotify],
+        JobKind::Subscribe(_)
         | JobKind::CatchUp(_)
         | JobKind::Announce(_)
-        | JobKind::Read
-        | JobKind::Head
-        | JobKind::Fetch(_) => &[Access::RecordRead],
-        JobKind::Delete => &[Access::RecordDelete],
-        JobKind::Write(write) => match write.action {
+        | JobKind::Requested(RecordOperation::Read(_)) => &[Access::RecordRead],
+        JobKind::Requested(RecordOperation::Delete) => &[Access::RecordDelete],
+        JobKind::Requested(RecordOperation::Write(write)) => match write.action {
             RecordAction::Erase => &[Access::RecordDelete],
             RecordAction::CreateAndUpdate | RecordAction::CreateAndPatch => {
                 &[Access::RecordWrite, Access::RecordCreate]
             }
             _ => &[Access::RecordWrite],
         },
-        JobKind::Put(put) if put.data.is_none() => &[Access::RecordDelete],
-        JobKind::Put(_) => &[Access::RecordWrite],
+        JobKind::Requested(RecordOperation::Put(put)) if put.data.is_none() => {
+            &[Access::RecordDelete]
+        }
+        JobKind::Requested(RecordOperation::Put(_)) => &[Access::RecordWrite],
     }
 }
 
@@ -67,9 +62,9 @@ pub(super) fn authorize_early<E: Effects>(
 }
 
 /// Whether the job's session may read the record as it is. Only such a session gets an answer that depends on the record.
-pub(super) fn authorize_read<E: Effects>(
+pub(super) fn authorize_read<E: Effects, K: Kind>(
     turn: &mut TurnContext<'_, E>,
-    job: &mut Job,
+    job: &mut Job<K>,
     name: &Name,
     value: &Value,
 ) -> Authorization {
@@ -86,10 +81,10 @@ pub(super) fn authorize_read<E: Effects>(
 /// Refuses a job that a rule did not allow, when the record is known. A rule may fail because of one value of the record and deny because
 /// of another. The session may see the difference only if it may read the record. If the rule has looked at the record, the owner checks
 /// the read right for a denial as well. Otherwise the reads of that check would reveal which of the two happened.
-pub(super) fn refuse_by_rule<E: Effects>(
+pub(super) fn refuse_by_rule<E: Effects, K: Kind>(
     turn: &mut TurnContext<'_, E>,
     name: &Name,
-    mut job: Job,
+    mut job: Job<K>,
     access: Access,
     authorization: Authorization,
     value: &Value,
@@ -103,7 +98,7 @@ pub(super) fn refuse_by_rule<E: Effects>(
     };
     match sight {
         Authorization::Allow => stopped(turn, name, job, authorization),
-        Authorization::Wait => Step::Blocked(job, Blocked::Rule),
+        Authorization::Wait => Step::blocked(job, Blocked::Rule),
         Authorization::Deny | Authorization::Failed => {
             stopped(turn, name, job, Authorization::Deny)
         }
@@ -112,9 +107,9 @@ pub(super) fn refuse_by_rule<E: Effects>(
 
 /// Why a subscriber loses its right, when the record is known. As in `refuse_by_rule`, a rule that failed because of the record counts as a
 /// denial.
-pub(super) fn loss<E: Effects>(
+pub(super) fn loss<E: Effects, K: Kind>(
     turn: &mut TurnContext<'_, E>,
-    job: &mut Job,
+    job: &mut Job<K>,
     name: &Name,
     authorization: Authorization,
 ) -> RecordRefusal {
@@ -128,10 +123,10 @@ pub(super) fn loss<E: Effects>(
 
 /// Refuses a change that does not fit the record, before a rule has allowed it. If the session may not read the record, the change is
 /// denied: otherwise the session could find out the record's content by trying changes.
-pub(super) fn refuse_change<E: Effects>(
+pub(super) fn refuse_change<E: Effects, K: Kind>(
     turn: &mut TurnContext<'_, E>,
     name: &Name,
-    mut job: Job,
+    mut job: Job<K>,
     value: &Value,
 ) -> Step {
     match authorize_read(turn, &mut job, name, value) {
@@ -139,7 +134,7 @@ pub(super) fn refuse_change<E: Effects>(
             refuse(turn, name, job, RecordRefusal::InvalidData);
             Step::Done
         }
-        Authorization::Wait => Step::Blocked(job, Blocked::Rule),
+        Authorization::Wait => Step::blocked(job, Blocked::Rule),
         Authorization::Deny | Authorization::Failed => {
             stopped(turn, name, job, Authorization::Deny)
         }
@@ -147,9 +142,9 @@ pub(super) fn refuse_change<E: Effects>(
 }
 
 /// Whether the rule needs the record, or the result of a change to it.
-fn depends_on_record<E: Effects>(
+fn depends_on_record<E: Effects, K: Kind>(
     turn: &mut TurnContext<'_, E>,
-    job: &mut Job,
+    job: &mut Job<K>,
     access: Access,
     name: &Name,
 ) -> bool {

@@ -10,12 +10,11 @@ use crate::effect::Effects;
 use crate::entry::{Answer, Published, RecordRefusal, Snapshot};
 use crate::listen::ListenOwner;
 use crate::message::{RecordBulk, Topic};
-use crate::permission::Access;
-use crate::permission::Authorization;
+use crate::permission::{Access, Authorization};
 use crate::record::authorize::refuse_by_rule;
 use crate::record::change;
 use crate::record::owner::RecordOwner;
-use crate::record::request::{Job, JobKind, Step, answer, authorize, publish, refuse};
+use crate::record::request::{Job, Step, Subscribe, answer, authorize, publish, refuse};
 use crate::record::state::{Interest, Value};
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
@@ -26,12 +25,10 @@ impl RecordOwner {
         turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
-        mut job: Job,
+        mut job: Job<Subscribe>,
         mut value: Value,
     ) -> Step {
-        let JobKind::Bulk { action, .. } = job.kind else {
-            return Step::Done;
-        };
+        let action = job.kind.action;
         let creates =
             action == RecordBulk::SubscribeCreateAndRead && matches!(value, Value::Missing);
         // The read right is checked first, on the record as it would be created: a session that may not read gets one answer for all names.
@@ -63,16 +60,12 @@ impl RecordOwner {
             let by = (job.session, &*job.principal);
             self.put(turn, name, value.clone(), by, None, None);
         }
-        let JobKind::Bulk {
-            action,
+        let Subscribe {
             serial,
             reply,
             correlation,
             ..
-        } = job.kind
-        else {
-            return Step::Done;
-        };
+        } = job.kind;
         let snapshot = match action {
             RecordBulk::SubscribeCreateAndRead | RecordBulk::SubscribeAndRead => value.snapshot(),
             RecordBulk::SubscribeAndHead => Snapshot::Head(value.version()),

@@ -11,12 +11,11 @@ use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Answer, Asker, OwnedChange, Published, ReadFailed, RecordRefusal, Snapshot};
 use crate::listen::ListenOwner;
-use crate::permission::Access;
-use crate::permission::Authorization;
+use crate::permission::{Access, Authorization};
 use crate::record::authorize::refuse_by_rule;
 use crate::record::owner::RecordOwner;
 use crate::record::request::{
-    Job, JobKind, Step, answer, answer_value, authorize, is_under, refuse,
+    Job, JobKind, Notify, Step, answer, answer_value, authorize, is_under, refuse,
 };
 use crate::record::state::{Blocked, Value};
 use crate::store::{Loaded, StoreError};
@@ -153,18 +152,11 @@ impl RecordOwner {
         turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
-        mut job: Job,
+        mut job: Job<Notify>,
         value: Value,
     ) -> Step {
-        let JobKind::Bulk {
-            reply,
-            ref mut reloaded,
-            ..
-        } = job.kind
-        else {
-            return Step::Done;
-        };
-        if let Some(before) = reloaded.take() {
+        let reply = job.kind.reply;
+        if let Some(before) = job.kind.reloaded.take() {
             self.tell_reloaded(turn, listens, name, &before, &value);
             answer(
                 turn,
@@ -192,15 +184,13 @@ impl RecordOwner {
             );
             return Step::Done;
         }
-        if let JobKind::Bulk { reloaded, .. } = &mut job.kind {
-            *reloaded = Some(value.clone());
-        }
+        job.kind.reloaded = Some(value.clone());
         self.cache.bytes -= value.data().map_or(0, Payload::len);
         if let Some(record) = self.table.get_mut(name) {
             record.value = Value::Unknown;
         }
         self.load(turn, name);
-        Step::Blocked(job, Blocked::Loading)
+        Step::blocked(job, Blocked::Loading)
     }
 
     fn tell_reloaded<E: Effects>(

@@ -14,13 +14,14 @@ use crate::entry::{
 };
 use crate::footprint::{DIRTY_BYTES, LOAD_TIMER_BYTES, WRITE_KEY_BYTES};
 use crate::listen::ListenOwner;
+use crate::message::RecordBulk;
 use crate::record::commit::Commits;
 use crate::record::deferred::Deferred;
 use crate::record::eviction::{Cache, RECORD_OVERHEAD_BYTES};
 use crate::record::outcome::outcome_unknown;
 use crate::record::readers::Readers;
 use crate::record::repeat::Repeats;
-use crate::record::request::{Job, JobKind, is_under, publish};
+use crate::record::request::{Job, JobKind, Notify, Subscribe, is_under, publish};
 use crate::record::state::{Interest, OwnedRecord, Value};
 use crate::record::write_queue::{WriteQueue, WriteQueues};
 use crate::settings::Settings;
@@ -151,42 +152,25 @@ impl RecordOwner {
                 {
                     let correlation = correlation.clone();
                     let reply = reply.map(|reply| PendingReplyId { index, ..reply });
-                    let kind = JobKind::Bulk {
-                        action,
-                        serial,
-                        reply,
-                        correlation,
-                        reloaded: None,
+                    let kind = match action {
+                        RecordBulk::Notify => JobKind::Notify(Notify {
+                            reply,
+                            correlation,
+                            reloaded: None,
+                        }),
+                        _ => JobKind::Subscribe(Subscribe {
+                            action,
+                            serial,
+                            reply,
+                            correlation,
+                        }),
                     };
                     self.take(turn, listens, name, job(principal.clone(), kind));
                 }
             }
-            RecordRequestKind::Reauthorize(name, reauthorization) => {
-                let kind = JobKind::Reauthorize {
-                    ticket: reauthorization.ticket,
-                    serial: reauthorization.serial,
-                    epoch: Some(reauthorization.epoch),
-                };
+            RecordRequestKind::One(name, operation) => {
+                let kind = JobKind::Requested(operation);
                 self.take(turn, listens, name, job(principal, kind));
-            }
-            RecordRequestKind::Read(name) => {
-                self.take(turn, listens, name, job(principal, JobKind::Read))
-            }
-            RecordRequestKind::Head(name) => {
-                self.take(turn, listens, name, job(principal, JobKind::Head))
-            }
-            RecordRequestKind::Delete(name) => {
-                self.take(turn, listens, name, job(principal, JobKind::Delete))
-            }
-            RecordRequestKind::Write(name, write) => {
-                self.take(turn, listens, name, job(principal, JobKind::Write(write)));
-            }
-            RecordRequestKind::Fetch(name, correlation) => {
-                let kind = JobKind::Fetch(correlation);
-                self.take(turn, listens, name, job(principal, kind));
-            }
-            RecordRequestKind::Put(name, put) => {
-                self.take(turn, listens, name, job(principal, JobKind::Put(put)));
             }
         }
     }

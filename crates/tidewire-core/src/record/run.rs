@@ -5,20 +5,21 @@
 //! much work in this turn, its further jobs are deferred instead (`deferred`).
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::ops::ControlFlow;
 
 use crate::context::TurnContext;
 use crate::effect::Effects;
-use crate::entry::{Answer, Asker, Entry, ReadFailed, Snapshot, WorkEntry};
+use crate::entry::{
+    Answer, Asker, Entry, ReadFailed, Reauthorization, RecordOperation, RecordRead, Snapshot,
+    WorkEntry,
+};
 use crate::listen::ListenOwner;
-use crate::message::RecordBulk;
-use crate::permission::Access;
-use crate::permission::Authorization;
+use crate::permission::{Access, Authorization};
 use crate::record::apply::is_repeated;
 use crate::record::authorize::{authorize_early, refuse_by_rule};
 use crate::record::owner::RecordOwner;
 use crate::record::request::{
-    Job, JobKind, Step, answer, answer_value, authorize, refuse, stopped,
+    Delete, Job, JobKind, Kind, Step, answer, answer_value, authorize, refuse, stopped,
 };
 use crate::record::state::{Blocked, OwnedRecord, Value};
 use crate::text::{Name, Payload};
@@ -129,98 +130,82 @@ impl RecordOwner {
         turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
-        mut job: Job,
+        job: Job,
     ) -> Step {
         let Some(value) = self.table.get(name).map(|record| record.value.clone()) else {
             return Step::Done;
         };
-        match &job.kind {
-            JobKind::Announce(_) => self.announce(turn, name, job),
-            _ if matches!(value, Value::Unknown) => self.run_unloaded(turn, name, job),
-            JobKind::Bulk {
-                action: RecordBulk::Notify,
-                ..
-            } => self.notify(turn, listens, name, job, value),
-            JobKind::Bulk { .. } => self.subscribe(turn, listens, name, job, value),
+        if matches!(value, Value::Unknown) && !matches!(job.kind, JobKind::Announce(_)) {
+            return self.run_unloaded(turn, name, job);
+        }
+        let (job, kind) = job.split();
+        match kind {
+            JobKind::Announce(change) => self.announce(turn, name, job.with(change)),
+            JobKind::Notify(notify) => self.notify(turn, listens, name, job.with(notify), value),
+            JobKind::Subscribe(subscribe) => {
+                self.subscribe(turn, listens, name, job.with(subscribe), value)
+            }
             JobKind::CatchUp(reader) => {
-                let reader = Arc::clone(reader);
-                let read = Access::RecordRead;
-                match authorize(turn, &mut job, read, name, None, value.data()) {
-                    Authorization::Allow => {}
-                    authorization => {
-                        return refuse_by_rule(turn, name, job, read, authorization, &value);
-                    }
-                }
-                let asker = Asker::Lagging(job.session, reader);
+                let job = match authorized_reader(turn, name, job.with(reader), &value) {
+                    ControlFlow::Continue(job) => job,
+                    ControlFlow::Break(step) => return step,
+                };
+                let asker = Asker::Lagging(job.session, job.kind);
                 answer_value(turn, name.clone(), asker, Ok(value.read()));
                 Step::Done
             }
-            JobKind::Reauthorize {
+            JobKind::Requested(RecordOperation::Read(read)) => {
+                self.read(turn, name, job.with(read), value)
+            }
+            JobKind::Requested(RecordOperation::Delete) => {
+                self.delete(turn, listens, name, job.with(Delete), &value)
+            }
+            JobKind::Requested(RecordOperation::Write(write)) => {
+                self.write(turn, name, job.with(write), &value)
+            }
+            JobKind::Requested(RecordOperation::Put(put)) => {
+                self.put_if(turn, listens, name, job.with(put), &value)
+            }
+        }
+    }
+
+    fn read<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        name: &Name,
+        job: Job<RecordRead>,
+        value: Value,
+    ) -> Step {
+        let job = match authorized_reader(turn, name, job, &value) {
+            ControlFlow::Continue(job) => job,
+            ControlFlow::Break(step) => return step,
+        };
+        let read = match job.kind {
+            RecordRead::Value if matches!(value, Value::Missing) => Answer::NotFound,
+            RecordRead::Value => Answer::Snapshot(value.snapshot()),
+            RecordRead::Version => Answer::Snapshot(Snapshot::Head(value.version())),
+            RecordRead::State(correlation) => {
+                let state = match value {
+                    Value::Present(record) => Some(Box::new(record)),
+                    _ => None,
+                };
+                Answer::Fetched { correlation, state }
+            }
+            RecordRead::Right(Reauthorization {
                 ticket,
                 serial,
                 epoch,
-            } => {
-                let (ticket, serial, epoch) = (*ticket, *serial, *epoch);
-                let read = Access::RecordRead;
-                match authorize(turn, &mut job, read, name, None, value.data()) {
-                    Authorization::Allow => {}
-                    authorization => {
-                        return refuse_by_rule(turn, name, job, read, authorization, &value);
-                    }
-                }
+            }) => {
                 let kept = self.table.get(name);
                 if epoch.is_some_and(|epoch| kept.is_some_and(|kept| kept.interest.epoch == epoch))
                 {
                     self.add_reader(turn, name, (job.session, serial), &job.principal);
                 }
-                let lost = None;
-                answer(
-                    turn,
-                    job.session,
-                    name,
-                    None,
-                    Answer::Reauthorized { ticket, lost },
-                );
-                Step::Done
+                Answer::Reauthorized { ticket, lost: None }
             }
-            JobKind::Read | JobKind::Head => {
-                let read = Access::RecordRead;
-                match authorize(turn, &mut job, read, name, None, value.data()) {
-                    Authorization::Allow => {}
-                    authorization => {
-                        return refuse_by_rule(turn, name, job, read, authorization, &value);
-                    }
-                }
-                let snapshot = match job.kind {
-                    JobKind::Head => Answer::Snapshot(Snapshot::Head(value.version())),
-                    _ if matches!(value, Value::Missing) => Answer::NotFound,
-                    _ => Answer::Snapshot(value.snapshot()),
-                };
-                answer(turn, job.session, name, None, snapshot);
-                Step::Done
-            }
-            JobKind::Delete => self.delete(turn, listens, name, job, &value),
-            JobKind::Write(_) => self.write(turn, name, job, &value),
-            JobKind::Fetch(_) => {
-                let read = Access::RecordRead;
-                match authorize(turn, &mut job, read, name, None, value.data()) {
-                    Authorization::Allow => {}
-                    authorization => {
-                        return refuse_by_rule(turn, name, job, read, authorization, &value);
-                    }
-                }
-                if let JobKind::Fetch(correlation) = job.kind {
-                    let state = match value {
-                        Value::Present(record) => Some(Box::new(record)),
-                        _ => None,
-                    };
-                    let fetched = Answer::Fetched { correlation, state };
-                    answer(turn, job.session, name, None, fetched);
-                }
-                Step::Done
-            }
-            JobKind::Put(_) => self.put_if(turn, listens, name, job, &value),
-        }
+        };
+        answer(turn, job.session, name, None, read);
+        Step::Done
     }
 
     /// Refuses a job that is denied regardless of its record. For all other jobs the record is loaded.
@@ -232,13 +217,7 @@ impl RecordOwner {
     ) -> Step {
         // The result of a patch to an earlier value is no longer valid.
         job.after = None;
-        let is_begun = matches!(
-            &job.kind,
-            JobKind::Bulk {
-                reloaded: Some(_),
-                ..
-            }
-        );
+        let is_begun = matches!(&job.kind, JobKind::Notify(notify) if notify.reloaded.is_some());
         if !is_begun && !is_repeated(&self.repeats, name, &job) {
             match authorize_early(turn, &mut job, name, true) {
                 None | Some(Authorization::Allow) => {}
@@ -354,5 +333,21 @@ impl RecordOwner {
             }
         }
         self.run_waiting(turn, listens, waiting);
+    }
+}
+
+/// The job, if its session may read the record.
+fn authorized_reader<E: Effects, K: Kind>(
+    turn: &mut TurnContext<'_, E>,
+    name: &Name,
+    mut job: Job<K>,
+    value: &Value,
+) -> ControlFlow<Step, Job<K>> {
+    let read = Access::RecordRead;
+    match authorize(turn, &mut job, read, name, None, value.data()) {
+        Authorization::Allow => ControlFlow::Continue(job),
+        authorization => {
+            ControlFlow::Break(refuse_by_rule(turn, name, job, read, authorization, value))
+        }
     }
 }

@@ -16,13 +16,15 @@ use self::bulk::bulk;
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{Effects, Flow};
-use crate::entry::{Entry, OwnedPut, OwnedWrite, RecordRequest, RecordRequestKind};
+use crate::entry::{
+    Entry, OwnedPut, OwnedWrite, RecordOperation, RecordRead, RecordRequest, RecordRequestKind,
+};
 use crate::json::JsonKind;
 use crate::listen;
 use crate::message::{Change, Only, Record, RecordAction, RecordError, Refusal, Topic, Write};
 use crate::record::change;
 use crate::store::Version;
-use crate::text::{Name, Payload};
+use crate::text::Payload;
 use crate::work::REQUEST_WORK;
 
 /// Handles a message of an open session.
@@ -41,21 +43,20 @@ pub(crate) fn message<E: Effects>(
             correlation,
         } => return bulk(turn, id, *action, names, *correlation),
         Record::Read { name } => {
-            request(turn, id, name, RecordAction::Read, RecordRequestKind::Read)
+            let read = RecordOperation::Read(RecordRead::Value);
+            request(turn, id, name, RecordAction::Read, read);
         }
         Record::Head { name } => {
-            request(turn, id, name, RecordAction::Head, RecordRequestKind::Head)
+            let read = RecordOperation::Read(RecordRead::Version);
+            request(turn, id, name, RecordAction::Head, read);
         }
         Record::Delete { name } if turn.shard.draining => {
             turn.send(id, &error(RecordError::Delete { name }));
         }
-        Record::Delete { name } => request(
-            turn,
-            id,
-            name,
-            RecordAction::Delete,
-            RecordRequestKind::Delete,
-        ),
+        Record::Delete { name } => {
+            let delete = RecordOperation::Delete;
+            request(turn, id, name, RecordAction::Delete, delete);
+        }
         Record::Write(write, change) => self::write(turn, id, write, change, None),
         Record::RepeatableWrite { write, change, key } => {
             self::write(turn, id, write, change, Some(key));
@@ -90,7 +91,7 @@ fn request<E: Effects>(
     id: SessionId,
     name: &str,
     action: RecordAction,
-    what: impl FnOnce(Name) -> RecordRequestKind,
+    operation: RecordOperation,
 ) {
     if !turn.shard.is_record_name(name) {
         let refusal = Refusal {
@@ -101,7 +102,17 @@ fn request<E: Effects>(
         };
         return turn.send(id, &error(RecordError::InvalidData(refusal)));
     }
-    post_request(turn, id, name, what(name.into()));
+    post_operation(turn, id, name, operation);
+}
+
+fn post_operation<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    id: SessionId,
+    name: &str,
+    operation: RecordOperation,
+) {
+    let what = RecordRequestKind::One(name.into(), operation);
+    post_request(turn, id, name, what);
 }
 
 fn post_request<E: Effects>(
@@ -166,18 +177,14 @@ fn write<E: Effects>(
         put: None,
         key: key.map(Box::from),
     };
-    post_request(
-        turn,
-        id,
-        write.name,
-        RecordRequestKind::Write(write.name.into(), Box::new(owned)),
-    );
+    let operation = RecordOperation::Write(Box::new(owned));
+    post_operation(turn, id, write.name, operation);
 }
 
 fn fetch<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str, correlation: &str) {
     if turn.shard.is_record_name(name) {
-        let what = RecordRequestKind::Fetch(name.into(), correlation.into());
-        return post_request(turn, id, name, what);
+        let read = RecordOperation::Read(RecordRead::State(correlation.into()));
+        return post_operation(turn, id, name, read);
     }
     let refusal = Refusal {
         action: RecordAction::Read,
@@ -222,10 +229,5 @@ fn put<E: Effects>(
         only,
         data: data.map(Payload::from_checked),
     };
-    post_request(
-        turn,
-        id,
-        name,
-        RecordRequestKind::Put(name.into(), Box::new(put)),
-    );
+    post_operation(turn, id, name, RecordOperation::Put(Box::new(put)));
 }

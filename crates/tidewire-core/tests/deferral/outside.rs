@@ -6,7 +6,9 @@ use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{
     AuthRequest, CloseReason, Effects, Format, InterestChange, Span, StoreRequest,
 };
-use tidewire_core::entry::{Answer, Asker, Entry, Published, RecordRequestKind, WorkEntry};
+use tidewire_core::entry::{
+    Answer, Asker, Entry, Published, RecordOperation, RecordRequestKind, WorkEntry,
+};
 use tidewire_core::message::{Change, Message, Record, RecordError};
 use tidewire_core::publication::PublicationRef;
 
@@ -151,8 +153,10 @@ impl Effects for Outside {
                 answer.session.generation -= ALIAS;
             }
             Entry::RecordRequest(request)
-                if matches!(request.what, RecordRequestKind::Write(..))
-                    && self.deferring.contains(&(request.session, to))
+                if matches!(
+                    request.what,
+                    RecordRequestKind::One(_, RecordOperation::Write(_))
+                ) && self.deferring.contains(&(request.session, to))
                     && self.hits(Fault::Overtaken) =>
             {
                 request.session.generation += ALIAS;

@@ -9,7 +9,7 @@ use tidewire_core::effect::{
     AuthCompletion, AuthOutcome, AuthRequest, Flow, Format, Input, StoreCompletion, StoreRequest,
 };
 use tidewire_core::engine::{Shard, ShardConfig};
-use tidewire_core::entry::{Entry, HistoryEntry, RecordRequestKind};
+use tidewire_core::entry::{Entry, HistoryEntry, RecordOperation, RecordRequestKind};
 use tidewire_core::history_rules::{HistoryRule, HistoryRules, Keep};
 use tidewire_core::message::{Auth, Change, Connection, Event, Message, Record, Write};
 use tidewire_core::name_pattern::NamePattern;
@@ -419,7 +419,8 @@ impl World {
                 vec![Entry::History(HistoryEntry::Read(read))]
             }
             (Some(Fault::RepeatMade), Entry::RecordRequest(mut request)) => {
-                if let RecordRequestKind::Write(_, write) = &mut request.what {
+                if let RecordRequestKind::One(_, RecordOperation::Write(write)) = &mut request.what
+                {
                     write.key = None;
                 }
                 vec![Entry::RecordRequest(request)]

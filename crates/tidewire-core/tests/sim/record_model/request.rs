@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use tidewire_core::address::SessionId;
-use tidewire_core::entry::RecordRequestKind;
+use tidewire_core::entry::{RecordOperation, RecordRead, RecordRequestKind};
 use tidewire_core::message::{RecordAction, RecordBulk};
 
 use crate::permission::gate_of;
@@ -79,11 +79,19 @@ pub(super) fn is_same(got: &RecordRequestKind, sent: &[Request]) -> bool {
                     .zip(sent)
                     .all(|(one, request)| one.name.as_str() == request.name)
         }
-        (RecordRequestKind::Read(name), RequestKind::Read)
-        | (RecordRequestKind::Head(name), RequestKind::Head)
-        | (RecordRequestKind::Delete(name), RequestKind::Delete) => name.as_str() == first.name,
         (
-            RecordRequestKind::Write(name, write),
+            RecordRequestKind::One(name, RecordOperation::Read(RecordRead::Value)),
+            RequestKind::Read,
+        )
+        | (
+            RecordRequestKind::One(name, RecordOperation::Read(RecordRead::Version)),
+            RequestKind::Head,
+        )
+        | (RecordRequestKind::One(name, RecordOperation::Delete), RequestKind::Delete) => {
+            name.as_str() == first.name
+        }
+        (
+            RecordRequestKind::One(name, RecordOperation::Write(write)),
             RequestKind::Write {
                 version, id, act, ..
             },

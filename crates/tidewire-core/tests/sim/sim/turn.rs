@@ -4,7 +4,9 @@ use std::rc::Rc;
 
 use tidewire_core::address::SessionId;
 use tidewire_core::effect::{CloseReason, Flow, Input, StoreRequest};
-use tidewire_core::entry::{CallAnswer, Entry, RecordRequestKind, RpcEntry};
+use tidewire_core::entry::{
+    CallAnswer, Entry, RecordOperation, RecordRead, RecordRequestKind, RpcEntry,
+};
 use tidewire_core::publication::Publication;
 use tidewire_core::route::StoreId;
 use tidewire_core::store::StoreWrite;
@@ -162,13 +164,13 @@ impl Sim {
         }
         match &entry {
             Entry::RecordRequest(request) => {
-                if let RecordRequestKind::Write(name, write) = &request.what
+                if let RecordRequestKind::One(name, RecordOperation::Write(write)) = &request.what
                     && is_guarded(name)
                 {
                     let id = write.correlation.as_deref().unwrap_or_default();
                     self.rights.authorized_write(name, id, shard);
                 }
-                if let RecordRequestKind::Write(name, write) = &request.what
+                if let RecordRequestKind::One(name, RecordOperation::Write(write)) = &request.what
                     && is_shared(name)
                 {
                     let id = write.correlation.as_deref().unwrap_or_default();
@@ -300,9 +302,11 @@ fn is_about_others(what: &RecordRequestKind) -> bool {
     let is_other = |name: &str| is_guarded(name) || is_rude(name) || is_shared(name);
     match what {
         RecordRequestKind::Bulk { names, .. } => names.iter().any(|one| is_other(&one.name)),
-        RecordRequestKind::Reauthorize(name, _)
-        | RecordRequestKind::Head(name)
-        | RecordRequestKind::Write(name, _) => is_other(name),
-        _ => false,
+        RecordRequestKind::One(
+            name,
+            RecordOperation::Read(RecordRead::Right(_) | RecordRead::Version)
+            | RecordOperation::Write(_),
+        ) => is_other(name),
+        RecordRequestKind::One(..) => false,
     }
 }
