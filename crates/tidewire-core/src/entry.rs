@@ -414,7 +414,7 @@ pub enum RecordOperation {
     Put(Box<OwnedPut>),
 }
 
-/// What a session reads of a record.
+/// A part of a record that a session reads, or its right to read.
 #[derive(Clone, Debug)]
 pub enum RecordRead {
     /// A snapshot.

@@ -18,7 +18,7 @@ use crate::store::Version;
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
-/// A request for one record, and what its authorization has found out so far. A function that handles one kind of request takes a job of
+/// A request for one record, with the findings of its authorization so far. A function that handles one kind of request takes a job of
 /// that kind, so it can't get another one.
 #[derive(Debug)]
 pub(super) struct Job<K = JobKind> {
@@ -104,7 +104,7 @@ impl Step {
     }
 }
 
-/// A kind of job: [`JobKind`], or what one of its variants contains.
+/// A kind of job: [`JobKind`], or the content of one of its variants.
 pub(super) trait Kind: Into<JobKind> {
     /// The action that a rule sees and that a refusal names.
     fn action(&self) -> RecordAction;

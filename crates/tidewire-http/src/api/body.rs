@@ -173,7 +173,7 @@ impl Api {
                 bytes: collected.to_bytes(),
             }),
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                // `Limited` has read the first half of what is read at most.
+                // `Limited` has read `bytes_max`, half of the bound.
                 discard(request, bytes_max).await;
                 Err(BodyError::TooLarge)
             }

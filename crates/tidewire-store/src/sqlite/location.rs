@@ -1,4 +1,4 @@
-//! The location of the database: connections to it, and what their errors mean.
+//! The location of the database, connections to it, and the meaning of their errors.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
