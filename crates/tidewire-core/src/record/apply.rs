@@ -24,7 +24,7 @@ use crate::record::request::{
 };
 use crate::record::share::Share;
 use crate::record::state::{Blocked, Value};
-use crate::record::waiter::{Waiter, WaitsFor};
+use crate::record::waiter::Waiter;
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 
@@ -50,7 +50,9 @@ impl RecordOwner {
         let waiter = Waiter {
             session: job.session,
             deadline,
-            what: WaitsFor::Delete,
+            action: RecordAction::Delete,
+            correlation: None,
+            stored: None,
         };
         if matches!(value, Value::Missing) {
             self.end_subscriptions(turn, listens, name, Some(job.session));
@@ -180,14 +182,12 @@ impl RecordOwner {
         let waiter = Waiter {
             session,
             deadline: turn.now.monotonic + turn.shard.settings.write_timeout,
-            what: WaitsFor::Write {
-                action: write.action,
-                correlation: write.correlation,
-                stored: None,
-            },
+            action: write.action,
+            correlation: write.correlation,
+            stored: None,
         };
         if let Some(waiter) = self.write_queue_mut(turn, name).commits.wait(name, waiter) {
-            answer(turn, session, name, None, waiter.what.done());
+            answer(turn, session, name, None, waiter.done());
         }
     }
 
@@ -253,10 +253,12 @@ impl RecordOwner {
         let waiter = Waiter {
             session,
             deadline: turn.now.monotonic + turn.shard.settings.write_timeout,
-            what: WaitsFor::Remove {
-                correlation,
+            action: RecordAction::Delete,
+            correlation: Some(correlation),
+            stored: Some(Stored {
                 existed: tag.is_some(),
-            },
+                tag: None,
+            }),
         };
         self.end_subscriptions(turn, listens, name, Some(session));
         if tag.is_some() {
@@ -264,7 +266,7 @@ impl RecordOwner {
             self.put(turn, name, Value::Missing, by, Some(waiter), None);
         } else if let Some(waiter) = self.write_queue_mut(turn, name).commits.wait(name, waiter) {
             // No earlier delete is on its way to the store.
-            answer(turn, session, name, None, waiter.what.done());
+            answer(turn, session, name, None, waiter.done());
         }
         Step::Done
     }
@@ -327,11 +329,9 @@ impl RecordOwner {
         let waiter = write_ack.then_some(Waiter {
             session,
             deadline,
-            what: WaitsFor::Write {
-                action,
-                correlation,
-                stored,
-            },
+            action,
+            correlation,
+            stored,
         });
         // Where the version numbers start again, a client can't apply a patch and needs the whole value.
         let change = if current >= Version::LAST {
@@ -442,7 +442,7 @@ impl RecordOwner {
         self.memory_only_bytes = self.memory_only_bytes - old + new;
         // There is no commit to wait for: such a record is kept in memory only.
         if let Some(waiter) = waiter {
-            answer(turn, waiter.session, name, None, waiter.what.done());
+            answer(turn, waiter.session, name, None, waiter.done());
         }
     }
 }

@@ -4,13 +4,11 @@
 
 use crate::context::TurnContext;
 use crate::effect::Effects;
-use crate::entry::Answer;
-use crate::message::RecordAction;
 use crate::record::commit::Ending;
 use crate::record::owner::RecordOwner;
 use crate::record::request::answer;
 use crate::record::state::{Blocked, Value};
-use crate::record::waiter::{Waiter, WaitsFor};
+use crate::record::waiter::Waiter;
 use crate::record::write_queue::WriteQueue;
 use crate::route::StoreId;
 use crate::store::{StoreError, StoreTrouble, Written};
@@ -96,8 +94,7 @@ impl<'a, 'd, E: Effects> Ended<'a, 'd, E> {
 
 impl<E: Effects> Ending for Ended<'_, '_, E> {
     fn answer(&mut self, name: &Name, waiter: Waiter) {
-        let done = waiter.what.done();
-        answer(self.turn, waiter.session, name, None, done);
+        answer(self.turn, waiter.session, name, None, waiter.done());
     }
 
     fn clean(&mut self, name: &Name) {
@@ -118,22 +115,5 @@ pub(super) fn outcome_unknown<E: Effects>(
     name: &Name,
     waiter: Waiter,
 ) {
-    let why = waiter.what.refusal();
-    let (action, correlation, write_ack) = match waiter.what {
-        WaitsFor::Write {
-            action,
-            correlation,
-            ..
-        } => (action, correlation, true),
-        WaitsFor::Delete => (RecordAction::Delete, None, false),
-        WaitsFor::Remove { correlation, .. } => (RecordAction::Delete, Some(correlation), false),
-    };
-    let refused = Answer::Refused {
-        why,
-        action,
-        serial: None,
-        correlation,
-        write_ack,
-    };
-    answer(turn, waiter.session, name, None, refused);
+    answer(turn, waiter.session, name, None, waiter.unknown());
 }

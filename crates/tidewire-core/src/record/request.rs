@@ -694,3 +694,13 @@ pub(super) fn publish<E: Effects>(
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_stays_small() {
+        assert!(size_of::<Job>() <= 152, "{}", size_of::<Job>());
+    }
+}

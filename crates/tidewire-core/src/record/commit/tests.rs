@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::batch::RETRY_LONGEST;
 use super::*;
 use crate::address::{Address, SessionId};
-use crate::record::waiter::WaitsFor;
+use crate::message::RecordAction;
 use crate::store::{Incarnation, StoreChange, StoredRecord, Version, Written};
 use crate::text::Payload;
 
@@ -165,7 +165,9 @@ impl Both {
                 generation: 0,
             },
             deadline: self.now + TIMEOUT,
-            what: WaitsFor::Delete,
+            action: RecordAction::Delete,
+            correlation: None,
+            stored: None,
         }
     }
 
