@@ -6,7 +6,7 @@
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{RecordOperation, RecordRefusal};
-use crate::message::RecordAction;
+use crate::message::{RecordAction, RecordBulk};
 use crate::permission::{Access, Authorization};
 use crate::record::request::{Asking, Given, Job, JobKind, Kind, Step, ask, refuse, stopped};
 use crate::record::state::{Blocked, Value};
@@ -15,24 +15,19 @@ use crate::text::Name;
 /// The rights that a job needs regardless of its record, in the order in which the owner checks them. A job that finds no record may also
 /// need the right to create it.
 fn needed(kind: &JobKind) -> &'static [Access] {
-    match kind {
-        JobKind::Notify(_) => &[Access::RecordNotify],
-        JobKind::Subscribe(_)
-        | JobKind::CatchUp(_)
-        | JobKind::Announce(_)
-        | JobKind::Requested(RecordOperation::Read(_)) => &[Access::RecordRead],
-        JobKind::Requested(RecordOperation::Delete) => &[Access::RecordDelete],
-        JobKind::Requested(RecordOperation::Write(write)) => match write.action {
-            RecordAction::Erase => &[Access::RecordDelete],
-            RecordAction::CreateAndUpdate | RecordAction::CreateAndPatch => {
-                &[Access::RecordWrite, Access::RecordCreate]
-            }
-            _ => &[Access::RecordWrite],
-        },
-        JobKind::Requested(RecordOperation::Put(put)) if put.data.is_none() => {
-            &[Access::RecordDelete]
+    match kind.action() {
+        RecordAction::Bulk(RecordBulk::Notify) => &[Access::RecordNotify],
+        RecordAction::Bulk(_) | RecordAction::Read | RecordAction::Head => &[Access::RecordRead],
+        RecordAction::Delete | RecordAction::Erase => &[Access::RecordDelete],
+        RecordAction::Update | RecordAction::Patch | RecordAction::PatchMulti => {
+            &[Access::RecordWrite]
         }
-        JobKind::Requested(RecordOperation::Put(_)) => &[Access::RecordWrite],
+        // A `Put` needs the right to create only if the record is missing.
+        RecordAction::CreateAndUpdate | RecordAction::CreateAndPatch => match kind {
+            JobKind::Requested(RecordOperation::Put(_)) => &[Access::RecordWrite],
+            _ => &[Access::RecordWrite, Access::RecordCreate],
+        },
+        RecordAction::Listen => &[Access::RecordListen],
     }
 }
 
