@@ -58,7 +58,8 @@ pub(crate) struct Hub {
     fresh: Map<(ChannelId, u32), u64>,
     /// By session: one more than its index in `due`, or 0 if it has no entry.
     marks: Vec<u32>,
-    due: Vec<Due>,
+    /// The listed sessions with their ranges; `None` once a session was sent its ranges.
+    due: Vec<Option<Due>>,
     /// The number of dues that are listed, visited in order, and sent.
     listed_count: usize,
     visited_count: usize,

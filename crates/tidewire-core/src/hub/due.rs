@@ -5,25 +5,44 @@ use smallvec::SmallVec;
 use super::Hub;
 use super::flush::Joined;
 use crate::effect::{Format, Span};
-use crate::membership::{ChannelId, NO_CHANNEL};
-
-/// In place of a channel: the due does not fit the small form. `start` is its index in `Hub::heavy`.
-pub(super) const HEAVY: ChannelId = u32::MAX - 1;
+use crate::membership::ChannelId;
 
 /// If a due had more answers than this, their memory is freed after the turn.
 const SPANS_KEPT_MAX: usize = 1024;
 
-/// The session of a due that was sent. No session has this index: the descriptor limit is far below.
-const SENT: u32 = u32::MAX;
-
-/// Ranges to send to a session at the end of the turn, in the usual, small form: one channel, or one range of answers.
+/// Ranges to send to a session at the end of the turn. The first two forms are the usual ones. The session is in each of them, and not in
+/// a struct around them, because the tag then shares a word with it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Due {
-    pub(super) session: u32,
-    pub(super) channel: ChannelId,
-    /// Without a channel, the start of the answers. With a channel, the offset of the first range that is owed.
-    pub(super) start: u64,
-    pub(super) end: u64,
+pub(super) enum Due {
+    /// One range of answers, empty if the session is owed nothing.
+    Answers { session: u32, span: Span },
+    /// The ranges of one channel, from the offset `since` on.
+    Channel {
+        session: u32,
+        id: ChannelId,
+        since: u64,
+    },
+    /// More than that: the due in `Hub::heavy` at this index.
+    Heavy { session: u32, index: u32 },
+}
+
+impl Due {
+    /// Nothing, for a session that keeps its place in the order of the sends.
+    fn nothing(session: u32) -> Self {
+        Self::Answers {
+            session,
+            span: Span { start: 0, end: 0 },
+        }
+    }
+
+    #[inline]
+    pub(super) fn session(self) -> u32 {
+        match self {
+            Self::Answers { session, .. }
+            | Self::Channel { session, .. }
+            | Self::Heavy { session, .. } => session,
+        }
+    }
 }
 
 /// Ranges to send to a session with more than one channel or range of answers.
@@ -70,42 +89,56 @@ impl Hub {
                 }
                 _ => return None,
             };
-            let due = self.due[entry];
-            if due.session != SENT {
-                self.due[entry].session = SENT;
+            if let Some(due) = self.due[entry].take() {
                 self.sent_count += 1;
-                self.marks[due.session as usize] = 0;
+                self.marks[due.session() as usize] = 0;
                 return Some(due);
             }
         }
     }
 
+    /// Adds the due of a session that has none. The mark of the session must exist.
+    #[inline]
+    pub(super) fn list(&mut self, due: Due) {
+        self.due.push(Some(due));
+        self.marks[due.session() as usize] = self.due.len() as u32;
+    }
+
+    /// The due of a session that waits for its send.
+    pub(super) fn due_mut(&mut self, session: u32) -> Option<&mut Due> {
+        let entry = (self.mark(session) as usize).checked_sub(1)?;
+        self.due[entry].as_mut()
+    }
+
     /// Whether the due with this mark already covers the channel.
     pub(super) fn waits_for(&self, mark: u32, id: ChannelId) -> bool {
-        let due = self.due[mark as usize - 1];
-        match due.channel {
-            HEAVY => {
-                let channels = &self.heavy[due.start as usize].channels;
+        match self.due[mark as usize - 1] {
+            Some(Due::Channel { id: channel, .. }) => channel == id,
+            Some(Due::Heavy { index, .. }) => {
+                let channels = &self.heavy[index as usize].channels;
                 channels.iter().any(|(channel, _)| *channel == id)
             }
-            channel => channel == id,
+            Some(Due::Answers { .. }) | None => false,
         }
     }
 
     /// Removes a channel from the due of a listed session. Returns the offset of the first range that it was owed.
     pub(super) fn take_due(&mut self, id: ChannelId, session: u32) -> Option<u64> {
-        let mark = self.mark(session);
-        let due = &mut self.due[(mark as usize).checked_sub(1)?];
-        if due.channel == HEAVY {
-            let channels = &mut self.heavy[due.start as usize].channels;
-            let position = channels.iter().position(|(channel, _)| *channel == id)?;
-            return Some(channels.remove(position).1);
+        let due = self.due_mut(session)?;
+        match *due {
+            Due::Channel {
+                id: channel, since, ..
+            } if channel == id => {
+                *due = Due::nothing(session);
+                Some(since)
+            }
+            Due::Heavy { index, .. } => {
+                let channels = &mut self.heavy[index as usize].channels;
+                let position = channels.iter().position(|(channel, _)| *channel == id)?;
+                Some(channels.remove(position).1)
+            }
+            Due::Channel { .. } | Due::Answers { .. } => None,
         }
-        (due.channel == id).then(|| {
-            let since = due.start;
-            (due.channel, due.start, due.end) = (NO_CHANNEL, 0, 0);
-            since
-        })
     }
 
     pub(super) fn mark(&mut self, session: u32) -> u32 {
@@ -117,18 +150,16 @@ impl Hub {
 
     /// Takes the outstanding answers in `format` of a session without memberships.
     pub(crate) fn take_answers(&mut self, session: u32, format: Format) -> Vec<Span> {
-        let mark = self.mark(session);
-        let Some(due) = (mark as usize).checked_sub(1).map(|entry| self.due[entry]) else {
+        let Some(due) = self.due_mut(session).copied() else {
             return Vec::new();
         };
         let mut answers = Joined::default();
-        if due.channel == HEAVY {
-            self.join_heavy(&self.heavy[due.start as usize], format, &mut answers);
-        } else if due.start < due.end {
-            answers.spans.push(Span {
-                start: due.start,
-                end: due.end,
-            });
+        match due {
+            Due::Heavy { index, .. } => {
+                self.join_heavy(&self.heavy[index as usize], format, &mut answers);
+            }
+            Due::Answers { span, .. } if !span.is_empty() => answers.spans.push(span),
+            Due::Answers { .. } | Due::Channel { .. } => {}
         }
         self.forget(session);
         answers.spans
@@ -136,63 +167,48 @@ impl Hub {
 
     /// Drops all outstanding ranges of the session, because another session may get its index within the turn.
     pub(crate) fn forget(&mut self, session: u32) {
-        let mark = self.mark(session);
-        if mark == 0 {
-            return;
-        }
-        let due = &mut self.due[mark as usize - 1];
-        if due.channel == HEAVY {
-            self.heavy[due.start as usize].clear();
-        } else {
-            *due = Due {
-                session,
-                channel: NO_CHANNEL,
-                start: 0,
-                end: 0,
-            };
+        match self.due_mut(session) {
+            Some(&mut Due::Heavy { index, .. }) => self.heavy[index as usize].clear(),
+            Some(due) => *due = Due::nothing(session),
+            None => {}
         }
     }
 
     /// The heavy due of a session. A small due is converted.
     pub(super) fn heavy(&mut self, session: u32) -> &mut HeavyDue {
-        let mark = self.mark(session);
-        let small = match mark {
-            0 => {
-                self.due.push(Due {
-                    session,
-                    channel: NO_CHANNEL,
-                    start: 0,
-                    end: 0,
-                });
-                self.marks[session as usize] = self.due.len() as u32;
-                self.due.len() - 1
-            }
-            mark => mark as usize - 1,
-        };
-        let due = self.due[small];
-        if due.channel == HEAVY {
-            return &mut self.heavy[due.start as usize];
+        if self.mark(session) == 0 {
+            self.list(Due::nothing(session));
         }
+        let entry = self.marks[session as usize] as usize - 1;
+        let small = match self.due[entry] {
+            Some(Due::Heavy { index, .. }) => return &mut self.heavy[index as usize],
+            small => small,
+        };
         if self.heavy.len() == self.heavy_count {
             self.heavy.push(HeavyDue::default());
         }
-        let entry = self.heavy_count;
+        let index = self.heavy_count;
         self.heavy_count += 1;
-        let heavy = &mut self.heavy[entry];
-        if due.channel != NO_CHANNEL {
-            heavy.channels.push((due.channel, due.start));
-        } else if due.start < due.end {
-            heavy.answers.push(Span {
-                start: due.start,
-                end: due.end,
-            });
-        }
-        self.due[small] = Due {
+        self.due[entry] = Some(Due::Heavy {
             session,
-            channel: HEAVY,
-            start: entry as u64,
-            end: 0,
-        };
+            index: index as u32,
+        });
+        let heavy = &mut self.heavy[index];
+        match small {
+            Some(Due::Channel { id, since, .. }) => heavy.channels.push((id, since)),
+            Some(Due::Answers { span, .. }) if !span.is_empty() => heavy.answers.push(span),
+            _ => {}
+        }
         heavy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_due_stays_small() {
+        assert_eq!(size_of::<Option<Due>>(), 24);
     }
 }

@@ -1,11 +1,11 @@
 //! The end of a turn: listing the sessions to send to, and sending them their ranges.
 
 use super::Hub;
-use super::due::{Due, HEAVY, HeavyDue};
+use super::due::{Due, HeavyDue};
 use super::span::{clip, join_touching, subtract};
 use crate::address::SessionId;
 use crate::effect::{Format, Span};
-use crate::membership::{ChannelId, NO_CHANNEL};
+use crate::membership::ChannelId;
 use crate::session::Sessions;
 
 /// A name with at most this many members does not wait for names with many members.
@@ -85,35 +85,28 @@ impl Hub {
             let Some(due) = self.next_due(&mut urgent_left) else {
                 break;
             };
-            let Some(session) = sessions.at(due.session) else {
+            let Some(session) = sessions.at(due.session()) else {
                 continue;
             };
-            match due.channel {
-                NO_CHANNEL if due.start < due.end => {
-                    send(
-                        session.id,
-                        session.format,
-                        &[Span {
-                            start: due.start,
-                            end: due.end,
-                        }],
-                    );
+            match due {
+                Due::Answers { span, .. } if !span.is_empty() => {
+                    send(session.id, session.format, &[span]);
                 }
-                NO_CHANNEL => {}
-                HEAVY => {
-                    self.join_heavy(&self.heavy[due.start as usize], session.format, &mut joined);
-                    if !joined.spans.is_empty() {
-                        send(session.id, session.format, &joined.spans);
-                    }
-                }
-                channel => self.send_channel(
-                    channel,
-                    due.start,
+                Due::Answers { .. } => {}
+                Due::Channel { id, since, .. } => self.send_channel(
+                    id,
+                    since,
                     session.id,
                     session.format,
                     &mut joined,
                     &mut send,
                 ),
+                Due::Heavy { index, .. } => {
+                    self.join_heavy(&self.heavy[index as usize], session.format, &mut joined);
+                    if !joined.spans.is_empty() {
+                        send(session.id, session.format, &joined.spans);
+                    }
+                }
             }
         }
         for spans in [&mut joined.spans, &mut joined.left] {
@@ -175,13 +168,7 @@ impl Hub {
                 since = since.max(self.collected(touched_index, session, sessions));
             }
             if mark == 0 {
-                self.due.push(Due {
-                    session,
-                    channel: id,
-                    start: since,
-                    end: 0,
-                });
-                self.marks[session as usize] = self.due.len() as u32;
+                self.list(Due::Channel { session, id, since });
             } else {
                 self.heavy(session).channels.push((id, since));
             }

@@ -6,7 +6,7 @@ use super::Hub;
 use super::due::Due;
 use super::span::append;
 use crate::effect::{Format, Span};
-use crate::membership::{ChannelId, NO_CHANNEL};
+use crate::membership::ChannelId;
 
 /// The ranges of one format that were published to a name in this turn.
 #[derive(Debug)]
@@ -51,22 +51,10 @@ impl Hub {
     /// Adds a range that is for one session alone.
     pub(crate) fn answer(&mut self, session: u32, format: Format, span: Span) {
         self.grow_log(format, span);
-        let mark = self.mark(session);
-        if mark == 0 {
-            self.due.push(Due {
-                session,
-                channel: NO_CHANNEL,
-                start: span.start,
-                end: span.end,
-            });
-            self.marks[session as usize] = self.due.len() as u32;
-            return;
-        }
-        let due = &mut self.due[mark as usize - 1];
-        if due.channel == NO_CHANNEL && due.end == span.start {
-            due.end = span.end;
-        } else {
-            append(&mut self.heavy(session).answers, span);
+        match self.due_mut(session) {
+            None => self.list(Due::Answers { session, span }),
+            Some(Due::Answers { span: owed, .. }) if owed.end == span.start => owed.end = span.end,
+            Some(_) => append(&mut self.heavy(session).answers, span),
         }
     }
 
