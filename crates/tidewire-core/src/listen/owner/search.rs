@@ -1,0 +1,237 @@
+//! The steps of a search: one step tries one pattern with one name.
+
+use smallvec::SmallVec;
+
+use super::ListenOwner;
+use super::listener::Candidate;
+use super::state::{Phase, Progress, Search};
+use crate::context::TurnContext;
+use crate::effect::Effects;
+use crate::message::Topic;
+use crate::text::Name;
+
+/// Bytes of a name that one step matches.
+const STEP_BYTES: usize = 64;
+
+/// Listeners that a search among new patterns remembers. If it meets more, it goes through all listeners instead, where it meets each once.
+const NEW_ASKED_MAX: usize = 8;
+
+/// The result of one step of a search.
+enum SearchStep {
+    /// The search continues.
+    More,
+    Found(Candidate),
+    End,
+}
+
+impl ListenOwner {
+    /// Continues the search of the next name until a listener gets a question, its rule waits for a record, or no listener or step is left.
+    pub(super) fn search_step<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, topic: Topic) {
+        let now = self.clock + 1;
+        let tried = self.next_pattern;
+        let first = self.first_listener(turn);
+        let side = self.side_mut(topic);
+        let Some(name) = side.queue.pop_front() else {
+            return;
+        };
+        let Some(wanted) = side.wanted.get_mut(&name) else {
+            return self.spend(1);
+        };
+        let progress = match std::mem::replace(&mut wanted.search, Search::Idle) {
+            Search::Running(progress) => *progress,
+            Search::Queued { all } => {
+                let at = std::mem::replace(&mut wanted.tried, tried);
+                Progress {
+                    began: now,
+                    has_matched: wanted.has_matched && !all,
+                    was_busy: false,
+                    phase: if all {
+                        Phase::all(first)
+                    } else {
+                        Phase::New {
+                            at,
+                            asked: SmallVec::new(),
+                        }
+                    },
+                }
+            }
+            other => {
+                wanted.search = other;
+                return self.spend(1);
+            }
+        };
+        self.clock = now;
+        self.spend(1);
+        self.seek(turn, topic, name, progress);
+    }
+
+    /// The number of the listener with which a search begins.
+    fn first_listener<E: Effects>(&mut self, turn: &TurnContext<'_, E>) -> u64 {
+        let first = self
+            .listeners
+            .first_key_value()
+            .map_or(0, |(first, _)| *first);
+        if !turn.shard.settings.listen_shuffle || self.listeners.len() < 2 {
+            return first;
+        }
+        let span = usize::try_from(self.next_listener - first).unwrap_or(usize::MAX);
+        first + self.random.below(span) as u64
+    }
+
+    fn seek<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        topic: Topic,
+        name: Name,
+        mut progress: Progress,
+    ) {
+        loop {
+            if self.turn_steps == 0 {
+                let side = self.side_mut(topic);
+                if let Some(wanted) = side.wanted.get_mut(&name) {
+                    wanted.search = Search::Running(Box::new(progress));
+                    side.queue.push_front(name);
+                }
+                return;
+            }
+            match self.try_next(turn, topic, &name, &mut progress) {
+                SearchStep::More => {}
+                SearchStep::Found(candidate) => {
+                    return self.try_candidate(turn, topic, name, progress, candidate, Vec::new());
+                }
+                SearchStep::End => {
+                    let side = self.side_mut(topic);
+                    if let Some(wanted) = side.wanted.get_mut(&name) {
+                        wanted.has_matched = progress.has_matched;
+                        if progress.was_busy {
+                            wanted.search = Search::Postponed;
+                            side.postponed.push_back(name);
+                            side.trim();
+                        }
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tries one pattern, or skips one listener.
+    fn try_next<E: Effects>(
+        &mut self,
+        turn: &TurnContext<'_, E>,
+        topic: Topic,
+        name: &Name,
+        progress: &mut Progress,
+    ) -> SearchStep {
+        let began = progress.began;
+        let (order, number) = match &mut progress.phase {
+            Phase::All {
+                silent,
+                first,
+                is_around,
+                at,
+                pattern,
+            } => {
+                let next = if *is_around {
+                    self.listeners.range(*at..(*first).max(*at)).next()
+                } else {
+                    self.listeners.range(*at..).next()
+                };
+                let Some((&order, listener)) = next else {
+                    self.steps += 1;
+                    self.turn_steps = self.turn_steps.saturating_sub(1);
+                    if !*is_around {
+                        (*is_around, *at, *pattern) = (true, 0, 0);
+                    } else if !*silent {
+                        (*silent, *is_around, *at, *pattern) = (true, false, *first, 0);
+                    } else {
+                        return self.search_new(topic, name, progress);
+                    }
+                    return SearchStep::More;
+                };
+                if order != *at {
+                    (*at, *pattern) = (order, 0);
+                }
+                let is_asked = if *silent {
+                    listener.was_silent(began)
+                } else {
+                    !listener.is_silent()
+                };
+                let next = listener.patterns.range(*pattern..).next();
+                let Some((&number, _)) = next.filter(|_| is_asked) else {
+                    (*at, *pattern) = (order + 1, 0);
+                    self.spend(1);
+                    return SearchStep::More;
+                };
+                *pattern = number + 1;
+                (order, number)
+            }
+            Phase::New { at, asked } => {
+                let Some((&number, &order)) = self.side(topic).patterns.range(*at..).next() else {
+                    return SearchStep::End;
+                };
+                *at = number + 1;
+                if asked.contains(&order) {
+                    self.spend(1);
+                    return SearchStep::More;
+                }
+                (order, number)
+            }
+        };
+        let Some(listener) = self.listeners.get(&order) else {
+            return SearchStep::More;
+        };
+        let Some(pattern) = listener.patterns.get(&number) else {
+            return SearchStep::More;
+        };
+        let is_match = pattern.topic == topic && pattern.regex.is_match(name);
+        let cost = usize::from(pattern.weight) * (1 + name.len() / STEP_BYTES);
+        let is_busy = listener.unanswered >= questions_max(turn);
+        let candidate = Candidate {
+            listener: order,
+            session: listener.session,
+            pattern: number,
+        };
+        self.spend(cost);
+        if !is_match {
+            return SearchStep::More;
+        }
+        progress.has_matched = true;
+        progress.was_busy |= is_busy;
+        match &mut progress.phase {
+            Phase::All { at, pattern, .. } => (*at, *pattern) = (order + 1, 0),
+            Phase::New { asked, .. } if asked.len() < NEW_ASKED_MAX => asked.push(order),
+            Phase::New { .. } => {
+                progress.phase = Phase::all(order);
+                return SearchStep::More;
+            }
+        }
+        if is_busy {
+            SearchStep::More
+        } else {
+            SearchStep::Found(candidate)
+        }
+    }
+
+    /// After all listeners: tries the patterns that were added during the search.
+    fn search_new(&mut self, topic: Topic, name: &Name, progress: &mut Progress) -> SearchStep {
+        let next = self.next_pattern;
+        let side = self.side_mut(topic);
+        let tried = side.wanted.get(name).map_or(next, |wanted| wanted.tried);
+        if !side.has_new(tried) {
+            return SearchStep::End;
+        }
+        if let Some(wanted) = side.wanted.get_mut(name) {
+            wanted.tried = next;
+        }
+        progress.phase = Phase::New {
+            at: tried,
+            asked: SmallVec::new(),
+        };
+        SearchStep::More
+    }
+}
+
+fn questions_max<E: Effects>(turn: &TurnContext<'_, E>) -> usize {
+    turn.shard.settings.limits.listen_questions_max.max(1)
+}

@@ -1,0 +1,119 @@
+//! The names with subscribers: the begin and the end of their searches.
+
+use smallvec::SmallVec;
+
+use super::ListenOwner;
+use super::state::{Progress, Search, Wanted};
+use crate::context::TurnContext;
+use crate::effect::Effects;
+use crate::entry::ListenNotice;
+use crate::message::Topic;
+use crate::text::Name;
+
+impl ListenOwner {
+    /// Notes that a record has its first subscriber.
+    pub(crate) fn record_wanted<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, name: &Name) {
+        self.begin(Topic::Record, name.clone());
+        self.work(turn);
+    }
+
+    /// Notes that a record has lost its last subscriber.
+    pub(crate) fn record_unwanted<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        name: &Name,
+    ) {
+        self.end(turn, Topic::Record, name);
+    }
+
+    /// Notes that a shard has got its first subscriber of an event, or lost its last.
+    pub(super) fn interest<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        round: u64,
+        shard: u16,
+        name: Name,
+        wanted: bool,
+    ) {
+        if round != self.census || self.events.patterns.is_empty() {
+            return;
+        }
+        if wanted && !self.events.wanted.contains_key(&name) {
+            self.begin(Topic::Event, name.clone());
+        }
+        let Some(known) = self.events.wanted.get_mut(&name) else {
+            return;
+        };
+        // A census goes through a shard's names while they change, so it may repeat what the shard has reported already.
+        let index = known.shards.iter().position(|known| *known == shard);
+        match (index, wanted) {
+            (None, true) => known.shards.push(shard),
+            (Some(index), false) => {
+                known.shards.swap_remove(index);
+            }
+            _ => {}
+        }
+        if known.shards.is_empty() {
+            self.end(turn, Topic::Event, &name);
+        }
+    }
+
+    pub(super) fn begin(&mut self, topic: Topic, name: Name) {
+        let tried = self.next_pattern;
+        let side = self.side_mut(topic);
+        let has_patterns = !side.patterns.is_empty();
+        let search = if has_patterns {
+            side.queue.push_back(name.clone());
+            Search::Queued { all: true }
+        } else {
+            Search::Idle
+        };
+        let wanted = Wanted {
+            shards: SmallVec::new(),
+            tried,
+            has_matched: false,
+            search,
+        };
+        side.wanted.insert(name, wanted);
+        side.trim();
+    }
+
+    pub(super) fn end<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        topic: Topic,
+        name: &Name,
+    ) {
+        let Some(wanted) = self.side_mut(topic).wanted.remove(name) else {
+            return;
+        };
+        // A listener that has not answered yet gets the notice too: its acceptance would come too late.
+        let candidate = match wanted.search {
+            Search::Provided(candidate) => candidate,
+            Search::Asking(asking) => {
+                self.free(asking.candidate.listener);
+                asking.candidate
+            }
+            _ => return,
+        };
+        self.tell(turn, topic, &candidate, name, ListenNotice::Removed);
+        self.forget_name(&candidate, name);
+    }
+
+    pub(super) fn queue(&mut self, topic: Topic, name: &Name, all: bool) {
+        let side = self.side_mut(topic);
+        if let Some(wanted) = side.wanted.get_mut(name) {
+            wanted.search = Search::Queued { all };
+            side.queue.push_back(name.clone());
+        }
+    }
+
+    /// Queues a search, so that it continues with its next candidate.
+    pub(super) fn continue_later(&mut self, topic: Topic, name: Name, progress: Progress) {
+        let side = self.side_mut(topic);
+        if let Some(wanted) = side.wanted.get_mut(&name) {
+            wanted.search = Search::Running(Box::new(progress));
+            side.queue.push_back(name);
+        }
+    }
+}
