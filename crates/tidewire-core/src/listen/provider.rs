@@ -1,16 +1,10 @@
-//! Listening: providers register patterns, and the server offers them matching names that have subscribers.
-//!
-//! Every shard knows all patterns. The owner of a name runs its search (`owner`): it asks the candidates one at a time, and at most one of
-//! them provides the name. The server accepts a pattern if the `listen` rules may allow a name that begins with the literal prefix of the
-//! pattern. Each name is authorized again before it is offered.
-
-mod owner;
-mod prefix;
+//! Listening at the provider's shard: checks the requests of a session, posts its patterns to all shards and its answers to the owners
+//! of the names, and passes the owners' notices on.
 
 use std::sync::Arc;
 
-use regex::{Regex, RegexBuilder};
-
+use super::pattern::compile;
+use super::prefix::literal_prefix;
 use crate::address::SessionId;
 use crate::context::{LostRight, TurnContext};
 use crate::effect::{Effects, Flow};
@@ -23,35 +17,6 @@ use crate::message::{
 use crate::permission::{Access, Authorization};
 use crate::session::Session;
 use crate::text::Name;
-
-pub(crate) use owner::ListenOwner;
-pub(crate) use prefix::literal_prefix;
-
-/// Bytes that a compiled pattern may take; matching may keep the same number of bytes again. Larger patterns are refused like malformed
-/// ones. Names are usually matched by texts, `.*` and small classes, which take a tenth of this. A pattern of this size compiles in at most
-/// a millisecond, and one of sixteen times the size took seven.
-const PATTERN_BYTES_MAX: usize = 64 << 10;
-
-/// A pattern that compiles to fewer bytes is matched in one step, a larger one in [`LARGE_WEIGHT`] steps.
-const SMALL_PATTERN_BYTES: usize = 8 << 10;
-
-/// Steps of a search for providers that a large pattern takes for each name.
-const LARGE_WEIGHT: u8 = 8;
-
-/// Compiles a pattern. It is matched anywhere in the name, in linear time, so it can't have look-around or back-references. Also returns
-/// the steps that a match takes.
-fn compile(pattern: &str) -> Option<(Regex, u8)> {
-    let compile = |bytes_max| {
-        RegexBuilder::new(pattern)
-            .size_limit(bytes_max)
-            .dfa_size_limit(PATTERN_BYTES_MAX)
-            .nest_limit(64)
-            .build()
-            .ok()
-    };
-    let small = compile(SMALL_PATTERN_BYTES).map(|regex| (regex, 1));
-    small.or_else(|| Some((compile(PATTERN_BYTES_MAX)?, LARGE_WEIGHT)))
-}
 
 /// Handles a listen message of an open session.
 pub(crate) fn message<E: Effects>(
