@@ -1,0 +1,175 @@
+//! The providers and calls of the names that a shard owns.
+
+mod call;
+mod ending;
+mod involved;
+
+use std::collections::VecDeque;
+
+use crate::address::SessionId;
+use crate::context::TurnContext;
+use crate::effect::Effects;
+use crate::entry::{CallFailure, ReplyPart, RpcEntry};
+use crate::table::{self, Map, NameMap, Random, Set};
+use crate::time::Instant;
+use crate::timer::DeadlineQueue;
+use call::Running;
+use ending::{Ending, SLICE};
+use involved::Involved;
+
+/// The providers and calls of the names that this shard owns.
+#[derive(Debug)]
+pub(crate) struct RpcOwner {
+    providers: NameMap<Vec<SessionId>>,
+    calls: Map<u64, Running>,
+    next_call: u64,
+    by_requestor: Map<(SessionId, Box<str>), u64>,
+    by_provider: Map<(SessionId, Box<str>), u64>,
+    involved: Map<SessionId, Involved>,
+    /// Ended sessions and registrations that still have calls or names here, in order.
+    ending: VecDeque<Ending>,
+    /// The sessions in `ending`. They get no calls.
+    ended: Set<SessionId>,
+    hand_overs: u64,
+    /// Steps left in this turn.
+    turn_steps: usize,
+    /// The number of registrations and calls that endings and timeouts have visited.
+    steps: u64,
+    accept_timeouts: DeadlineQueue<(u64, u64)>,
+    response_timeouts: DeadlineQueue<(u64, u64)>,
+    random: Random,
+    /// Bytes of the calls.
+    call_bytes: usize,
+    /// Bytes of the names with providers.
+    provider_bytes: usize,
+}
+
+impl RpcOwner {
+    /// Creates it without providers and calls.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            providers: NameMap::new(seed),
+            calls: table::map(seed),
+            next_call: 0,
+            by_requestor: table::map(seed),
+            by_provider: table::map(seed),
+            involved: table::map(seed),
+            ending: VecDeque::new(),
+            ended: table::set(seed),
+            hand_overs: 0,
+            turn_steps: SLICE,
+            steps: 0,
+            accept_timeouts: DeadlineQueue::new(),
+            response_timeouts: DeadlineQueue::new(),
+            random: Random::new(seed),
+            call_bytes: 0,
+            provider_bytes: 0,
+        }
+    }
+
+    /// Bytes of the calls and of the names with providers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.call_bytes + self.provider_bytes
+    }
+
+    /// The number of names with providers.
+    pub(crate) fn name_count(&self) -> usize {
+        self.providers.len()
+    }
+
+    /// The number of running calls.
+    pub(crate) fn call_count(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// The number of registrations and calls that endings and timeouts have visited.
+    pub(crate) fn step_count(&self) -> u64 {
+        self.steps
+    }
+
+    /// The earliest deadline. It is due at once while an ending is not complete.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        if !self.ending.is_empty() {
+            return Some(Instant(0));
+        }
+        [self.accept_timeouts.next(), self.response_timeouts.next()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Ends a turn. The next turn has its own steps.
+    pub(crate) fn end_turn(&mut self) {
+        self.turn_steps = SLICE;
+    }
+
+    /// Handles an entry from a session's shard.
+    pub(crate) fn handle<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, entry: RpcEntry) {
+        match entry {
+            RpcEntry::Provide {
+                names,
+                provider,
+                reply,
+            } => {
+                for name in names {
+                    self.add_provider(name, provider);
+                }
+                turn.part_done(reply, ReplyPart::Done);
+            }
+            RpcEntry::Unprovide {
+                names,
+                provider,
+                reply,
+            } => {
+                for name in &names {
+                    self.take_provider(name, provider);
+                }
+                turn.part_done(reply, ReplyPart::Done);
+            }
+            RpcEntry::Revoke { name, provider } => self.revoke(turn, &name, provider),
+            RpcEntry::Request(call) => self.request(turn, call),
+            RpcEntry::Answer {
+                name,
+                correlation,
+                provider,
+                what,
+                data,
+            } => {
+                self.answer(turn, name, correlation, provider, what, data);
+            }
+        }
+    }
+
+    /// Fails the calls whose provider was too slow, and continues with endings.
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        self.end_turn();
+        self.advance(turn);
+        let now = turn.now.monotonic;
+        for _ in 0..SLICE {
+            let Some((number, hand_over)) = self.accept_timeouts.pop_due(now) else {
+                break;
+            };
+            self.steps += 1;
+            if self
+                .calls
+                .get(&number)
+                .is_some_and(|running| running.hand_over == hand_over && !running.accepted)
+            {
+                self.fail(turn, number, CallFailure::AcceptTimeout);
+            }
+        }
+        for _ in 0..SLICE {
+            let Some((number, hand_over)) = self.response_timeouts.pop_due(now) else {
+                break;
+            };
+            self.steps += 1;
+            if self
+                .calls
+                .get(&number)
+                .is_some_and(|running| running.hand_over == hand_over)
+            {
+                self.fail(turn, number, CallFailure::ResponseTimeout);
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Running calls: their hand-over to a provider, its answers, and their end.
+
+use hashbrown::Equivalent;
+use smallvec::SmallVec;
+
+use super::RpcOwner;
+use crate::address::SessionId;
+use crate::context::TurnContext;
+use crate::effect::Effects;
+use crate::entry::{CallAnswer, CallFailure, CallNotice, Entry, OwnedCall, RpcDelivery};
+use crate::rpc::footprint::call_bytes;
+use crate::table;
+use crate::text::{Name, Payload};
+
+/// A call that has no response yet, with its provider.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) call: Box<OwnedCall>,
+    pub(super) provider: SessionId,
+    /// As the provider knows the call: the requestor's, unless the provider has a call of that id already.
+    pub(super) provider_correlation: Box<str>,
+    pub(super) accepted: bool,
+    /// Providers that have rejected the call or have gone.
+    pub(super) tried: SmallVec<[SessionId; 2]>,
+    /// The number of this hand-over among all. A late timer of an earlier hand-over has another number.
+    pub(super) hand_over: u64,
+    /// Its index among the calls of its requestor, and among the calls of its provider.
+    pub(super) made_index: usize,
+    pub(super) asked_index: usize,
+}
+
+/// Finds a call by its session and a correlation id that is only borrowed.
+#[derive(Hash)]
+struct CallKey<'a>(SessionId, &'a str);
+
+impl Equivalent<(SessionId, Box<str>)> for CallKey<'_> {
+    fn equivalent(&self, key: &(SessionId, Box<str>)) -> bool {
+        self.0 == key.0 && *self.1 == *key.1
+    }
+}
+
+impl RpcOwner {
+    pub(super) fn request<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        call: Box<OwnedCall>,
+    ) {
+        let key = CallKey(call.requestor, &call.correlation);
+        if self.by_requestor.contains_key(&key) {
+            notify_requestor(turn, &call, CallNotice::Failed(CallFailure::Duplicate));
+            return;
+        }
+        self.hand_over(turn, call, SmallVec::new());
+    }
+
+    /// Passes a call to a random provider that was not tried yet.
+    fn hand_over<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        call: Box<OwnedCall>,
+        tried: SmallVec<[SessionId; 2]>,
+    ) {
+        let Some(provider) = self.choose(&call.name, &tried) else {
+            notify_requestor(turn, &call, CallNotice::Failed(CallFailure::NoProvider));
+            return;
+        };
+        // Each hand-over gets a new call number and a new timer number. So an answer or timer of an earlier provider finds no call and
+        // can't end this one. The call is entered in every table before the notice can be answered, because answers arrive as later
+        // entries. The provider may have withdrawn in the meantime; its shard knows that first, and answers with a withdrawal.
+        let number = self.next_call;
+        self.next_call += 1;
+        self.hand_overs += 1;
+        let hand_over = self.hand_overs;
+        let provider_correlation = self.provider_correlation(provider, &call.correlation, number);
+        let settings = &turn.shard.settings;
+        let now = turn.now.monotonic;
+        self.accept_timeouts
+            .push(now + settings.rpc_accept_timeout, (number, hand_over));
+        self.response_timeouts
+            .push(now + settings.rpc_response_timeout, (number, hand_over));
+        let what = CallNotice::Request {
+            data: call.data.clone(),
+            requestor_name: call.requestor_name.clone(),
+            requestor_data: call.requestor_data.clone(),
+        };
+        notify(
+            turn,
+            provider,
+            call.name.clone(),
+            provider_correlation.clone(),
+            what,
+        );
+        let made = &mut self.involved.entry(call.requestor).or_default().made;
+        let made_index = made.len();
+        made.push(number);
+        let asked = &mut self
+            .involved
+            .entry(provider)
+            .or_default()
+            .served
+            .entry(call.name.clone())
+            .or_default()
+            .asked;
+        let asked_index = asked.len();
+        asked.push(number);
+        self.by_requestor
+            .insert((call.requestor, call.correlation.clone()), number);
+        self.by_provider
+            .insert((provider, provider_correlation.clone()), number);
+        self.call_bytes += call_bytes(&call);
+        self.calls.insert(
+            number,
+            Running {
+                call,
+                provider,
+                provider_correlation,
+                accepted: false,
+                tried,
+                hand_over,
+                made_index,
+                asked_index,
+            },
+        );
+    }
+
+    /// A provider that was not tried yet: the first one at or after a random position. So the search visits at most one more provider
+    /// than were tried or have ended.
+    fn choose(&mut self, name: &Name, tried: &[SessionId]) -> Option<SessionId> {
+        let providers = self.providers.get(name)?;
+        let first = self.random.below(providers.len());
+        let (before, from) = providers.split_at(first);
+        let mut untried = from.iter().chain(before);
+        untried
+            .find(|provider| !tried.contains(provider) && !self.ended.contains(*provider))
+            .copied()
+    }
+
+    /// A correlation id is unique only for its requestor. A provider needs a different id for each of its calls.
+    fn provider_correlation(
+        &self,
+        provider: SessionId,
+        correlation: &str,
+        number: u64,
+    ) -> Box<str> {
+        if self
+            .by_provider
+            .contains_key(&CallKey(provider, correlation))
+        {
+            format!("{correlation}~{number}").into()
+        } else {
+            correlation.into()
+        }
+    }
+
+    pub(super) fn reroute<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, running: Running) {
+        if self.ended.contains(&running.call.requestor) {
+            return;
+        }
+        let mut tried = running.tried;
+        tried.push(running.provider);
+        self.hand_over(turn, running.call, tried);
+    }
+
+    pub(super) fn answer<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        name: Name,
+        correlation: Box<str>,
+        provider: SessionId,
+        what: CallAnswer,
+        data: Option<Payload>,
+    ) {
+        let number = self
+            .by_provider
+            .get(&CallKey(provider, &correlation))
+            .copied()
+            .filter(|number| self.calls[number].call.name == name);
+        let Some(number) = number else {
+            // The provider did not send a withdrawal itself, so it gets no answer to a late one.
+            if what != CallAnswer::Withdrawn {
+                notify(turn, provider, name, correlation, CallNotice::Unknown(what));
+            }
+            return;
+        };
+        match what {
+            CallAnswer::Accept => self.accept(turn, number),
+            CallAnswer::Reject | CallAnswer::Withdrawn => {
+                if let Some(running) = self.end(number) {
+                    self.reroute(turn, running);
+                }
+            }
+            CallAnswer::Response => self.finish(turn, number, CallNotice::Response(data)),
+            CallAnswer::Error => self.finish(turn, number, CallNotice::Error(data)),
+        }
+    }
+
+    fn accept<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, number: u64) {
+        let Some(running) = self.calls.get_mut(&number) else {
+            return;
+        };
+        if running.accepted {
+            let (name, correlation) = (
+                running.call.name.clone(),
+                running.provider_correlation.clone(),
+            );
+            notify(
+                turn,
+                running.provider,
+                name,
+                correlation,
+                CallNotice::MultipleAccept,
+            );
+        } else {
+            running.accepted = true;
+            notify_requestor(turn, &running.call, CallNotice::Accepted);
+        }
+    }
+
+    pub(super) fn fail<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        number: u64,
+        failure: CallFailure,
+    ) {
+        self.finish(turn, number, CallNotice::Failed(failure));
+    }
+
+    fn finish<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, number: u64, what: CallNotice) {
+        if let Some(running) = self.end(number) {
+            notify_requestor(turn, &running.call, what);
+        }
+    }
+
+    pub(super) fn end(&mut self, number: u64) -> Option<Running> {
+        let running = self.calls.remove(&number)?;
+        self.call_bytes -= call_bytes(&running.call);
+        let key = CallKey(running.call.requestor, &running.call.correlation);
+        self.by_requestor.remove(&key);
+        let key = CallKey(running.provider, &running.provider_correlation);
+        self.by_provider.remove(&key);
+        self.forget_made(&running);
+        self.forget_asked(&running);
+        let calls = &self.calls;
+        for timeouts in [&mut self.accept_timeouts, &mut self.response_timeouts] {
+            timeouts.drop_front_while(|(number, _)| !calls.contains_key(number));
+        }
+        table::shrink_map(&mut self.calls);
+        table::shrink_map(&mut self.by_requestor);
+        table::shrink_map(&mut self.by_provider);
+        Some(running)
+    }
+
+    /// Removes an ended call from the calls of its requestor. The last call gets its index.
+    fn forget_made(&mut self, ended: &Running) {
+        let requestor = ended.call.requestor;
+        let Some(involved) = self.involved.get_mut(&requestor) else {
+            return;
+        };
+        involved.made.swap_remove(ended.made_index);
+        if let Some(number) = involved.made.get(ended.made_index)
+            && let Some(moved) = self.calls.get_mut(number)
+        {
+            moved.made_index = ended.made_index;
+        } else {
+            self.forget_idle(requestor);
+        }
+    }
+
+    /// Removes an ended call from the calls of its provider. The last call gets its index.
+    fn forget_asked(&mut self, ended: &Running) {
+        let name = &ended.call.name;
+        let Some(involved) = self.involved.get_mut(&ended.provider) else {
+            return;
+        };
+        let Some(served) = involved.served.get_mut(name) else {
+            return;
+        };
+        served.asked.swap_remove(ended.asked_index);
+        if let Some(number) = served.asked.get(ended.asked_index)
+            && let Some(moved) = self.calls.get_mut(number)
+        {
+            moved.asked_index = ended.asked_index;
+        } else if served.is_empty() {
+            involved.served.remove(name);
+            self.forget_idle(ended.provider);
+        }
+    }
+}
+
+fn notify_requestor<E: Effects>(turn: &mut TurnContext<'_, E>, call: &OwnedCall, what: CallNotice) {
+    let ended = !matches!(what, CallNotice::Accepted);
+    let delivery = RpcDelivery {
+        session: call.requestor,
+        name: call.name.clone(),
+        correlation: call.correlation.clone(),
+        kept_bytes: if ended { call_bytes(call) } else { 0 },
+        what,
+    };
+    turn.post(call.requestor.address, Entry::RpcDelivery(delivery));
+}
+
+fn notify<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    session: SessionId,
+    name: Name,
+    correlation: Box<str>,
+    what: CallNotice,
+) {
+    turn.post(
+        session.address,
+        Entry::RpcDelivery(RpcDelivery {
+            session,
+            name,
+            correlation,
+            kept_bytes: 0,
+            what,
+        }),
+    );
+}

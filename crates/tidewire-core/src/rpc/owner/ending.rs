@@ -1,0 +1,115 @@
+//! The ends of sessions and registrations, which are done in steps.
+
+use super::RpcOwner;
+use crate::address::SessionId;
+use crate::context::TurnContext;
+use crate::effect::Effects;
+use crate::text::Name;
+
+/// Registrations and calls that one turn ends. The rest follows in the next turns, so the end of a session with many of them does not
+/// delay other sessions. They take about a tenth of a millisecond.
+pub(super) const SLICE: usize = 200;
+
+/// The end of a session or registration, which may take several turns.
+#[derive(Debug)]
+pub(super) enum Ending {
+    /// A session has ended, with its registrations and calls.
+    Session(SessionId),
+    /// A provider has lost its right to a name. Other providers get its calls.
+    Provider(Name, SessionId),
+}
+
+impl RpcOwner {
+    /// Handles the end of a session: its own calls are forgotten, and the calls that it had to answer go to the next provider.
+    pub(crate) fn session_ended<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        session: SessionId,
+    ) {
+        if self.involved.contains_key(&session) && self.ended.insert(session) {
+            self.ending.push_back(Ending::Session(session));
+            self.advance(turn);
+        }
+    }
+
+    /// Handles that a provider has lost its right: its calls go to the next provider.
+    pub(super) fn revoke<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        name: &Name,
+        provider: SessionId,
+    ) {
+        self.take_provider(name, provider);
+        if self.involved.contains_key(&provider) {
+            let ending = Ending::Provider(name.clone(), provider);
+            self.ending.push_back(ending);
+            self.advance(turn);
+        }
+    }
+
+    /// Handles the next part of the endings, with the steps left in this turn.
+    pub(super) fn advance<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        // The sessions and registrations are ended strictly in order, one step each, so that a later one can't delay an earlier one. An
+        // ended session stays in `ended` until its last step: until then it must not be chosen as provider, or a call that was just taken
+        // from it would come back. Then it gets removed from `involved`, and no entry of it is left at this owner.
+        while self.turn_steps > 0 {
+            self.turn_steps -= 1;
+            let more = match self.ending.front() {
+                None => return,
+                Some(Ending::Session(session)) => self.end_step(turn, *session),
+                Some(Ending::Provider(name, provider)) => {
+                    let (name, provider) = (name.clone(), *provider);
+                    self.revoke_step(turn, &name, provider)
+                }
+            };
+            self.steps += 1;
+            if !more && let Some(Ending::Session(session)) = self.ending.pop_front() {
+                self.ended.remove(&session);
+                self.involved.remove(&session);
+            }
+        }
+    }
+
+    /// Ends one registration or one call of an ended session. Returns false if none is left.
+    fn end_step<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, session: SessionId) -> bool {
+        let Some(involved) = self.involved.get_mut(&session) else {
+            return false;
+        };
+        if let Some(mut first) = involved.served.first_entry() {
+            let name = first.key().clone();
+            if let Some(index) = first.get_mut().index.take() {
+                involved.forget_unserved(&name);
+                self.remove_provider(&name, index);
+            } else if let Some(number) = first.get().asked.last().copied()
+                && let Some(running) = self.end(number)
+            {
+                self.reroute(turn, running);
+            }
+        } else if let Some(number) = involved.made.last().copied() {
+            self.end(number);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Takes one call from a provider that has lost its right to the name. Returns false if none is left.
+    fn revoke_step<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        name: &Name,
+        provider: SessionId,
+    ) -> bool {
+        let served = self
+            .involved
+            .get(&provider)
+            .and_then(|involved| involved.served.get(name));
+        let Some(number) = served.and_then(|served| served.asked.last().copied()) else {
+            return false;
+        };
+        if let Some(running) = self.end(number) {
+            self.reroute(turn, running);
+        }
+        true
+    }
+}
