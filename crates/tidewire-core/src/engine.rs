@@ -270,7 +270,7 @@ impl Shard {
         // Entries for this shard itself run first: they may lose rights or start further checks. Only if no session waits for its
         // reauthorization after that may the barrier treat the newest rules as applied.
         self.tell_self(now, out);
-        if !self.reauthorizer.is_sweeping() && !self.listens.is_authorizing_again() {
+        if !self.reauthorizer.is_sweeping() && !self.listens.is_reauthorizing() {
             self.barrier.all_reauthorized();
         }
     }

@@ -11,8 +11,9 @@
 mod listener;
 mod question;
 mod search;
-mod side;
+
 mod state;
+mod topic;
 mod wanted;
 mod work;
 
@@ -29,17 +30,17 @@ use crate::text::Name;
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
 use listener::{Listener, Pattern};
-use side::Side;
 use state::{Search, Wanted};
-use work::{Again, Orphans, TURN_STEPS};
+use topic::TopicState;
+use work::{Reauthorization, TURN_STEPS, WithdrawnPattern};
 
 /// All patterns, and the searches for the names that this shard owns.
 #[derive(Debug)]
 pub(crate) struct ListenOwner {
     listeners: BTreeMap<u64, Listener>,
     by_session: Map<SessionId, u64>,
-    records: Side,
-    events: Side,
+    records: TopicState,
+    events: TopicState,
     next_listener: u64,
     next_pattern: u64,
     /// Counts searches, questions and answers. A late timer finds another number, and the owner can compare a listener's silence with the
@@ -49,8 +50,8 @@ pub(crate) struct ListenOwner {
     census: u64,
     timeouts: DeadlineQueue<(Topic, Name, u64)>,
     rematch: Option<Instant>,
-    orphans: VecDeque<Orphans>,
-    again: VecDeque<Again>,
+    withdrawn_patterns: VecDeque<WithdrawnPattern>,
+    reauthorizations: VecDeque<Reauthorization>,
     /// Names of events that are no longer searched for; they are dropped step by step.
     discarded: Vec<BTreeMap<Name, Wanted>>,
     /// Number of questions that no listener has answered yet.
@@ -77,16 +78,16 @@ impl ListenOwner {
         Self {
             listeners: BTreeMap::new(),
             by_session: table::map(seed),
-            records: Side::default(),
-            events: Side::default(),
+            records: TopicState::default(),
+            events: TopicState::default(),
             next_listener: 0,
             next_pattern: 0,
             clock: 0,
             census: 0,
             timeouts: DeadlineQueue::new(),
             rematch: None,
-            orphans: VecDeque::new(),
-            again: VecDeque::new(),
+            withdrawn_patterns: VecDeque::new(),
+            reauthorizations: VecDeque::new(),
             discarded: Vec::new(),
             unanswered: 0,
             turn_steps: TURN_STEPS,
@@ -120,13 +121,13 @@ impl ListenOwner {
     }
 
     /// Whether names that were offered under older rights are still to be authorized again.
-    pub(crate) fn is_authorizing_again(&self) -> bool {
-        !self.again.is_empty()
+    pub(crate) fn is_reauthorizing(&self) -> bool {
+        !self.reauthorizations.is_empty()
     }
 
     /// Whether a listener provides the name.
     pub(crate) fn is_provided(&self, topic: Topic, name: &Name) -> bool {
-        let wanted = self.side(topic).wanted.get(name);
+        let wanted = self.topic_state(topic).wanted.get(name);
         wanted.is_some_and(|wanted| matches!(wanted.search, Search::Provided(_)))
     }
 
@@ -165,7 +166,7 @@ impl ListenOwner {
                     weight,
                     names: BTreeSet::new(),
                 };
-                self.add(turn, provider, principal, pattern);
+                self.add_pattern(turn, provider, principal, pattern);
                 turn.part_done(reply, ReplyPart::Done);
             }
             Listening::Remove {
@@ -174,8 +175,8 @@ impl ListenOwner {
                 provider,
                 reply,
             } => {
-                if let Some((listener, number)) = self.find(provider, topic, &pattern) {
-                    self.withdraw(turn, listener, number);
+                if let Some((listener, number)) = self.find_pattern(provider, topic, &pattern) {
+                    self.withdraw_pattern(turn, listener, number);
                 }
                 if let Some(reply) = reply {
                     turn.part_done(reply, ReplyPart::Done);
@@ -192,7 +193,7 @@ impl ListenOwner {
                 provider,
                 accepted,
             } => {
-                if let Some((_, number)) = self.find(provider, topic, &pattern) {
+                if let Some((_, number)) = self.find_pattern(provider, topic, &pattern) {
                     self.answered(topic, name, number, accepted);
                 }
             }
@@ -204,7 +205,7 @@ impl ListenOwner {
                 names,
             } => {
                 for name in names {
-                    self.interest(turn, round, shard, name, true);
+                    self.interest_changed(turn, round, shard, name, true);
                 }
             }
             Listening::Interest {
@@ -212,7 +213,7 @@ impl ListenOwner {
                 shard,
                 name,
                 wanted,
-            } => self.interest(turn, round, shard, name, wanted),
+            } => self.interest_changed(turn, round, shard, name, wanted),
         }
         self.work(turn);
     }
@@ -237,7 +238,7 @@ impl ListenOwner {
         self.work(turn);
     }
 
-    fn side(&self, topic: Topic) -> &Side {
+    fn topic_state(&self, topic: Topic) -> &TopicState {
         if topic == Topic::Record {
             &self.records
         } else {
@@ -245,7 +246,7 @@ impl ListenOwner {
         }
     }
 
-    fn side_mut(&mut self, topic: Topic) -> &mut Side {
+    fn topic_state_mut(&mut self, topic: Topic) -> &mut TopicState {
         if topic == Topic::Record {
             &mut self.records
         } else {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regex::Regex;
 
 use super::ListenOwner;
-use super::work::{Again, Orphans};
+use super::work::{Reauthorization, WithdrawnPattern};
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
@@ -62,14 +62,17 @@ pub(super) struct Candidate {
 }
 
 impl ListenOwner {
-    pub(super) fn add<E: Effects>(
+    pub(super) fn add_pattern<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         session: SessionId,
         principal: Arc<Principal>,
         pattern: Pattern,
     ) {
-        if self.find(session, pattern.topic, &pattern.text).is_some() {
+        if self
+            .find_pattern(session, pattern.topic, &pattern.text)
+            .is_some()
+        {
             return;
         }
         let number = self.next_pattern;
@@ -99,10 +102,10 @@ impl ListenOwner {
             listener.numbers.insert(key, number);
             listener.patterns.insert(number, pattern);
         }
-        let side = self.side_mut(topic);
-        let begins_census = topic == Topic::Event && side.patterns.is_empty();
-        side.patterns.insert(number, order);
-        side.walk(false);
+        let state = self.topic_state_mut(topic);
+        let begins_census = topic == Topic::Event && state.patterns.is_empty();
+        state.patterns.insert(number, order);
+        state.walk(false);
         if begins_census {
             self.census += 1;
             turn.post_all(&Entry::Listening(Listening::Census {
@@ -113,7 +116,7 @@ impl ListenOwner {
         self.plan_rematch(turn);
     }
 
-    pub(super) fn find(
+    pub(super) fn find_pattern(
         &self,
         session: SessionId,
         topic: Topic,
@@ -137,32 +140,33 @@ impl ListenOwner {
         if let Some(listener) = self.listeners.get_mut(&order) {
             listener.principal = principal;
         }
-        self.authorize_again(order);
+        self.queue_reauthorizations(order);
     }
 
     /// Queues all names that were offered under older rules to be authorized again.
     pub(crate) fn rules_changed(&mut self) {
-        self.again.clear();
+        self.reauthorizations.clear();
         for listener in self.listeners.keys().copied().collect::<Vec<_>>() {
-            self.authorize_again(listener);
+            self.queue_reauthorizations(listener);
         }
     }
 
-    pub(super) fn authorize_again(&mut self, order: u64) {
+    pub(super) fn queue_reauthorizations(&mut self, order: u64) {
         let Some(listener) = self.listeners.get(&order) else {
             return;
         };
         let patterns = listener.patterns.iter();
         let used = patterns.filter(|(_, pattern)| !pattern.names.is_empty());
-        self.again.extend(used.map(|(number, _)| Again {
-            listener: order,
-            pattern: *number,
-            after: None,
-        }));
+        self.reauthorizations
+            .extend(used.map(|(number, _)| Reauthorization {
+                listener: order,
+                pattern: *number,
+                after: None,
+            }));
     }
 
     /// Takes a pattern away, and queues the names that depended on it for another search.
-    pub(super) fn withdraw<E: Effects>(
+    pub(super) fn withdraw_pattern<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         order: u64,
@@ -184,14 +188,14 @@ impl ListenOwner {
         }
         let topic = pattern.topic;
         if !pattern.names.is_empty() {
-            self.orphans.push_back(Orphans {
+            self.withdrawn_patterns.push_back(WithdrawnPattern {
                 topic,
                 listener: order,
                 pattern: number,
                 names: pattern.names,
             });
         }
-        self.side_mut(topic).patterns.remove(&number);
+        self.topic_state_mut(topic).patterns.remove(&number);
         if topic == Topic::Event && self.events.patterns.is_empty() {
             self.discarded.push(std::mem::take(&mut self.events.wanted));
             turn.post_all(&Entry::Listening(Listening::CensusEnded {
@@ -215,7 +219,7 @@ impl ListenOwner {
             .and_then(|known| known.patterns.first_key_value())
             .map(|(number, _)| *number)
         {
-            self.withdraw(turn, listener, number);
+            self.withdraw_pattern(turn, listener, number);
         }
         self.work(turn);
     }

@@ -42,7 +42,7 @@ impl ListenOwner {
                         asker,
                     },
                 );
-                if let Some(wanted) = self.side_mut(topic).wanted.get_mut(&name) {
+                if let Some(wanted) = self.topic_state_mut(topic).wanted.get_mut(&name) {
                     wanted.search = Search::Authorizing(Box::new(Authorizing {
                         candidate,
                         number,
@@ -91,7 +91,7 @@ impl ListenOwner {
         record: Name,
         value: Result<Option<Payload>, ReadFailed>,
     ) {
-        let Some(wanted) = self.side_mut(topic).wanted.get_mut(&name) else {
+        let Some(wanted) = self.topic_state_mut(topic).wanted.get_mut(&name) else {
             return;
         };
         let is_asked = |authorizing: &Authorizing| authorizing.number == number;
@@ -134,8 +134,8 @@ impl ListenOwner {
             listener.unanswered += 1;
             self.unanswered += 1;
         }
-        self.tell(turn, topic, &candidate, &name, ListenNotice::Found);
-        if let Some(wanted) = self.side_mut(topic).wanted.get_mut(&name) {
+        self.notify(turn, topic, &candidate, &name, ListenNotice::Found);
+        if let Some(wanted) = self.topic_state_mut(topic).wanted.get_mut(&name) {
             wanted.has_matched = true;
             wanted.search = Search::Asking(Box::new(Asking {
                 candidate,
@@ -149,7 +149,8 @@ impl ListenOwner {
 
     pub(super) fn answered(&mut self, topic: Topic, name: Name, pattern: u64, accepted: bool) {
         let is_asked = |asking: &Asking| asking.candidate.pattern == pattern;
-        let Some((wanted, asking)) = self.side_mut(topic).take_asking(&name, is_asked) else {
+        let Some((wanted, asking)) = self.topic_state_mut(topic).take_asking(&name, is_asked)
+        else {
             return;
         };
         let Asking {
@@ -161,7 +162,7 @@ impl ListenOwner {
             wanted.search = Search::Provided(candidate);
         }
         let now = self.tick();
-        self.free(candidate.listener);
+        self.question_ended(candidate.listener);
         if let Some(listener) = self.listeners.get_mut(&candidate.listener)
             && listener.is_silent()
         {
@@ -184,7 +185,7 @@ impl ListenOwner {
         number: u64,
     ) {
         let is_asked = |asking: &Asking| asking.number == number;
-        let Some((_, asking)) = self.side_mut(topic).take_asking(&name, is_asked) else {
+        let Some((_, asking)) = self.topic_state_mut(topic).take_asking(&name, is_asked) else {
             return;
         };
         let Asking {
@@ -193,19 +194,19 @@ impl ListenOwner {
             ..
         } = asking;
         let now = self.tick();
-        self.free(candidate.listener);
+        self.question_ended(candidate.listener);
         if let Some(listener) = self.listeners.get_mut(&candidate.listener)
             && !listener.is_silent()
         {
             listener.silent_from = now;
         }
-        self.tell(turn, topic, &candidate, &name, ListenNotice::TimedOut);
+        self.notify(turn, topic, &candidate, &name, ListenNotice::TimedOut);
         self.forget_name(&candidate, &name);
         self.continue_later(topic, name, progress);
     }
 
     /// Sends a listener a notice about a name, with the pattern by which the listener got the question.
-    pub(super) fn tell<E: Effects>(
+    pub(super) fn notify<E: Effects>(
         &self,
         turn: &mut TurnContext<'_, E>,
         topic: Topic,
@@ -228,14 +229,14 @@ impl ListenOwner {
     }
 
     /// Notes that a question was answered, or can no longer be answered.
-    pub(super) fn free(&mut self, order: u64) {
+    pub(super) fn question_ended(&mut self, order: u64) {
         if let Some(listener) = self.listeners.get_mut(&order) {
             listener.unanswered -= 1;
             self.unanswered -= 1;
         }
-        for side in [&mut self.records, &mut self.events] {
-            if !side.postponed.is_empty() {
-                side.freed += 1;
+        for state in [&mut self.records, &mut self.events] {
+            if !state.postponed.is_empty() {
+                state.ended_questions += 1;
             }
         }
     }

@@ -30,11 +30,11 @@ impl ListenOwner {
         let now = self.clock + 1;
         let tried = self.next_pattern;
         let first = self.first_listener(turn);
-        let side = self.side_mut(topic);
-        let Some(name) = side.queue.pop_front() else {
+        let state = self.topic_state_mut(topic);
+        let Some(name) = state.queue.pop_front() else {
             return;
         };
-        let Some(wanted) = side.wanted.get_mut(&name) else {
+        let Some(wanted) = state.wanted.get_mut(&name) else {
             return self.spend(1);
         };
         let progress = match std::mem::replace(&mut wanted.search, Search::Idle) {
@@ -62,7 +62,7 @@ impl ListenOwner {
         };
         self.clock = now;
         self.spend(1);
-        self.seek(turn, topic, name, progress);
+        self.advance_search(turn, topic, name, progress);
     }
 
     /// The number of the listener with which a search begins.
@@ -78,7 +78,7 @@ impl ListenOwner {
         first + self.random.below(span) as u64
     }
 
-    fn seek<E: Effects>(
+    fn advance_search<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         topic: Topic,
@@ -87,26 +87,26 @@ impl ListenOwner {
     ) {
         loop {
             if self.turn_steps == 0 {
-                let side = self.side_mut(topic);
-                if let Some(wanted) = side.wanted.get_mut(&name) {
+                let state = self.topic_state_mut(topic);
+                if let Some(wanted) = state.wanted.get_mut(&name) {
                     wanted.search = Search::Running(Box::new(progress));
-                    side.queue.push_front(name);
+                    state.queue.push_front(name);
                 }
                 return;
             }
-            match self.try_next(turn, topic, &name, &mut progress) {
+            match self.try_next_pattern(turn, topic, &name, &mut progress) {
                 SearchStep::More => {}
                 SearchStep::Found(candidate) => {
                     return self.try_candidate(turn, topic, name, progress, candidate, Vec::new());
                 }
                 SearchStep::End => {
-                    let side = self.side_mut(topic);
-                    if let Some(wanted) = side.wanted.get_mut(&name) {
+                    let state = self.topic_state_mut(topic);
+                    if let Some(wanted) = state.wanted.get_mut(&name) {
                         wanted.has_matched = progress.has_matched;
                         if progress.was_busy {
                             wanted.search = Search::Postponed;
-                            side.postponed.push_back(name);
-                            side.trim();
+                            state.postponed.push_back(name);
+                            state.trim();
                         }
                     }
                     return;
@@ -116,7 +116,7 @@ impl ListenOwner {
     }
 
     /// Tries one pattern, or skips one listener.
-    fn try_next<E: Effects>(
+    fn try_next_pattern<E: Effects>(
         &mut self,
         turn: &TurnContext<'_, E>,
         topic: Topic,
@@ -128,11 +128,11 @@ impl ListenOwner {
             Phase::All {
                 silent,
                 first,
-                is_around,
+                has_wrapped,
                 at,
                 pattern,
             } => {
-                let next = if *is_around {
+                let next = if *has_wrapped {
                     self.listeners.range(*at..(*first).max(*at)).next()
                 } else {
                     self.listeners.range(*at..).next()
@@ -140,12 +140,12 @@ impl ListenOwner {
                 let Some((&order, listener)) = next else {
                     self.steps += 1;
                     self.turn_steps = self.turn_steps.saturating_sub(1);
-                    if !*is_around {
-                        (*is_around, *at, *pattern) = (true, 0, 0);
+                    if !*has_wrapped {
+                        (*has_wrapped, *at, *pattern) = (true, 0, 0);
                     } else if !*silent {
-                        (*silent, *is_around, *at, *pattern) = (true, false, *first, 0);
+                        (*silent, *has_wrapped, *at, *pattern) = (true, false, *first, 0);
                     } else {
-                        return self.search_new(topic, name, progress);
+                        return self.search_new_patterns(topic, name, progress);
                     }
                     return SearchStep::More;
                 };
@@ -167,7 +167,8 @@ impl ListenOwner {
                 (order, number)
             }
             Phase::New { at, asked } => {
-                let Some((&number, &order)) = self.side(topic).patterns.range(*at..).next() else {
+                let Some((&number, &order)) = self.topic_state(topic).patterns.range(*at..).next()
+                else {
                     return SearchStep::End;
                 };
                 *at = number + 1;
@@ -214,14 +215,19 @@ impl ListenOwner {
     }
 
     /// After all listeners: tries the patterns that were added during the search.
-    fn search_new(&mut self, topic: Topic, name: &Name, progress: &mut Progress) -> SearchStep {
+    fn search_new_patterns(
+        &mut self,
+        topic: Topic,
+        name: &Name,
+        progress: &mut Progress,
+    ) -> SearchStep {
         let next = self.next_pattern;
-        let side = self.side_mut(topic);
-        let tried = side.wanted.get(name).map_or(next, |wanted| wanted.tried);
-        if !side.has_new(tried) {
+        let state = self.topic_state_mut(topic);
+        let tried = state.wanted.get(name).map_or(next, |wanted| wanted.tried);
+        if !state.has_new(tried) {
             return SearchStep::End;
         }
-        if let Some(wanted) = side.wanted.get_mut(name) {
+        if let Some(wanted) = state.wanted.get_mut(name) {
             wanted.tried = next;
         }
         progress.phase = Phase::New {

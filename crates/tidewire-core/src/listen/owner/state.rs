@@ -69,7 +69,7 @@ pub(super) enum Phase {
         /// Whether this is the second round, for the listeners that left their last question unanswered.
         silent: bool,
         first: u64,
-        is_around: bool,
+        has_wrapped: bool,
         /// The next listener, and its next pattern.
         at: u64,
         pattern: u64,
@@ -84,7 +84,7 @@ impl Phase {
         Self::All {
             silent: false,
             first,
-            is_around: false,
+            has_wrapped: false,
             at: first,
             pattern: 0,
         }

@@ -13,7 +13,7 @@ use crate::text::Name;
 impl ListenOwner {
     /// Notes that a record has its first subscriber.
     pub(crate) fn record_wanted<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, name: &Name) {
-        self.begin(Topic::Record, name.clone());
+        self.add_name(Topic::Record, name.clone());
         self.work(turn);
     }
 
@@ -23,11 +23,11 @@ impl ListenOwner {
         turn: &mut TurnContext<'_, E>,
         name: &Name,
     ) {
-        self.end(turn, Topic::Record, name);
+        self.remove_name(turn, Topic::Record, name);
     }
 
     /// Notes that a shard has got its first subscriber of an event, or lost its last.
-    pub(super) fn interest<E: Effects>(
+    pub(super) fn interest_changed<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         round: u64,
@@ -39,7 +39,7 @@ impl ListenOwner {
             return;
         }
         if wanted && !self.events.wanted.contains_key(&name) {
-            self.begin(Topic::Event, name.clone());
+            self.add_name(Topic::Event, name.clone());
         }
         let Some(known) = self.events.wanted.get_mut(&name) else {
             return;
@@ -54,16 +54,16 @@ impl ListenOwner {
             _ => {}
         }
         if known.shards.is_empty() {
-            self.end(turn, Topic::Event, &name);
+            self.remove_name(turn, Topic::Event, &name);
         }
     }
 
-    pub(super) fn begin(&mut self, topic: Topic, name: Name) {
+    pub(super) fn add_name(&mut self, topic: Topic, name: Name) {
         let tried = self.next_pattern;
-        let side = self.side_mut(topic);
-        let has_patterns = !side.patterns.is_empty();
+        let state = self.topic_state_mut(topic);
+        let has_patterns = !state.patterns.is_empty();
         let search = if has_patterns {
-            side.queue.push_back(name.clone());
+            state.queue.push_back(name.clone());
             Search::Queued { all: true }
         } else {
             Search::Idle
@@ -74,46 +74,46 @@ impl ListenOwner {
             has_matched: false,
             search,
         };
-        side.wanted.insert(name, wanted);
-        side.trim();
+        state.wanted.insert(name, wanted);
+        state.trim();
     }
 
-    pub(super) fn end<E: Effects>(
+    pub(super) fn remove_name<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         topic: Topic,
         name: &Name,
     ) {
-        let Some(wanted) = self.side_mut(topic).wanted.remove(name) else {
+        let Some(wanted) = self.topic_state_mut(topic).wanted.remove(name) else {
             return;
         };
         // A listener that has not answered yet gets the notice too: its acceptance would come too late.
         let candidate = match wanted.search {
             Search::Provided(candidate) => candidate,
             Search::Asking(asking) => {
-                self.free(asking.candidate.listener);
+                self.question_ended(asking.candidate.listener);
                 asking.candidate
             }
             _ => return,
         };
-        self.tell(turn, topic, &candidate, name, ListenNotice::Removed);
+        self.notify(turn, topic, &candidate, name, ListenNotice::Removed);
         self.forget_name(&candidate, name);
     }
 
-    pub(super) fn queue(&mut self, topic: Topic, name: &Name, all: bool) {
-        let side = self.side_mut(topic);
-        if let Some(wanted) = side.wanted.get_mut(name) {
+    pub(super) fn queue_search(&mut self, topic: Topic, name: &Name, all: bool) {
+        let state = self.topic_state_mut(topic);
+        if let Some(wanted) = state.wanted.get_mut(name) {
             wanted.search = Search::Queued { all };
-            side.queue.push_back(name.clone());
+            state.queue.push_back(name.clone());
         }
     }
 
     /// Queues a search, so that it continues with its next candidate.
     pub(super) fn continue_later(&mut self, topic: Topic, name: Name, progress: Progress) {
-        let side = self.side_mut(topic);
-        if let Some(wanted) = side.wanted.get_mut(&name) {
+        let state = self.topic_state_mut(topic);
+        if let Some(wanted) = state.wanted.get_mut(&name) {
             wanted.search = Search::Running(Box::new(progress));
-            side.queue.push_back(name);
+            state.queue.push_back(name);
         }
     }
 }

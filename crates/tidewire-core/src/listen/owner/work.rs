@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use super::side::Side;
 use super::state::Search;
+use super::topic::TopicState;
 use super::{ListenOwner, ProviderChange};
 use crate::context::TurnContext;
 use crate::effect::Effects;
@@ -17,11 +17,11 @@ use crate::text::Name;
 pub(super) const TURN_STEPS: usize = 1_000;
 
 /// Kinds of queued work, which take turns.
-const KINDS: usize = 10;
+const WORK_KINDS: usize = 10;
 
 /// When a pattern has ended: the names that its listener provided by it, or had not answered for.
 #[derive(Debug)]
-pub(super) struct Orphans {
+pub(super) struct WithdrawnPattern {
     pub(super) topic: Topic,
     pub(super) listener: u64,
     pub(super) pattern: u64,
@@ -30,7 +30,7 @@ pub(super) struct Orphans {
 
 /// A pattern whose names are authorized again.
 #[derive(Debug)]
-pub(super) struct Again {
+pub(super) struct Reauthorization {
     pub(super) listener: u64,
     pub(super) pattern: u64,
     pub(super) after: Option<Name>,
@@ -38,12 +38,14 @@ pub(super) struct Again {
 
 impl ListenOwner {
     pub(super) fn has_work(&self) -> bool {
-        let has_postponed =
-            |side: &Side| !side.postponed.is_empty() && (side.freed > 0 || self.unanswered == 0);
-        let is_busy =
-            |side: &Side| !side.queue.is_empty() || side.walk.is_some() || has_postponed(side);
-        !self.orphans.is_empty()
-            || !self.again.is_empty()
+        let has_postponed = |state: &TopicState| {
+            !state.postponed.is_empty() && (state.ended_questions > 0 || self.unanswered == 0)
+        };
+        let is_busy = |state: &TopicState| {
+            !state.queue.is_empty() || state.walk.is_some() || has_postponed(state)
+        };
+        !self.withdrawn_patterns.is_empty()
+            || !self.reauthorizations.is_empty()
             || !self.discarded.is_empty()
             || is_busy(&self.records)
             || is_busy(&self.events)
@@ -54,15 +56,15 @@ impl ListenOwner {
         while self.turn_steps > 0 && self.has_work() {
             // The kinds of work take turns, so that a client that keeps one of them busy does not delay the others for long.
             let kind = self.next_kind;
-            self.next_kind = (kind + 1) % KINDS;
+            self.next_kind = (kind + 1) % WORK_KINDS;
             let topic = if kind.is_multiple_of(2) {
                 Topic::Record
             } else {
                 Topic::Event
             };
             match kind / 2 {
-                0 => self.orphan_step(),
-                1 => self.again_step(turn),
+                0 => self.withdrawn_step(),
+                1 => self.reauthorization_step(turn),
                 2 => self.search_step(turn, topic),
                 3 => self.walk_step(topic),
                 _ => self.postponed_step(topic),
@@ -75,7 +77,7 @@ impl ListenOwner {
         self.steps += steps as u64;
     }
 
-    fn orphan_step(&mut self) {
+    fn withdrawn_step(&mut self) {
         if let Some(discarded) = self.discarded.last_mut() {
             discarded.pop_first();
             if discarded.is_empty() {
@@ -83,35 +85,37 @@ impl ListenOwner {
             }
             self.spend(1);
         }
-        let Some(orphans) = self.orphans.front_mut() else {
+        let Some(withdrawn) = self.withdrawn_patterns.front_mut() else {
             return;
         };
-        let (topic, listener, pattern) = (orphans.topic, orphans.listener, orphans.pattern);
-        let Some(name) = orphans.names.pop_first() else {
-            self.orphans.pop_front();
+        let (topic, listener, pattern) = (withdrawn.topic, withdrawn.listener, withdrawn.pattern);
+        let Some(name) = withdrawn.names.pop_first() else {
+            self.withdrawn_patterns.pop_front();
             return;
         };
         self.spend(1);
-        let Some(wanted) = self.side_mut(topic).wanted.get(&name) else {
+        let Some(wanted) = self.topic_state_mut(topic).wanted.get(&name) else {
             return;
         };
         match &wanted.search {
-            Search::Asking(asking) if asking.candidate.pattern == pattern => self.free(listener),
+            Search::Asking(asking) if asking.candidate.pattern == pattern => {
+                self.question_ended(listener)
+            }
             Search::Provided(candidate) if candidate.pattern == pattern => {
-                self.lost(topic, &name);
+                self.provider_lost(topic, &name);
             }
             _ => return,
         }
-        self.queue(topic, &name, true);
+        self.queue_search(topic, &name, true);
     }
 
     /// Authorizes one name of a listener again.
-    fn again_step<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
-        let Some(again) = self.again.front_mut() else {
+    fn reauthorization_step<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        let Some(reauthorization) = self.reauthorizations.front_mut() else {
             return;
         };
-        let (order, number) = (again.listener, again.pattern);
-        let after = again
+        let (order, number) = (reauthorization.listener, reauthorization.pattern);
+        let after = reauthorization
             .after
             .as_ref()
             .map_or(Bound::Unbounded, Bound::Excluded);
@@ -124,12 +128,12 @@ impl ListenOwner {
             Some((pattern.topic, names.next()?.clone()))
         });
         let Some((topic, name)) = next else {
-            self.again.pop_front();
+            self.reauthorizations.pop_front();
             return;
         };
-        again.after = Some(name.clone());
+        reauthorization.after = Some(name.clone());
         self.spend(2);
-        let wanted = self.side(topic).wanted.get(&name);
+        let wanted = self.topic_state(topic).wanted.get(&name);
         let (candidate, is_provided) = match wanted.map(|wanted| &wanted.search) {
             Some(Search::Asking(asking)) => (asking.candidate, false),
             Some(Search::Provided(candidate)) => (*candidate, true),
@@ -142,17 +146,17 @@ impl ListenOwner {
             return;
         }
         if is_provided {
-            self.lost(topic, &name);
+            self.provider_lost(topic, &name);
         } else {
-            self.free(order);
+            self.question_ended(order);
         }
-        self.tell(turn, topic, &candidate, &name, ListenNotice::Removed);
+        self.notify(turn, topic, &candidate, &name, ListenNotice::Removed);
         self.forget_name(&candidate, &name);
-        self.queue(topic, &name, true);
+        self.queue_search(topic, &name, true);
     }
 
     /// Notes that a record has lost its provider.
-    pub(super) fn lost(&mut self, topic: Topic, name: &Name) {
+    pub(super) fn provider_lost(&mut self, topic: Topic, name: &Name) {
         if topic == Topic::Record {
             self.changes.push(ProviderChange {
                 name: name.clone(),
@@ -163,49 +167,49 @@ impl ListenOwner {
 
     /// Examines one name of a walk.
     fn walk_step(&mut self, topic: Topic) {
-        let side = self.side_mut(topic);
-        let Some(walk) = &mut side.walk else {
+        let state = self.topic_state_mut(topic);
+        let Some(walk) = &mut state.walk else {
             return;
         };
         let after = walk
             .after
             .as_ref()
             .map_or(Bound::Unbounded, Bound::Excluded);
-        let mut names = side.wanted.range_mut::<Name, _>((after, Bound::Unbounded));
+        let mut names = state.wanted.range_mut::<Name, _>((after, Bound::Unbounded));
         let Some((name, wanted)) = names.next() else {
-            side.walk = None;
-            if let Some(offers_again) = side.next_walk.take() {
-                side.walk(offers_again);
+            state.walk = None;
+            if let Some(offers_again) = state.next_walk.take() {
+                state.walk(offers_again);
             }
             return;
         };
         walk.after = Some(name.clone());
-        let last = side.patterns.last_key_value();
+        let last = state.patterns.last_key_value();
         let has_new = last.is_some_and(|(number, _)| *number >= wanted.tried);
         let all = walk.offers_again && wanted.has_matched;
         if matches!(wanted.search, Search::Idle) && (all || has_new) {
             wanted.search = Search::Queued { all };
-            side.queue.push_back(name.clone());
+            state.queue.push_back(name.clone());
         }
         self.spend(1);
     }
 
     fn postponed_step(&mut self, topic: Topic) {
         let is_free = self.unanswered == 0;
-        let side = self.side_mut(topic);
-        if side.freed == 0 && !is_free {
+        let state = self.topic_state_mut(topic);
+        if state.ended_questions == 0 && !is_free {
             return;
         }
-        side.freed = side.freed.saturating_sub(1);
-        let Some(name) = side.postponed.pop_front() else {
-            side.freed = 0;
+        state.ended_questions = state.ended_questions.saturating_sub(1);
+        let Some(name) = state.postponed.pop_front() else {
+            state.ended_questions = 0;
             return;
         };
-        if let Some(wanted) = side.wanted.get_mut(&name)
+        if let Some(wanted) = state.wanted.get_mut(&name)
             && matches!(wanted.search, Search::Postponed)
         {
             wanted.search = Search::Queued { all: true };
-            side.queue.push_back(name);
+            state.queue.push_back(name);
         }
         self.spend(1);
     }

@@ -7,7 +7,7 @@ use crate::text::Name;
 
 /// The names and patterns of one topic.
 #[derive(Debug, Default)]
-pub(super) struct Side {
+pub(super) struct TopicState {
     /// The names with subscribers: records always, events while there are patterns of events.
     pub(super) wanted: BTreeMap<Name, Wanted>,
     /// The listener of each pattern.
@@ -16,7 +16,7 @@ pub(super) struct Side {
     pub(super) queue: VecDeque<Name>,
     pub(super) postponed: VecDeque<Name>,
     /// Number of questions that have ended since names were postponed.
-    pub(super) freed: usize,
+    pub(super) ended_questions: usize,
     pub(super) walk: Option<Walk>,
     /// The walk that begins after this one: its `offers_again`.
     pub(super) next_walk: Option<bool>,
@@ -30,7 +30,7 @@ pub(super) struct Walk {
     pub(super) offers_again: bool,
 }
 
-impl Side {
+impl TopicState {
     /// Ends the question about a name, if `is_meant` holds for it. Returns the name's entry, whose search is then idle, and the question.
     pub(super) fn take_asking(
         &mut self,
