@@ -2,7 +2,7 @@
 
 mod call;
 mod ending;
-mod involved;
+mod participant;
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,8 @@ use crate::table::{self, Map, NameMap, Random, Set};
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
 use call::Running;
-use ending::{Ending, SLICE};
-use involved::Involved;
+use ending::{Ending, TURN_STEPS};
+use participant::Participant;
 
 /// The providers and calls of the names that this shard owns.
 #[derive(Debug)]
@@ -25,12 +25,12 @@ pub(crate) struct RpcOwner {
     next_call: u64,
     by_requestor: Map<(SessionId, Box<str>), u64>,
     by_provider: Map<(SessionId, Box<str>), u64>,
-    involved: Map<SessionId, Involved>,
+    participants: Map<SessionId, Participant>,
     /// Ended sessions and registrations that still have calls or names here, in order.
     ending: VecDeque<Ending>,
     /// The sessions in `ending`. They get no calls.
     ended: Set<SessionId>,
-    hand_overs: u64,
+    assignments: u64,
     /// Steps left in this turn.
     turn_steps: usize,
     /// The number of registrations and calls that endings and timeouts have visited.
@@ -53,11 +53,11 @@ impl RpcOwner {
             next_call: 0,
             by_requestor: table::map(seed),
             by_provider: table::map(seed),
-            involved: table::map(seed),
+            participants: table::map(seed),
             ending: VecDeque::new(),
             ended: table::set(seed),
-            hand_overs: 0,
-            turn_steps: SLICE,
+            assignments: 0,
+            turn_steps: TURN_STEPS,
             steps: 0,
             accept_timeouts: DeadlineQueue::new(),
             response_timeouts: DeadlineQueue::new(),
@@ -100,7 +100,7 @@ impl RpcOwner {
 
     /// Ends a turn. The next turn has its own steps.
     pub(crate) fn end_turn(&mut self) {
-        self.turn_steps = SLICE;
+        self.turn_steps = TURN_STEPS;
     }
 
     /// Handles an entry from a session's shard.
@@ -122,7 +122,7 @@ impl RpcOwner {
                 reply,
             } => {
                 for name in &names {
-                    self.take_provider(name, provider);
+                    self.withdraw_provider(name, provider);
                 }
                 turn.part_done(reply, ReplyPart::Done);
             }
@@ -145,28 +145,28 @@ impl RpcOwner {
         self.end_turn();
         self.advance(turn);
         let now = turn.now.monotonic;
-        for _ in 0..SLICE {
-            let Some((number, hand_over)) = self.accept_timeouts.pop_due(now) else {
+        for _ in 0..TURN_STEPS {
+            let Some((number, assignment)) = self.accept_timeouts.pop_due(now) else {
                 break;
             };
             self.steps += 1;
             if self
                 .calls
                 .get(&number)
-                .is_some_and(|running| running.hand_over == hand_over && !running.accepted)
+                .is_some_and(|running| running.assignment == assignment && !running.accepted)
             {
                 self.fail(turn, number, CallFailure::AcceptTimeout);
             }
         }
-        for _ in 0..SLICE {
-            let Some((number, hand_over)) = self.response_timeouts.pop_due(now) else {
+        for _ in 0..TURN_STEPS {
+            let Some((number, assignment)) = self.response_timeouts.pop_due(now) else {
                 break;
             };
             self.steps += 1;
             if self
                 .calls
                 .get(&number)
-                .is_some_and(|running| running.hand_over == hand_over)
+                .is_some_and(|running| running.assignment == assignment)
             {
                 self.fail(turn, number, CallFailure::ResponseTimeout);
             }

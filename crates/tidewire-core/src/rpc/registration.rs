@@ -43,7 +43,7 @@ pub(super) fn provide<E: Effects>(
     let mut added = Vec::new();
     for name in &authorized.allowed {
         let owned = Name::from(*name);
-        if take_up(turn, id, &owned) {
+        if add_provided(turn, id, &owned) {
             added.push(owned);
         } else {
             turn.send(
@@ -107,7 +107,7 @@ pub(crate) fn lose<E: Effects>(
 }
 
 /// Notes that the session provides the name. Returns false if it already does.
-fn take_up<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &Name) -> bool {
+fn add_provided<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &Name) -> bool {
     let seed = turn.shard.seed;
     let is_new = turn
         .sessions

@@ -1,4 +1,4 @@
-//! Running calls: their hand-over to a provider, its answers, and their end.
+//! Running calls: their assignment to a provider, its answers, and their end.
 
 use hashbrown::Equivalent;
 use smallvec::SmallVec;
@@ -22,11 +22,11 @@ pub(super) struct Running {
     pub(super) accepted: bool,
     /// Providers that have rejected the call or have gone.
     pub(super) tried: SmallVec<[SessionId; 2]>,
-    /// The number of this hand-over among all. A late timer of an earlier hand-over has another number.
-    pub(super) hand_over: u64,
+    /// The number of this assignment among all. A late timer of an earlier assignment has another number.
+    pub(super) assignment: u64,
     /// Its index among the calls of its requestor, and among the calls of its provider.
-    pub(super) made_index: usize,
-    pub(super) asked_index: usize,
+    pub(super) requested_index: usize,
+    pub(super) assigned_index: usize,
 }
 
 /// Finds a call by its session and a correlation id that is only borrowed.
@@ -50,11 +50,11 @@ impl RpcOwner {
             notify_requestor(turn, &call, CallNotice::Failed(CallFailure::Duplicate));
             return;
         }
-        self.hand_over(turn, call, SmallVec::new());
+        self.assign(turn, call, SmallVec::new());
     }
 
     /// Passes a call to a random provider that was not tried yet.
-    fn hand_over<E: Effects>(
+    fn assign<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         call: Box<OwnedCall>,
@@ -64,20 +64,20 @@ impl RpcOwner {
             notify_requestor(turn, &call, CallNotice::Failed(CallFailure::NoProvider));
             return;
         };
-        // Each hand-over gets a new call number and a new timer number. So an answer or timer of an earlier provider finds no call and
+        // Each assignment gets a new call number and a new timer number. So an answer or timer of an earlier provider finds no call and
         // can't end this one. The call is entered in every table before the notice can be answered, because answers arrive as later
         // entries. The provider may have withdrawn in the meantime; its shard knows that first, and answers with a withdrawal.
         let number = self.next_call;
         self.next_call += 1;
-        self.hand_overs += 1;
-        let hand_over = self.hand_overs;
+        self.assignments += 1;
+        let assignment = self.assignments;
         let provider_correlation = self.provider_correlation(provider, &call.correlation, number);
         let settings = &turn.shard.settings;
         let now = turn.now.monotonic;
         self.accept_timeouts
-            .push(now + settings.rpc_accept_timeout, (number, hand_over));
+            .push(now + settings.rpc_accept_timeout, (number, assignment));
         self.response_timeouts
-            .push(now + settings.rpc_response_timeout, (number, hand_over));
+            .push(now + settings.rpc_response_timeout, (number, assignment));
         let what = CallNotice::Request {
             data: call.data.clone(),
             requestor_name: call.requestor_name.clone(),
@@ -90,19 +90,23 @@ impl RpcOwner {
             provider_correlation.clone(),
             what,
         );
-        let made = &mut self.involved.entry(call.requestor).or_default().made;
-        let made_index = made.len();
-        made.push(number);
-        let asked = &mut self
-            .involved
+        let requested = &mut self
+            .participants
+            .entry(call.requestor)
+            .or_default()
+            .requested;
+        let requested_index = requested.len();
+        requested.push(number);
+        let assigned = &mut self
+            .participants
             .entry(provider)
             .or_default()
             .served
             .entry(call.name.clone())
             .or_default()
-            .asked;
-        let asked_index = asked.len();
-        asked.push(number);
+            .assigned;
+        let assigned_index = assigned.len();
+        assigned.push(number);
         self.by_requestor
             .insert((call.requestor, call.correlation.clone()), number);
         self.by_provider
@@ -116,9 +120,9 @@ impl RpcOwner {
                 provider_correlation,
                 accepted: false,
                 tried,
-                hand_over,
-                made_index,
-                asked_index,
+                assignment,
+                requested_index,
+                assigned_index,
             },
         );
     }
@@ -158,7 +162,7 @@ impl RpcOwner {
         }
         let mut tried = running.tried;
         tried.push(running.provider);
-        self.hand_over(turn, running.call, tried);
+        self.assign(turn, running.call, tried);
     }
 
     pub(super) fn answer<E: Effects>(
@@ -185,7 +189,7 @@ impl RpcOwner {
         match what {
             CallAnswer::Accept => self.accept(turn, number),
             CallAnswer::Reject | CallAnswer::Withdrawn => {
-                if let Some(running) = self.end(number) {
+                if let Some(running) = self.end_call(number) {
                     self.reroute(turn, running);
                 }
             }
@@ -226,20 +230,20 @@ impl RpcOwner {
     }
 
     fn finish<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, number: u64, what: CallNotice) {
-        if let Some(running) = self.end(number) {
+        if let Some(running) = self.end_call(number) {
             notify_requestor(turn, &running.call, what);
         }
     }
 
-    pub(super) fn end(&mut self, number: u64) -> Option<Running> {
+    pub(super) fn end_call(&mut self, number: u64) -> Option<Running> {
         let running = self.calls.remove(&number)?;
         self.call_bytes -= call_bytes(&running.call);
         let key = CallKey(running.call.requestor, &running.call.correlation);
         self.by_requestor.remove(&key);
         let key = CallKey(running.provider, &running.provider_correlation);
         self.by_provider.remove(&key);
-        self.forget_made(&running);
-        self.forget_asked(&running);
+        self.forget_requested(&running);
+        self.forget_assigned(&running);
         let calls = &self.calls;
         for timeouts in [&mut self.accept_timeouts, &mut self.response_timeouts] {
             timeouts.drop_front_while(|(number, _)| !calls.contains_key(number));
@@ -251,37 +255,37 @@ impl RpcOwner {
     }
 
     /// Removes an ended call from the calls of its requestor. The last call gets its index.
-    fn forget_made(&mut self, ended: &Running) {
+    fn forget_requested(&mut self, ended: &Running) {
         let requestor = ended.call.requestor;
-        let Some(involved) = self.involved.get_mut(&requestor) else {
+        let Some(participant) = self.participants.get_mut(&requestor) else {
             return;
         };
-        involved.made.swap_remove(ended.made_index);
-        if let Some(number) = involved.made.get(ended.made_index)
+        participant.requested.swap_remove(ended.requested_index);
+        if let Some(number) = participant.requested.get(ended.requested_index)
             && let Some(moved) = self.calls.get_mut(number)
         {
-            moved.made_index = ended.made_index;
+            moved.requested_index = ended.requested_index;
         } else {
             self.forget_idle(requestor);
         }
     }
 
     /// Removes an ended call from the calls of its provider. The last call gets its index.
-    fn forget_asked(&mut self, ended: &Running) {
+    fn forget_assigned(&mut self, ended: &Running) {
         let name = &ended.call.name;
-        let Some(involved) = self.involved.get_mut(&ended.provider) else {
+        let Some(participant) = self.participants.get_mut(&ended.provider) else {
             return;
         };
-        let Some(served) = involved.served.get_mut(name) else {
+        let Some(served) = participant.served.get_mut(name) else {
             return;
         };
-        served.asked.swap_remove(ended.asked_index);
-        if let Some(number) = served.asked.get(ended.asked_index)
+        served.assigned.swap_remove(ended.assigned_index);
+        if let Some(number) = served.assigned.get(ended.assigned_index)
             && let Some(moved) = self.calls.get_mut(number)
         {
-            moved.asked_index = ended.asked_index;
+            moved.assigned_index = ended.assigned_index;
         } else if served.is_empty() {
-            involved.served.remove(name);
+            participant.served.remove(name);
             self.forget_idle(ended.provider);
         }
     }

@@ -8,7 +8,7 @@ use crate::text::Name;
 
 /// Registrations and calls that one turn ends. The rest follows in the next turns, so the end of a session with many of them does not
 /// delay other sessions. They take about a tenth of a millisecond.
-pub(super) const SLICE: usize = 200;
+pub(super) const TURN_STEPS: usize = 200;
 
 /// The end of a session or registration, which may take several turns.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl RpcOwner {
         turn: &mut TurnContext<'_, E>,
         session: SessionId,
     ) {
-        if self.involved.contains_key(&session) && self.ended.insert(session) {
+        if self.participants.contains_key(&session) && self.ended.insert(session) {
             self.ending.push_back(Ending::Session(session));
             self.advance(turn);
         }
@@ -39,8 +39,8 @@ impl RpcOwner {
         name: &Name,
         provider: SessionId,
     ) {
-        self.take_provider(name, provider);
-        if self.involved.contains_key(&provider) {
+        self.withdraw_provider(name, provider);
+        if self.participants.contains_key(&provider) {
             let ending = Ending::Provider(name.clone(), provider);
             self.ending.push_back(ending);
             self.advance(turn);
@@ -51,12 +51,12 @@ impl RpcOwner {
     pub(super) fn advance<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         // The sessions and registrations are ended strictly in order, one step each, so that a later one can't delay an earlier one. An
         // ended session stays in `ended` until its last step: until then it must not be chosen as provider, or a call that was just taken
-        // from it would come back. Then it gets removed from `involved`, and no entry of it is left at this owner.
+        // from it would come back. Then it gets removed from `participants`, and no entry of it is left at this owner.
         while self.turn_steps > 0 {
             self.turn_steps -= 1;
             let more = match self.ending.front() {
                 None => return,
-                Some(Ending::Session(session)) => self.end_step(turn, *session),
+                Some(Ending::Session(session)) => self.end_session_step(turn, *session),
                 Some(Ending::Provider(name, provider)) => {
                     let (name, provider) = (name.clone(), *provider);
                     self.revoke_step(turn, &name, provider)
@@ -65,28 +65,32 @@ impl RpcOwner {
             self.steps += 1;
             if !more && let Some(Ending::Session(session)) = self.ending.pop_front() {
                 self.ended.remove(&session);
-                self.involved.remove(&session);
+                self.participants.remove(&session);
             }
         }
     }
 
     /// Ends one registration or one call of an ended session. Returns false if none is left.
-    fn end_step<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, session: SessionId) -> bool {
-        let Some(involved) = self.involved.get_mut(&session) else {
+    fn end_session_step<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        session: SessionId,
+    ) -> bool {
+        let Some(participant) = self.participants.get_mut(&session) else {
             return false;
         };
-        if let Some(mut first) = involved.served.first_entry() {
+        if let Some(mut first) = participant.served.first_entry() {
             let name = first.key().clone();
             if let Some(index) = first.get_mut().index.take() {
-                involved.forget_unserved(&name);
+                participant.forget_unserved(&name);
                 self.remove_provider(&name, index);
-            } else if let Some(number) = first.get().asked.last().copied()
-                && let Some(running) = self.end(number)
+            } else if let Some(number) = first.get().assigned.last().copied()
+                && let Some(running) = self.end_call(number)
             {
                 self.reroute(turn, running);
             }
-        } else if let Some(number) = involved.made.last().copied() {
-            self.end(number);
+        } else if let Some(number) = participant.requested.last().copied() {
+            self.end_call(number);
         } else {
             return false;
         }
@@ -101,13 +105,13 @@ impl RpcOwner {
         provider: SessionId,
     ) -> bool {
         let served = self
-            .involved
+            .participants
             .get(&provider)
-            .and_then(|involved| involved.served.get(name));
-        let Some(number) = served.and_then(|served| served.asked.last().copied()) else {
+            .and_then(|participant| participant.served.get(name));
+        let Some(number) = served.and_then(|served| served.assigned.last().copied()) else {
             return false;
         };
-        if let Some(running) = self.end(number) {
+        if let Some(running) = self.end_call(number) {
             self.reroute(turn, running);
         }
         true

@@ -11,15 +11,15 @@ use crate::text::Name;
 
 /// The registrations and calls of one session at this owner. When the session ends, only these are visited.
 #[derive(Debug, Default)]
-pub(super) struct Involved {
+pub(super) struct Participant {
     pub(super) served: BTreeMap<Name, Served>,
-    /// The calls that it has made, each at its `made_index`.
-    pub(super) made: SmallVec<[u64; 2]>,
+    /// The calls that it has made, each at its `requested_index`.
+    pub(super) requested: SmallVec<[u64; 2]>,
 }
 
-impl Involved {
+impl Participant {
     pub(super) fn is_empty(&self) -> bool {
-        self.served.is_empty() && self.made.is_empty()
+        self.served.is_empty() && self.requested.is_empty()
     }
 
     /// Removes the entry of a name that the session neither provides nor has calls of.
@@ -35,14 +35,14 @@ impl Involved {
 pub(super) struct Served {
     /// Its index among the providers. `None` after it has withdrawn.
     pub(super) index: Option<usize>,
-    /// The calls that the session has to answer, each at its `asked_index`.
-    pub(super) asked: SmallVec<[u64; 2]>,
+    /// The calls that the session has to answer, each at its `assigned_index`.
+    pub(super) assigned: SmallVec<[u64; 2]>,
 }
 
 impl Served {
     /// Whether the session neither provides the name nor has calls of it.
     pub(super) fn is_empty(&self) -> bool {
-        self.index.is_none() && self.asked.is_empty()
+        self.index.is_none() && self.assigned.is_empty()
     }
 }
 
@@ -51,8 +51,8 @@ impl RpcOwner {
         let (_, providers) = self
             .providers
             .get_or_insert_with(name.clone(), |_| Vec::new());
-        let involved = self.involved.entry(provider).or_default();
-        let served = involved.served.entry(name).or_default();
+        let participant = self.participants.entry(provider).or_default();
+        let served = participant.served.entry(name).or_default();
         if served.index.is_none() {
             served.index = Some(providers.len());
             // The text is counted by the sessions that provide it.
@@ -64,13 +64,13 @@ impl RpcOwner {
         }
     }
 
-    pub(super) fn take_provider(&mut self, name: &Name, provider: SessionId) {
-        let Some(involved) = self.involved.get_mut(&provider) else {
+    pub(super) fn withdraw_provider(&mut self, name: &Name, provider: SessionId) {
+        let Some(participant) = self.participants.get_mut(&provider) else {
             return;
         };
-        let served = involved.served.get_mut(name);
+        let served = participant.served.get_mut(name);
         if let Some(index) = served.and_then(|served| served.index.take()) {
-            involved.forget_unserved(name);
+            participant.forget_unserved(name);
             self.remove_provider(name, index);
             self.forget_idle(provider);
         }
@@ -88,8 +88,8 @@ impl RpcOwner {
             self.providers.remove(name);
             self.provider_bytes -= PROVIDERS_BYTES;
         }
-        if let Some(involved) = moved.and_then(|moved| self.involved.get_mut(&moved))
-            && let Some(served) = involved.served.get_mut(name)
+        if let Some(participant) = moved.and_then(|moved| self.participants.get_mut(&moved))
+            && let Some(served) = participant.served.get_mut(name)
         {
             served.index = Some(index);
         }
@@ -97,9 +97,9 @@ impl RpcOwner {
 
     /// Removes the entry of a session without registrations and calls.
     pub(super) fn forget_idle(&mut self, session: SessionId) {
-        let involved = self.involved.get(&session);
-        if involved.is_some_and(Involved::is_empty) && !self.ended.contains(&session) {
-            self.involved.remove(&session);
+        let participant = self.participants.get(&session);
+        if participant.is_some_and(Participant::is_empty) && !self.ended.contains(&session) {
+            self.participants.remove(&session);
         }
     }
 }
