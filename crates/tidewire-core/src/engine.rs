@@ -37,7 +37,7 @@ use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
 use crate::quota::Quotas;
 use crate::rate::is_compiled;
-use crate::rate_limiter::{RateKeeper, RateOwner};
+use crate::rate_limiter::{RateLimiter, RateOwner};
 use crate::reauthorize::Reauthorizer;
 use crate::record::{owner::RecordOwner, subscriber};
 use crate::rights::Revocations;
@@ -89,7 +89,7 @@ pub struct Shard {
     rpcs: RpcOwner,
     presences: PresenceOwner,
     histories: HistoryOwner,
-    rates: RateKeeper,
+    rates: RateLimiter,
     user_rates: RateOwner,
     heartbeats: Sweep,
     logins: DeadlineQueue<LocalSessionId>,
@@ -114,7 +114,7 @@ struct Parts<'a> {
     rpcs: &'a mut RpcOwner,
     presences: &'a mut PresenceOwner,
     histories: &'a mut HistoryOwner,
-    rates: &'a mut RateKeeper,
+    rates: &'a mut RateLimiter,
     user_rates: &'a mut RateOwner,
     heartbeats: &'a mut Sweep,
     logins: &'a mut DeadlineQueue<LocalSessionId>,
@@ -172,7 +172,7 @@ impl Shard {
             rpcs: RpcOwner::new(seed),
             presences: PresenceOwner::default(),
             histories: HistoryOwner::new(seed, opened[StoreId::DEFAULT.index()]),
-            rates: RateKeeper::new(seed),
+            rates: RateLimiter::new(seed),
             user_rates: RateOwner::new(seed),
             heartbeats: Sweep::default(),
             logins: DeadlineQueue::new(),

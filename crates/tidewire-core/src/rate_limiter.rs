@@ -36,12 +36,12 @@ struct Lease {
 
 /// Waiting sessions of this shard, and the permits that its users have left.
 #[derive(Debug)]
-pub(crate) struct RateKeeper {
+pub(crate) struct RateLimiter {
     waiting: BTreeSet<(Instant, SessionId)>,
     leases: Map<Name, Lease>,
 }
 
-impl RateKeeper {
+impl RateLimiter {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             waiting: BTreeSet::new(),
@@ -49,7 +49,7 @@ impl RateKeeper {
         }
     }
 
-    /// When [`RateKeeper::deadline_reached`] is due.
+    /// When [`RateLimiter::deadline_reached`] is due.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.waiting.first().map(|(until, _)| *until)
     }
