@@ -5,8 +5,8 @@ use crate::table::{self, Map};
 /// A name with members, by its index in the hub.
 pub(crate) type ChannelId = u32;
 
-/// In place of a channel: none.
-pub(crate) const NO_CHANNEL: ChannelId = u32::MAX;
+/// In place of a channel: the entry is free.
+const NO_CHANNEL: ChannelId = u32::MAX;
 
 /// In place of a position: the session lags and is not in the member list.
 pub(crate) const LAGGING: u32 = u32::MAX;

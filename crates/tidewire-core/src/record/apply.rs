@@ -17,10 +17,11 @@ use crate::principal::Principal;
 use crate::quota::QuotaLimit;
 use crate::record::authorize::{authorize_read, refuse_by_rule, refuse_change};
 use crate::record::change;
+use crate::record::job::{Delete, Job, JobKind};
 use crate::record::owner::RecordOwner;
 use crate::record::repeat::{RepeatKey, Repeats};
 use crate::record::request::{
-    Asking, Delete, Given, Job, JobKind, Step, answer, ask, authorize, is_under, publish, refuse,
+    Asking, Given, Step, answer, ask, authorize, is_under, publish, refuse,
 };
 use crate::record::share::Share;
 use crate::record::state::{Blocked, Value};

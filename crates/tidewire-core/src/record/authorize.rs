@@ -8,7 +8,8 @@ use crate::effect::Effects;
 use crate::entry::{RecordOperation, RecordRefusal};
 use crate::message::{RecordAction, RecordBulk};
 use crate::permission::{Access, Authorization};
-use crate::record::request::{Asking, Given, Job, JobKind, Kind, Step, ask, refuse, stopped};
+use crate::record::job::{Job, JobKind, Kind};
+use crate::record::request::{Asking, Given, Step, ask, refuse, stopped};
 use crate::record::state::{Blocked, Value};
 use crate::text::Name;
 

@@ -11,8 +11,9 @@ use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Entry, RecordRefusal, WorkEntry};
 use crate::listen::ListenOwner;
+use crate::record::job::Job;
 use crate::record::owner::RecordOwner;
-use crate::record::request::{Job, refuse};
+use crate::record::request::refuse;
 use crate::text::Name;
 use crate::work::MESSAGE_WORK;
 

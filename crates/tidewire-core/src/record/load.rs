@@ -13,10 +13,9 @@ use crate::entry::{Answer, Asker, OwnedChange, Published, ReadFailed, RecordRefu
 use crate::listen::ListenOwner;
 use crate::permission::{Access, Authorization};
 use crate::record::authorize::refuse_by_rule;
+use crate::record::job::{Job, JobKind, Notify};
 use crate::record::owner::RecordOwner;
-use crate::record::request::{
-    Job, JobKind, Notify, Step, answer, answer_value, authorize, is_under, refuse,
-};
+use crate::record::request::{Step, answer, answer_value, authorize, is_under, refuse};
 use crate::record::state::{Blocked, Value};
 use crate::store::{Loaded, StoreError};
 use crate::text::{Name, Payload};

@@ -109,6 +109,7 @@ mod deferred;
 mod eviction;
 mod fair_queue;
 mod interest;
+mod job;
 mod load;
 mod outcome;
 pub(crate) mod owner;

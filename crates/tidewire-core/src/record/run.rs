@@ -17,10 +17,9 @@ use crate::listen::ListenOwner;
 use crate::permission::{Access, Authorization};
 use crate::record::apply::is_repeated;
 use crate::record::authorize::{authorize_early, refuse_by_rule};
+use crate::record::job::{Delete, Job, JobKind, Kind};
 use crate::record::owner::RecordOwner;
-use crate::record::request::{
-    Delete, Job, JobKind, Kind, Step, answer, answer_value, authorize, refuse, stopped,
-};
+use crate::record::request::{Step, answer, answer_value, authorize, refuse, stopped};
 use crate::record::state::{Blocked, OwnedRecord, Value};
 use crate::text::{Name, Payload};
 use crate::work::MESSAGE_WORK;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::entry::{Asker, Snapshot};
 use crate::message::Tag;
-use crate::record::request::Job;
+use crate::record::job::Job;
 use crate::store::{Expected, StoredRecord, Version};
 use crate::text::Payload;
 

@@ -1,0 +1,111 @@
+//! Histories of events: requests to the owner, and its pages.
+
+use super::PendingReplyId;
+use crate::address::SessionId;
+use crate::message::Position;
+use crate::text::{Name, Payload};
+use crate::trace::Trace;
+
+/// Messages about events with history, between their owner and other shards.
+#[derive(Clone, Debug)]
+pub enum HistoryEntry {
+    /// To the owner: a session publishes an event.
+    Emit {
+        /// The event.
+        name: Name,
+        /// Its data.
+        data: Option<Payload>,
+        /// The session that publishes, and does not get it.
+        publisher: SessionId,
+        /// Its position in a trace.
+        trace: Option<Box<Trace>>,
+    },
+    /// To the owner: a session requests the events after a position.
+    Read(Box<HistoryRead>),
+    /// To a publisher's shard: its event was refused, because too much data waits for the store.
+    Refused {
+        /// The session that published it.
+        publisher: SessionId,
+        /// The event.
+        name: Name,
+    },
+    /// To the owner: one granted subscription of a shard has ended.
+    Release {
+        /// The event.
+        name: Name,
+        /// The shard that had it.
+        shard: u16,
+    },
+    /// To the owner: the store has rows of the name that may be too old.
+    Sweep(Name),
+    /// To a shard with subscribers: an event was published.
+    Published {
+        /// The event.
+        name: Name,
+        /// Its number.
+        offset: u64,
+        /// Its data.
+        data: Option<Payload>,
+        /// The session that published it, and does not get it.
+        except: SessionId,
+        /// Its position in a trace.
+        trace: Option<Box<Trace>>,
+    },
+    /// To a session's shard: the answer to `Read`.
+    Page(Box<HistoryPage>),
+}
+
+/// A request for the events after a position.
+#[derive(Clone, Debug)]
+pub struct HistoryRead {
+    /// The session that requests them.
+    pub session: SessionId,
+    /// The event.
+    pub name: Name,
+    /// The serial of the subscription.
+    pub serial: u32,
+    /// The position; if absent, the session requests only later events.
+    pub after: Option<Position>,
+    /// The bytes that the answer may have. A single event may have more.
+    pub bytes_max: usize,
+    /// The pending reply that waits for the answer.
+    pub reply: Option<PendingReplyId>,
+}
+
+/// Some of the events of a name, in order.
+#[derive(Clone, Debug)]
+pub struct HistoryPage {
+    /// The session that requested them.
+    pub session: SessionId,
+    /// The event.
+    pub name: Name,
+    /// As in the request.
+    pub serial: u32,
+    /// Whether a position was given.
+    pub is_resumed: bool,
+    /// As in the request.
+    pub reply: Option<PendingReplyId>,
+    /// The position before the first of the events.
+    pub before: Position,
+    /// The events that are missing between the requested position and `before`.
+    pub gap: Option<HistoryGap>,
+    /// The data of the events.
+    pub events: Vec<Option<Payload>>,
+    /// Whether the page reaches the end and grants the subscription, which then gets everything that is published later.
+    pub is_granted: bool,
+}
+
+/// Events that are no longer available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryGap {
+    /// Their number, if it is known.
+    pub missed: Option<u64>,
+}
+
+impl HistoryPage {
+    /// Approximate bytes that an event takes of a page: its name, its data, and its fields and frame.
+    pub(crate) fn event_bytes(name: &str, data: Option<&Payload>) -> usize {
+        const OVERHEAD_BYTES: usize = 32;
+        name.len() + data.map_or(0, Payload::len) + OVERHEAD_BYTES
+    }
+}
