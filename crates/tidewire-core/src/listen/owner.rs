@@ -1,4 +1,5 @@
-//! Searches for providers at the owner of a name.
+//! The patterns that a shard knows, the names that it owns, and the entries and deadlines that drive the searches for providers. The
+//! states of a search are in the comment of the folder (`mod.rs`).
 //!
 //! A search goes through the listeners, which are sessions with patterns, and asks one at a time. It asks each listener once, however many
 //! of its patterns match, and only if the `listen` rule allows the listener this very name. Listeners that left their last question
@@ -11,7 +12,6 @@
 mod listener;
 mod question;
 mod search;
-
 mod state;
 mod topic;
 mod wanted;
@@ -254,6 +254,7 @@ impl ListenOwner {
         }
     }
 
+    /// The next number of the owner's clock.
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock

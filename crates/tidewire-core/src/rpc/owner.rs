@@ -1,4 +1,5 @@
-//! The providers and calls of the names that a shard owns.
+//! The providers and calls of the names that a shard owns, and the entries and deadlines that drive them. The states of a call are in the
+//! comment of the folder (`mod.rs`).
 
 mod call;
 mod ending;

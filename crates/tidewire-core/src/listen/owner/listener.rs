@@ -42,6 +42,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
+    /// Whether it left its last question unanswered.
     pub(super) fn is_silent(&self) -> bool {
         self.silent_from > self.silent_to
     }
@@ -62,6 +63,7 @@ pub(super) struct Candidate {
 }
 
 impl ListenOwner {
+    /// Adds a pattern and, with its first pattern, its listener. The names of its topic are then tried with it.
     pub(super) fn add_pattern<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -116,6 +118,7 @@ impl ListenOwner {
         self.plan_rematch(turn);
     }
 
+    /// The numbers of a listener and of its pattern.
     pub(super) fn find_pattern(
         &self,
         session: SessionId,
@@ -151,6 +154,7 @@ impl ListenOwner {
         }
     }
 
+    /// Queues the names of one listener to be authorized again.
     pub(super) fn queue_reauthorizations(&mut self, order: u64) {
         let Some(listener) = self.listeners.get(&order) else {
             return;

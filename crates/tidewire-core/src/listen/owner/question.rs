@@ -118,6 +118,7 @@ impl ListenOwner {
         self.work(turn);
     }
 
+    /// Asks a candidate whose rule allows the name.
     fn ask<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -147,6 +148,7 @@ impl ListenOwner {
         self.timeouts.push(deadline, (topic, name, number));
     }
 
+    /// Handles the answer of a listener, if it was asked by this pattern.
     pub(super) fn answered(&mut self, topic: Topic, name: Name, pattern: u64, accepted: bool) {
         let is_asked = |asking: &Asking| asking.candidate.pattern == pattern;
         let Some((wanted, asking)) = self.topic_state_mut(topic).take_asking(&name, is_asked)
@@ -177,6 +179,7 @@ impl ListenOwner {
         }
     }
 
+    /// Asks the next listener if this one did not answer the question of this number.
     pub(super) fn timed_out<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -241,6 +244,7 @@ impl ListenOwner {
         }
     }
 
+    /// Removes a name from the names that depend on a pattern.
     pub(super) fn forget_name(&mut self, candidate: &Candidate, name: &Name) {
         if let Some(pattern) = self.pattern_mut(candidate) {
             pattern.names.remove(name);

@@ -78,6 +78,7 @@ impl ListenOwner {
         first + self.random.below(span) as u64
     }
 
+    /// Makes steps of one search until it has a candidate, ends, or the turn has no steps left.
     fn advance_search<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,

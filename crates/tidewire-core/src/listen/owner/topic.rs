@@ -14,6 +14,7 @@ pub(super) struct TopicState {
     pub(super) patterns: BTreeMap<u64, u64>,
     /// Names whose search is to continue. A name that is no longer queued is skipped.
     pub(super) queue: VecDeque<Name>,
+    /// Names whose search was postponed, in this order.
     pub(super) postponed: VecDeque<Name>,
     /// Number of questions that have ended since names were postponed.
     pub(super) ended_questions: usize,
@@ -25,6 +26,7 @@ pub(super) struct TopicState {
 /// A walk through all names of a topic.
 #[derive(Debug)]
 pub(super) struct Walk {
+    /// The name after which it continues.
     pub(super) after: Option<Name>,
     /// Whether names that were declined are offered again, or only names with new patterns.
     pub(super) offers_again: bool,
@@ -47,6 +49,7 @@ impl TopicState {
         }
     }
 
+    /// Whether a pattern was added whose number is `tried` or above.
     pub(super) fn has_new(&self, tried: u64) -> bool {
         let last = self.patterns.last_key_value();
         last.is_some_and(|(number, _)| *number >= tried)

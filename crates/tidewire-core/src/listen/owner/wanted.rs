@@ -1,4 +1,4 @@
-//! The names with subscribers: the begin and the end of their searches.
+//! Names that get or lose subscribers, and the queue of their searches.
 
 use smallvec::SmallVec;
 
@@ -58,6 +58,7 @@ impl ListenOwner {
         }
     }
 
+    /// Adds a name with its first subscriber, and queues its search if there are patterns.
     pub(super) fn add_name(&mut self, topic: Topic, name: Name) {
         let tried = self.next_pattern;
         let state = self.topic_state_mut(topic);
@@ -78,6 +79,7 @@ impl ListenOwner {
         state.trim();
     }
 
+    /// Removes a name without subscribers. The listener that is asked or provides it gets a notice.
     pub(super) fn remove_name<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -100,6 +102,7 @@ impl ListenOwner {
         self.forget_name(&candidate, name);
     }
 
+    /// Queues a new search: among all listeners, or only among the new patterns.
     pub(super) fn queue_search(&mut self, topic: Topic, name: &Name, all: bool) {
         let state = self.topic_state_mut(topic);
         if let Some(wanted) = state.wanted.get_mut(name) {

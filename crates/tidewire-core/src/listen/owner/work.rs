@@ -37,6 +37,7 @@ pub(super) struct Reauthorization {
 }
 
 impl ListenOwner {
+    /// Whether a step can be made.
     pub(super) fn has_work(&self) -> bool {
         let has_postponed = |state: &TopicState| {
             !state.postponed.is_empty() && (state.ended_questions > 0 || self.unanswered == 0)
@@ -72,11 +73,13 @@ impl ListenOwner {
         }
     }
 
+    /// Counts steps.
     pub(super) fn spend(&mut self, steps: usize) {
         self.turn_steps = self.turn_steps.saturating_sub(steps);
         self.steps += steps as u64;
     }
 
+    /// Searches again for one name of a withdrawn pattern, and drops one name of an event that is no longer searched for.
     fn withdrawn_step(&mut self) {
         if let Some(discarded) = self.discarded.last_mut() {
             discarded.pop_first();
@@ -194,6 +197,7 @@ impl ListenOwner {
         self.spend(1);
     }
 
+    /// Queues one postponed search, if a question has ended.
     fn postponed_step(&mut self, topic: Topic) {
         let is_free = self.unanswered == 0;
         let state = self.topic_state_mut(topic);
@@ -214,6 +218,7 @@ impl ListenOwner {
         self.spend(1);
     }
 
+    /// Sets the time of the next offer of unprovided names, while there are listeners.
     pub(super) fn plan_rematch<E: Effects>(&mut self, turn: &TurnContext<'_, E>) {
         if self.listeners.is_empty() {
             self.rematch = None;

@@ -40,6 +40,7 @@ impl Equivalent<(SessionId, Box<str>)> for CallKey<'_> {
 }
 
 impl RpcOwner {
+    /// Takes a new call in, unless its requestor has a call of that correlation id.
     pub(super) fn request<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -156,6 +157,7 @@ impl RpcOwner {
         }
     }
 
+    /// Passes a call on after its provider has rejected it or has gone.
     pub(super) fn reroute<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, running: Running) {
         if self.ended.contains(&running.call.requestor) {
             return;
@@ -198,6 +200,7 @@ impl RpcOwner {
         }
     }
 
+    /// Notes that the provider has accepted the call.
     fn accept<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, number: u64) {
         let Some(running) = self.calls.get_mut(&number) else {
             return;
@@ -229,12 +232,14 @@ impl RpcOwner {
         self.finish(turn, number, CallNotice::Failed(failure));
     }
 
+    /// Ends a call with a notice to its requestor.
     fn finish<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, number: u64, what: CallNotice) {
         if let Some(running) = self.end_call(number) {
             notify_requestor(turn, &running.call, what);
         }
     }
 
+    /// Removes a call from every table.
     pub(super) fn end_call(&mut self, number: u64) -> Option<Running> {
         let running = self.calls.remove(&number)?;
         self.call_bytes -= call_bytes(&running.call);

@@ -47,6 +47,7 @@ impl Served {
 }
 
 impl RpcOwner {
+    /// Registers a provider of a name.
     pub(super) fn add_provider(&mut self, name: Name, provider: SessionId) {
         let (_, providers) = self
             .providers
@@ -64,6 +65,7 @@ impl RpcOwner {
         }
     }
 
+    /// Ends a registration. The provider keeps the calls that it has to answer.
     pub(super) fn withdraw_provider(&mut self, name: &Name, provider: SessionId) {
         let Some(participant) = self.participants.get_mut(&provider) else {
             return;
