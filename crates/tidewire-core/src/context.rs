@@ -1,6 +1,6 @@
 //! The means that every primitive needs to act: the turn's time, the sessions, the hub and the output.
 //!
-//! [`TurnContext`] lasts for one call of the engine, [`ShardContext`] as long as the shard. Neither decides anything.
+//! [`TurnContext`] lasts for one call of the engine, [`ShardContext`] and [`ShardState`] as long as the shard. None of them decides anything.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -323,6 +323,36 @@ impl AuthorizedNames<'_> {
     /// Whether the message is acknowledged: if some name is allowed, or the message had no names.
     pub(crate) fn is_acknowledged(&self) -> bool {
         !self.allowed.is_empty() || self.denied.is_empty()
+    }
+}
+
+/// The state of a shard from which each call of the engine makes its [`TurnContext`]. The owners of names are not part of it, so the engine
+/// can pass both to a primitive, and an owner can act while it has one of its names borrowed (decision 0066).
+#[derive(Debug)]
+pub(crate) struct ShardState {
+    pub(crate) context: ShardContext,
+    pub(crate) sessions: Sessions,
+    pub(crate) hub: Hub,
+    pub(crate) interest: Interest,
+    pub(crate) pending_replies: PendingReplies,
+    /// Entries for this shard itself, in order.
+    pub(crate) local: VecDeque<Entry>,
+}
+
+impl ShardState {
+    /// The context of one call of the engine.
+    pub(crate) fn turn<'a, E>(&'a mut self, now: Now, out: &'a mut E) -> TurnContext<'a, E> {
+        TurnContext {
+            now,
+            shard: &self.context,
+            sessions: &mut self.sessions,
+            hub: &mut self.hub,
+            interest: &mut self.interest,
+            pending_replies: &mut self.pending_replies,
+            local: &mut self.local,
+            bulk: None,
+            out,
+        }
     }
 }
 

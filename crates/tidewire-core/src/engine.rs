@@ -9,22 +9,23 @@ mod deadline;
 mod entry;
 mod leaving;
 mod rights;
+mod timers;
 
 use std::cell::Cell;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
 use self::leaving::EndedSession;
+use self::timers::SessionTimers;
 use crate::address::{Address, SessionId};
 use crate::barrier::Barrier;
 use crate::bulk::LongBulk;
-use crate::context::{Interest, PendingReplies, ShardContext, TurnContext};
+use crate::context::{Interest, PendingReplies, ShardContext, ShardState, TurnContext};
 use crate::effect::{CloseReason, Effects, Flow, Format, Input, Span, StoreCompletion};
 use crate::entry::{Entry, HistoryEntry, WorkEntry};
 use crate::event;
-use crate::expiry::Expiries;
 use crate::history;
 use crate::history::owner::HistoryOwner;
 use crate::hub::Hub;
@@ -43,14 +44,12 @@ use crate::record::{owner::RecordOwner, subscriber};
 use crate::rights::Revocations;
 use crate::route::StoreId;
 use crate::rpc::{self, RpcOwner};
-use crate::session::{LocalSessionId, Phase, RuleReads, Session, SessionFlag, Sessions};
+use crate::session::{LocalSessionId, Phase, RuleReads, SessionFlag, Sessions};
 use crate::settings::Settings;
 use crate::store::Opened;
-use crate::sweep::Sweep;
 use crate::table;
 use crate::text::Name;
-use crate::time::{Instant, Now};
-use crate::timer::DeadlineQueue;
+use crate::time::Now;
 use crate::work::{Debtors, MESSAGE_WORK, Next, Share, TurnCosts, USER_WORK};
 use crate::{catch_up, lag};
 
@@ -78,12 +77,7 @@ pub struct ShardConfig {
 /// The engine of one shard. See the head of this file.
 #[derive(Debug)]
 pub struct Shard {
-    context: ShardContext,
-    sessions: Sessions,
-    hub: Hub,
-    interest: Interest,
-    pending_replies: PendingReplies,
-    local: VecDeque<Entry>,
+    state: ShardState,
     records: RecordOwner,
     listens: ListenOwner,
     rpcs: RpcOwner,
@@ -91,13 +85,7 @@ pub struct Shard {
     histories: HistoryOwner,
     rates: RateLimiter,
     user_rates: RateOwner,
-    heartbeats: Sweep,
-    logins: DeadlineQueue<LocalSessionId>,
-    /// Sessions whose login was refused, with the number of refusals, by the end of their time to log in again.
-    retries: DeadlineQueue<(LocalSessionId, u32)>,
-    /// Sessions whose next answer is delayed, by the end of the delay. The delays differ, so a queue does not suffice.
-    delays: BTreeSet<(Instant, SessionId)>,
-    expiries: Expiries,
+    timers: SessionTimers,
     barrier: Barrier,
     reauthorizer: Reauthorizer,
     /// The costs of sessions of this shard in this turn.
@@ -105,24 +93,6 @@ pub struct Shard {
     debtors: Debtors,
     /// Sessions that have ended and held more names than one turn can release.
     leaving: VecDeque<EndedSession>,
-}
-
-/// The state of a shard outside the turn context: the owners of names, and the timers of its sessions.
-struct Parts<'a> {
-    records: &'a mut RecordOwner,
-    listens: &'a mut ListenOwner,
-    rpcs: &'a mut RpcOwner,
-    presences: &'a mut PresenceOwner,
-    histories: &'a mut HistoryOwner,
-    rates: &'a mut RateLimiter,
-    user_rates: &'a mut RateOwner,
-    heartbeats: &'a mut Sweep,
-    logins: &'a mut DeadlineQueue<LocalSessionId>,
-    retries: &'a mut DeadlineQueue<(LocalSessionId, u32)>,
-    delays: &'a mut BTreeSet<(Instant, SessionId)>,
-    expiries: &'a mut Expiries,
-    reauthorizer: &'a mut Reauthorizer,
-    debtors: &'a mut Debtors,
 }
 
 impl Shard {
@@ -139,34 +109,36 @@ impl Shard {
             opened,
         } = config;
         Self {
-            context: ShardContext {
-                address,
-                shard_count,
-                is_rated: !settings.rates.is_off(),
-                owner_hash: FixedState::with_seed(owner_key),
-                settings,
-                permission,
-                rules_round: 0,
-                seed,
-                draining: false,
-                quotas: Quotas::new(seed),
-                room: Cell::new(usize::MAX),
-                lacking: Cell::default(),
-                refused: Cell::default(),
-                lag: Cell::default(),
-                work: Cell::default(),
-                expired: 0,
-                revoked: 0,
-                revocations: Revocations::default(),
+            state: ShardState {
+                context: ShardContext {
+                    address,
+                    shard_count,
+                    is_rated: !settings.rates.is_off(),
+                    owner_hash: FixedState::with_seed(owner_key),
+                    settings,
+                    permission,
+                    rules_round: 0,
+                    seed,
+                    draining: false,
+                    quotas: Quotas::new(seed),
+                    room: Cell::new(usize::MAX),
+                    lacking: Cell::default(),
+                    refused: Cell::default(),
+                    lag: Cell::default(),
+                    work: Cell::default(),
+                    expired: 0,
+                    revoked: 0,
+                    revocations: Revocations::default(),
+                },
+                sessions: Sessions::new(),
+                hub: Hub::new(seed),
+                interest: Interest::default(),
+                pending_replies: PendingReplies {
+                    next: 0,
+                    running: table::map(seed),
+                },
+                local: VecDeque::new(),
             },
-            sessions: Sessions::new(),
-            hub: Hub::new(seed),
-            interest: Interest::default(),
-            pending_replies: PendingReplies {
-                next: 0,
-                running: table::map(seed),
-            },
-            local: VecDeque::new(),
             records: RecordOwner::new(seed, &opened, address.shard),
             listens: ListenOwner::new(seed),
             rpcs: RpcOwner::new(seed),
@@ -174,11 +146,7 @@ impl Shard {
             histories: HistoryOwner::new(seed, opened[StoreId::DEFAULT.index()]),
             rates: RateLimiter::new(seed),
             user_rates: RateOwner::new(seed),
-            heartbeats: Sweep::default(),
-            logins: DeadlineQueue::new(),
-            retries: DeadlineQueue::new(),
-            delays: BTreeSet::new(),
-            expiries: Expiries::default(),
+            timers: SessionTimers::new(),
             barrier: Barrier::new(address, shard_count),
             reauthorizer: Reauthorizer::new(seed),
             costs: TurnCosts::new(),
@@ -193,22 +161,20 @@ impl Shard {
             Input::Opened { session, format } => self.opened(now, session, format),
             Input::Undecodable { session } => {
                 self.heard(session, now);
-                login::undecodable(&mut self.turn_context(now, out), session);
+                login::undecodable(&mut self.state.turn(now, out), session);
             }
             Input::Delay {
                 session,
                 until,
                 refuse,
             } => {
-                if login::delay(&mut self.turn_context(now, out), session, until, refuse) {
-                    self.delays.insert((until, session));
+                if login::delay(&mut self.state.turn(now, out), session, until, refuse) {
+                    self.timers.delays.insert((until, session));
                 }
             }
-            Input::Lagging { session } => {
-                lag::fell_behind(&mut self.turn_context(now, out), session)
-            }
+            Input::Lagging { session } => lag::fell_behind(&mut self.state.turn(now, out), session),
             Input::Drained { session } => {
-                let mut turn = self.turn_context(now, out);
+                let mut turn = self.state.turn(now, out);
                 catch_up::drained(&mut turn, session);
                 history::subscriber::drained(&mut turn, session);
                 self.drained(now, session, out);
@@ -216,15 +182,14 @@ impl Shard {
             Input::Closed { session } => self.closed(now, session, out),
             Input::Entry(entry) => self.entry(now, entry, out),
             Input::Store(StoreCompletion::Loaded { records }) => {
-                let (mut turn, parts) = self.split(now, out);
+                let mut turn = self.state.turn(now, out);
                 for (name, result) in records {
                     if history::is_row(&name) {
-                        parts.histories.loaded(&mut turn, &name, result);
+                        self.histories.loaded(&mut turn, &name, result);
                         continue;
                     }
-                    parts
-                        .records
-                        .loaded(&mut turn, parts.listens, &name, result);
+                    self.records
+                        .loaded(&mut turn, &mut self.listens, &name, result);
                 }
             }
             Input::Store(StoreCompletion::Committed {
@@ -232,40 +197,41 @@ impl Shard {
                 batch,
                 result,
             }) => {
-                let (mut turn, parts) = self.split(now, out);
+                let mut turn = self.state.turn(now, out);
                 if history::is_batch(batch) {
-                    parts
-                        .histories
-                        .committed(&mut turn, batch, result.map(drop));
+                    self.histories.committed(&mut turn, batch, result.map(drop));
                 } else {
-                    parts.records.committed(&mut turn, store, batch, result);
+                    self.records.committed(&mut turn, store, batch, result);
                 }
             }
             Input::Store(StoreCompletion::OldHistories(names)) => {
-                let mut turn = self.turn_context(now, out);
+                let mut turn = self.state.turn(now, out);
                 for name in names {
                     let owner = turn.shard.owner(&name);
                     turn.post(owner, Entry::History(HistoryEntry::Sweep(name)));
                 }
             }
             Input::Store(StoreCompletion::Quota { store, change }) => {
-                self.context.quotas.change(store, change);
+                self.state.context.quotas.change(store, change);
             }
             Input::Auth(completion) => {
                 let session = completion.session;
-                let (mut turn, mut parts) = self.split(now, out);
+                let mut turn = self.state.turn(now, out);
                 match login::decided(&mut turn, session, completion.outcome) {
                     Decided::Revoked => {
-                        self.context.revoked += 1;
+                        self.state.context.revoked += 1;
                         self.end_session(now, session, CloseReason::Revoked, out);
                     }
-                    decided => parts.logged_in(&turn, session, decided),
+                    decided => {
+                        self.timers
+                            .logged_in(&turn, &mut self.reauthorizer, session, decided);
+                    }
                 }
             }
-            Input::InterestVisible { up_to } => self.turn_context(now, out).interest_visible(up_to),
+            Input::InterestVisible { up_to } => self.state.turn(now, out).interest_visible(up_to),
             Input::Rights { number, change } => self.change(now, number, change, out),
             Input::DeadlineReached => self.deadline_reached(now, out),
-            Input::Drain => self.context.draining = true,
+            Input::Drain => self.state.context.draining = true,
         }
         // Entries for this shard itself run first: they may lose rights or start further checks. Only if no session waits for its
         // reauthorization after that may the barrier treat the newest rules as applied.
@@ -289,7 +255,7 @@ impl Shard {
         // checked before the primitive, because a message that has to wait must have no effect. The work is measured around the call and
         // charged at the end, also if the message has to wait, so repeated attempts are not free.
         let mut is_open = false;
-        if let Some(session) = self.sessions.find_mut(id) {
+        if let Some(session) = self.state.sessions.find_mut(id) {
             session.heard = now.monotonic;
             is_open = matches!(session.phase, Phase::Open(_));
             if session.is_held_back() {
@@ -299,30 +265,30 @@ impl Shard {
         if self.debtors.len() > 0 && self.debtors.holds_back(id) {
             return Flow::Wait;
         }
-        let mut work_before = self.context.work.get();
-        let next_reply = self.pending_replies.next;
-        let limits = &self.context.settings.limits;
+        let mut work_before = self.state.context.work.get();
+        let next_reply = self.state.pending_replies.next;
+        let limits = &self.state.context.settings.limits;
         let bulk_names_max = match limits.connection_work_max {
             0 => 0,
             _ => limits.bulk_names_max,
         };
-        let (mut turn, parts) = self.split(now, out);
+        let mut turn = self.state.turn(now, out);
         let flow = if !is_open {
             login::message(&mut turn, id, message)
         } else if (turn.shard.is_rated || is_compiled(message))
-            && !parts.rates.admits(&mut turn, id, message)
+            && !self.rates.admits(&mut turn, id, message)
         {
             Flow::Wait
         } else if let Some(bulk) = LongBulk::of(message, bulk_names_max, turn.shard.seed) {
             self.begin_bulk(now, id, bulk, out);
             // `begin_bulk` has charged the session already.
-            work_before = self.context.work.get();
+            work_before = self.state.context.work.get();
             Flow::Taken
         } else {
             route(&mut turn, id, message)
         };
         if flow == Flow::Taken
-            && let Some(session) = self.sessions.find_mut(id)
+            && let Some(session) = self.state.sessions.find_mut(id)
             && let Some(state) = &mut session.state
         {
             // If a bulk message is in progress, these reads belong to its first piece.
@@ -334,15 +300,15 @@ impl Shard {
             }
         }
         if let Message::Presence(Presence::QueryAll) = message
-            && self.pending_replies.next != next_reply
+            && self.state.pending_replies.next != next_reply
         {
             // The answer is charged when all shards have sent their part. The expected cost is charged now, so that a client can't send a
             // burst of such queries before. A denied query requests nothing from the shards, and its cost must not reveal how many users
             // are online.
-            let users = self.presences.count_online() * usize::from(self.context.shard_count);
-            self.context.count_work(users * USER_WORK);
+            let users = self.presences.count_online() * usize::from(self.state.context.shard_count);
+            self.state.context.count_work(users * USER_WORK);
         }
-        let work = self.context.work.get().wrapping_sub(work_before);
+        let work = self.state.context.work.get().wrapping_sub(work_before);
         self.charge(id, work + MESSAGE_WORK as u64);
         self.tell_self(now, out);
         flow
@@ -356,19 +322,19 @@ impl Shard {
         session: SessionId,
         format: Format,
     ) -> Option<(Format, Vec<Span>)> {
-        let session = self.sessions.find_mut(session)?;
+        let session = self.state.sessions.find_mut(session)?;
         let before = std::mem::replace(&mut session.format, format);
         if before == format {
             return None;
         }
-        let answers = self.hub.take_answers(session.id.index, before);
+        let answers = self.state.hub.take_answers(session.id.index, before);
         (!answers.is_empty()).then_some((before, answers))
     }
 
     /// Excludes a session from presence, before it has logged in. Such a session lasts for one request, and its user is not reported as
     /// online.
     pub fn set_passing(&mut self, session: SessionId) {
-        if let Some(session) = self.sessions.find_mut(session) {
+        if let Some(session) = self.state.sessions.find_mut(session) {
             session.set_flag(SessionFlag::Passing, true);
         }
     }
@@ -376,7 +342,7 @@ impl Shard {
     /// Sets the peers with which a session shares its work while its user has no name: all peers with the same `origin`, such as a hash
     /// of their address. Without it, or with 0, the session has a separate share.
     pub fn set_origin(&mut self, session: SessionId, origin: u16) {
-        if let Some(session) = self.sessions.find_mut(session) {
+        if let Some(session) = self.state.sessions.find_mut(session) {
             session.origin = origin;
         }
     }
@@ -384,7 +350,7 @@ impl Shard {
     /// The user id of an open session.
     #[must_use]
     pub fn user(&self, session: SessionId) -> Option<&Name> {
-        let session = self.sessions.find(session)?;
+        let session = self.state.sessions.find(session)?;
         session.principal().map(|principal| &principal.user_id)
     }
 
@@ -395,11 +361,11 @@ impl Shard {
         // without end. Requests of ended sessions and the release of their names come last. Each of these steps is limited, so a turn
         // stays short whatever has accumulated.
         self.costs.begin_turn();
-        let turn_work_max = self.context.settings.limits.turn_work_max as u64;
+        let turn_work_max = self.state.context.settings.limits.turn_work_max as u64;
         self.debtors
             .pay(turn_work_max, |session| out.await_drained(session));
-        let (mut turn, parts) = self.split(now, out);
-        parts.records.begin_turn(&mut turn, parts.listens);
+        let mut turn = self.state.turn(now, out);
+        self.records.begin_turn(&mut turn, &mut self.listens);
         self.continue_ending_sessions(now, out);
         self.tell_self(now, out);
     }
@@ -413,12 +379,12 @@ impl Shard {
     /// Bytes that this shard has touched since it started. The number wraps around.
     #[must_use]
     pub fn work(&self) -> u64 {
-        self.context.work.get()
+        self.state.context.work.get()
     }
 
     /// Counts bytes that were touched for a session before its message was handled: read, inflated, decoded.
     pub fn add_work(&mut self, session: SessionId, bytes: usize) {
-        self.context.count_work(bytes);
+        self.state.context.count_work(bytes);
         self.charge(session, bytes as u64);
     }
 
@@ -429,7 +395,7 @@ impl Shard {
         // write that must already be on its way.
         self.listens.end_turn();
         self.rpcs.end_turn();
-        let settings = &self.context.settings;
+        let settings = &self.state.context.settings;
         self.records.end_turn(settings, now.monotonic, out);
         self.histories.end_turn(settings, now, out);
     }
@@ -442,29 +408,29 @@ impl Shard {
     /// The same for at most `count` of these sessions. Messages decided before the next call are sent to the remaining sessions together
     /// with the rest, and to the earlier ones by a later call. Small answers are sent first.
     pub fn flush_some(&mut self, count: usize, send: impl FnMut(SessionId, Format, &[Span])) {
-        self.hub.collect(&self.sessions);
-        self.hub.flush_some(count, &self.sessions, send);
+        self.state.hub.collect(&self.state.sessions);
+        self.state.hub.flush_some(count, &self.state.sessions, send);
     }
 
     /// The approximate number of sessions for which [`Shard::flush`] would call `send`.
     #[must_use]
     pub fn owed_count(&self) -> usize {
-        self.hub.owed_count()
+        self.state.hub.owed_count()
     }
 
     /// Evicts at least `bytes` of records that no session uses and that the store has, least recently used first, or all of them. Returns
     /// the number of bytes evicted. If it is smaller than `bytes`, all other records are in use.
     pub fn shrink_cache(&mut self, bytes: usize) -> usize {
-        self.records.shrink(&self.context.settings, bytes)
+        self.records.shrink(&self.state.context.settings, bytes)
     }
 
     /// The names with subscribers on this shard in `count` entries of the table starting at `first`. An inspection of all names uses many
     /// short calls, between which the shard does its work.
     #[must_use]
     pub fn inspect_names(&self, first: usize, count: usize) -> Inspected<SubscribedName> {
-        let table_len = self.hub.table_len();
+        let table_len = self.state.hub.table_len();
         let end = first.saturating_add(count).min(table_len);
-        let names = self.hub.names_at(first.min(end)..end);
+        let names = self.state.hub.names_at(first.min(end)..end);
         Inspected {
             found: names.filter_map(SubscribedName::new).collect(),
             next: (end < table_len).then_some(end),
@@ -474,67 +440,30 @@ impl Shard {
     /// The inspected state of a session.
     #[must_use]
     pub fn inspect_session(&self, session: SessionId) -> Option<SessionView> {
-        self.sessions.find(session).map(SessionView::new)
-    }
-
-    fn turn_context<'a, E: Effects>(&'a mut self, now: Now, out: &'a mut E) -> TurnContext<'a, E> {
-        self.split(now, out).0
-    }
-
-    /// The turn context of this call, and the parts that it does not contain.
-    fn split<'a, E: Effects>(
-        &'a mut self,
-        now: Now,
-        out: &'a mut E,
-    ) -> (TurnContext<'a, E>, Parts<'a>) {
-        let turn = TurnContext {
-            now,
-            shard: &self.context,
-            sessions: &mut self.sessions,
-            hub: &mut self.hub,
-            interest: &mut self.interest,
-            pending_replies: &mut self.pending_replies,
-            local: &mut self.local,
-            bulk: None,
-            out,
-        };
-        let parts = Parts {
-            records: &mut self.records,
-            listens: &mut self.listens,
-            rpcs: &mut self.rpcs,
-            presences: &mut self.presences,
-            histories: &mut self.histories,
-            rates: &mut self.rates,
-            user_rates: &mut self.user_rates,
-            heartbeats: &mut self.heartbeats,
-            logins: &mut self.logins,
-            retries: &mut self.retries,
-            delays: &mut self.delays,
-            expiries: &mut self.expiries,
-            reauthorizer: &mut self.reauthorizer,
-            debtors: &mut self.debtors,
-        };
-        (turn, parts)
+        self.state.sessions.find(session).map(SessionView::new)
     }
 
     fn opened(&mut self, now: Now, session: SessionId, format: Format) {
-        self.sessions.open(session, format, now.monotonic);
-        self.heartbeats
-            .begin(now.monotonic, self.context.settings.heartbeat_interval);
-        if let Some(timeout) = self.context.settings.login_timeout {
-            let (sessions, address) = (&self.sessions, self.context.address);
-            self.logins.drop_front_while(|local_id| {
+        self.state.sessions.open(session, format, now.monotonic);
+        self.timers.heartbeats.begin(
+            now.monotonic,
+            self.state.context.settings.heartbeat_interval,
+        );
+        if let Some(timeout) = self.state.context.settings.login_timeout {
+            let (sessions, address) = (&self.state.sessions, self.state.context.address);
+            self.timers.logins.drop_front_while(|local_id| {
                 let waiting = sessions.find(local_id.session(address));
                 waiting.is_none_or(|session| session.principal().is_some() || session.refused > 0)
             });
-            self.logins
+            self.timers
+                .logins
                 .push(now.monotonic + timeout, LocalSessionId::of(session));
         }
     }
 
     /// Charges a session with work. If it has used up its share of this turn, it owes the rest.
     fn charge(&mut self, id: SessionId, work: u64) {
-        let work_max = self.context.settings.limits.connection_work_max as u64;
+        let work_max = self.state.context.settings.limits.connection_work_max as u64;
         let sum = self.costs.add(id, work);
         if work_max == 0 || sum <= work_max {
             return;
@@ -549,7 +478,7 @@ impl Shard {
 
     /// Adds to the debt of a session.
     fn owe(&mut self, id: SessionId, work: u64) {
-        let Some(session) = self.sessions.find(id) else {
+        let Some(session) = self.state.sessions.find(id) else {
             return;
         };
         let Some(principal) = session.principal() else {
@@ -572,7 +501,7 @@ impl Shard {
             Next::Nothing => {}
             Next::Resume => self.resume(now, id, out),
             Next::Proceed(owners) => {
-                let mut turn = self.turn_context(now, out);
+                let mut turn = self.state.turn(now, out);
                 for owner in owners {
                     turn.post(owner, Entry::Work(WorkEntry::Proceed { session: id }));
                 }
@@ -581,7 +510,7 @@ impl Shard {
     }
 
     fn heard(&mut self, id: SessionId, now: Now) {
-        if let Some(session) = self.sessions.find_mut(id) {
+        if let Some(session) = self.state.sessions.find_mut(id) {
             session.heard = now.monotonic;
         }
     }
@@ -591,17 +520,16 @@ impl Shard {
         // step, because `listens` and `records` can't call each other while one of them is handling an entry. They may post entries
         // again, so the loop ends only if both are empty.
         loop {
-            while let Some(entry) = self.local.pop_front() {
+            while let Some(entry) = self.state.local.pop_front() {
                 self.entry(now, entry, out);
             }
             let changes = std::mem::take(&mut self.listens.changes);
-            if changes.is_empty() && self.local.is_empty() {
+            if changes.is_empty() && self.state.local.is_empty() {
                 return;
             }
-            let (mut turn, parts) = self.split(now, out);
+            let mut turn = self.state.turn(now, out);
             for change in changes {
-                parts
-                    .records
+                self.records
                     .provider_changed(&mut turn, &change.name, change.provided);
             }
         }
@@ -617,56 +545,6 @@ impl Shard {
     ) {
         out.close(id, reason);
         self.closed(now, id, out);
-    }
-}
-
-impl Parts<'_> {
-    /// Starts the time to log in again.
-    fn begin_retry<E: Effects>(&mut self, turn: &TurnContext<'_, E>, id: SessionId, refused: u32) {
-        let Some(timeout) = turn.shard.settings.auth_retry_timeout else {
-            return;
-        };
-        let (sessions, address) = (&turn.sessions, turn.shard.address);
-        self.retries.drop_front_while(|(local_id, refused)| {
-            let waiting = sessions.find(local_id.session(address));
-            waiting.is_none_or(|session| {
-                session.principal().is_some() || u32::from(session.refused) != *refused
-            })
-        });
-        let deadline = turn.now.monotonic + timeout;
-        self.retries
-            .push(deadline, (LocalSessionId::of(id), refused));
-    }
-
-    /// Handles the decision of the auth chain: the session's answer is delayed, or it may be open now, or it has another principal.
-    fn logged_in<E: Effects>(
-        &mut self,
-        turn: &TurnContext<'_, E>,
-        id: SessionId,
-        decided: Decided,
-    ) {
-        let Some(principal) = turn.sessions.find(id).and_then(Session::principal) else {
-            match decided {
-                Decided::Delayed(until) => {
-                    self.delays.insert((until, id));
-                }
-                Decided::Refused(refused) => self.begin_retry(turn, id, refused),
-                Decided::Done | Decided::Renewed(_) | Decided::Revoked => {}
-            }
-            return;
-        };
-        if let Decided::Renewed(before) = decided {
-            if let Some(expires_at) = before.expires_at() {
-                self.expiries.remove(expires_at, LocalSessionId::of(id));
-            }
-            if !before.is_alike(principal) {
-                self.reauthorizer.renew(id);
-            }
-        }
-        if let Some(expires_at) = principal.expires_at() {
-            self.expiries
-                .add(turn.now, expires_at, LocalSessionId::of(id));
-        }
     }
 }
 

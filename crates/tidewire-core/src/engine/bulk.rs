@@ -13,7 +13,7 @@ use crate::time::Now;
 impl Shard {
     /// Continues a session after the event that it waited for: with its partly applied message, or else with its next one.
     pub(super) fn resume<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
-        let session = self.sessions.find(id);
+        let session = self.state.sessions.find(id);
         let has_bulk = session.is_some_and(|session| session.has_bulk());
         if has_bulk {
             self.continue_bulk(now, id, out);
@@ -35,37 +35,37 @@ impl Shard {
         {
             let names = bulk.names();
             subscriber::acknowledge(
-                &mut self.turn_context(now, out),
+                &mut self.state.turn(now, out),
                 id,
                 action,
                 names,
                 correlation,
             );
         }
-        let seed = self.context.seed;
-        if let Some(session) = self.sessions.find_mut(id) {
+        let seed = self.state.context.seed;
+        if let Some(session) = self.state.sessions.find_mut(id) {
             let bytes = bulk.kept_bytes();
             session.state(seed).bulk = Some(bulk);
-            self.sessions.add_state_bytes(id, bytes);
+            self.state.sessions.add_state_bytes(id, bytes);
         }
         self.continue_bulk(now, id, out);
     }
 
     /// Applies the next names of a long message.
     fn continue_bulk<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
-        let seed = self.context.seed;
-        let session = self.sessions.find_mut(id);
+        let seed = self.state.context.seed;
+        let session = self.state.sessions.find_mut(id);
         let Some(mut bulk) = session.and_then(|session| session.state(seed).bulk.take()) else {
             return;
         };
-        let work_before = self.context.work.get();
+        let work_before = self.state.context.work.get();
         let (message, progress) = bulk.piece();
-        let (mut turn, _) = self.split(now, out);
+        let mut turn = self.state.turn(now, out);
         turn.bulk = Some(progress);
         let flow = route(&mut turn, id, &message);
-        let work = self.context.work.get().wrapping_sub(work_before);
+        let work = self.state.context.work.get().wrapping_sub(work_before);
         self.charge(id, work);
-        let Some(session) = self.sessions.find_mut(id) else {
+        let Some(session) = self.state.sessions.find_mut(id) else {
             return;
         };
         // The session sends nothing while it waits for its names. It is not silent because of that.
@@ -87,10 +87,12 @@ impl Shard {
             self.debtors.holds_back(id);
             return;
         }
-        self.sessions.remove_state_bytes(id, bulk.kept_bytes());
+        self.state
+            .sessions
+            .remove_state_bytes(id, bulk.kept_bytes());
         if let Some(reply) = bulk.reply() {
             add_reply_part(
-                &mut self.turn_context(now, out),
+                &mut self.state.turn(now, out),
                 reply,
                 false,
                 ReplyPart::Done,

@@ -91,8 +91,8 @@ impl Shard {
     /// registrations and patterns, calls, waiting requests, and the data of a write until it is stored.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        self.sessions.bytes()
-            + self.hub.bytes()
+        self.state.sessions.bytes()
+            + self.state.hub.bytes()
             + self.listens.bytes()
             + self.rpcs.bytes()
             + self.records.kept_bytes()
@@ -102,19 +102,19 @@ impl Shard {
     /// included, each for one of its subscribers.
     #[must_use]
     pub fn kept_for(&self, index: u32) -> usize {
-        let session = self.sessions.at(index);
+        let session = self.state.sessions.at(index);
         session.map_or(0, |session| session.kept_bytes as usize)
     }
 
     /// Sets the number of bytes that the engine may additionally keep in this turn. The engine refuses a request without room with
     /// a code that allows a retry; see [`Refused::memory`].
     pub fn set_room(&mut self, bytes: usize) {
-        self.context.room.set(bytes);
+        self.state.context.room.set(bytes);
     }
 
     /// Bytes for which there was no room since the last call.
     pub fn take_lacking(&mut self) -> usize {
-        self.context.lacking.take()
+        self.state.context.lacking.take()
     }
 
     /// Whether the store still lacks a change.
@@ -139,14 +139,14 @@ impl Shard {
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
-            sessions: self.sessions.count(),
-            delayed: self.delays.len(),
-            expiring: self.expiries.count(),
-            expired: self.context.expired,
-            revoked: self.context.revoked,
-            revocations: self.context.revocations.count(),
+            sessions: self.state.sessions.count(),
+            delayed: self.timers.delays.len(),
+            expiring: self.timers.expiries.count(),
+            expired: self.state.context.expired,
+            revoked: self.state.context.revoked,
+            revocations: self.state.context.revocations.count(),
             rights_lost: self.reauthorizer.lost_count(),
-            subscribed_names: self.hub.name_count(),
+            subscribed_names: self.state.hub.name_count(),
             records: self.records.count(),
             record_bytes: self.records.bytes(),
             dirty_records: self.records.dirty().map(Commits::count).sum(),
@@ -161,11 +161,11 @@ impl Shard {
             provided_rpcs: self.rpcs.name_count(),
             users_online: self.presences.count_online(),
             kept_bytes: self.kept_bytes(),
-            pending_replies: self.pending_replies.running.len(),
-            lag: self.context.lag.get(),
+            pending_replies: self.state.pending_replies.running.len(),
+            lag: self.state.context.lag.get(),
             history: self.histories.counts(),
-            lagging_names: self.hub.lagging_count(),
-            refused: self.context.refused.get(),
+            lagging_names: self.state.hub.lagging_count(),
+            refused: self.state.context.refused.get(),
             throttled: self.rates.waiting_count(),
             owing: self.debtors.len(),
             owed: self.debtors.count(),

@@ -16,13 +16,13 @@ impl Shard {
             self.histories.next_deadline(),
             self.rates.next_deadline(),
             self.user_rates.next_deadline(),
-            self.heartbeats.next(),
-            self.logins.next(),
-            self.retries.next(),
-            self.delays.first().map(|(until, _)| *until),
-            self.expiries.next(),
+            self.timers.heartbeats.next(),
+            self.timers.logins.next(),
+            self.timers.retries.next(),
+            self.timers.delays.first().map(|(until, _)| *until),
+            self.timers.expiries.next(),
             self.reauthorizer.next(),
-            self.interest.next(),
+            self.state.interest.next(),
         ];
         // As numbers, because the engine computes this several times a turn, and comparing options takes four times as long.
         let nanos = deadlines.map(|deadline| deadline.map_or(u64::MAX, |deadline| deadline.0));
@@ -31,45 +31,46 @@ impl Shard {
     }
 
     pub(super) fn deadline_reached<E: Effects>(&mut self, now: Now, out: &mut E) {
-        let (mut turn, mut parts) = self.split(now, out);
-        parts.reauthorizer.advance(&mut turn);
+        let mut turn = self.state.turn(now, out);
+        self.reauthorizer.advance(&mut turn);
         turn.continue_census();
-        parts.records.deadline_reached(&mut turn);
-        parts.listens.deadline_reached(&mut turn);
-        parts.rpcs.deadline_reached(&mut turn);
-        parts.histories.deadline_reached(&turn);
-        parts.rates.deadline_reached(&mut turn);
-        parts.user_rates.deadline_reached(&mut turn);
-        while let Some((until, session)) = parts.delays.first().copied()
+        self.records.deadline_reached(&mut turn);
+        self.listens.deadline_reached(&mut turn);
+        self.rpcs.deadline_reached(&mut turn);
+        self.histories.deadline_reached(&turn);
+        self.rates.deadline_reached(&mut turn);
+        self.user_rates.deadline_reached(&mut turn);
+        while let Some((until, session)) = self.timers.delays.first().copied()
             && until <= now.monotonic
         {
-            parts.delays.pop_first();
+            self.timers.delays.pop_first();
             let decided = login::release(&mut turn, session);
-            parts.logged_in(&turn, session, decided);
+            self.timers
+                .logged_in(&turn, &mut self.reauthorizer, session, decided);
         }
         let address = turn.shard.address;
-        while let Some(local_id) = parts.logins.pop_due(now.monotonic) {
+        while let Some(local_id) = self.timers.logins.pop_due(now.monotonic) {
             if login::timed_out(&mut turn, local_id.session(address), 0)
                 && let Some(timeout) = turn.shard.settings.login_timeout
             {
-                parts.logins.push(now.monotonic + timeout, local_id);
+                self.timers.logins.push(now.monotonic + timeout, local_id);
             }
         }
-        while let Some((local_id, refused)) = parts.retries.pop_due(now.monotonic) {
+        while let Some((local_id, refused)) = self.timers.retries.pop_due(now.monotonic) {
             if login::timed_out(&mut turn, local_id.session(address), refused)
                 && let Some(timeout) = turn.shard.settings.auth_retry_timeout
             {
                 let deadline = now.monotonic + timeout;
-                parts.retries.push(deadline, (local_id, refused));
+                self.timers.retries.push(deadline, (local_id, refused));
             }
         }
         let interval = turn.shard.settings.heartbeat_interval;
         if turn.sessions.count() == 0 {
-            parts.heartbeats.end();
+            self.timers.heartbeats.end();
         }
         let (sessions, closes) = (&turn.sessions, &mut turn.out);
         let table_len = sessions.table_len();
-        parts
+        self.timers
             .heartbeats
             .advance(now.monotonic, interval, table_len, |index| {
                 if let Some(session) = sessions.at(index as u32)
@@ -79,8 +80,8 @@ impl Shard {
                     closes.close(session.id, CloseReason::Silent);
                 }
             });
-        while let Some(local_id) = self.expiries.pop_due(now) {
-            self.context.expired += 1;
+        while let Some(local_id) = self.timers.expiries.pop_due(now) {
+            self.state.context.expired += 1;
             self.end_session(now, local_id.session(address), CloseReason::Expired, out);
         }
     }

@@ -1,6 +1,6 @@
 //! Entries between shards: each is passed to its primitive.
 
-use super::{Parts, Shard};
+use super::Shard;
 use crate::address::SessionId;
 use crate::context::{PendingReply, TurnContext};
 use crate::effect::Effects;
@@ -45,7 +45,7 @@ impl Shard {
         } = entry
         {
             if value_read(
-                &mut self.turn_context(now, out),
+                &mut self.state.turn(now, out),
                 session,
                 name,
                 data_of(value),
@@ -57,22 +57,21 @@ impl Shard {
         // The session is charged with the cost of its answer.
         let answered = match &entry {
             Entry::RecordAnswer(answer) => Some(answer.session),
-            Entry::ReplyPart { reply, .. } => self.pending_replies.session(*reply),
+            Entry::ReplyPart { reply, .. } => self.state.pending_replies.session(*reply),
             _ => None,
         };
-        let work_before = self.context.work.get();
+        let work_before = self.state.context.work.get();
         self.primitive_entry(now, entry, out);
         if let Some(session) = answered {
-            let work = self.context.work.get().wrapping_sub(work_before);
+            let work = self.state.context.work.get().wrapping_sub(work_before);
             self.charge(session, work);
         }
     }
 
     /// Passes an entry to its primitive.
     fn primitive_entry<E: Effects>(&mut self, now: Now, entry: Entry, out: &mut E) {
-        let (mut turn, parts) = self.split(now, out);
-        let turn = &mut turn;
-        let Parts {
+        let Self {
+            state,
             records,
             listens,
             rpcs,
@@ -82,7 +81,8 @@ impl Shard {
             user_rates,
             reauthorizer,
             ..
-        } = parts;
+        } = self;
+        let turn = &mut state.turn(now, out);
         match entry {
             Entry::RateAsked {
                 user,
@@ -229,12 +229,12 @@ impl Shard {
                 } else {
                     // The session has ended before its shard knew of this owner.
                     let ended = WorkEntry::SessionEnded { session };
-                    self.turn_context(now, out).post(owner, Entry::Work(ended));
+                    self.state.turn(now, out).post(owner, Entry::Work(ended));
                 }
             }
             WorkEntry::Proceed { session } => {
-                let (mut turn, parts) = self.split(now, out);
-                parts.records.proceed(&mut turn, parts.listens, session);
+                let mut turn = self.state.turn(now, out);
+                self.records.proceed(&mut turn, &mut self.listens, session);
             }
             WorkEntry::Proceeded {
                 session,

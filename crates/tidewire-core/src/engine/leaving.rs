@@ -107,7 +107,7 @@ impl Shard {
         // session and are dropped. All notices are posted to the owners in the same turn, behind the session's requests, so an owner
         // sees each subscription before its end. The index stays in use until the last name is released; if there are many names, that
         // takes several turns.
-        let (mut turn, parts) = self.split(now, out);
+        let mut turn = self.state.turn(now, out);
         let channels = turn
             .sessions
             .find(id)
@@ -116,9 +116,9 @@ impl Shard {
             return;
         };
         if let Phase::Delayed(delay) = &session.phase {
-            parts.delays.remove(&(delay.until, id));
+            self.timers.delays.remove(&(delay.until, id));
         }
-        for owner in parts.debtors.ended(id) {
+        for owner in self.debtors.ended(id) {
             turn.post(owner, Entry::Work(WorkEntry::SessionEnded { session: id }));
         }
         let mut has_offered = false;
@@ -136,7 +136,7 @@ impl Shard {
                     .phase
                     .principal()
                     .map(|principal| &principal.user_id);
-                parts.rates.session_ended(id, user, &spending);
+                self.rates.session_ended(id, user, &spending);
             }
         }
         let mut leaving = EndedSession::of(id, &mut session, channels.unwrap_or_default());
@@ -146,7 +146,9 @@ impl Shard {
         }
         if let Some(principal) = session.principal() {
             if let Some(expires_at) = principal.expires_at() {
-                parts.expiries.remove(expires_at, LocalSessionId::of(id));
+                self.timers
+                    .expiries
+                    .remove(expires_at, LocalSessionId::of(id));
             }
             if !session.has(SessionFlag::Passing) {
                 login::count_online(&mut turn, &principal.user_id, id, false);
@@ -163,7 +165,7 @@ impl Shard {
         while left > 0
             && let Some(mut leaving) = self.leaving.pop_front()
         {
-            left = leaving.give_back(&mut self.turn_context(now, out), left);
+            left = leaving.give_back(&mut self.state.turn(now, out), left);
             if !leaving.is_done() {
                 self.leaving.push_front(leaving);
             }
@@ -173,6 +175,6 @@ impl Shard {
     /// Whether a session has ended but still holds names, so that another session can't use its index.
     #[must_use]
     pub fn is_leaving(&self, session: SessionId) -> bool {
-        self.sessions.is_leaving(session)
+        self.state.sessions.is_leaving(session)
     }
 }

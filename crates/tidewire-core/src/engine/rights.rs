@@ -38,24 +38,27 @@ impl Shard {
         // barrier. A revocation ends its sessions at once and leaves nothing to reauthorize.
         match &change {
             RightsChange::Rules(permission) => {
-                self.context.permission = permission.clone();
-                self.context.rules_round += 1;
+                self.state.context.permission = permission.clone();
+                self.state.context.rules_round += 1;
                 self.reauthorizer.begin();
                 self.listens.rules_changed();
                 self.barrier.take_over(number, true);
             }
             RightsChange::Revoke(revocation) => {
-                self.context.revocations.add(revocation.clone(), now.wall);
+                self.state
+                    .context
+                    .revocations
+                    .add(revocation.clone(), now.wall);
                 self.revoke(now, &revocation.what, out);
                 self.barrier.take_over(number, false);
             }
             RightsChange::Restore(what) => {
-                self.context.revocations.remove(what);
+                self.state.context.revocations.remove(what);
                 self.barrier.take_over(number, false);
             }
         }
-        let from = self.context.address;
-        for shard in self.context.shards().filter(|shard| *shard != from) {
+        let from = self.state.context.address;
+        for shard in self.state.context.shards().filter(|shard| *shard != from) {
             let change = change.clone();
             out.post(
                 shard,
@@ -74,22 +77,22 @@ impl Shard {
         let Some(number) = self.barrier.newly_passed() else {
             return;
         };
-        let from = self.context.address;
-        for shard in self.context.shards().filter(|shard| *shard != from) {
+        let from = self.state.context.address;
+        for shard in self.state.context.shards().filter(|shard| *shard != from) {
             out.post(shard, Entry::RightsPassed { from, number });
         }
     }
 
     /// Ends the sessions of a revoked user or credential.
     fn revoke<E: Effects>(&mut self, now: Now, what: &Revoked, out: &mut E) {
-        for index in 0..self.sessions.table_len() as u32 {
-            let session = self.sessions.at(index);
+        for index in 0..self.state.sessions.table_len() as u32 {
+            let session = self.state.sessions.at(index);
             let revoked = session.filter(|session| {
                 let principal = session.principal();
                 principal.is_some_and(|principal| what.covers(principal))
             });
             if let Some(id) = revoked.map(|session| session.id) {
-                self.context.revoked += 1;
+                self.state.context.revoked += 1;
                 self.end_session(now, id, CloseReason::Revoked, out);
             }
         }
