@@ -14,15 +14,12 @@ use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::frame::websocket::{self, Opcode};
 use tidewire_wire::protocol::deepstream::Deepstream;
 
-use super::connection::{Encoding, FORMAT_COUNT};
 use super::deflation::Deflation;
+use super::sink::{Encoding, FORMAT_COUNT};
 use super::stats::ShardStats;
 
 /// The log of frames made of ranges: compressed frames, and headers.
 const FRAMES: u8 = FORMAT_COUNT;
-
-/// The number of logs of a shard.
-pub(crate) const LOG_COUNT: u8 = FORMAT_COUNT + 1;
 
 /// Bytes of messages in one frame, unless one message alone is larger. A peer has to receive a whole frame before it reads the first
 /// message of it, and compression finds nothing beyond 32 KiB.
@@ -201,6 +198,7 @@ fn push(list: &mut Vec<Span>, span: Span, part: Range<usize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sink::LOG_COUNT;
 
     /// A log of messages with these sizes in bytes, as one range.
     fn log_of(messages: &[usize]) -> (TurnLogs, Span) {

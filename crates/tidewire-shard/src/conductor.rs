@@ -40,14 +40,14 @@ use super::ShardLimits;
 use super::batch::Batches;
 use super::caller_rate::CallerRates;
 use super::carrier::End;
-use super::connection::{CARRIED, CloseCause, Encoding, PauseReasons, State};
+use super::connection::{CloseCause, PauseReasons, State};
 use super::credit::{Confirmations, Confirmed, Credit, NO_CONNECTION};
 use super::drain::CloseAll;
 use super::handle::{
     AuthAnswer, AuthReply, Mail, PendingLogin, Quiet, Requests, ShardHandle, UpgradedSocket,
 };
 use super::peer::{ClientCertificate, PeerDetails};
-use super::sink::{DeferredEffect, Sink};
+use super::sink::{CARRIED, DeferredEffect, Encoding, Sink};
 use super::stats::{LongestTurn, ShardStats, add, set, time_index};
 use crate::backoff::{Delay, ReconnectBackoff};
 use crate::connection_limiter::Subject;

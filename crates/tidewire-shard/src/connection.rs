@@ -3,92 +3,14 @@
 use std::sync::Arc;
 
 use tidewire_core::effect::{CloseReason, Format};
-use tidewire_core::message::Message;
 use tidewire_wire::frame::websocket::{self, CloseCode, Decoder, FrameError, Opcode, Role};
-use tidewire_wire::protocol::deepstream::json::{DeepstreamJson, TextError};
-use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
+use tidewire_wire::protocol::deepstream::Dialect;
+use tidewire_wire::protocol::deepstream::json::TextError;
 
 use super::peer::PeerDetails;
+use super::sink::Encoding;
 use crate::backoff::DisconnectCause;
 use crate::connection_limiter::ConnectionPermit;
-
-/// Wire formats, each with a separate turn log.
-pub(crate) const FORMAT_COUNT: u8 = 13;
-
-/// The format of sessions without a socket: messages without frames, as in a batch.
-pub(crate) const CARRIED: Format = Format(12);
-
-/// Properties of a format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Encoding {
-    pub(crate) dialect: Dialect,
-    /// Messages may be compressed.
-    pub(crate) is_deflated: bool,
-    /// All messages of a turn are put into one frame; they are in the log without separate frames. Never JSON.
-    pub(crate) is_batched: bool,
-    /// Messages are JSON in text messages.
-    pub(crate) is_text: bool,
-}
-
-impl Encoding {
-    /// The encoding of a format.
-    pub(crate) fn of(format: Format) -> Self {
-        if format == CARRIED {
-            return Self {
-                dialect: Dialect::Server,
-                is_deflated: false,
-                is_batched: true,
-                is_text: false,
-            };
-        }
-        let Format(number) = format;
-        Self {
-            dialect: if number & 1 == 0 {
-                Dialect::Client
-            } else {
-                Dialect::ClientWithPatchMulti
-            },
-            is_deflated: number & 2 != 0,
-            is_batched: number & 4 != 0,
-            is_text: number & 8 != 0,
-        }
-    }
-
-    /// The format of this encoding.
-    pub(crate) fn format(self) -> Format {
-        let dialect = match self.dialect {
-            Dialect::Client | Dialect::Server => 0,
-            Dialect::ClientWithPatchMulti => 1,
-        };
-        let flags = [self.is_deflated, self.is_batched, self.is_text];
-        let bits = (1..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit);
-        Format(dialect | bits.sum::<u8>())
-    }
-
-    /// Appends `message` without a frame.
-    pub(crate) fn encode(self, message: &Message<'_>, out: &mut Vec<u8>) {
-        match self.is_text {
-            false => Deepstream::encode(self.dialect, message, out),
-            true => DeepstreamJson::encode(self.dialect, message, out),
-        }
-    }
-
-    /// Appends `message` as a frame.
-    pub(crate) fn encode_frame(self, message: &Message<'_>, out: &mut Vec<u8>) {
-        match self.is_text {
-            false => Deepstream::encode_frame(self.dialect, message, out),
-            true => DeepstreamJson::encode_frame(self.dialect, message, out),
-        }
-    }
-
-    /// The opcode of its frames.
-    pub(crate) fn opcode(self) -> Opcode {
-        match self.is_text {
-            false => Opcode::Binary,
-            true => Opcode::Text,
-        }
-    }
-}
 
 /// A connection's state apart from its socket.
 #[derive(Debug)]
@@ -301,20 +223,14 @@ fn reason_text(reason: CloseReason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use tidewire_wire::protocol::deepstream::Deepstream;
+    use tidewire_wire::protocol::deepstream::json::DeepstreamJson;
+
     use super::*;
 
     #[test]
     fn the_state_of_a_connection_stays_small() {
         assert!(size_of::<State>() <= 80, "{}", size_of::<State>());
-    }
-
-    #[test]
-    fn formats_and_encodings_match() {
-        for number in 0..CARRIED.0 {
-            let encoding = Encoding::of(Format(number));
-            assert_eq!(encoding.format(), Format(number));
-            assert!(!(encoding.is_text && encoding.is_batched), "{encoding:?}");
-        }
     }
 
     #[test]

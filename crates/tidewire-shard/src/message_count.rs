@@ -5,8 +5,6 @@
 
 use tidewire_core::effect::{Format, Span};
 
-use super::connection::FORMAT_COUNT;
-
 /// After a turn with more messages than this, the memory for their ends shrinks to this many.
 const ENDS_KEPT_MAX: usize = 4096;
 
@@ -25,10 +23,11 @@ struct Counted {
     count: u64,
 }
 
-impl Default for MessageEnds {
-    fn default() -> Self {
+impl MessageEnds {
+    /// Counts the messages of formats with numbers below `format_count`.
+    pub(crate) fn new(format_count: u8) -> Self {
         Self {
-            by_format: (0..FORMAT_COUNT).map(|_| Vec::new()).collect(),
+            by_format: (0..format_count).map(|_| Vec::new()).collect(),
             last: Counted {
                 format: Format(0),
                 spans: Vec::new(),
@@ -36,9 +35,7 @@ impl Default for MessageEnds {
             },
         }
     }
-}
 
-impl MessageEnds {
     /// Notes the end of a message that was appended to the log of its format.
     pub(crate) fn note(&mut self, format: Format, end: u64) {
         self.by_format[usize::from(format.0)].push(end);
@@ -81,7 +78,7 @@ mod tests {
 
     #[test]
     fn ranges_hold_the_messages_that_end_in_them() {
-        let mut ends = MessageEnds::default();
+        let mut ends = MessageEnds::new(3);
         let format = Format(1);
         for end in [110, 130, 135, 200] {
             ends.note(format, end);

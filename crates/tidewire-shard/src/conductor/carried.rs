@@ -19,11 +19,11 @@ use tidewire_wire::protocol::deepstream::Deepstream;
 use super::Conductor;
 use super::reading::UNCOUNTED_PAYLOAD_MAX;
 use crate::carrier::{CarriedMail, Carrier, End, Stay};
-use crate::connection::CARRIED;
 use crate::connection_limiter::Subject;
 use crate::credit::NO_CONNECTION;
 use crate::peer::PeerDetails;
 use crate::share::{Caller, Standing};
+use crate::sink::CARRIED;
 use crate::stats::{add, topic_index};
 
 /// A session and the data that it has not received yet.
