@@ -43,7 +43,7 @@ use tidewire_shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
 use tidewire_store::folder::{DataFolder, REVOCATIONS_FILE};
 use tidewire_store::remote::Promise;
 use tidewire_store::scrub::ScrubHealth;
-use tidewire_store::thread::{CompletionSender, StoreHealth};
+use tidewire_store::thread::StoreHealth;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -152,13 +152,11 @@ impl Node {
         let send_paths = prepared.send_paths();
         let budget = prepared.budget().clone();
         let handles: Arc<[ShardHandle]> = prepared.handles().into();
-        let answers = Arc::clone(&handles);
-        let answer: CompletionSender =
-            Arc::new(move |shard, completion| answers[usize::from(shard)].complete(completion));
+        let answer = requests::completion_sender(Arc::clone(&handles));
         let scrub_health = ScrubHealth::default();
         let stores = Stores::start(plan, stores, &scrub_health, &answer)?;
         if let Some(users) = auth.users() {
-            users.open(stores.clients().first());
+            users.open(stores.default_client());
         }
         let waiting = WaitingLogins::new(
             WaitingLimits::of(plan),
@@ -272,7 +270,7 @@ impl Node {
                 admin: Arc::clone(&admin),
                 operators: Arc::clone(operators),
                 shards: handles,
-                stores: node.stores.clients().all(),
+                stores: node.stores.clients(),
                 promises: node
                     .promises()
                     .map(|promise| promise.text.clone())

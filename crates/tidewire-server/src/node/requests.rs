@@ -1,4 +1,4 @@
-//! Routes the requests of shards to the threads of the stores and to the auth chain.
+//! Routes the requests of shards to the threads of the stores and to the auth chain, and the answers back.
 
 use std::future::Future as _;
 use std::sync::Arc;
@@ -9,13 +9,18 @@ use tidewire_auth::{AuthChain, LoginResult};
 use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, StoreRequest};
 use tidewire_shard::handle::{AuthAnswer, AuthReply, PendingLogin, Requests, ShardHandle};
 use tidewire_shard::peer::PeerDetails;
+use tidewire_store::thread::{CompletionSender, StoreClient};
 use tokio::runtime::Handle;
 
-use super::stores::StoreClients;
+/// Returns the answers of stores to the shards that made the requests.
+pub(super) fn completion_sender(shards: Arc<[ShardHandle]>) -> CompletionSender {
+    Arc::new(move |shard, completion| shards[usize::from(shard)].complete(completion))
+}
 
 /// Carries requests from the shards of a node to its stores and auth chain, and the answers back.
 pub(super) struct NodeRequests {
-    stores: StoreClients,
+    /// By number.
+    stores: Vec<StoreClient>,
     auth: Arc<AuthChain>,
     waiting: Arc<WaitingLogins>,
     runtime: Handle,
@@ -24,7 +29,7 @@ pub(super) struct NodeRequests {
 
 impl NodeRequests {
     pub(super) fn new(
-        stores: StoreClients,
+        stores: Vec<StoreClient>,
         auth: Arc<AuthChain>,
         waiting: Arc<WaitingLogins>,
         runtime: Handle,
@@ -42,7 +47,10 @@ impl NodeRequests {
 
 impl Requests for NodeRequests {
     fn store(&self, shard: u16, request: StoreRequest) {
-        self.stores.request(shard, request);
+        let store = match &request {
+            StoreRequest::Load { store, .. } | StoreRequest::Commit { store, .. } => *store,
+        };
+        self.stores[store.index()].request(shard, request);
     }
 
     /// A chain that need not wait answers here: two thread switches would cost a login more than the rest of its work.

@@ -7,7 +7,7 @@ use tidewire_config::option::join;
 use tidewire_config::plan::Plan;
 use tidewire_config::section::Store as StoreOptions;
 use tidewire_config::stores::{DEFAULT_NAME, SECTION};
-use tidewire_core::effect::{StoreCompletion, StoreRequest};
+use tidewire_core::effect::StoreCompletion;
 use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::store::{Store, StoreError};
 use tidewire_store::ReadOnlyStore;
@@ -194,10 +194,15 @@ impl Stores {
         Ok(Self(running?))
     }
 
-    /// The clients of all stores.
-    pub(super) fn clients(&self) -> StoreClients {
+    /// The client of the default store, which also keeps the server's internal data.
+    pub(super) fn default_client(&self) -> StoreClient {
+        self.0[StoreId::DEFAULT.index()].threads.client()
+    }
+
+    /// The clients of all stores, ordered by number.
+    pub(super) fn clients(&self) -> Vec<StoreClient> {
         let clients = self.0.iter().map(|store| store.threads.client());
-        StoreClients(clients.collect())
+        clients.collect()
     }
 
     /// The name of each store and its promise for an acknowledged write.
@@ -228,28 +233,5 @@ impl Stores {
             outcome = outcome.and(store.threads.stop(ending));
         }
         outcome
-    }
-}
-
-/// The clients through which shards reach the stores, ordered by number.
-pub(super) struct StoreClients(Vec<StoreClient>);
-
-impl StoreClients {
-    /// The client of the default store, which also keeps the server's internal data.
-    pub(super) fn first(&self) -> StoreClient {
-        self.0[StoreId::DEFAULT.index()].clone()
-    }
-
-    /// The clients of all stores, ordered by number.
-    pub(super) fn all(self) -> Vec<StoreClient> {
-        self.0
-    }
-
-    /// Sends a request to its store.
-    pub(super) fn request(&self, shard: u16, request: StoreRequest) {
-        let store = match &request {
-            StoreRequest::Load { store, .. } | StoreRequest::Commit { store, .. } => *store,
-        };
-        self.0[store.index()].request(shard, request);
     }
 }
