@@ -10,7 +10,6 @@ mod due;
 mod flush;
 mod joining;
 mod lagging;
-mod published;
 mod span;
 
 use std::cmp::Reverse;
@@ -25,9 +24,8 @@ use crate::table::{self, Map};
 
 use channel::Channel;
 use due::{Due, HeavyDue};
-use flush::Joined;
+use flush::{Joined, Touched};
 use lagging::LaggingMembers;
-use published::Touched;
 
 /// Kind of name that has members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
