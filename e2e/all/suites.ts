@@ -27,6 +27,7 @@ const OPENSSL = apt('openssl');
 const POSTGRES = apt('pg_ctlcluster', 'postgresql');
 const REDIS = apt('redis-server');
 const SYSTEMD = apt('systemd-analyze', 'systemd');
+const VALGRIND = apt('valgrind');
 
 /** The database servers that can store records, and the programs that make their certificates and stand-ins. */
 const DATABASES: Need[] = [
@@ -111,6 +112,14 @@ export const SUITES: Suite[] = [
     commands: [['chrt', '--idle', '0', 'cargo', 'build', '--locked', '--release', '--workspace']],
     budgetSeconds: 1_800,
     group: 'compile',
+  },
+  {
+    name: 'paths',
+    shows: 'ARCHITECTURE.md names the files that a publish and a write cross, as callgrind lists them in a debug build, and they are few',
+    needs: [VALGRIND],
+    // The unit tests have built these programs already.
+    commands: [['cargo', 'build', '--locked', '--workspace', '--all-features', '--bins'], npm('paths')],
+    budgetSeconds: 240,
   },
   {
     name: 'clients',
