@@ -41,7 +41,7 @@
 //! | State | In the code |
 //! |---|---|
 //! | absent | no entry in `TopicState::wanted`: the name has no subscribers, or is an event while there are no patterns of events |
-//! | idle | `Search::Idle`: no listener provides the name or is asked; the next try is a walk |
+//! | idle | `Search::Idle`: no listener provides the name or has its question; the next try is a walk |
 //! | queued | `Search::Queued`, in `TopicState::queue`: a search among all listeners, or only among the new patterns |
 //! | running | `Search::Running`, also in `queue`: `Progress` has the position of the search |
 //! | postponed | `Search::Postponed`, in `TopicState::postponed`: a listener that matches has too many unanswered questions |
@@ -63,7 +63,7 @@
 //! 11. `queue_search`: the pattern or its session has ended (`withdrawn_step`), or the listener has lost its right to the name
 //!     (`reauthorization_step`). The search begins again, among all listeners.
 //!
-//! From every state the name becomes absent when its last subscriber leaves (`remove_name`); the listener that is asked or provides the
+//! From every state the name becomes absent when its last subscriber leaves (`remove_name`); the listener that has its question or provides the
 //! name gets a notice. When the last pattern of events is withdrawn, all names of events become absent (`withdraw_pattern`).
 //!
 //! # Files

@@ -148,7 +148,7 @@ impl ListenOwner {
         self.timeouts.push(deadline, (topic, name, number));
     }
 
-    /// Handles the answer of a listener, if it was asked by this pattern.
+    /// Handles the answer of a listener, if the question was about this pattern.
     pub(super) fn answered(&mut self, topic: Topic, name: Name, pattern: u64, accepted: bool) {
         let is_asked = |asking: &Asking| asking.candidate.pattern == pattern;
         let Some((wanted, asking)) = self.topic_state_mut(topic).take_asking(&name, is_asked)

@@ -79,7 +79,7 @@ impl ListenOwner {
         state.trim();
     }
 
-    /// Removes a name without subscribers. The listener that is asked or provides it gets a notice.
+    /// Removes a name without subscribers. The listener that has its question or provides it gets a notice.
     pub(super) fn remove_name<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
