@@ -170,7 +170,7 @@ async function checkRedis(t: TestContext, { text }: Block): Promise<void> {
 
 /** A table must be in the source of the store; every other statement runs on these tables. */
 async function checkSql(t: TestContext, { text, word, document }: Block): Promise<void> {
-  const source = { sqlite: 'sqlite.rs', postgres: 'postgres.rs' }[word];
+  const source = { sqlite: 'sqlite/format.rs', postgres: 'postgres.rs' }[word];
   assert.ok(source, 'add after the word sql which one: sqlite, postgres');
   const content = readFileSync(join(REPOSITORY, 'crates/tidewire-store/src', source), 'utf8');
   const plain = (sql: string): string => sql.replace(/\s+/g, ' ').replaceAll('IF NOT EXISTS ', '').trim();
