@@ -267,13 +267,13 @@ impl From<Box<Announcement>> for JobKind {
     }
 }
 
-impl<K: Kind> Job<K> {
-    /// The job without its kind, and the kind.
-    pub(super) fn split(self) -> (Job<()>, K) {
+impl<K> Job<K> {
+    /// The job with another kind, and its present kind.
+    fn exchange<N>(self, kind: N) -> (Job<N>, K) {
         let job = Job {
             session: self.session,
             principal: self.principal,
-            kind: (),
+            kind,
             values: self.values,
             read_failed: self.read_failed,
             after: self.after,
@@ -283,6 +283,13 @@ impl<K: Kind> Job<K> {
         (job, self.kind)
     }
 
+    /// The job without its kind, and the kind.
+    pub(super) fn split(self) -> (Job<()>, K) {
+        self.exchange(())
+    }
+}
+
+impl<K: Kind> Job<K> {
     /// The same job as one of any kind, to refuse it or to let it wait.
     pub(super) fn of_any_kind(self) -> Job {
         let (job, kind) = self.split();
@@ -309,36 +316,33 @@ impl<K: Kind> Job<K> {
 
 impl Job<()> {
     pub(super) fn with<K>(self, kind: K) -> Job<K> {
-        Job {
-            session: self.session,
-            principal: self.principal,
-            kind,
-            values: self.values,
-            read_failed: self.read_failed,
-            after: self.after,
-            since: self.since,
-            was_deferred: self.was_deferred,
-        }
+        self.exchange(kind).0
     }
 }
 
 impl Job {
-    /// Bytes that it keeps in addition to its own size.
-    pub(super) fn kept_bytes(&self) -> usize {
-        let own = match &self.kind {
+    /// Bytes of the operation's box, and of the data in it.
+    fn boxed_bytes(&self) -> (usize, usize) {
+        match &self.kind {
             JobKind::Requested(RecordOperation::Write(write)) => {
-                size_of::<OwnedWrite>() + write.change.kept_bytes()
+                (size_of::<OwnedWrite>(), write.change.kept_bytes())
             }
             JobKind::Requested(RecordOperation::Put(put)) => {
-                size_of::<OwnedPut>() + put.data.as_ref().map_or(0, Payload::len)
+                let data = put.data.as_ref().map_or(0, Payload::len);
+                (size_of::<OwnedPut>(), data)
             }
-            _ => 0,
-        };
+            _ => (0, 0),
+        }
+    }
+
+    /// Bytes that it keeps in addition to its own size.
+    pub(super) fn kept_bytes(&self) -> usize {
+        let (own, data) = self.boxed_bytes();
         let values = self
             .values
             .iter()
             .map(|(name, value)| name.len() + value.as_ref().map_or(0, Payload::len));
-        own + values.sum::<usize>()
+        own + data + values.sum::<usize>()
     }
 
     /// Whether it may be deferred. Jobs that the server has created may not: they would wait for a session that does not know of them. A
@@ -377,14 +381,7 @@ impl Job {
 
     /// Bytes that it takes while it waits.
     pub(super) fn bytes(&self) -> usize {
-        let data = match &self.kind {
-            JobKind::Requested(RecordOperation::Write(write)) => write.change.kept_bytes(),
-            JobKind::Requested(RecordOperation::Put(put)) => {
-                put.data.as_ref().map_or(0, Payload::len)
-            }
-            _ => 0,
-        };
-        JOB_BYTES + data
+        JOB_BYTES + self.boxed_bytes().1
     }
 
     /// The refusal of the job if too many requests wait.
