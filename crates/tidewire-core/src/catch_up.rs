@@ -15,7 +15,6 @@ use crate::hub::HubTopic;
 use crate::message::{Event, GAP_MAX, Message};
 use crate::publication::InterestTopic;
 use crate::record::subscriber;
-use crate::session::Session;
 use crate::store::Version;
 use crate::text::{Name, Payload};
 
@@ -28,7 +27,7 @@ const VALUE_OVERHEAD_BYTES: usize = 32;
 
 /// Handles that the session has read all messages that waited for it.
 pub(crate) fn drained<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
-    let Some(lag) = turn.sessions.find_mut(id).and_then(Session::lag_mut) else {
+    let Some(lag) = turn.sessions.lag_mut(id) else {
         return;
     };
     // The flag is cleared before the list is made, so that names joined from here on are not skipped. Messages sent by `take_stock` may
@@ -49,7 +48,7 @@ pub(crate) fn value_came<E: Effects>(
     value: Result<Option<(Version, Payload)>, ReadFailed>,
 ) {
     let given_max = turn.shard.settings.limits.catch_up_bytes_max;
-    let Some(lag) = turn.sessions.find_mut(id).and_then(Session::lag_mut) else {
+    let Some(lag) = turn.sessions.lag_mut(id) else {
         return;
     };
     // The owner posts this answer in the order of the record's changes. All changes before it are in the value, and all after it arrive
@@ -67,7 +66,7 @@ pub(crate) fn value_came<E: Effects>(
         (Some(_), Err(ReadFailed)) => return turn.out.close(id, CloseReason::NotCaughtUp),
         (Some(_), Ok(_)) if is_behind => {}
         (Some(channel), Ok(_)) if is_enough => {
-            if let Some(lag) = turn.sessions.find_mut(id).and_then(Session::lag_mut) {
+            if let Some(lag) = turn.sessions.lag_mut(id) {
                 lag.owed.push_back(channel);
             }
         }
@@ -103,7 +102,7 @@ fn take_stock<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
         }
         turn.hub.resume(channel, id, turn.sessions);
     }
-    if let Some(lag) = turn.sessions.find_mut(id).and_then(Session::lag_mut) {
+    if let Some(lag) = turn.sessions.lag_mut(id) {
         lag.owed = owed;
     }
 }
@@ -111,10 +110,7 @@ fn take_stock<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
 /// Requests the next values, unless some are on their way or the session has to read first.
 fn continue_catch_up<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     let given_max = turn.shard.settings.limits.catch_up_bytes_max;
-    let Some(session) = turn.sessions.find_mut(id) else {
-        return;
-    };
-    let Some(lag) = session.lag_mut() else {
+    let Some(lag) = turn.sessions.lag_mut(id) else {
         return;
     };
     if lag.is_behind || lag.is_paused || lag.asked > 0 {
@@ -126,7 +122,7 @@ fn continue_catch_up<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     }
     let mut names = Vec::new();
     while names.len() < ASKED_MAX as usize {
-        let Some(lag) = turn.sessions.find_mut(id).and_then(Session::lag_mut) else {
+        let Some(lag) = turn.sessions.lag_mut(id) else {
             return;
         };
         let Some(channel) = lag.owed.pop_front() else {
@@ -169,7 +165,7 @@ fn give<E: Effects>(
 ) {
     subscriber::catch_up(turn, id, name, version, data);
     turn.shard.count_lag(|lag| lag.caught_up += 1);
-    if let Some(lag) = turn.sessions.find_mut(id).and_then(Session::lag_mut) {
+    if let Some(lag) = turn.sessions.lag_mut(id) {
         lag.given_bytes += name.len() + data.len() + VALUE_OVERHEAD_BYTES;
     }
 }

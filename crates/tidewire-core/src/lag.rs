@@ -9,7 +9,7 @@ use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::hub::HubTopic;
 use crate::publication::InterestTopic;
-use crate::session::{Phase, Session, SessionFlag};
+use crate::session::{Phase, SessionFlag};
 use crate::settings::EventLagPolicy;
 
 /// Handles that more messages wait for the session than it reads.
@@ -46,11 +46,7 @@ pub(crate) fn joined<E: Effects>(
     name: &str,
     id: SessionId,
 ) {
-    let is_behind = turn
-        .sessions
-        .find_mut(id)
-        .and_then(Session::lag_mut)
-        .is_some_and(|lag| lag.is_behind);
+    let is_behind = turn.sessions.lag_mut(id).is_some_and(|lag| lag.is_behind);
     if is_behind && is_skipped(topic, turn.shard.settings.event_lag_policy) {
         turn.hub.suspend_name(topic, name, id, turn.sessions);
     }

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::Session;
+use super::{Session, Sessions};
+use crate::address::SessionId;
 use crate::membership::ChannelId;
 
 /// The state of a session from when it lags until it has received everything that it missed.
@@ -24,5 +25,12 @@ impl Session {
     /// Its state of lagging, if it lags or catches up.
     pub(crate) fn lag_mut(&mut self) -> Option<&mut Lag> {
         self.state.as_mut()?.lag.as_deref_mut()
+    }
+}
+
+impl Sessions {
+    /// The state of lagging of a session, if it lags or catches up.
+    pub(crate) fn lag_mut(&mut self, id: SessionId) -> Option<&mut Lag> {
+        self.find_mut(id)?.lag_mut()
     }
 }
