@@ -1,7 +1,7 @@
 // One measurement before, during and after an attack: the server runs on the first core, bystanders and attackers on the last.
 
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -44,8 +44,14 @@ export interface Measured {
   ended?: string;
 }
 
-/** The folder of the servers' data, such as `/dev/shm`: on a busy disk each commit is slow, whatever the server does. */
-const DATA_FOLDER = process.env['WORK_DATA'];
+/** The folder of the servers' data: in memory if there is room, because on a busy disk each commit is slow, whatever the server does. */
+const DATA_FOLDER = process.env['WORK_DATA'] ?? (hasRoom('/dev/shm') ? '/dev/shm' : undefined);
+
+function hasRoom(folder: string): boolean {
+  if (!existsSync(folder)) return false;
+  const { bavail, bsize } = statfsSync(folder);
+  return bavail * bsize > 1e9;
+}
 
 /** The server runs on the first core, all other processes on the last one. */
 const CORES = { server: '0', others: String(cpus().length - 1) };

@@ -4,9 +4,7 @@
 import { ATTACKS } from './list.ts';
 import { MEBIBYTE, SHAPES, summarize, testHeld, testOff } from './tests.ts';
 
-const TIMES = { calmMs: 500, attackMs: 2_000, aloneMs: 0 };
-/** The processes of other tests may add this to the latency of an event or write. */
-const SLACK_MS = 80;
+const CONDITIONS = { times: { calmMs: 500, attackMs: 2_000, aloneMs: 0 }, slackMs: 80, attempts: 3 };
 const BUDGET_BYTES = 128 * MEBIBYTE;
 
 /** The names of the attacks, and the index of the shape in which each one runs. */
@@ -23,7 +21,7 @@ for (const [name, shape] of CHOSEN) {
   const attack = ATTACKS.find((attack) => attack.name === name);
   if (attack === undefined) throw new Error(`unknown attack ${name}`);
   const one = { attack, shape: SHAPES[shape]!, budgetBytes: BUDGET_BYTES };
-  testHeld(one, TIMES, SLACK_MS);
-  testOff(one, TIMES, SLACK_MS);
+  testHeld(one, CONDITIONS);
+  testOff(one, CONDITIONS);
 }
-summarize(TIMES);
+summarize(CONDITIONS);

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import type { ServerOptions } from '../../harness/server.ts';
 import { SHAPES, type Shape, type WorkAttack } from './attack.ts';
-import { faults, kept, latencyBound, memoryBound, p99, shareOf, shown, P99_MS_MAX, type Outcome } from './judge.ts';
+import { faults, isOnlyLate, kept, latencyBound, memoryBound, p99, shareOf, shown, P99_MS_MAX, type Outcome } from './judge.ts';
 import { measure, measureNull, type Times } from './measure.ts';
 
 /** Selects attacks by name; all by default. */
@@ -18,14 +18,26 @@ export interface Case {
   budgetBytes: number;
 }
 
+/** How the tests measure and judge. */
+export interface Conditions {
+  times: Times;
+  /** What the processes of other tests may add to a latency. */
+  slackMs: number;
+  /**
+   * The server is judged by the best latency of this many measurements. Another program can stop a shared machine for half a second.
+   * Such a pause does not return in each measurement, but a fault of the server does.
+   */
+  attempts: number;
+}
+
 const worst = { held: 0, off: 0, earlier: 0, p99: 0, memory: 0, share: 1 };
 
 /** Tests an attack with the limits. */
-export function testHeld({ attack, shape, budgetBytes }: Case, times: Times, slackMs: number): void {
+export function testHeld({ attack, shape, budgetBytes }: Case, { times, slackMs, attempts }: Conditions): void {
   if (!CHOSEN.test(attack.name)) return;
   const name = `${attack.name}, ${shape.name}, ${Math.round(budgetBytes / MEBIBYTE)} MiB`;
   test(`${name}: bystanders, memory and the attacker's share are as promised`, async (t) => {
-    const [outcome, isEarlier] = await kept(name, async () => {
+    const measureOnce = async (): Promise<Outcome> => {
       const measured: Outcome = await measure(attack, shape, withBudget(attack.options ?? {}, budgetBytes), times);
       // The baseline takes as long as the attack, so it is measured only if the decision depends on it.
       if (measured.ended !== undefined || p99(measured.bystanders, 'attack') <= P99_MS_MAX + slackMs) return measured;
@@ -34,7 +46,16 @@ export function testHeld({ attack, shape, budgetBytes }: Case, times: Times, sla
       const first = await beside();
       // A baseline that other processes have slowed down would excuse the server, so the better of two counts.
       return { ...measured, nullP99Ms: first <= P99_MS_MAX / 5 ? first : Math.min(first, await beside()) };
-    }, (outcome) => faults(outcome, budgetBytes, slackMs).length === 0);
+    };
+    const isRight = (outcome: Outcome): boolean => faults(outcome, budgetBytes, slackMs).length === 0;
+    const measureUntilRight = async (): Promise<Outcome> => {
+      for (let attempt = 1; ; attempt += 1) {
+        const outcome = await measureOnce();
+        if (isRight(outcome) || attempt === attempts || !isOnlyLate(outcome, budgetBytes, slackMs)) return outcome;
+        t.diagnostic(`measured again: ${shown(outcome)}`);
+      }
+    };
+    const [outcome, isEarlier] = await kept(name, measureUntilRight, isRight);
     t.diagnostic(shown(outcome));
     worst.held += 1;
     if (isEarlier) worst.earlier += 1;
@@ -46,7 +67,7 @@ export function testHeld({ attack, shape, budgetBytes }: Case, times: Times, sla
 }
 
 /** Tests that an attack does harm without its limit. */
-export function testOff({ attack, shape, budgetBytes }: Case, times: Times, slackMs: number): void {
+export function testOff({ attack, shape, budgetBytes }: Case, { times, slackMs }: Conditions): void {
   if (!CHOSEN.test(attack.name)) return;
   const { off } = attack;
   if ('because' in off) return;
@@ -65,7 +86,7 @@ export function testOff({ attack, shape, budgetBytes }: Case, times: Times, slac
 }
 
 /** Prints the worst numbers after all tests. */
-export function summarize(times: Times): void {
+export function summarize({ times }: Conditions): void {
   after(() => {
     const { held, off, earlier, p99, memory, share } = worst;
     const counts = `work: ${held} attacks of ${times.attackMs / 1_000} s, harm seen in ${off} without a limit, ${earlier} of an earlier run`;
