@@ -21,7 +21,7 @@ export interface Case {
 /** How the tests measure and judge. */
 export interface Conditions {
   times: Times;
-  /** What the processes of other tests may add to a latency. */
+  /** The most milliseconds that the processes of other tests may add to a latency. */
   slackMs: number;
   /**
    * The server is judged by the best latency of this many measurements. Another program can stop a shared machine for half a second.
