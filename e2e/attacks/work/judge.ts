@@ -40,7 +40,7 @@ export function memoryBound(budgetBytes: number): number {
 }
 
 /** The upper bound of the p99, in milliseconds. */
-export function latencyBound(nullP99Ms: number, slackMs: number): number {
+function latencyBound(nullP99Ms: number, slackMs: number): number {
   return Math.max(P99_MS_MAX + slackMs, NULL_FACTOR * nullP99Ms);
 }
 
@@ -70,7 +70,8 @@ export function isOnlyLate(outcome: Outcome, budgetBytes: number, slackMs: numbe
   return isLate(outcome, slackMs) && faults(outcome, budgetBytes, slackMs).length === 1;
 }
 
-function isLate({ bystanders, nullP99Ms = 0 }: Outcome, slackMs: number): boolean {
+/** Whether the latency of the bystanders is above its bound, which is the lowest one if the null server was not measured. */
+export function isLate({ bystanders, nullP99Ms = 0 }: Outcome, slackMs: number): boolean {
   return p99(bystanders, 'attack') > latencyBound(nullP99Ms, slackMs);
 }
 

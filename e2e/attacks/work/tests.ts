@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import type { ServerOptions } from '../../harness/server.ts';
 import { SHAPES, type Shape, type WorkAttack } from './attack.ts';
-import { faults, isOnlyLate, kept, latencyBound, memoryBound, p99, shareOf, shown, P99_MS_MAX, type Outcome } from './judge.ts';
+import { faults, isLate, isOnlyLate, kept, memoryBound, p99, shareOf, shown, P99_MS_MAX, type Outcome } from './judge.ts';
 import { measure, measureNull, type Times } from './measure.ts';
 
 /** Selects attacks by name; all by default. */
@@ -40,7 +40,7 @@ export function testHeld({ attack, shape, budgetBytes }: Case, { times, slackMs,
     const measureOnce = async (): Promise<Outcome> => {
       const measured: Outcome = await measure(attack, shape, withBudget(attack.options ?? {}, budgetBytes), times);
       // The baseline takes as long as the attack, so it is measured only if the decision depends on it.
-      if (measured.ended !== undefined || p99(measured.bystanders, 'attack') <= P99_MS_MAX + slackMs) return measured;
+      if (measured.ended !== undefined || !isLate(measured, slackMs)) return measured;
       const { sentBytes: sent, receivedBytes: received } = measured.attack;
       const beside = async (): Promise<number> => p99(await measureNull({ sent, received }, shape, times), 'attack');
       const first = await beside();
@@ -51,7 +51,7 @@ export function testHeld({ attack, shape, budgetBytes }: Case, { times, slackMs,
     const measureUntilRight = async (): Promise<Outcome> => {
       for (let attempt = 1; ; attempt += 1) {
         const outcome = await measureOnce();
-        if (isRight(outcome) || attempt === attempts || !isOnlyLate(outcome, budgetBytes, slackMs)) return outcome;
+        if (attempt === attempts || !isOnlyLate(outcome, budgetBytes, slackMs)) return outcome;
         t.diagnostic(`measured again: ${shown(outcome)}`);
       }
     };
@@ -73,9 +73,9 @@ export function testOff({ attack, shape, budgetBytes }: Case, { times, slackMs }
   if ('because' in off) return;
   const name = `${attack.name}, ${shape.name}, without its limit`;
   test(`${name} the harm is seen`, async (t) => {
-    const isHarmed = ({ ended, bystanders, mostBytes }: Outcome): boolean => {
-      if (ended !== undefined) return true;
-      return attack.harm === 'latency' ? p99(bystanders, 'attack') > latencyBound(0, slackMs) : mostBytes > memoryBound(budgetBytes);
+    const isHarmed = (outcome: Outcome): boolean => {
+      if (outcome.ended !== undefined) return true;
+      return attack.harm === 'latency' ? isLate(outcome, slackMs) : outcome.mostBytes > memoryBound(budgetBytes);
     };
     const options = attack.harm === 'memory' ? merged(attack.options ?? {}, off) : withBudget(merged(attack.options ?? {}, off), budgetBytes);
     const [outcome] = await kept(name, () => measure(attack, shape, options, { ...times, aloneMs: 0 }), isHarmed);
