@@ -32,6 +32,10 @@ const SHARDS_FIRST: u64 = 3;
 /// After this time, the other shards no longer wait for a shard that has not made these turns.
 const SHARDS_FIRST_MAX: Duration = Duration::from_secs(1);
 
+/// If the budget is exceeded by this part of it, the largest sessions are ended without those turns. A publisher can fill outboxes by
+/// megabytes a turn, so that the node would hold a multiple of its budget after them.
+const URGENT_PART: usize = 4;
+
 /// How soon the next of those turns begins.
 const SHARDS_FIRST_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -203,33 +207,38 @@ impl Conductor {
 
     fn shed_largest(&mut self, holders: &mut Vec<(usize, Key)>, mut excess: usize) {
         // Memory is freed in this order: every shard evicts records and reports its largest session (`SHARDS_FIRST` turns); then causes
-        // are ended; then the largest other sessions, down to `untouched`. A shard ends a session only if no other shard has a larger
-        // one, so the order holds for the whole node without a lock. `may_end_holders` admits one shard per interval, because the budget
-        // shows the effect of an end only after the next reports. Two shards that end sessions for the same shortage would free twice as
-        // much.
+        // are ended, or at once if it is urgent; then the largest other sessions, down to `untouched`. A shard ends a session only if no
+        // other shard has a larger one, so the order holds for the whole node without a lock. `may_end_holders` admits one shard per
+        // interval, because the budget shows the effect of an end only after the next reports. Two shards that end sessions for the same
+        // shortage would free twice as much.
         let now = self.now.monotonic;
         let shedding = &mut self.shedding;
         let Some(since) = shedding.since else {
             return;
         };
+        let bytes_max = self.memory.budget().bytes_max();
+        let is_urgent = excess > bytes_max / URGENT_PART;
         let have_turned = self.participant.have_turned(&shedding.turns, SHARDS_FIRST);
-        if !have_turned && now.since(since) < SHARDS_FIRST_MAX {
+        if have_turned || now.since(since) >= SHARDS_FIRST_MAX {
+            shedding.waited.get_or_insert(now);
+        } else if !is_urgent {
             return;
         }
-        let waited = *shedding.waited.get_or_insert(now);
-        let bytes_max = self.memory.budget().bytes_max();
         let session_count = (holders.len() * self.handles.len()).max(1);
         let untouched = UNTOUCHED_BYTES.min(bytes_max / session_count / 2);
         let cause = bytes_max / CAUSE_PART;
-        let least = match now.since(waited) >= CAUSES_FIRST {
-            true => untouched,
-            false => cause,
+        let least = match shedding.waited {
+            Some(waited) if now.since(waited) >= CAUSES_FIRST => untouched,
+            _ => cause,
         };
         let least = least.max(self.participant.largest_of_others()).max(1);
         if holders.last().is_none_or(|(bytes, _)| *bytes < least) {
             return;
         }
-        let until = now + CHECK_INTERVAL;
+        let until = match is_urgent {
+            true => now + SHARDS_FIRST_INTERVAL,
+            false => now + CHECK_INTERVAL,
+        };
         if !self.memory.budget().may_end_holders(now.0, until.0) {
             return;
         }
