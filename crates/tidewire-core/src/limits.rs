@@ -46,10 +46,10 @@ pub struct Limits {
     /// Records that one rule decision may read. If a rule needs more, it fails. Default 10.
     pub rule_reads_max: usize,
     /// Bytes that a shard may touch for one connection in a turn. A connection that has cost more waits until later turns have paid its
-    /// debt. Zero for no limit. Default 512 KiB.
+    /// debt. Zero for no limit. Default 256 KiB.
     pub connection_work_max: usize,
     /// Bytes that a shard touches in a turn before it polls its sockets and its mailbox again. Also the debt of all waiting connections
-    /// that a turn pays. Default 2 MiB.
+    /// that a turn pays. Default 1 MiB.
     pub turn_work_max: usize,
     /// Bytes of requests that an owner defers because their connections have cost too much. More are refused with RECORD_LOAD_ERROR or
     /// RECORD_UPDATE_ERROR. Default 64 MiB.
@@ -150,8 +150,8 @@ impl Default for Limits {
             dirty_bytes_max: 256 << 20,
             batch_bytes_max: 4 << 20,
             rule_reads_max: 10,
-            connection_work_max: 512 << 10,
-            turn_work_max: 2 << 20,
+            connection_work_max: 256 << 10,
+            turn_work_max: 1 << 20,
             deferred_bytes_max: 64 << 20,
             catch_up_bytes_max: 256 << 10,
             write_key_bytes_max: 128,

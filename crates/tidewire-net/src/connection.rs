@@ -48,6 +48,8 @@ pub(crate) struct Flags {
     pub readable: bool,
     /// It is in the queue of connections to read.
     pub queued_to_read: bool,
+    /// Its last read was expensive.
+    pub expensive: bool,
     /// It must not be read now.
     pub paused: bool,
     /// The remainder must be handled before anything is read.

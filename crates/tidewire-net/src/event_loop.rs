@@ -18,6 +18,7 @@ use crate::deadline_timer::DeadlineTimer;
 use crate::memory_budget::{MemoryBudget, Share};
 use crate::outbox::{LogRange, Outbox};
 use crate::read_buffer::{ReadBuffer, ReadOutcome, Remainder};
+use crate::read_queue::ReadQueue;
 use crate::send_batch::{Completion, Path, SLICES_MAX, Sender};
 use crate::tls::TlsState;
 use crate::tls_send::Arena;
@@ -127,7 +128,7 @@ pub struct EventLoop<C> {
     deadline_timer: DeadlineTimer,
     events: Events,
     connections: Connections<C>,
-    to_read: VecDeque<Key>,
+    to_read: ReadQueue,
     to_send: VecDeque<Queued>,
     /// The ranges of the queued sends, concatenated.
     ranges: Vec<LogRange>,
@@ -168,7 +169,7 @@ impl<C> EventLoop<C> {
             deadline_timer,
             events: Events::with_capacity(EVENTS_MAX),
             connections: Connections::default(),
-            to_read: VecDeque::new(),
+            to_read: ReadQueue::default(),
             to_send: VecDeque::new(),
             ranges: Vec::new(),
             listed: Vec::new(),
@@ -367,7 +368,7 @@ impl<C> EventLoop<C> {
                 flags.ended |= event.is_read_closed() || event.is_error();
                 if !flags.paused && !flags.queued_to_read {
                     flags.queued_to_read = true;
-                    self.to_read.push_back(key);
+                    self.to_read.push(key, flags.expensive);
                 }
             }
             if event.is_writable() && flags.blocked {
@@ -443,9 +444,9 @@ impl<C> EventLoop<C> {
     }
 
     /// Reads the next connection of the queue into `buffer`; `None` if the queue is empty. A connection that may have
-    /// more bytes goes to the end of the queue.
+    /// more bytes goes to the end of its queue.
     pub fn read_next(&mut self, buffer: &mut ReadBuffer) -> Option<(Key, ReadOutcome)> {
-        while let Some(key) = self.to_read.pop_front() {
+        while let Some(key) = self.to_read.pop() {
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
@@ -566,8 +567,16 @@ impl<C> EventLoop<C> {
             let flags = &mut connection.flags;
             if (flags.readable || flags.reload) && !flags.paused && !flags.queued_to_read {
                 flags.queued_to_read = true;
-                self.to_read.push_back(key);
+                self.to_read.push(key, flags.expensive);
             }
+        }
+    }
+
+    /// Notes whether the last read of a connection was expensive. Until a read is cheap again, the connection is read behind those whose
+    /// reads are cheap.
+    pub fn note_cost(&mut self, key: Key, is_expensive: bool) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.flags.expensive = is_expensive;
         }
     }
 

@@ -16,6 +16,7 @@ pub mod memory_budget;
 pub mod outbox;
 pub mod power;
 pub mod read_buffer;
+mod read_queue;
 pub mod scheduling;
 pub mod send_batch;
 pub mod tls;

@@ -34,6 +34,7 @@ use tidewire_http::permission;
 use tidewire_http::rights::Rights;
 use tidewire_http::status::{Reason, Stage, Status, StoreFailure};
 use tidewire_net::memory_budget::MemoryBudget;
+use tidewire_net::scheduling::with_short_slices;
 use tidewire_net::send_batch::Path;
 use tidewire_shard::backoff::BackoffSettings;
 use tidewire_shard::handle::{HandOver, ShardHandle, UpgradedSocket};
@@ -92,8 +93,9 @@ pub struct Node {
     made_key: Option<String>,
 }
 
-/// The nice value of the threads that serve HTTP and hash passwords. On a machine where they share cores with the shards, a shard that has
-/// work runs three times as long as one of them, so large HTTP responses delay the messages of other clients less.
+/// How much the nice value of the threads that serve HTTP and hash passwords is above that of the process. On a machine where they share
+/// cores with the shards, a shard that has work runs three times as long as one of them, so large HTTP responses delay the messages of
+/// other clients less.
 const FRONT_NICE: i32 = 5;
 
 /// Gives the calling thread a lower priority than the shards have.
@@ -154,7 +156,8 @@ impl Node {
         let handles: Arc<[ShardHandle]> = prepared.handles().into();
         let answer = requests::completion_sender(Arc::clone(&handles));
         let scrub_health = ScrubHealth::default();
-        let stores = Stores::start(plan, stores, &scrub_health, &answer)?;
+        // A client's acknowledgement waits for the thread that commits, which mostly waits for the disk.
+        let stores = with_short_slices(|| Stores::start(plan, stores, &scrub_health, &answer))?;
         if let Some(users) = auth.users() {
             users.open(stores.default_client());
         }

@@ -105,7 +105,7 @@ impl Default for ShardLimits {
         Self {
             inflight_bytes_max: 4 << 20,
             shard_inflight_bytes_max: 64 << 20,
-            turn_work_max: 2 << 20,
+            turn_work_max: 1 << 20,
             outbox: OutboxMarks {
                 bytes_max: 1 << 20,
                 lagging_bytes: 256 << 10,

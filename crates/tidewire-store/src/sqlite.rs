@@ -13,7 +13,7 @@ mod reopened;
 mod statements;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
@@ -27,7 +27,7 @@ use super::folder::{self, DataFolder, FolderError};
 use super::row_id::RowIds;
 use format::begin;
 use location::{BUSY_TIMEOUT, Location};
-use log::{Log, bytes_max_after, checkpoint, log_bytes, unless_busy};
+use log::{CHECKPOINT_BYTES, CheckpointSize, Log, checkpoint, log_bytes, unless_busy};
 use quota::{Charges, Quota, Usage};
 use statements::Statements;
 
@@ -108,6 +108,7 @@ pub struct SqliteStore {
     /// Bytes that the last checkpoint left in the log because a reader blocked it. The store tries the next checkpoint when the
     /// log has grown beyond them by the usual limit.
     kept_log_bytes: u64,
+    checkpoint_size: CheckpointSize,
 }
 
 impl SqliteStore {
@@ -139,6 +140,7 @@ impl SqliteStore {
             usage,
             log_bytes: 0,
             kept_log_bytes: 0,
+            checkpoint_size: CheckpointSize::new(),
         };
         Ok((store, opened))
     }
@@ -245,19 +247,29 @@ impl Store for SqliteStore {
         if self.connection.is_none() {
             return Ok(());
         }
-        let (before, kept) = (self.log_bytes, self.kept_log_bytes);
-        (self.log_bytes, self.kept_log_bytes) = self.attempt(|connection| {
-            let log_bytes = log_bytes(connection)?;
-            let bytes_max = bytes_max_after(log_bytes.saturating_sub(before));
-            if log_bytes < bytes_max + kept {
-                return Ok((log_bytes, kept));
-            }
+        let log_bytes = self.attempt(|connection| log_bytes(connection))?;
+        let commit_bytes = log_bytes.saturating_sub(self.log_bytes);
+        let bytes_max = self.checkpoint_size.bytes_max_after(commit_bytes);
+        self.log_bytes = log_bytes;
+        if log_bytes < bytes_max + self.kept_log_bytes {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let is_done = self.attempt(|connection| {
             connection.busy_timeout(TIDY_TIMEOUT)?;
             let done = unless_busy(checkpoint(connection, Log::FromItsStart));
             connection.busy_timeout(BUSY_TIMEOUT)?;
-            // A reader that blocks the checkpoint is not a failure, but the next commits should not wait for it again at once.
-            Ok((log_bytes, if done? { 0 } else { log_bytes }))
+            done
         })?;
+        if !is_done {
+            // A reader that blocks the checkpoint is not a failure, but the next commits should not wait for it again at once.
+            self.kept_log_bytes = log_bytes;
+            return Ok(());
+        }
+        (self.log_bytes, self.kept_log_bytes) = (0, 0);
+        if bytes_max < CHECKPOINT_BYTES {
+            self.checkpoint_size.adapt(began.elapsed());
+        }
         Ok(())
     }
 

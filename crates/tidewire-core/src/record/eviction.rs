@@ -1,15 +1,22 @@
 //! Eviction: which records may leave memory, and in which order. The next request for an evicted record loads it again.
 //!
 //! Records with subscribers, waiting requests or unstored changes stay, and so do existing records that are kept in memory only.
+//!
+//! Records that were used once have little room of their own, so that a client which goes through ever new records neither fills the
+//! memory nor evicts the records that clients use repeatedly. The names of those that left it are remembered for a while: a record
+//! that is requested again soon is kept like the others.
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
 
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::record::owner::RecordOwner;
 use crate::record::readers::READER_BYTES;
 use crate::record::request::is_under;
-use crate::record::state::{OwnedRecord, Value};
+use crate::record::state::{OwnedRecord, Reuse, Value};
 use crate::settings::Settings;
 use crate::table;
 use crate::text::{Name, Payload};
@@ -21,17 +28,102 @@ pub(super) const RECORD_OVERHEAD_BYTES: usize = 256;
 /// A client that requests the same name again soon, for example to wait for a record, costs the store nothing.
 const ASKED_BYTES_MAX: usize = 256 << 10;
 
+/// Bytes of idle records that were used once, at most, and at most one part of the cache in this many.
+const ONCE_BYTES_MAX: usize = 4 << 20;
+const ONCE_PARTS: usize = 4;
+
+/// The number of names that are remembered after their records were evicted. A power of two.
+const EVICTED_NAMES: usize = 1 << 16;
+
 /// The records that no session uses, oldest first, and the bytes of all records.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Cache {
     pub(super) bytes: usize,
     stamp: u64,
-    /// Entries with an outdated stamp are skipped.
+    /// Records that were used again. Entries with an outdated stamp are skipped.
     idle: VecDeque<(Name, u64)>,
-    /// The same for records that were only requested, each with its bytes.
-    asked: VecDeque<(Name, u64, usize)>,
-    /// Bytes of the records in `asked`.
-    asked_bytes: usize,
+    /// The same for records that were used once, and for records that were only requested.
+    once: SizedQueue,
+    asked: SizedQueue,
+    /// The records that were evicted after they were used once.
+    pub(super) evicted: EvictedNames,
+}
+
+impl Cache {
+    /// Creates it empty.
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            bytes: 0,
+            stamp: 0,
+            idle: VecDeque::new(),
+            once: SizedQueue::default(),
+            asked: SizedQueue::default(),
+            evicted: EvictedNames::new(seed),
+        }
+    }
+}
+
+/// Idle records with the sum of their bytes. An entry with an outdated stamp counts until it is taken, so the queue is short as well.
+#[derive(Debug, Default)]
+struct SizedQueue {
+    entries: VecDeque<(Name, u64, usize)>,
+    bytes: usize,
+}
+
+impl SizedQueue {
+    fn push(&mut self, name: &Name, record: &OwnedRecord) {
+        let data = record.value.data().map_or(0, Payload::len);
+        let bytes = name.len() + RECORD_OVERHEAD_BYTES + data;
+        self.entries.push_back((name.clone(), record.stamp, bytes));
+        self.bytes += bytes;
+    }
+
+    fn pop(&mut self) -> Option<(Name, u64)> {
+        let (name, stamp, bytes) = self.entries.pop_front()?;
+        self.bytes -= bytes;
+        table::shrink_queue(&mut self.entries);
+        Some((name, stamp))
+    }
+}
+
+/// Names of evicted records, as parts of their hashes. A newer name replaces an older one with the same place. A collision only keeps a
+/// record longer in memory.
+#[derive(Debug)]
+pub(super) struct EvictedNames {
+    hasher: FixedState,
+    /// Empty until the first record is evicted. 0 is a free place.
+    marks: Box<[u32]>,
+}
+
+impl EvictedNames {
+    fn new(seed: u64) -> Self {
+        Self {
+            hasher: FixedState::with_seed(seed),
+            marks: Box::default(),
+        }
+    }
+
+    fn place(&self, name: &Name) -> (usize, u32) {
+        let hash = self.hasher.hash_one(name);
+        (hash as usize % EVICTED_NAMES, (hash >> 32) as u32 | 1)
+    }
+
+    fn insert(&mut self, name: &Name) {
+        if self.marks.is_empty() {
+            self.marks = vec![0; EVICTED_NAMES].into();
+        }
+        let (index, mark) = self.place(name);
+        self.marks[index] = mark;
+    }
+
+    /// Whether the record was evicted, and few others since.
+    pub(super) fn contains(&self, name: &Name) -> bool {
+        if self.marks.is_empty() {
+            return false;
+        }
+        let (index, mark) = self.place(name);
+        self.marks[index] == mark
+    }
 }
 
 impl RecordOwner {
@@ -71,17 +163,20 @@ impl RecordOwner {
                 cache.stamp += 1;
                 record.stamp = cache.stamp;
                 if record.is_only_asked_for() {
-                    let data = record.value.data().map_or(0, Payload::len);
-                    let bytes = name.len() + RECORD_OVERHEAD_BYTES + data;
-                    cache.asked.push_back((name.clone(), record.stamp, bytes));
-                    cache.asked_bytes += bytes;
-                } else {
+                    cache.asked.push(name, record);
+                } else if record.reuse == Reuse::Again {
                     cache.idle.push_back((name.clone(), record.stamp));
+                } else {
+                    record.reuse = Reuse::Once;
+                    cache.once.push(name, record);
                 }
             }
         }
-        while self.cache.asked_bytes > ASKED_BYTES_MAX && self.evict_asked(settings) {}
-        self.evict(settings, settings.limits.cache_bytes_max);
+        while self.cache.asked.bytes > ASKED_BYTES_MAX && self.evict_asked(settings) {}
+        let bytes_max = settings.limits.cache_bytes_max;
+        let once_bytes_max = ONCE_BYTES_MAX.min(bytes_max / ONCE_PARTS);
+        while self.cache.once.bytes > once_bytes_max && self.evict_once(settings) {}
+        self.evict(settings, bytes_max);
         if self.cache.idle.len() > 2 * self.table.len() + 1_000 {
             let table = &self.table;
             self.cache.idle.retain(|(name, stamp)| {
@@ -92,10 +187,10 @@ impl RecordOwner {
     }
 
     /// Evicts idle records until at most `bytes_max` are left or no record is idle: first those that were only requested, then those that
-    /// were unused for longest.
+    /// were used once, then those that were unused for longest.
     fn evict(&mut self, settings: &Settings, bytes_max: usize) {
         while self.cache.bytes > bytes_max {
-            if self.evict_asked(settings) {
+            if self.evict_asked(settings) || self.evict_once(settings) {
                 continue;
             }
             let Some((name, stamp)) = self.cache.idle.pop_front() else {
@@ -107,20 +202,33 @@ impl RecordOwner {
 
     /// Evicts the oldest record that was only requested. Returns false if no such record is left.
     fn evict_asked(&mut self, settings: &Settings) -> bool {
-        let Some((name, stamp, bytes)) = self.cache.asked.pop_front() else {
+        let Some((name, stamp)) = self.cache.asked.pop() else {
             return false;
         };
-        self.cache.asked_bytes -= bytes;
         self.remove_idle(settings, &name, stamp);
         true
     }
 
-    /// Removes a record that has been idle since it got the stamp.
-    fn remove_idle(&mut self, settings: &Settings, name: &Name, stamp: u64) {
+    /// Evicts the oldest record that was used once. Returns false if no such record is left.
+    fn evict_once(&mut self, settings: &Settings) -> bool {
+        let Some((name, stamp)) = self.cache.once.pop() else {
+            return false;
+        };
+        if self.remove_idle(settings, &name, stamp) {
+            self.cache.evicted.insert(&name);
+        }
+        true
+    }
+
+    /// Removes a record if it has been idle since it got the stamp. Returns whether it was.
+    fn remove_idle(&mut self, settings: &Settings, name: &Name, stamp: u64) -> bool {
         let record = self.table.get(name);
-        if record.is_some_and(|record| record.stamp == stamp && is_idle(settings, name, record)) {
+        let is_removed =
+            record.is_some_and(|record| record.stamp == stamp && is_idle(settings, name, record));
+        if is_removed {
             self.remove(name);
         }
+        is_removed
     }
 
     /// Removes the record from the table, with its readers.

@@ -39,6 +39,7 @@ impl RecordOwner {
         }
         let (name, record) = self.ensure(turn, name);
         record.is_read_by_rules = true;
+        record.note_use();
         if let Asker::Lagging(session, reader) = &asker
             && record.has_readers
         {

@@ -23,7 +23,7 @@ use crate::record::outcome::outcome_unknown;
 use crate::record::readers::Readers;
 use crate::record::repeat::Repeats;
 use crate::record::request::{is_under, publish};
-use crate::record::state::{Interest, OwnedRecord, Value};
+use crate::record::state::{Interest, OwnedRecord, Reuse, Value};
 use crate::record::write_queue::{WriteQueue, WriteQueues};
 use crate::settings::Settings;
 use crate::store::{Incarnation, Opened, StoreChange};
@@ -64,7 +64,7 @@ impl RecordOwner {
             table: NameMap::new(seed),
             readers: table::map(seed),
             to_authorize: VecDeque::new(),
-            cache: Cache::default(),
+            cache: Cache::new(seed),
             write_queues: WriteQueues::new(seed, opened, shard),
             superseded_loads: DeadlineQueue::new(),
             memory_only_bytes: 0,
@@ -308,6 +308,10 @@ impl RecordOwner {
                 has_readers: false,
                 is_used: false,
                 is_read_by_rules: false,
+                reuse: match cache.evicted.contains(name) {
+                    true => Reuse::Again,
+                    false => Reuse::First,
+                },
                 deferred_count: 0,
                 stamp: 0,
             }

@@ -53,6 +53,7 @@ impl RecordOwner {
         job: Job,
     ) {
         let (name, record) = self.ensure(turn, name);
+        record.note_use();
         if record.waiting.is_some() {
             return self.queue(turn, &name, job);
         }

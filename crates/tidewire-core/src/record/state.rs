@@ -94,6 +94,17 @@ pub(super) struct Waiting {
     pub(super) superseded: Option<Value>,
 }
 
+/// How often a record was used since it is in memory, as far as the cache distinguishes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reuse {
+    /// In use for the first time.
+    First,
+    /// Idle after its first use.
+    Once,
+    /// Used again while it was idle, or soon after it was evicted.
+    Again,
+}
+
 #[derive(Debug)]
 pub(super) struct OwnedRecord {
     pub(super) value: Value,
@@ -107,6 +118,7 @@ pub(super) struct OwnedRecord {
     pub(super) is_used: bool,
     /// Whether a rule has read it, even if it does not exist: rules read the same names repeatedly.
     pub(super) is_read_by_rules: bool,
+    pub(super) reuse: Reuse,
     /// Number of requests that have waited for its load and were then deferred. If the record was evicted, they would wait for another
     /// load.
     pub(super) deferred_count: u32,
@@ -120,6 +132,13 @@ impl OwnedRecord {
         matches!(self.value, Value::Unknown)
             && self.waiting.is_none()
             && self.interest.shards.is_empty()
+    }
+
+    /// Notes that a request or a rule uses it.
+    pub(super) fn note_use(&mut self) {
+        if self.reuse == Reuse::Once {
+            self.reuse = Reuse::Again;
+        }
     }
 
     /// Whether it is not worth keeping once no session uses it.

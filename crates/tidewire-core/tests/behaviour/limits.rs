@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidewire_core::address::SessionId;
 use tidewire_core::effect::AuthOutcome;
 use tidewire_core::limits::Limits;
 use tidewire_core::message::{
@@ -319,7 +320,7 @@ fn too_many_requests_that_wait_for_one_record_are_refused() {
 
 #[test]
 fn the_cache_forgets_only_unused_records() {
-    let mut node = node(|limits| limits.cache_bytes_max = 1_000);
+    let mut node = node(|limits| limits.cache_bytes_max = 2_000);
     let (session, subscriber) = (node.login(), node.login());
     check(&node.ask(session, &set("kept", "{}")), &["WriteAck"]);
     node.ask(subscriber, &bulk(RecordBulk::SubscribeAndRead, &["kept"]));
@@ -329,7 +330,7 @@ fn the_cache_forgets_only_unused_records() {
             &["WriteAck"],
         );
     }
-    assert!(node.counts(0).record_bytes <= 1_000, "{:?}", node.counts(0));
+    assert!(node.counts(0).record_bytes <= 2_000, "{:?}", node.counts(0));
     assert!(node.counts(0).records >= 2, "{:?}", node.counts(0));
     for number in 0..10 {
         let name = format!("r{number}");
@@ -343,6 +344,48 @@ fn the_cache_forgets_only_unused_records() {
         &["WriteAck"],
     );
     check(&node.take(subscriber), &["version: 2"]);
+}
+
+/// Writes records of ten kilobytes with these numbers.
+fn write_large(node: &mut Node, session: SessionId, numbers: std::ops::Range<usize>) {
+    let value = format!(r#"{{"text":"{}"}}"#, "x".repeat(10_000));
+    for number in numbers {
+        let answer = node.ask(session, &set(&format!("large/{number}"), &value));
+        check(&answer, &["WriteAck"]);
+    }
+}
+
+#[test]
+fn records_that_are_used_once_neither_fill_the_cache_nor_evict_others() {
+    let mut node = node(|limits| limits.cache_bytes_max = 64 << 20);
+    let session = node.login();
+    for _ in 0..2 {
+        check(&node.ask(session, &set("hot", "{}")), &["WriteAck"]);
+    }
+    write_large(&mut node, session, 0..2_000);
+    let bytes = node.counts(0).record_bytes;
+    assert!((3 << 20..5 << 20).contains(&bytes), "{bytes}");
+    node.commits_fail = true;
+    node.loads_fail = true;
+    let read = |name| Message::Record(Record::Read { name });
+    check(&node.ask(session, &read("hot")), &["version: 2"]);
+    check(&node.ask(session, &read("large/1999")), &["version: 1"]);
+    check(&node.ask(session, &read("large/0")), &["Error(Load"]);
+}
+
+#[test]
+fn records_that_are_used_again_soon_after_their_eviction_stay() {
+    let mut node = node(|limits| limits.cache_bytes_max = 64 << 20);
+    let session = node.login();
+    write_large(&mut node, session, 0..1_000);
+    assert!(node.counts(0).record_bytes < 5 << 20);
+    for number in 0..1_000 {
+        let name = format!("large/{number}");
+        let read = Message::Record(Record::Read { name: &name });
+        check(&node.ask(session, &read), &["version: 1"]);
+    }
+    let bytes = node.counts(0).record_bytes;
+    assert!(bytes > 1_000 * 10_000, "{bytes}");
 }
 
 #[test]

@@ -21,6 +21,8 @@ use crate::stats::{ShardStats, add, topic_index};
 
 /// For shorter messages, the engine's cost per message includes their bytes.
 pub(super) const UNCOUNTED_PAYLOAD_MAX: usize = 256;
+/// A read that costs at least this much work, the bytes included, is expensive: the connection is read behind the cheap ones afterwards.
+const EXPENSIVE_READ: u64 = 64 << 10;
 /// Cost of inflating a byte, relative to reading it.
 const INFLATION_WORK: usize = 3;
 
@@ -38,7 +40,11 @@ impl Conductor {
             match outcome {
                 ReadOutcome::Drained(count) | ReadOutcome::More(count) => {
                     self.turn_bytes += count;
+                    let before = self.engine.work();
                     self.decode(key);
+                    let work = self.engine.work().wrapping_sub(before);
+                    let is_expensive = work + count as u64 >= EXPENSIVE_READ;
+                    self.event_loop.note_cost(key, is_expensive);
                 }
                 ReadOutcome::End | ReadOutcome::Failed(_) => self.lose(key),
             }

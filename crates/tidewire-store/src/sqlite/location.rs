@@ -13,7 +13,7 @@ use super::reader::SqliteReader;
 use super::{FILE, SqliteOptions, failed_with};
 
 /// The page cache of a connection, in KiB: enough for the upper levels of an index of millions of names.
-pub(crate) const PAGE_CACHE_KIB: i64 = 8 << 10;
+pub(crate) const PAGE_CACHE_KIB: i64 = 4 << 10;
 
 /// How long a connection waits for a lock. It waits only for a reader's transaction at a checkpoint and for a commit at a quarantine,
 /// and both are short.

@@ -9,6 +9,9 @@ import { rules, seedRecords } from '../seed.ts';
 
 const { TOPIC, EVENT_ACTION, RECORD_ACTION, RPC_ACTION, PRESENCE_ACTION } = C;
 
+const ONLY_REQUESTED = { because: 'a shard keeps at most 256 KiB of records that were only requested, whatever its memory budget' };
+const USED_ONCE = { because: 'a shard keeps at most 4 MiB of idle records that were used once, whatever its memory budget' };
+
 /** The most names of one session, equal to the default of `limits.subscriptions_max`. */
 const SESSION_NAMES = 100_000;
 
@@ -108,7 +111,7 @@ export const NAMES: WorkAttack[] = [
     name: 'versions of ever new names of 1 KB that may not be read',
     options: { permissions: rules({ 'secret/*': { read: false } }) },
     harm: 'memory',
-    off: WITHOUT_MEMORY_LIMIT,
+    off: ONLY_REQUESTED,
     prepare: bursts((seat) => () => {
       const list = names(1_000, `secret/${freshPrefix(seat)}`, 1_000);
       const messages = list.map((name): Said => ({ topic: TOPIC.RECORD, action: RECORD_ACTION.HEAD, name }));
@@ -118,7 +121,7 @@ export const NAMES: WorkAttack[] = [
   {
     name: 'reads of ever new names of 1 KB',
     harm: 'memory',
-    off: WITHOUT_MEMORY_LIMIT,
+    off: ONLY_REQUESTED,
     prepare: bursts((seat) => () => {
       const list = names(1_000, freshPrefix(seat), 1_000);
       const messages = list.map((name): Said => ({ topic: TOPIC.RECORD, action: RECORD_ACTION.READ, name }));
@@ -128,7 +131,7 @@ export const NAMES: WorkAttack[] = [
   {
     name: 'creations of ever new records',
     harm: 'memory',
-    off: WITHOUT_MEMORY_LIMIT,
+    off: USED_ONCE,
     prepare: bursts((seat) => () => {
       const list = names(2_000, `new/${freshPrefix(seat)}`);
       const bytes = framed({ topic: TOPIC.RECORD, action: RECORD_ACTION.SUBSCRIBECREATEANDREAD, names: list, correlationId: '1' });

@@ -17,10 +17,10 @@ const RETRY_FIRST: Duration = Duration::from_millis(100);
 pub(super) const RETRY_LONGEST: Duration = Duration::from_secs(5);
 /// Initial and smallest number of bytes of a batch. With smaller batches the store would sync more than it writes.
 pub(super) const BATCH_BYTES_FIRST: usize = 1 << 20;
-const BATCH_BYTES_MIN: usize = 256 << 10;
+const BATCH_BYTES_MIN: usize = 128 << 10;
 /// If a full batch takes longer, the next ones become smaller. An acknowledged write of another session waits for the commit in flight
 /// and for its own commit, so it is stored within twice this time.
-const COMMIT_TIME: Duration = Duration::from_millis(8);
+const COMMIT_TIME: Duration = Duration::from_millis(4);
 
 /// The batch that the store has, or that has failed and is sent again.
 #[derive(Debug)]
