@@ -1,9 +1,10 @@
 //! Fan-out: the sessions of this shard that get a message, as ranges of the turn log.
 //!
 //! A publication is encoded once, and its name keeps the range. [`Hub::collect`] lists the sessions to send to, and [`Hub::flush_some`]
-//! visits them in that order. Each session gets, sorted by offset and joined where they touch, the ranges of its names from the offset at
-//! which it joined, without its own publications, and its own answers. The work is recipients times names, not recipients times messages.
-//! If more is published while sessions still wait, these get it with the rest, and the others are listed again.
+//! visits them in that order. Each session gets, sorted by offset and joined where they touch or overlap, the ranges of its names from the
+//! offset at which it joined, without its own publications, and its own answers. If several of its names have the same range, it gets the
+//! range once. The work is recipients times names, not recipients times messages. If more is published while sessions still wait, these
+//! get it with the rest, and the others are listed again.
 
 mod channel;
 mod due;

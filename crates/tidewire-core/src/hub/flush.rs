@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::Hub;
 use super::due::{Due, HeavyDue};
-use super::span::{append, clip, join_touching, subtract};
+use super::span::{append, clip, join_sorted, subtract};
 use crate::address::SessionId;
 use crate::effect::{Format, Span};
 use crate::membership::ChannelId;
@@ -322,9 +322,11 @@ impl Hub {
         }
         if heavy.channels.len() + heavy.answers.len() > 1 {
             joined.sort_unstable_by_key(|span| span.start);
+            // A publication can reach the session through several names, each of which has its range. The session gets it once. The
+            // subtraction follows, because it expects ranges that do not overlap.
+            join_sorted(joined);
         }
         subtract(joined, &heavy.own, left);
-        join_touching(joined);
     }
 
     fn start_turn(&mut self) {

@@ -61,13 +61,13 @@ pub(super) fn subtract(spans: &mut Vec<Span>, own: &[Span], left: &mut Vec<Span>
     std::mem::swap(spans, left);
 }
 
-/// Joins ranges that touch.
-pub(super) fn join_touching(spans: &mut Vec<Span>) {
+/// Joins ranges, sorted by their starts, that touch or overlap.
+pub(super) fn join_sorted(spans: &mut Vec<Span>) {
     spans.dedup_by(|next, last| {
-        let touches = last.end == next.start;
-        if touches {
-            last.end = next.end;
+        let is_joined = next.start <= last.end;
+        if is_joined {
+            last.end = last.end.max(next.end);
         }
-        touches
+        is_joined
     });
 }

@@ -1,6 +1,7 @@
 //! The hub equals a naive model: every session keeps its own list of what it is owed, byte by byte.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use proptest::prelude::*;
 
@@ -48,6 +49,12 @@ enum Step {
         except: Option<u32>,
         bytes: u64,
     },
+    /// The same range for several names.
+    PublishToAll {
+        names: Range<usize>,
+        except: Option<u32>,
+        bytes: u64,
+    },
     Answer {
         index: u32,
         bytes: u64,
@@ -67,8 +74,13 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (index.clone(), name.clone()).prop_map(|(index, name)| Step::Join { index, name }),
         2 => (index.clone(), name.clone()).prop_map(|(index, name)| Step::Leave { index, name }),
         1 => name.clone().prop_map(|name| Step::Dissolve { name }),
-        8 => (name, prop::option::of(index.clone()), bytes.clone())
+        8 => (name.clone(), prop::option::of(index.clone()), bytes.clone())
             .prop_map(|(name, except, bytes)| Step::Publish { name, except, bytes }),
+        4 => (name, 2..=NAMES, prop::option::of(index.clone()), bytes.clone())
+            .prop_map(|(first, count, except, bytes)| {
+                let names = first..NAMES.min(first + count);
+                Step::PublishToAll { names, except, bytes }
+            }),
         4 => (index, bytes).prop_map(|(index, bytes)| Step::Answer { index, bytes }),
         2 => Just(Step::Flush),
         3 => (0..4_usize).prop_map(|count| Step::FlushSome { count }),
@@ -119,6 +131,11 @@ impl Both {
                 except,
                 bytes,
             } => self.publish(name, except, bytes),
+            Step::PublishToAll {
+                ref names,
+                except,
+                bytes,
+            } => self.publish_to_all(names.clone(), except, bytes),
             Step::Answer { index, bytes } => self.answer(index, bytes),
             Step::Flush => self.flush(),
             Step::FlushSome { count } => self.flush_some(count),
@@ -231,22 +248,38 @@ impl Both {
         assert_eq!(dissolved, Vec::from_iter(members), "members of {name}");
     }
 
-    /// Like `TurnContext::fan_out`: one range for each format that members want, without the sender's own.
     fn publish(&mut self, name: usize, except: Option<u32>, bytes: u64) {
+        self.publish_to_all(name..name + 1, except, bytes);
+    }
+
+    /// Like `TurnContext::fan_out`, for several names: one range for each format that members want, without the sender's own.
+    fn publish_to_all(&mut self, names: Range<usize>, except: Option<u32>, bytes: u64) {
         let sender = except.and_then(|index| self.peers.get(&index));
         let sender = sender.map(|peer| (peer.id.index, peer.format));
-        let Some(channel) = self.hub.find(TOPIC, &text(name)) else {
-            return;
-        };
-        for format in self.hub.formats(channel) {
+        let found = names
+            .clone()
+            .filter_map(|name| self.hub.find(TOPIC, &text(name)));
+        let channels: Vec<_> = found.collect();
+        for format in (0..FORMATS).map(Format) {
+            let mut wanted = channels.clone();
+            wanted.retain(|channel| self.hub.formats(*channel).any(|wanted| wanted == format));
+            if wanted.is_empty() {
+                continue;
+            }
             let span = self.append(format, bytes);
             let own = sender.filter(|(_, own)| *own == format);
             let own = own.map(|(index, _)| index);
-            self.hub.publish(channel, format, span, own);
-            for member in self.members.get(&name).into_iter().flatten() {
-                if let Some(peer) = self.peers.get_mut(member)
+            for channel in wanted {
+                self.hub.publish(channel, format, span, own);
+            }
+            let members: BTreeSet<u32> = names
+                .clone()
+                .flat_map(|name| self.members.get(&name).into_iter().flatten().copied())
+                .collect();
+            for member in members {
+                if let Some(peer) = self.peers.get_mut(&member)
                     && peer.format == format
-                    && sender.is_none_or(|(index, _)| index != *member)
+                    && sender.is_none_or(|(index, _)| index != member)
                 {
                     peer.owed.extend(span.start..span.end);
                 }
@@ -361,6 +394,22 @@ fn the_sender_is_cut_out_of_a_joined_range() {
         sent,
         [(0, vec![span(0, 3), span(5, 6)]), (1, vec![span(3, 6)]),]
     );
+}
+
+#[test]
+fn a_publication_reaches_a_session_once_through_several_names() {
+    let mut both = Both::new();
+    both.open(0, Format(0));
+    both.join(0, 0);
+    both.join(0, 1);
+    both.publish(0, None, 2);
+    both.publish_to_all(0..2, None, 3);
+    both.publish(1, None, 1);
+    both.flush();
+    both.publish_to_all(0..2, Some(0), 3);
+    both.leave(0, 0);
+    both.publish_to_all(0..2, None, 1);
+    both.flush();
 }
 
 #[test]
