@@ -9,7 +9,7 @@ use crate::address::{Address, SessionId};
 use crate::entry::Entry;
 use crate::message::{Auth, Message};
 use crate::principal::Principal;
-use crate::publication::{InterestTopic, PublicationRef};
+use crate::publication::InterestTopic;
 use crate::quota::QuotaChange;
 use crate::rights::RightsChange;
 use crate::route::StoreId;
@@ -288,8 +288,9 @@ pub trait Effects {
     }
     /// Puts `entry` into another shard's mailbox. Never called with the shard's own address.
     fn post(&mut self, to: Address, entry: Entry);
-    /// Posts the publication, as [`Entry::Publication`], to every **other** shard whose interest is visible.
-    fn publish(&mut self, publication: PublicationRef<'_>);
+    /// Posts an entry about a name to every **other** shard whose interest in it is visible. `entry` makes it, and is not called if there
+    /// is no such shard.
+    fn publish(&mut self, topic: InterestTopic, name: &str, entry: impl Fn() -> Entry);
     /// Changes this shard's interest. Numbers count up by one; [`Input::InterestVisible`] confirms them.
     fn interest(&mut self, number: u64, change: InterestChange);
     /// Sends a request to a store.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::address::{Address, SessionId};
 use crate::message::Topic;
 use crate::principal::Principal;
-use crate::publication::Publication;
+use crate::publication::OwnedPublication;
 use crate::rate::Operation;
 use crate::rights::RightsChange;
 use crate::store::Version;
@@ -34,8 +34,10 @@ pub use rpc::{CallAnswer, CallFailure, CallNotice, OwnedCall, RpcDelivery, RpcEn
 /// An entry of a mailbox.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    /// For this shard's members of an event or of presence.
-    Publication(Publication),
+    /// For this shard's subscribers of an event without history.
+    Publication(OwnedPublication),
+    /// For this shard's sessions that watch a user or all users: the user came online or went offline.
+    PresenceChanged(PresenceChange),
     /// Events with history.
     History(HistoryEntry),
     /// To the owner of records: a request of one session for one or many of them.
@@ -164,6 +166,19 @@ pub enum Entry {
         /// The session.
         session: SessionId,
     },
+}
+
+/// A change of a user's presence.
+#[derive(Clone, Debug)]
+pub struct PresenceChange {
+    /// Whether it goes to the sessions that watch all users, else to the sessions that watch this user.
+    pub everyone: bool,
+    /// The user id.
+    pub user: Name,
+    /// Whether the user is online now.
+    pub online: bool,
+    /// The session with which the user came online, and which does not get the change.
+    pub except: Option<SessionId>,
 }
 
 /// Requests that an owner defers because their session has caused too much work, see [`crate::limits::Limits::connection_work_max`].

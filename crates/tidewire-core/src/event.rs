@@ -9,14 +9,14 @@ use crate::hub::{Edge, HubTopic};
 use crate::lag;
 use crate::listen;
 use crate::message::{
-    Event, EventAction, EventBulk, EventError, Message, Position, Refusal, Topic,
+    Event, EventAction, EventBulk, EventError, Message, Position, Publication, RareAttributes,
+    Refusal, Topic,
 };
 use crate::permission::{Access, Authorization};
-use crate::publication::{InterestTopic, PublicationRef};
+use crate::publication::{InterestTopic, OwnedPublication};
 use crate::session::follows::Start;
 use crate::table;
 use crate::text::{Name, Payload};
-use crate::trace::Trace;
 use crate::work::{NAME_WORK, USER_WORK};
 
 const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
@@ -28,13 +28,7 @@ pub(crate) fn message<E: Effects>(
     message: &Event<'_>,
 ) -> Flow {
     match message {
-        // Only the server assigns offsets, so an offset from a client is ignored.
-        Event::Emit { name, data } | Event::Numbered { name, data, .. } => {
-            emit(turn, id, name, *data, None)
-        }
-        Event::Traced {
-            name, data, trace, ..
-        } => emit(turn, id, name, *data, Some(trace)),
+        Event::Publication(publication) => publish(turn, id, publication),
         Event::Subscribe { names, correlation } => subscribe(turn, id, names, &[], *correlation),
         Event::Resume {
             names,
@@ -65,8 +59,12 @@ pub(crate) fn message<E: Effects>(
     }
 }
 
-/// Refuses an event of the session because there is no room for it.
-pub(crate) fn refuse_emit<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) {
+/// Refuses a publication of the session because there is no room for it.
+pub(crate) fn refuse_publication<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    id: SessionId,
+    name: &str,
+) {
     let refusal = Refusal {
         action: EventAction::Emit,
         name: Some(name),
@@ -79,14 +77,27 @@ pub(crate) fn refuse_emit<E: Effects>(turn: &mut TurnContext<'_, E>, id: Session
     );
 }
 
-/// Delivers a publication to this shard's subscribers.
-pub(crate) fn deliver<E: Effects>(
+/// Delivers a publication that another shard or the owner of its history has posted to this shard's subscribers.
+pub(crate) fn deliver_posted<E: Effects>(
     turn: &mut TurnContext<'_, E>,
-    name: &str,
-    event: Event<'_>,
+    publication: OwnedPublication,
     except: Option<SessionId>,
 ) {
-    turn.fan_out(TOPIC, name, except, &Message::Event(event));
+    let OwnedPublication { name, data, rare } = publication;
+    let data = data.as_ref().map(Payload::as_str);
+    let name = name.as_str();
+    deliver(turn, Publication { name, data, rare }, except);
+}
+
+/// Delivers a publication to this shard's subscribers.
+fn deliver<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    publication: Publication<'_>,
+    except: Option<SessionId>,
+) {
+    let name = publication.name;
+    let message = Message::Event(Event::Publication(publication));
+    turn.fan_out(TOPIC, name, except, &message);
 }
 
 /// Handles that an ended session was the last subscriber of the event.
@@ -123,13 +134,12 @@ pub(crate) fn lose<E: Effects>(
     true
 }
 
-fn emit<E: Effects>(
+fn publish<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
-    name: &str,
-    data: Option<&str>,
-    trace: Option<&Trace>,
+    publication: &Publication<'_>,
 ) -> Flow {
+    let Publication { name, data, .. } = *publication;
     let refusal = Refusal {
         action: EventAction::Emit,
         name: Some(name),
@@ -145,20 +155,25 @@ fn emit<E: Effects>(
         Authorization::Failed => return refuse(turn, id, EventError::PermissionError(refusal)),
         Authorization::Allow => {}
     }
+    // Only the server assigns offsets, so an offset from a client is ignored.
+    let rare = RareAttributes::boxed(None, publication.trace().copied());
+    let posted = || OwnedPublication {
+        name: name.into(),
+        data: data.map(Payload::from_checked),
+        rare: rare.clone(),
+    };
     if turn.shard.settings.history.find(name).is_some() {
-        let emit = HistoryEntry::Emit {
-            name: name.into(),
-            data: data.map(Payload::from_checked),
+        let publish = HistoryEntry::Publish {
+            publication: posted(),
             publisher: id,
-            trace: trace.copied().map(Box::new),
         };
-        turn.post(turn.shard.owner(name), Entry::History(emit));
+        turn.post(turn.shard.owner(name), Entry::History(publish));
         return Flow::Taken;
     }
-    let event = Event::published(name, data, None, trace);
-    deliver(turn, name, event, Some(id));
+    let rare = rare.clone();
+    deliver(turn, Publication { name, data, rare }, Some(id));
     turn.out
-        .publish(PublicationRef::Event { name, data, trace });
+        .publish(InterestTopic::Event, name, || Entry::Publication(posted()));
     Flow::Taken
 }
 

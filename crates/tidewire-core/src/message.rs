@@ -8,6 +8,7 @@ mod connection;
 mod event;
 mod listen;
 mod presence;
+mod publication;
 mod record;
 mod rpc;
 
@@ -15,6 +16,7 @@ pub use connection::{Auth, Connection};
 pub use event::{Event, EventAction, EventBulk, EventError, GAP_MAX, Position};
 pub use listen::Listen;
 pub use presence::{Presence, PresenceAction, PresenceError};
+pub use publication::{Publication, RareAttributes};
 pub use record::{
     Change, Only, Record, RecordAction, RecordBulk, RecordError, Tag, WireVersion, Write,
 };

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use crate::address::SessionId;
 use crate::context::{DeniedName, LostRight, TurnContext};
 use crate::effect::{Effects, Flow};
-use crate::entry::{DelayedAck, Entry, PendingReplyId, ReplyAction, ReplyPart};
+use crate::entry::{DelayedAck, Entry, PendingReplyId, PresenceChange, ReplyAction, ReplyPart};
 use crate::hub::{Edge, HubTopic};
 use crate::json;
 use crate::message::{Message, Presence, PresenceAction, PresenceError, Refusal};
 use crate::permission::{Access, Authorization, Decision, Question, RequestedAction};
 use crate::principal::Principal;
-use crate::publication::{InterestTopic, PublicationRef};
+use crate::publication::InterestTopic;
 use crate::session::Session;
 use crate::text::Name;
 use crate::work::NAME_WORK;
@@ -52,14 +52,19 @@ impl PresenceOwner {
         }
         if sessions == u32::from(opened.is_some()) {
             for everyone in [true, false] {
-                let publication = PublicationRef::User {
+                let change = PresenceChange {
                     everyone,
-                    user: &user,
+                    user: user.clone(),
                     online: opened.is_some(),
                     except: opened,
                 };
-                deliver(turn, &publication);
-                turn.out.publish(publication);
+                deliver(turn, &change);
+                let (topic, name) = match everyone {
+                    true => (InterestTopic::Everyone, ""),
+                    false => (InterestTopic::User, user.as_str()),
+                };
+                let entry = || Entry::PresenceChanged(change.clone());
+                turn.out.publish(topic, name, entry);
             }
         }
     }
@@ -83,25 +88,23 @@ impl PresenceOwner {
 }
 
 /// Sends a change to this shard's watchers.
-pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, publication: &PublicationRef<'_>) {
-    if let PublicationRef::User {
+pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, change: &PresenceChange) {
+    let &PresenceChange {
         everyone,
-        user,
+        ref user,
         online,
         except,
-    } = *publication
-    {
-        let message = Message::Presence(Presence::Changed {
-            name: user,
-            online,
-            all: everyone,
-        });
-        if !everyone {
-            return turn.fan_out(USER, user, except, &message);
-        }
-        let withheld = withheld(turn, user);
-        turn.fan_out_without(ALL, "", except, &withheld, &message);
+    } = change;
+    let message = Message::Presence(Presence::Changed {
+        name: user,
+        online,
+        all: everyone,
+    });
+    if !everyone {
+        return turn.fan_out(USER, user, except, &message);
     }
+    let withheld = withheld(turn, user);
+    turn.fan_out_without(ALL, "", except, &withheld, &message);
 }
 
 /// The sessions of this shard that watch all users and are not allowed to see this user, by index.

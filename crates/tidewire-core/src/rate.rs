@@ -170,9 +170,7 @@ pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
     let many = |names: &[&str]| u32::try_from(names.len()).unwrap_or(u32::MAX).max(1);
     let (operation, count) = match message {
         Message::Connection(_) => return None,
-        Message::Event(Event::Emit { .. } | Event::Numbered { .. } | Event::Traced { .. }) => {
-            (Operation::Publish, 1)
-        }
+        Message::Event(Event::Publication(_)) => (Operation::Publish, 1),
         Message::Event(Event::Subscribe { names, .. } | Event::Resume { names, .. })
         | Message::Presence(Presence::Subscribe { names, .. })
         | Message::Rpc(Rpc::Provide { names, .. }) => (Operation::Subscribe, many(names)),
@@ -308,11 +306,8 @@ mod tests {
     fn the_cost_of_a_message_follows_from_its_operation() {
         let check = |message: &Message<'_>, expected| assert_eq!(cost(message), expected);
         check(&Message::Connection(crate::message::Connection::Ping), None);
-        let emit = Message::Event(Event::Emit {
-            name: "a",
-            data: None,
-        });
-        check(&emit, Some((Some(Operation::Publish), 1)));
+        let publish = Message::Event(Event::publication("a", None));
+        check(&publish, Some((Some(Operation::Publish), 1)));
         let subscribe = Message::Event(Event::Subscribe {
             names: vec!["a", "b", "c"],
             correlation: None,

@@ -14,7 +14,7 @@ use tidewire_core::entry::Entry;
 use tidewire_core::message::{Auth, Connection, Event, Message};
 use tidewire_core::permission::AllowAll;
 use tidewire_core::principal::Principal;
-use tidewire_core::publication::PublicationRef;
+use tidewire_core::publication::InterestTopic;
 use tidewire_core::settings::Settings;
 use tidewire_core::store::Opened;
 use tidewire_core::time::{Instant, Now, WallTime};
@@ -49,7 +49,7 @@ impl Effects for World {
         unreachable!("there is one shard");
     }
 
-    fn publish(&mut self, _publication: PublicationRef<'_>) {}
+    fn publish(&mut self, _topic: InterestTopic, _name: &str, _entry: impl Fn() -> Entry) {}
 
     fn interest(&mut self, number: u64, _change: InterestChange) {
         self.interest = number;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use client::{Client, emit, subscribe};
 use shard_support::{Node, Options};
-use tidewire_core::message::{Event, EventBulk, Message};
+use tidewire_core::message::{Event, EventBulk, Message, Publication};
 use tidewire_shard::ShardLimits;
 use tidewire_wire::frame::websocket::{CloseCode, Opcode};
 
@@ -211,7 +211,7 @@ fn a_batch_leaves_out_what_its_reader_has_sent() {
         let mut received = Vec::new();
         while received.len() < 20 {
             writer.receive_until(|message| {
-                let Message::Event(Event::Emit { data, .. }) = message else {
+                let Message::Event(Event::Publication(Publication { data, .. })) = message else {
                     return false;
                 };
                 let index = texts.iter().position(|text| Some(text.as_str()) == *data);

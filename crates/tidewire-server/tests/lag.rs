@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::{Client, emit, subscribe, wait_until};
 use shard_support::{Node, Options};
-use tidewire_core::message::{Change, Event, EventBulk, Message, Record, RecordBulk, Write};
+use tidewire_core::message::{
+    Change, Event, EventBulk, Message, Publication, Record, RecordBulk, Write,
+};
 use tidewire_shard::ShardLimits;
 
 /// How far one turn may exceed the limit of an outbox before the shard notices that the reader is slow.
@@ -195,7 +197,7 @@ fn skipped_events_are_counted_for_the_slow_session() {
     let (mut heard, mut missed) = (0, 0);
     // The gap may include the last event, so the test ends with one more event.
     coalescing.receive_until(|message| match message {
-        Message::Event(Event::Emit { .. }) => {
+        Message::Event(Event::Publication(_)) => {
             heard += 1;
             false
         }
@@ -210,7 +212,7 @@ fn skipped_events_are_counted_for_the_slow_session() {
     });
     publisher.send(&emit("news", "\"end\""));
     coalescing.receive_until(|message| {
-        let Message::Event(Event::Emit { data, .. }) = message else {
+        let Message::Event(Event::Publication(Publication { data, .. })) = message else {
             panic!("{message:?} instead of an event");
         };
         heard += 1;

@@ -12,7 +12,8 @@ use client::{Client, emit, subscribe, wait_until};
 use shard_support::{Node, Options};
 use tidewire_core::effect::CloseReason;
 use tidewire_core::message::{
-    Auth, Connection, Event, EventBulk, EventError, Message, Record, RecordBulk, RecordError, Write,
+    Auth, Connection, Event, EventBulk, EventError, Message, Publication, Record, RecordBulk,
+    RecordError, Write,
 };
 use tidewire_core::permission::{Access, Decision, Permission, Question};
 use tidewire_core::principal::Credential;
@@ -119,7 +120,7 @@ fn pending_messages_of_an_expired_session_are_not_sent() {
     wait_until(|| node.stats(0).connections.load(Ordering::Relaxed) == 1);
     let mut received = 0;
     short.receive_all(|message| {
-        let is_event = matches!(message, Message::Event(Event::Emit { .. }));
+        let is_event = matches!(message, Message::Event(Event::Publication(_)));
         assert!(is_event, "{message:?}");
         received += 1;
     });
@@ -154,7 +155,7 @@ fn rights(node: &Node) -> Rights {
 /// The name of the event or record in a message, if the message delivers one.
 fn name_of<'m>(message: &'m Message<'_>) -> Option<&'m str> {
     match message {
-        Message::Event(Event::Emit { name, .. })
+        Message::Event(Event::Publication(Publication { name, .. }))
         | Message::Record(Record::Write(Write { name, .. }, _)) => Some(name),
         _ => None,
     }
@@ -260,7 +261,7 @@ fn a_session_that_lost_a_right_and_does_not_read_is_cut_before_the_acknowledgeme
     set_rules(&rights, "a");
     assert_eq!(node.stats(0).rights_cuts.load(Ordering::Relaxed), 1);
     loser.receive_all(|message| {
-        let is_event = matches!(message, Message::Event(Event::Emit { .. }));
+        let is_event = matches!(message, Message::Event(Event::Publication(_)));
         assert!(is_event, "{message:?} after the lost messages");
     });
     // A client that keeps its rights receives everything, however slowly it reads.

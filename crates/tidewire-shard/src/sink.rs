@@ -12,8 +12,8 @@ use tidewire_core::effect::{
 };
 use tidewire_core::engine::Shard;
 use tidewire_core::entry::Entry;
-use tidewire_core::message::{Event, Message};
-use tidewire_core::publication::PublicationRef;
+use tidewire_core::message::{Event, Message, Publication};
+use tidewire_core::publication::InterestTopic;
 use tidewire_core::time::Now;
 use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::frame::websocket::Opcode;
@@ -181,20 +181,13 @@ impl Effects for Sink {
 
     fn append(&mut self, format: Format, message: &Message<'_>) -> Span {
         if let Some(traces) = &mut self.traces
-            && let Message::Event(Event::Traced {
-                name,
-                data,
-                offset,
-                trace,
-            }) = message
+            && let Message::Event(Event::Publication(publication)) = message
+            && let Some(trace) = publication.trace()
         {
-            let delivered = Message::Event(Event::Traced {
-                name,
-                data: *data,
-                offset: *offset,
-                trace: traces.delivered_as(name, *trace),
-            });
-            return self.encode(format, &delivered);
+            let Publication { name, data, .. } = *publication;
+            let trace = traces.delivered_as(name, *trace);
+            let delivered = Publication::new(name, data, publication.offset(), Some(trace));
+            return self.encode(format, &Message::Event(Event::Publication(delivered)));
         }
         self.encode(format, message)
     }
@@ -208,17 +201,16 @@ impl Effects for Sink {
         self.outgoing[usize::from(to.shard)].push(entry);
     }
 
-    fn publish(&mut self, publication: PublicationRef<'_>) {
+    fn publish(&mut self, topic: InterestTopic, name: &str, entry: impl Fn() -> Entry) {
         if self.outgoing.len() == 1 {
             return;
         }
-        let (topic, name) = publication.key();
-        let mut owned = None;
+        let mut made = None;
         let (outgoing, targets) = (&mut self.outgoing, &mut self.targets);
         self.interest.visit(topic, name, self.own.index(), |shard| {
-            let owned = owned.get_or_insert_with(|| publication.to_owned());
+            let made = made.get_or_insert_with(&entry);
             targets.push(shard);
-            outgoing[usize::from(shard)].push(Entry::Publication(owned.clone()));
+            outgoing[usize::from(shard)].push(made.clone());
         });
     }
 
@@ -289,24 +281,19 @@ impl Sink {
         message: &Message<'_>,
     ) -> Flow {
         let begun = self.traces.as_mut().and_then(|it| it.begin(message));
-        let (Some(publication), Message::Event(event)) = (begun, message) else {
+        let (Some(recorded), Message::Event(Event::Publication(publication))) = (begun, message)
+        else {
             return engine.message(now, session, message, self);
         };
-        let (Event::Emit { name, data } | Event::Traced { name, data, .. }) = event else {
-            return engine.message(now, session, message, self);
-        };
-        let traced = Message::Event(Event::Traced {
-            name,
-            data: *data,
-            offset: None,
-            trace: publication.trace,
-        });
+        let Publication { name, data, .. } = *publication;
+        let traced = Publication::new(name, data, None, Some(recorded.trace));
+        let traced = Message::Event(Event::Publication(traced));
         let flow = engine.message(now, session, &traced, self);
         // The span of a message that has to wait is recorded when the message continues.
         if flow == Flow::Taken
             && let Some(traces) = &self.traces
         {
-            traces.published(publication);
+            traces.published(recorded);
         }
         flow
     }

@@ -39,7 +39,7 @@ struct Delivery {
 }
 
 /// A publication that is recorded.
-pub(super) struct Publication {
+pub(super) struct RecordedPublication {
     pub(super) trace: Trace,
     parent: Option<[u8; 8]>,
     event: Name,
@@ -58,12 +58,13 @@ impl ShardTraces {
     }
 
     /// Starts to record a message if its trace is sampled, or if it has no trace and is chosen by the sample ratio.
-    pub(super) fn begin(&mut self, message: &Message<'_>) -> Option<Publication> {
+    pub(super) fn begin(&mut self, message: &Message<'_>) -> Option<RecordedPublication> {
         let (name, given) = match message {
-            Message::Event(Event::Traced { name, trace, .. }) if trace.is_sampled => {
-                (name, Some(*trace))
-            }
-            Message::Event(Event::Emit { name, .. }) if self.is_chosen() => (name, None),
+            Message::Event(Event::Publication(publication)) => match publication.trace() {
+                Some(trace) if trace.is_sampled => (publication.name, Some(*trace)),
+                None if self.is_chosen() => (publication.name, None),
+                _ => return None,
+            },
             _ => return None,
         };
         let trace = Trace {
@@ -72,10 +73,10 @@ impl ShardTraces {
             is_sampled: true,
             since: Instant(self.clock.nanos()),
         };
-        Some(Publication {
+        Some(RecordedPublication {
             trace,
             parent: given.map(|given| given.span),
-            event: Name::from(*name),
+            event: Name::from(name),
         })
     }
 
@@ -93,8 +94,8 @@ impl ShardTraces {
         }
     }
 
-    pub(super) fn published(&self, publication: Publication) {
-        let Publication {
+    pub(super) fn published(&self, publication: RecordedPublication) {
+        let RecordedPublication {
             trace,
             parent,
             event,

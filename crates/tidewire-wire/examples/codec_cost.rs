@@ -15,10 +15,7 @@ fn main() {
     println!("data bytes  frame decode  message decode  encode to frame");
     for data_bytes in [16, 128, 1024, 16_384] {
         let text = format!("\"{}\"", "x".repeat(data_bytes - 2));
-        let message = Message::Event(Event::Emit {
-            name: "benchmark/event",
-            data: Some(&text),
-        });
+        let message = Message::Event(Event::publication("benchmark/event", Some(&text)));
         let (mut frame, mut payload) = (Vec::new(), Vec::new());
         Deepstream::encode_masked_frame(&message, [1, 2, 3, 4], &mut frame);
         Deepstream::encode(Dialect::Server, &message, &mut payload);

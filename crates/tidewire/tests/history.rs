@@ -161,11 +161,11 @@ fn publish(client: &mut Client, data: &str) -> bool {
 #[track_caller]
 fn numbered(message: &Message<'_>) -> (u64, u64) {
     match message {
-        Message::Event(Event::Numbered {
-            name: NAME,
-            data: Some(data),
-            offset,
-        }) => (*offset, data.parse().expect("a number")),
+        Message::Event(Event::Publication(publication)) if publication.name == NAME => {
+            let number = publication.data.and_then(|data| data.parse().ok());
+            let offset = publication.offset().expect("an event with history");
+            (offset, number.expect("a number"))
+        }
         other => panic!("{other:?} instead of an event"),
     }
 }

@@ -162,10 +162,7 @@ fn deflated_payloads() -> Vec<Vec<u8>> {
     let mut payloads = vec![vec![0; 70_000], copies(69_990), copies(70_000)];
     let text = "the same again and again, ".repeat(8);
     let messages = [
-        Message::Event(Event::Emit {
-            name: "n",
-            data: Some(&text),
-        }),
+        Message::Event(Event::publication("n", Some(&text))),
         Message::Event(Event::Subscribe {
             names: vec!["name/of/one"; 20],
             correlation: Some("7"),

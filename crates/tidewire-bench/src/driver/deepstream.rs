@@ -2,7 +2,7 @@
 
 use tidewire_wire::frame::websocket::PayloadKind;
 use tidewire_wire::message::{
-    Auth, Call, Change, Connection, Event, Message, Record, RecordBulk, Rpc, Write,
+    Auth, Call, Change, Connection, Event, Message, Publication, Record, RecordBulk, Rpc, Write,
 };
 use tidewire_wire::protocol::deepstream::Deepstream as Codec;
 
@@ -78,10 +78,12 @@ impl Deepstream {
     ) -> Result<(), E> {
         let message = Codec::decode(payload).map_err(|error| Unintelligible(error.to_string()))?;
         match &message {
-            Message::Event(Event::Emit { name, data }) => handle(Incoming::Delivery {
-                name: Some(name),
-                payload: data.unwrap_or_default(),
-            }),
+            Message::Event(Event::Publication(Publication { name, data, .. })) => {
+                handle(Incoming::Delivery {
+                    name: Some(name),
+                    payload: data.unwrap_or_default(),
+                })
+            }
             Message::Connection(Connection::Ping) => {
                 push(&Message::Connection(Connection::Pong), out);
                 Ok(())
@@ -141,7 +143,7 @@ impl Deepstream {
 
     pub(super) fn publish(&mut self, name: &str, payload: &str, out: &mut Vec<u8>) {
         let data = Some(payload);
-        push(&Message::Event(Event::Emit { name, data }), out);
+        push(&Message::Event(Event::publication(name, data)), out);
     }
 
     pub(super) fn open_record(&mut self, name: &str, out: &mut Vec<u8>) {
@@ -318,10 +320,7 @@ mod tests {
             assert!(seen.contains(expected), "{seen} for {message:?}");
             assert!(answer.is_empty(), "{answer:?}");
         };
-        let emit = Event::Emit {
-            name: "news",
-            data: Some("12"),
-        };
+        let emit = Event::publication("news", Some("12"));
         check(&Message::Event(emit), "payload: \"12\"");
         let action = EventBulk::Subscribe;
         let correlation = BULK;
@@ -367,7 +366,7 @@ mod tests {
         let mut batch = Vec::new();
         for data in ["1", "2"] {
             let (name, data) = ("news", Some(data));
-            let emit = Message::Event(Event::Emit { name, data });
+            let emit = Message::Event(Event::publication(name, data));
             Codec::encode(Dialect::Client, &emit, &mut batch);
         }
         let seen = |reads_batches: bool, payload: &[u8]| {

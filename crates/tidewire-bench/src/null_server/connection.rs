@@ -4,7 +4,8 @@ use tidewire_net::connection::Key;
 use tidewire_net::turn_log::TurnLog;
 use tidewire_wire::frame::websocket::{self, Decoder, Opcode, Role};
 use tidewire_wire::message::{
-    Auth, Change, Connection, Event, EventBulk, Message, Record, RecordBulk, Rpc, Write,
+    Auth, Change, Connection, Event, EventBulk, Message, Publication, Record, RecordBulk, Rpc,
+    Write,
 };
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
@@ -100,7 +101,7 @@ impl<'a> MessageHandler<'a> {
         payload: &[u8],
     ) -> Result<(), Closed> {
         match Deepstream::decode(payload).map_err(|_| Closed)? {
-            Message::Event(Event::Emit { name, .. }) => {
+            Message::Event(Event::Publication(Publication { name, .. })) => {
                 let room = match self.has_rooms {
                     true => self.rooms.event(name),
                     false => ROOM_OF_ALL,

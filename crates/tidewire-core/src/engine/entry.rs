@@ -10,9 +10,8 @@ use crate::entry::{
 };
 use crate::history;
 use crate::listen;
-use crate::message::{Event, Listen, Message, Rpc};
+use crate::message::{Listen, Message, Rpc};
 use crate::presence;
-use crate::publication::PublicationRef;
 use crate::record::subscriber;
 use crate::rpc;
 use crate::store::Version;
@@ -94,37 +93,23 @@ impl Shard {
                 operation,
                 count,
             } => rates.granted(turn, &user, operation, count),
-            Entry::Publication(publication) => match publication.as_borrowed() {
-                PublicationRef::Event { name, data, trace } => {
-                    let event = Event::published(name, data, None, trace);
-                    event::deliver(turn, name, event, None);
-                }
-                publication @ PublicationRef::User { .. } => presence::deliver(turn, &publication),
-            },
+            Entry::Publication(publication) => event::deliver_posted(turn, publication, None),
+            Entry::PresenceChanged(change) => presence::deliver(turn, &change),
             Entry::History(entry) => match entry {
-                HistoryEntry::Emit {
-                    name,
-                    data,
+                HistoryEntry::Publish {
+                    publication,
                     publisher,
-                    trace,
-                } => histories.emit(turn, &name, data.as_ref(), publisher, trace),
+                } => histories.publish(turn, publication, publisher),
                 HistoryEntry::Read(read) => histories.read(turn, *read),
                 HistoryEntry::Refused { publisher, name } => {
-                    event::refuse_emit(turn, publisher, &name);
+                    event::refuse_publication(turn, publisher, &name);
                 }
                 HistoryEntry::Sweep(name) => histories.sweep(turn, &name),
                 HistoryEntry::Release { name, shard } => histories.release(turn, &name, shard),
                 HistoryEntry::Published {
-                    name,
-                    offset,
-                    data,
+                    publication,
                     except,
-                    trace,
-                } => {
-                    let data = data.as_ref().map(Payload::as_str);
-                    let event = Event::published(&name, data, Some(offset), trace.as_deref());
-                    event::deliver(turn, &name, event, Some(except));
-                }
+                } => event::deliver_posted(turn, publication, Some(except)),
                 HistoryEntry::Page(page) => history::subscriber::page(turn, *page),
             },
             Entry::RecordRequest(request) => records.request(turn, listens, request),

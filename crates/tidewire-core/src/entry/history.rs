@@ -3,22 +3,18 @@
 use super::PendingReplyId;
 use crate::address::SessionId;
 use crate::message::Position;
+use crate::publication::OwnedPublication;
 use crate::text::{Name, Payload};
-use crate::trace::Trace;
 
 /// Messages about events with history, between their owner and other shards.
 #[derive(Clone, Debug)]
 pub enum HistoryEntry {
     /// To the owner: a session publishes an event.
-    Emit {
-        /// The event.
-        name: Name,
-        /// Its data.
-        data: Option<Payload>,
+    Publish {
+        /// The event, without an offset.
+        publication: OwnedPublication,
         /// The session that publishes, and does not get it.
         publisher: SessionId,
-        /// Its position in a trace.
-        trace: Option<Box<Trace>>,
     },
     /// To the owner: a session requests the events after a position.
     Read(Box<HistoryRead>),
@@ -40,16 +36,10 @@ pub enum HistoryEntry {
     Sweep(Name),
     /// To a shard with subscribers: an event was published.
     Published {
-        /// The event.
-        name: Name,
-        /// Its number.
-        offset: u64,
-        /// Its data.
-        data: Option<Payload>,
+        /// The event, with its offset.
+        publication: OwnedPublication,
         /// The session that published it, and does not get it.
         except: SessionId,
-        /// Its position in a trace.
-        trace: Option<Box<Trace>>,
     },
     /// To a session's shard: the answer to `Read`.
     Page(Box<HistoryPage>),

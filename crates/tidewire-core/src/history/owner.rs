@@ -18,12 +18,12 @@ use crate::context::{ShardContext, TurnContext};
 use crate::effect::Effects;
 use crate::entry::{Entry, HistoryEntry, HistoryGap, HistoryPage, HistoryRead};
 use crate::history_rules::{HistoryRule, Keep};
-use crate::message::Position;
+use crate::message::{Position, RareAttributes};
+use crate::publication::OwnedPublication;
 use crate::store::Opened;
 use crate::table::{self, Map};
 use crate::text::{Name, Payload};
 use crate::time::{Instant, Now, WallTime};
-use crate::trace::Trace;
 
 /// For this long, a name without a row in the store starts with the same epoch. A history whose events have all expired is removed from
 /// the store only after the period in which it started.
@@ -115,25 +115,23 @@ impl HistoryOwner {
     }
 
     /// Handles a client's event: the owner assigns its offset, keeps it, and sends it to the shards with subscribers.
-    pub(crate) fn emit<E: Effects>(
+    pub(crate) fn publish<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
-        name: &Name,
-        data: Option<&Payload>,
+        publication: OwnedPublication,
         publisher: SessionId,
-        trace: Option<Box<Trace>>,
     ) {
-        let Some(rule) = turn.shard.settings.history.find(name) else {
+        let Some(rule) = turn.shard.settings.history.find(&publication.name) else {
             return;
         };
-        self.begin(name, rule, turn.now.wall);
+        self.begin(&publication.name, rule, turn.now.wall);
         match rule.keep {
             Keep::Memory => {
-                let now = turn.now;
-                self.show(turn, name, data, now.wall, publisher, trace);
-                self.used(turn, name);
+                let (now, name) = (turn.now, publication.name.clone());
+                self.show(turn, publication, now.wall, publisher);
+                self.used(turn, &name);
             }
-            Keep::Store => self.emit_stored(turn, name, data, publisher, trace),
+            Keep::Store => self.publish_stored(turn, publication, publisher),
         }
     }
 
@@ -141,31 +139,31 @@ impl HistoryOwner {
     pub(super) fn show<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
-        name: &Name,
-        data: Option<&Payload>,
+        mut publication: OwnedPublication,
         at: WallTime,
         publisher: SessionId,
-        trace: Option<Box<Trace>>,
     ) {
+        let name = &publication.name.clone();
         let (shard_context, now) = (turn.shard, turn.now);
         let Some(rule) = shard_context.settings.history.find(name) else {
             return;
         };
         let offset = self.change(name, |ring| {
-            let offset = ring.push(data.cloned(), at);
+            let offset = ring.push(publication.data.clone(), at);
             ring.trim(rule, now.wall);
             offset
         });
         let (Some(history), Some(offset)) = (self.names.get(name), offset) else {
             return;
         };
+        if !history.interest.is_empty() {
+            let trace = publication.rare.and_then(|rare| rare.trace);
+            publication.rare = RareAttributes::boxed(Some(offset), trace);
+        }
         for &(shard, _) in &history.interest {
             let published = HistoryEntry::Published {
-                name: name.clone(),
-                offset,
-                data: data.cloned(),
+                publication: publication.clone(),
                 except: publisher,
-                trace: trace.clone(),
             };
             turn.post(neighbour(shard_context, shard), Entry::History(published));
         }

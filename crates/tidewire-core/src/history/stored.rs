@@ -16,6 +16,8 @@ use crate::context::TurnContext;
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{Entry, HistoryEntry, HistoryRead};
 use crate::history_rules::Keep;
+use crate::message::RareAttributes;
+use crate::publication::OwnedPublication;
 use crate::route::StoreId;
 use crate::settings::Settings;
 use crate::store::{
@@ -23,7 +25,6 @@ use crate::store::{
 };
 use crate::text::{Name, Payload};
 use crate::time::{Instant, Now, WallTime};
-use crate::trace::Trace;
 
 /// Batches of histories have this bit, batches of records do not.
 const BATCH: u64 = 1 << 63;
@@ -69,7 +70,7 @@ struct Reading {
 
 #[derive(Debug)]
 enum Job {
-    Emit(Pending),
+    Publish(Pending),
     Read(HistoryRead),
 }
 
@@ -78,7 +79,7 @@ struct Pending {
     data: Option<Payload>,
     at: WallTime,
     publisher: SessionId,
-    trace: Option<Box<Trace>>,
+    rare: Option<Box<RareAttributes>>,
 }
 
 impl Pending {
@@ -193,20 +194,19 @@ impl HistoryOwner {
     }
 
     /// Handles an event of a name that the store keeps.
-    pub(super) fn emit_stored<E: Effects>(
+    pub(super) fn publish_stored<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
-        name: &Name,
-        data: Option<&Payload>,
+        publication: OwnedPublication,
         publisher: SessionId,
-        trace: Option<Box<Trace>>,
     ) {
+        let OwnedPublication { name, data, rare } = publication;
         let limits = &turn.shard.settings.limits;
         let pending = Pending {
-            data: data.cloned(),
+            data,
             at: turn.now.wall,
             publisher,
-            trace,
+            rare,
         };
         let traffic = self.traffic_mut();
         let bytes = traffic.pending_bytes + pending.bytes();
@@ -217,23 +217,20 @@ impl HistoryOwner {
                 true => refused.dirty += 1,
                 false => refused.store_full += 1,
             });
-            let refused = HistoryEntry::Refused {
-                publisher,
-                name: name.clone(),
-            };
+            let refused = HistoryEntry::Refused { publisher, name };
             return turn.post(publisher.address, Entry::History(refused));
         }
         traffic.pending += 1;
         traffic.pending_bytes += pending.bytes();
-        let Some(stored) = self.stored_mut(name) else {
+        let Some(stored) = self.stored_mut(&name) else {
             return;
         };
         match &mut stored.reading {
-            Some(reading) => reading.waiting.push_back(Job::Emit(pending)),
+            Some(reading) => reading.waiting.push_back(Job::Publish(pending)),
             None => {
                 stored.is_visited = false;
                 stored.pending.push_back(pending);
-                self.set_dirty(name);
+                self.set_dirty(&name);
             }
         }
     }
@@ -344,7 +341,7 @@ impl HistoryOwner {
         }
         for job in reading.waiting {
             match job {
-                Job::Emit(pending) => {
+                Job::Publish(pending) => {
                     if let Some(stored) = self.stored_mut(name) {
                         stored.is_visited = false;
                         stored.pending.push_back(pending);
@@ -496,10 +493,12 @@ impl HistoryOwner {
                 data,
                 at,
                 publisher,
-                trace,
+                rare,
             } in self.take_pending(&name, count)
             {
-                self.show(turn, &name, data.as_ref(), at, publisher, trace);
+                let name = name.clone();
+                let publication = OwnedPublication { name, data, rare };
+                self.show(turn, publication, at, publisher);
             }
             self.tidy(turn, &name);
         }

@@ -10,7 +10,7 @@ use crate::effect::Effects;
 use crate::entry::{Entry, HistoryEntry, HistoryPage, HistoryRead, PendingReplyId, ReplyPart};
 use crate::hub::{Edge, HubTopic};
 use crate::lag;
-use crate::message::{Event, EventError, Message, Position};
+use crate::message::{Event, EventError, Message, Position, Publication};
 use crate::publication::InterestTopic;
 use crate::session::Session;
 use crate::session::follows::{Follow, Follows, Start};
@@ -224,7 +224,8 @@ fn give<E: Effects>(turn: &mut TurnContext<'_, E>, page: &HistoryPage) {
         offset += 1;
         given_bytes += HistoryPage::event_bytes(name, data.as_ref());
         let data = data.as_ref().map(Payload::as_str);
-        turn.send(id, &Message::Event(Event::Numbered { name, data, offset }));
+        let publication = Publication::new(name, data, Some(offset), None);
+        turn.send(id, &Message::Event(Event::Publication(publication)));
     }
     let Some(follows) = turn.sessions.find_mut(id).and_then(follows_of) else {
         return;

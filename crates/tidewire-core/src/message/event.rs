@@ -1,38 +1,12 @@
 //! Messages of events.
 
-use super::{Correlation, Listen, Names, Refusal};
-use crate::trace::Trace;
+use super::{Correlation, Listen, Names, Publication, Refusal};
 
 /// Messages of events.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
-    /// Publish; from the server: a publication of another client.
-    Emit {
-        /// The event.
-        name: &'a str,
-        /// Any JSON value.
-        data: Option<&'a str>,
-    },
-    /// A publication of an event with history, as `Emit`; only from the server.
-    Numbered {
-        /// The event.
-        name: &'a str,
-        /// Any JSON value.
-        data: Option<&'a str>,
-        /// Its number among all of this name.
-        offset: u64,
-    },
-    /// A publication that belongs to a trace: as `Emit`, or with an offset as `Numbered`.
-    Traced {
-        /// The event.
-        name: &'a str,
-        /// Any JSON value.
-        data: Option<&'a str>,
-        /// Its number, if it has history.
-        offset: Option<u64>,
-        /// Position of the event in the trace.
-        trace: Trace,
-    },
+    /// From a client: it publishes; from the server: a publication of another client.
+    Publication(Publication<'a>),
     /// Bulk subscribe, to be acknowledged.
     Subscribe {
         /// The events.
@@ -93,24 +67,11 @@ pub enum Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// A publication, with its additional fields.
+    /// A publication without rare attributes.
     #[must_use]
-    pub fn published(
-        name: &'a str,
-        data: Option<&'a str>,
-        offset: Option<u64>,
-        trace: Option<&Trace>,
-    ) -> Self {
-        match (trace, offset) {
-            (Some(trace), offset) => Self::Traced {
-                name,
-                data,
-                offset,
-                trace: *trace,
-            },
-            (None, Some(offset)) => Self::Numbered { name, data, offset },
-            (None, None) => Self::Emit { name, data },
-        }
+    pub fn publication(name: &'a str, data: Option<&'a str>) -> Self {
+        let rare = None;
+        Self::Publication(Publication { name, data, rare })
     }
 }
 

@@ -17,7 +17,7 @@ use tidewire_core::history_rules::HistoryRules;
 use tidewire_core::message::{Auth, Change, Connection, Message, Record, Write};
 use tidewire_core::permission::{AllowAll, Permission};
 use tidewire_core::principal::Principal;
-use tidewire_core::publication::PublicationRef;
+use tidewire_core::publication::InterestTopic;
 use tidewire_core::quota::QuotaChange;
 use tidewire_core::rights::RightsChange;
 use tidewire_core::route::{StoreId, StoreRoutes};
@@ -92,13 +92,12 @@ impl Effects for World {
         self.posts.push_back((to, entry));
     }
 
-    fn publish(&mut self, publication: PublicationRef<'_>) {
+    fn publish(&mut self, _topic: InterestTopic, _name: &str, entry: impl Fn() -> Entry) {
         // Every shard has interest here; a shard without subscribers drops the publication.
         for shard in 0..self.shards {
             let to = Address { node: 0, shard };
             if Some(to) != self.own_address {
-                self.publications
-                    .push((to, Entry::Publication(publication.to_owned())));
+                self.publications.push((to, entry()));
             }
         }
     }

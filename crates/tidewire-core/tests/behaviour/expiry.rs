@@ -35,7 +35,7 @@ fn subscribe(name: &str) -> Message<'_> {
 }
 
 fn emit(name: &str) -> Message<'_> {
-    Message::Event(Event::Emit { name, data: None })
+    Message::Event(Event::publication(name, None))
 }
 
 #[test]

@@ -74,10 +74,10 @@ fn received(node: &mut Node, session: SessionId) -> Vec<String> {
             .replace('"', "");
         let offset = part(&message, "offset: ");
         match &message {
-            numbered if numbered.contains("Numbered {") => {
-                format!("{name} {}", offset.expect("an event"))
+            publication if publication.contains("Publication {") => {
+                let offset = part(publication, "offset: Some(");
+                format!("{name} {}", offset.unwrap_or_else(|| "plain".into()))
             }
-            plain if plain.contains("Emit {") => format!("{name} plain"),
             position if position.contains("Position { name") => {
                 format!("{name} behind {}", offset.expect("a position"))
             }
@@ -118,7 +118,7 @@ fn emit(node: &mut Node, session: SessionId, name: &str, count: usize) {
     for number in 0..count {
         let data = number.to_string();
         let data = Some(data.as_str());
-        node.send(session, &Message::Event(Event::Emit { name, data }));
+        node.send(session, &Message::Event(Event::publication(name, data)));
     }
 }
 

@@ -32,10 +32,7 @@ fn listen_to<'a>(names: &[&'a str]) -> Message<'a> {
 }
 
 fn emit<'a>(name: &'a str, data: &'a str) -> Message<'a> {
-    Message::Event(Event::Emit {
-        name,
-        data: Some(data),
-    })
+    Message::Event(Event::publication(name, Some(data)))
 }
 
 /// The version and data of each change that a session received, and the name and number of each gap.
@@ -162,7 +159,14 @@ fn a_gap_reports_how_many_events_of_each_name_were_skipped() {
     three.node.drained(three.coalescing);
     three.node.send(three.writer, &emit("news", "1"));
     let saw = three.coalescing_saw();
-    assert_eq!(saw, ["Event(Emit ", "gap \"news\" of 6", "Event(Emit "]);
+    assert_eq!(
+        saw,
+        [
+            "Event(Publication(Publication ",
+            "gap \"news\" of 6",
+            "Event(Publication(Publication "
+        ]
+    );
     let counts = three.node.counts(0).lag;
     assert_eq!((counts.skipped_events, counts.event_gaps), (6, 1));
 }
@@ -176,7 +180,7 @@ fn events_are_kept_in_full_where_the_policy_says_so() {
     three.node.lag(three.coalescing);
     three.node.send(three.writer, &emit("news", "1"));
     three.write("a", "{}");
-    assert_eq!(three.coalescing_saw(), ["Event(Emit "]);
+    assert_eq!(three.coalescing_saw(), ["Event(Publication(Publication "]);
     three.node.drained(three.coalescing);
     assert_eq!(three.coalescing_saw(), ["whole \"a\" to 1"]);
 }

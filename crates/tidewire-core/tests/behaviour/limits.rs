@@ -23,10 +23,7 @@ fn node(change: impl FnOnce(&mut Limits)) -> Node {
 }
 
 fn emit<'a>(name: &'a str, data: &'a str) -> Message<'a> {
-    Message::Event(Event::Emit {
-        name,
-        data: Some(data),
-    })
+    Message::Event(Event::publication(name, Some(data)))
 }
 
 fn subscribe<'a>(names: &[&'a str]) -> Message<'a> {

@@ -37,7 +37,7 @@ fn user(operation: Operation, rate: Rate) -> Settings {
 }
 
 fn emit(name: &str) -> Message<'_> {
-    Message::Event(Event::Emit { name, data: None })
+    Message::Event(Event::publication(name, None))
 }
 
 fn subscribe<'a>(names: &[&'a str]) -> Message<'a> {

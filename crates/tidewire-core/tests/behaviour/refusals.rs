@@ -86,7 +86,7 @@ fn a_bulk_message_loses_exactly_the_refused_names() {
             && seen[0].contains(r#"Some("0")"#)
     );
     for (name, arrives) in [("k1", true), ("k2", true)] {
-        node.send(other, &Message::Event(Event::Emit { name, data: None }));
+        node.send(other, &Message::Event(Event::publication(name, None)));
         assert_eq!(node.take(session).len() == 1, arrives, "{name}");
     }
     let names = vec!["denied/1"];

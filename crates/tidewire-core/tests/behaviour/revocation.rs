@@ -74,7 +74,7 @@ fn exactly_the_sessions_of_a_revoked_credential_end() {
         node.login_outcome = None;
         let writer = node.login_on(1);
         let data = None;
-        node.send(writer, &Message::Event(Event::Emit { name: "news", data }));
+        node.send(writer, &Message::Event(Event::publication("news", data)));
         for (session, ended) in sessions.into_iter().zip(ended) {
             assert_eq!(node.take(session).len(), usize::from(!ended), "{what:?}");
         }

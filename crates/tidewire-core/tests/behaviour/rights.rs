@@ -175,7 +175,7 @@ fn cases() -> BTreeMap<&'static str, Vec<Message<'static>>> {
     let record = |record| vec![Message::Record(record)];
     let presence = |presence| vec![Message::Presence(presence)];
     BTreeMap::from([
-        ("EVENT EMIT", event(Event::Emit { name: NAME, data })),
+        ("EVENT EMIT", event(Event::publication(NAME, data))),
         (
             "EVENT SUBSCRIBE",
             event(Event::Subscribe {

@@ -65,7 +65,7 @@ fn subscribe<'a>(names: &[&'a str]) -> Message<'a> {
 }
 
 fn emit(name: &str) -> Message<'_> {
-    Message::Event(Event::Emit { name, data: None })
+    Message::Event(Event::publication(name, None))
 }
 
 fn read_on<'a>(names: &[&'a str]) -> Message<'a> {

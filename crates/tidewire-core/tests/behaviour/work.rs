@@ -520,7 +520,7 @@ fn the_end_of_a_session_with_many_names_takes_several_turns() {
     while node.is_leaving(session) {
         // The session is not a subscriber now, even while its names are still being removed.
         let name = "n/2999";
-        node.send(publisher, &Message::Event(Event::Emit { name, data: None }));
+        node.send(publisher, &Message::Event(Event::publication(name, None)));
         let goes_on = node.turn();
         assert!(goes_on || !node.is_leaving(session));
         let now = node.counts(0).subscribed_names;

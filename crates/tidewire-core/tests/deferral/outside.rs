@@ -10,7 +10,7 @@ use tidewire_core::entry::{
     Answer, Asker, Entry, Published, RecordOperation, RecordRequestKind, WorkEntry,
 };
 use tidewire_core::message::{Change, Message, Record, RecordError};
-use tidewire_core::publication::PublicationRef;
+use tidewire_core::publication::InterestTopic;
 
 use crate::fault::Fault;
 use crate::random::Random;
@@ -166,7 +166,7 @@ impl Effects for Outside {
         self.mailboxes[usize::from(to.shard)].push_back(entry);
     }
 
-    fn publish(&mut self, _publication: PublicationRef<'_>) {}
+    fn publish(&mut self, _topic: InterestTopic, _name: &str, _entry: impl Fn() -> Entry) {}
 
     fn interest(&mut self, _number: u64, _change: InterestChange) {}
 

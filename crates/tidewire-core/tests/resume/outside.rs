@@ -8,7 +8,7 @@ use tidewire_core::effect::{
 };
 use tidewire_core::entry::Entry;
 use tidewire_core::message::Message;
-use tidewire_core::publication::PublicationRef;
+use tidewire_core::publication::InterestTopic;
 
 use crate::reader::Heard;
 
@@ -39,7 +39,7 @@ impl Effects for Outside {
         self.mailboxes[usize::from(to.shard)].push_back(entry);
     }
 
-    fn publish(&mut self, _publication: PublicationRef<'_>) {}
+    fn publish(&mut self, _topic: InterestTopic, _name: &str, _entry: impl Fn() -> Entry) {}
 
     fn interest(&mut self, number: u64, _change: InterestChange) {
         self.visible = Some(number);

@@ -42,13 +42,9 @@ impl Heard {
                 missed: *missed,
                 first: *first,
             },
-            Message::Event(Event::Numbered { data, offset, .. }) => Self::Event {
-                number: number(data),
-                offset: Some(*offset),
-            },
-            Message::Event(Event::Emit { data, .. }) => Self::Event {
-                number: number(data),
-                offset: None,
+            Message::Event(Event::Publication(publication)) => Self::Event {
+                number: number(&publication.data),
+                offset: publication.offset(),
             },
             Message::Event(Event::Ack {
                 action: EventBulk::Subscribe,

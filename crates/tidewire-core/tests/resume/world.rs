@@ -401,8 +401,8 @@ impl World {
         if self.fault == Some(Fault::SubscribeAfterRead)
             && let (Some(page), Some(published)) = (mailbox.front(), mailbox.get(1))
             && let Entry::History(HistoryEntry::Page(page)) = page
-            && let Entry::History(HistoryEntry::Published { name, .. }) = published
-            && page.name == *name
+            && let Entry::History(HistoryEntry::Published { publication, .. }) = published
+            && page.name == publication.name
         {
             mailbox.swap(0, 1);
         }
@@ -467,7 +467,7 @@ impl World {
                 *self.published.entry(name).or_default() += 1;
                 number = of.to_string();
                 let data = Some(number.as_str());
-                Message::Event(Event::Emit { name, data })
+                Message::Event(Event::publication(name, data))
             }
             Said::Write(of) => {
                 key = of.to_string();

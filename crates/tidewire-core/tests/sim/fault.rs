@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use tidewire_core::entry::{Answer, Asker, CallNotice, Entry, Listening, Published};
-use tidewire_core::publication::Publication;
 use tidewire_core::store::Version;
 use tidewire_core::text::Payload;
 
@@ -315,7 +314,7 @@ impl Faults {
             (Some(Fault::ProviderUnknown), Entry::RecordPublished { what, .. }) => {
                 matches!(what, Published::Provided(_))
             }
-            (Some(Fault::OwnNoticeGiven), Entry::Publication(Publication::User { .. })) => true,
+            (Some(Fault::OwnNoticeGiven), Entry::PresenceChanged(_)) => true,
             _ => false,
         };
         if !concerns || !self.strike() {
@@ -327,11 +326,9 @@ impl Faults {
                 delivery.what = CallNotice::Response(Some(Payload::from_checked("0")));
                 vec![Entry::RpcDelivery(delivery)]
             }
-            (Some(Fault::OwnNoticeGiven), Entry::Publication(mut publication)) => {
-                if let Publication::User { except, .. } = &mut publication {
-                    *except = None;
-                }
-                vec![Entry::Publication(publication)]
+            (Some(Fault::OwnNoticeGiven), Entry::PresenceChanged(mut change)) => {
+                change.except = None;
+                vec![Entry::PresenceChanged(change)]
             }
             (Some(Fault::RuleMisled), Entry::Value { name, asker, .. }) => {
                 let value = Payload::from_checked(r#"{"open":true}"#);

@@ -11,7 +11,7 @@ use tidewire_core::effect::{
 };
 use tidewire_core::entry::{CallNotice, Entry, Published};
 use tidewire_core::message::{Event, Message};
-use tidewire_core::publication::{InterestTopic, PublicationRef};
+use tidewire_core::publication::InterestTopic;
 
 use crate::code::{close_code, code_of};
 use crate::fault::{Fault, Faults};
@@ -178,8 +178,7 @@ impl Effects for Outside {
         self.mailboxes[to].push_back(entry);
     }
 
-    fn publish(&mut self, publication: PublicationRef<'_>) {
-        let (topic, name) = publication.key();
+    fn publish(&mut self, topic: InterestTopic, name: &str, entry: impl Fn() -> Entry) {
         let Some(shards) = self.interest.visible.get(&(topic, name.to_string())) else {
             return;
         };
@@ -189,8 +188,7 @@ impl Effects for Outside {
             }
             let is_event = topic == InterestTopic::Event;
             if is_event && self.faults.hits(Fault::MarkerOvertakes) {
-                let publication = Entry::Publication(publication.to_owned());
-                self.held_back.push((shard, publication));
+                self.held_back.push((shard, entry()));
                 continue;
             }
             let copies = match (self.faults.on(), topic) {
@@ -206,7 +204,7 @@ impl Effects for Outside {
                 _ => 1,
             };
             for _ in 0..copies {
-                self.mailboxes[shard].push_back(Entry::Publication(publication.to_owned()));
+                self.mailboxes[shard].push_back(entry());
             }
         }
     }

@@ -77,10 +77,7 @@ impl Rude {
             correlation,
         };
         match self {
-            Self::EventNoJson => Message::Event(Event::Emit {
-                name: TWICE,
-                data: Some(NO_JSON),
-            }),
+            Self::EventNoJson => Message::Event(Event::publication(TWICE, Some(NO_JSON))),
             Self::EventTwice => Message::Event(Event::Subscribe {
                 names: vec![TWICE, TWICE],
                 correlation,

@@ -7,8 +7,8 @@ use serde_json::Value;
 use tidewire_core::effect::Format;
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, EventAction, EventBulk, EventError, Listen, Message,
-    Presence, PresenceAction, PresenceError, Record, RecordAction, RecordBulk, RecordError, Rpc,
-    RpcAction, RpcError, Write,
+    Presence, PresenceAction, PresenceError, Publication, Record, RecordAction, RecordBulk,
+    RecordError, Rpc, RpcAction, RpcError, Write,
 };
 
 use crate::right::{Right, is_guarded};
@@ -160,10 +160,7 @@ impl Said {
                 names: borrowed(names),
                 correlation: Some(id),
             }),
-            Self::Emit { name, data } => Message::Event(Event::Emit {
-                name,
-                data: Some(data),
-            }),
+            Self::Emit { name, data } => Message::Event(Event::publication(name, Some(data))),
             Self::Bulk { action, names, id } => Message::Record(Record::Bulk {
                 action: *action,
                 names: borrowed(names),
@@ -492,7 +489,11 @@ impl Heard {
                 subscribed: *action == EventBulk::Subscribe,
                 id: text(*correlation),
             },
-            Event::Emit { name, data } => Self::Event {
+            Event::Publication(Publication {
+                name,
+                data,
+                rare: None,
+            }) => Self::Event {
                 name: (*name).into(),
                 data: text(*data),
             },

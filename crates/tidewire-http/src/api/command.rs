@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 use tidewire_core::message::{
-    Call, Change, Event, Message, Presence, Record, RecordBulk, Rpc, WireVersion, Write,
+    Call, Change, Event, Message, Presence, Publication, Record, RecordBulk, Rpc, WireVersion,
+    Write,
 };
 use tidewire_core::text::RESERVED;
 use tidewire_core::trace::Trace;
@@ -159,9 +160,9 @@ impl<'a> Command<'a> {
         let id = correlation;
         let correlation = Some(id);
         let message = match self {
-            Self::Emit { name, data } => {
-                Message::Event(Event::published(name, *data, None, trace.as_ref()))
-            }
+            Self::Emit { name, data } => Message::Event(Event::Publication(Publication::new(
+                name, *data, None, trace,
+            ))),
             Self::Make { name, data } => Message::Rpc(Rpc::Request {
                 call: Call {
                     name,

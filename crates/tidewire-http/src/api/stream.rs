@@ -20,8 +20,8 @@ use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use tidewire_core::json;
 use tidewire_core::message::{
-    Auth, Connection, Event, EventError, Message, Position, Record, RecordAction, RecordBulk,
-    RecordError, Tag,
+    Auth, Connection, Event, EventError, Message, Position, Publication, Record, RecordAction,
+    RecordBulk, RecordError, Tag,
 };
 use tidewire_core::text::RESERVED;
 use tidewire_shard::carried_session::CarriedSession;
@@ -532,26 +532,8 @@ impl Stream {
     fn take(&mut self, chunk: &[u8]) {
         for message in messages(chunk) {
             match &message {
-                Message::Event(
-                    Event::Emit { name, data }
-                    | Event::Traced {
-                        name,
-                        data,
-                        offset: None,
-                        ..
-                    },
-                ) => self.tell_event(name, *data),
-                Message::Event(
-                    Event::Numbered { name, data, offset }
-                    | Event::Traced {
-                        name,
-                        data,
-                        offset: Some(offset),
-                        ..
-                    },
-                ) if self.events.take(name, *offset) == PositionOrder::Next => {
-                    self.push_id();
-                    self.tell_numbered_event(name, *data, *offset);
+                Message::Event(Event::Publication(publication)) => {
+                    self.take_publication(publication);
                 }
                 Message::Event(Event::Position { name, position }) => {
                     self.events.begin(name, Some(*position));
@@ -572,6 +554,18 @@ impl Stream {
                 Message::Record(message) => self.take_record(message),
                 _ => {}
             }
+        }
+    }
+
+    fn take_publication(&mut self, publication: &Publication<'_>) {
+        let Publication { name, data, .. } = *publication;
+        match publication.offset() {
+            None => self.tell_event(name, data),
+            Some(offset) if self.events.take(name, offset) == PositionOrder::Next => {
+                self.push_id();
+                self.tell_numbered_event(name, data, offset);
+            }
+            Some(_) => {}
         }
     }
 

@@ -31,10 +31,7 @@ pub fn wait_until(mut is_done: impl FnMut() -> bool) {
 }
 
 pub fn emit<'a>(name: &'a str, data: &'a str) -> Message<'a> {
-    Message::Event(Event::Emit {
-        name,
-        data: Some(data),
-    })
+    Message::Event(Event::publication(name, Some(data)))
 }
 
 /// A write of a whole value with an acknowledgement. It creates the record if it is missing.

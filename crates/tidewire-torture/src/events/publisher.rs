@@ -30,10 +30,7 @@ pub(super) struct Publisher {
 
 /// The message that publishes an event.
 pub(super) fn emit(index: usize, text: &str) -> Message<'_> {
-    Message::Event(Event::Emit {
-        name: KEPT[index].name,
-        data: Some(text),
-    })
+    Message::Event(Event::publication(KEPT[index].name, Some(text)))
 }
 
 impl Publisher {

@@ -1,7 +1,7 @@
 //! The events that a reader has received, and the check of the next one: each event arrives once and in order, or the server
 //! reports a gap.
 
-use tidewire_core::message::{Event, Message, Position};
+use tidewire_core::message::{Event, Message, Position, Publication};
 
 use super::super::random::Random;
 use super::super::test_client::Outbox;
@@ -142,7 +142,7 @@ impl Reader {
         let name = match event {
             Event::Position { name, .. }
             | Event::HistoryGap { name, .. }
-            | Event::Numbered { name, .. } => *name,
+            | Event::Publication(Publication { name, .. }) => *name,
             Event::Ack { .. } => return Ok(None),
             other => return Err(format!("a subscriber received {other:?}")),
         };
@@ -150,8 +150,8 @@ impl Reader {
             return Err(format!("a subscriber received {event:?}"));
         };
         let at = &mut reading.at[index];
-        match *event {
-            Event::Position { position, .. } => {
+        match event {
+            &Event::Position { position, .. } => {
                 if at.is_some_and(|at| at != position) {
                     return Err(format!(
                         "{name}: a subscriber requested {at:?} and received {position:?}"
@@ -161,7 +161,7 @@ impl Reader {
                 reading.has_begun[index] = true;
                 Ok(None)
             }
-            Event::HistoryGap { missed, first, .. } => {
+            &Event::HistoryGap { missed, first, .. } => {
                 let Some(after) = *at else {
                     return Err(format!(
                         "{name}: a subscriber without a position received a gap"
@@ -184,7 +184,11 @@ impl Reader {
                 }
                 Ok(None)
             }
-            Event::Numbered { data, offset, .. } => {
+            Event::Publication(publication) => {
+                let Some(offset) = publication.offset() else {
+                    return Err(format!("{name}: an event arrived without an offset"));
+                };
+                let data = publication.data;
                 let Some(at) = at.as_mut().filter(|_| reading.has_begun[index]) else {
                     return Err(format!("{name}: an event arrived before its position"));
                 };
@@ -234,11 +238,9 @@ mod tests {
             run,
             number,
         };
-        Event::Numbered {
-            name: KEPT[index].name,
-            data: Some(Box::leak(id.text().into_boxed_str())),
-            offset,
-        }
+        let data: &str = Box::leak(id.text().into_boxed_str());
+        let publication = Publication::new(KEPT[index].name, Some(data), Some(offset), None);
+        Event::Publication(publication)
     }
 
     fn position(index: usize, position: Position) -> Event<'static> {

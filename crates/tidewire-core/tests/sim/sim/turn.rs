@@ -7,7 +7,6 @@ use tidewire_core::effect::{CloseReason, Flow, Input, StoreRequest};
 use tidewire_core::entry::{
     CallAnswer, Entry, RecordOperation, RecordRead, RecordRequestKind, RpcEntry,
 };
-use tidewire_core::publication::Publication;
 use tidewire_core::route::StoreId;
 use tidewire_core::store::StoreWrite;
 use tidewire_core::text::Payload;
@@ -189,9 +188,9 @@ impl Sim {
             Entry::Offline { user } => self.presences.count(user, None),
             _ => {}
         }
-        if let Entry::Publication(Publication::Event { name, data, .. }) = &entry {
-            let data = data.as_ref().map_or("", Payload::as_str);
-            self.events.comes(shard, name, data);
+        if let Entry::Publication(publication) = &entry {
+            let data = publication.data.as_ref().map_or("", Payload::as_str);
+            self.events.comes(shard, &publication.name, data);
         }
         for entry in self.outside.faults.spoil(entry) {
             self.input(shard, Input::Entry(entry))?;

@@ -11,7 +11,7 @@ use hyper::http::Uri;
 use serde_json::{Map, Value, json};
 use tidewire_core::json::{JsonLimits, check};
 use tidewire_core::message::{
-    Change, Event, Message, Only, Presence, Record, RecordBulk, Rpc, Tag, Write,
+    Change, Event, Message, Only, Presence, Publication, Record, RecordBulk, Rpc, Tag, Write,
 };
 use tidewire_core::text::RESERVED;
 use tidewire_http::api::fuzzing::{self, BatchError};
@@ -150,7 +150,11 @@ fn show((index, bytes): (usize, &Vec<u8>)) -> Vec<String> {
             .collect::<Vec<String>>()
     };
     match Deepstream::decode(bytes).expect("a shard can read it") {
-        Message::Event(Event::Emit { name, data }) => words("emit", &[name, &optional(data)]),
+        Message::Event(Event::Publication(Publication {
+            name,
+            data,
+            rare: None,
+        })) => words("emit", &[name, &optional(data)]),
         Message::Rpc(Rpc::Request { call, data, .. }) => {
             check_id(Some(call.correlation));
             words("make", &[call.name, &optional(data)])

@@ -1,8 +1,8 @@
 //! A publication with only a name and optional data: nearly all messages of a busy server. This fast path converts
-//! between [`Event::Emit`] and the bytes with a fifth of the instructions of [`Fields`](super::fields::Fields), which
+//! between such a [`Publication`] and the bytes with a fifth of the instructions of [`Fields`](super::fields::Fields), which
 //! have thirty fields. All other messages take the general path.
 
-use tidewire_core::message::{Event, Message};
+use tidewire_core::message::{Event, Message, Publication};
 
 use super::action::event::EMIT;
 use super::fields::{EVENT, Field, WireTopic, number};
@@ -26,7 +26,7 @@ pub(super) fn decode(body: &[u8]) -> Option<Event<'_>> {
             _ => return None,
         }
     }
-    is_emit.then_some(Event::Emit { name, data })
+    is_emit.then(|| Event::publication(name, data))
 }
 
 /// A publication with the lengths of its envelope and fields.
@@ -42,7 +42,12 @@ impl<'m> Emit<'m> {
     /// `message` as a publication, `None` if it is another message.
     #[inline]
     pub(super) fn of(message: &Message<'m>) -> Option<Self> {
-        let Message::Event(Event::Emit { name, data }) = *message else {
+        let Message::Event(Event::Publication(Publication {
+            name,
+            data,
+            rare: None,
+        })) = *message
+        else {
             return None;
         };
         let body_bytes = 2 + text_bytes(name) + data.map_or(0, text_bytes);
@@ -99,7 +104,7 @@ mod tests {
                 assert_eq!(decode_fields(body), expected, "{body:02x?}");
             }
         };
-        let emit = |name, data| Some(Event::Emit { name, data });
+        let emit = |name, data| Some(Event::publication(name, data));
         check(&[8, 2, 18, 1, b'1', 50, 1, b'e'], emit("e", Some("1")));
         check(&[50, 1, b'e', 8, 2], emit("e", None));
         check(&[8, 2], emit("", None));
@@ -127,7 +132,7 @@ mod tests {
             long in proptest::option::of(0usize..40_000),
         ) {
             let data = long.map(|bytes| "x".repeat(bytes)).or(data);
-            let event = Event::Emit { name: &name, data: data.as_deref() };
+            let event = Event::publication(&name, data.as_deref());
             let (mut short, mut expected) = (Vec::new(), Vec::new());
             let fields = event::to_wire(&event);
             fields.encode_payload(WireTopic::Event, fields.measure(WireTopic::Event), &mut expected);

@@ -1,6 +1,6 @@
 //! Topic EVENT: publish and subscribe.
 
-use tidewire_core::message::{Event, EventAction, EventBulk, EventError, Position};
+use tidewire_core::message::{Event, EventAction, EventBulk, EventError, Position, Publication};
 
 use super::DecodeError;
 use super::action::event as action;
@@ -14,7 +14,10 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeE
     }
     let (name, correlation) = (fields.name(), fields.correlation);
     Ok(Some(match fields.action {
-        action::EMIT => Event::published(name, fields.data, fields.offset, fields.trace.as_deref()),
+        action::EMIT => {
+            let trace = fields.trace.map(|trace| *trace);
+            Event::Publication(Publication::new(name, fields.data, fields.offset, trace))
+        }
         action::GAP => match (position(&fields), fields.missed) {
             (None, Some(missed)) => Event::Gap { name, missed },
             (first, missed) => Event::HistoryGap {
@@ -69,25 +72,11 @@ fn position(fields: &Fields<'_>) -> Option<Position> {
 
 pub(super) fn to_wire<'m>(message: &'m Event<'_>) -> Fields<'m> {
     match message {
-        Event::Emit { name, data } => Fields {
-            data: *data,
-            ..Fields::named(action::EMIT, name)
-        },
-        Event::Numbered { name, data, offset } => Fields {
-            data: *data,
-            offset: Some(*offset),
-            ..Fields::named(action::EMIT, name)
-        },
-        Event::Traced {
-            name,
-            data,
-            offset,
-            trace,
-        } => Fields {
-            data: *data,
-            offset: *offset,
-            trace: Some(Box::new(*trace)),
-            ..Fields::named(action::EMIT, name)
+        Event::Publication(publication) => Fields {
+            data: publication.data,
+            offset: publication.offset(),
+            trace: publication.trace().copied().map(Box::new),
+            ..Fields::named(action::EMIT, publication.name)
         },
         Event::Position { name, position } => Fields {
             epoch: Some(position.epoch),

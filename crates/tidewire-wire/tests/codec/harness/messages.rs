@@ -3,8 +3,8 @@
 
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, EventAction, EventBulk, EventError, Listen, Message,
-    Only, Position, Presence, PresenceAction, PresenceError, Record, RecordAction, RecordBulk,
-    RecordError, Refusal, Rpc, RpcAction, RpcError, Tag, Topic, Write,
+    Only, Position, Presence, PresenceAction, PresenceError, Publication, Record, RecordAction,
+    RecordBulk, RecordError, Refusal, Rpc, RpcAction, RpcError, Tag, Topic, Write,
 };
 use tidewire_core::time::Instant;
 use tidewire_core::trace::Trace;
@@ -185,10 +185,7 @@ impl Pool {
     fn events(&self) -> Vec<Event<'_>> {
         let correlation = self.correlation();
         let mut events = vec![
-            Event::Emit {
-                name: &self.name,
-                data: self.data(),
-            },
+            Event::publication(&self.name, self.data()),
             Event::Subscribe {
                 names: self.names(),
                 correlation,
@@ -201,17 +198,18 @@ impl Pool {
                     (&self.subscription, Some(self.position())),
                 ],
             },
-            Event::Numbered {
-                name: &self.name,
-                data: self.data(),
-                offset: self.position().offset,
-            },
-            Event::Traced {
-                name: &self.name,
-                data: self.data(),
-                offset: self.write_ack.then(|| self.position().offset),
-                trace: self.trace(),
-            },
+            Event::Publication(Publication::new(
+                &self.name,
+                self.data(),
+                Some(self.position().offset),
+                None,
+            )),
+            Event::Publication(Publication::new(
+                &self.name,
+                self.data(),
+                self.write_ack.then(|| self.position().offset),
+                Some(self.trace()),
+            )),
             Event::Position {
                 name: &self.name,
                 position: self.position(),

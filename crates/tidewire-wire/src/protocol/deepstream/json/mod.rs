@@ -90,7 +90,7 @@ mod tests {
     }
 
     fn emit<'a>(name: &'a str, data: Option<&'a str>) -> Message<'a> {
-        Message::Event(Event::Emit { name, data })
+        Message::Event(Event::publication(name, data))
     }
 
     #[test]
