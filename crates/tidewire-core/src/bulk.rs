@@ -20,7 +20,6 @@ const PIECE_RECORDS: usize = 512;
 #[derive(Clone, Copy, Debug)]
 enum BulkAction {
     SubscribeEvents,
-    ResumeEvents,
     UnsubscribeEvents,
     Provide,
     Unprovide,
@@ -167,8 +166,7 @@ impl Copied {
         let correlation = self.correlation.as_deref();
         let names = self.names(range.clone());
         match self.kind {
-            BulkAction::SubscribeEvents => Message::Event(Event::Subscribe { names, correlation }),
-            BulkAction::ResumeEvents => {
+            BulkAction::SubscribeEvents => {
                 let start = self
                     .positions
                     .partition_point(|(index, _)| *index < range.start);
@@ -179,7 +177,7 @@ impl Copied {
                     (names[*index - range.start], *position)
                 };
                 let positions = self.positions[start..end].iter().map(position).collect();
-                Message::Event(Event::Resume {
+                Message::Event(Event::Subscribe {
                     names,
                     correlation,
                     positions,
@@ -208,12 +206,9 @@ impl Copied {
 
 fn parts<'m, 'a>(message: &'m Message<'a>) -> Option<(BulkAction, &'m [&'a str], Option<&'a str>)> {
     let (kind, names, correlation) = match message {
-        Message::Event(Event::Subscribe { names, correlation }) => {
-            (BulkAction::SubscribeEvents, names, correlation)
-        }
-        Message::Event(Event::Resume {
+        Message::Event(Event::Subscribe {
             names, correlation, ..
-        }) => (BulkAction::ResumeEvents, names, correlation),
+        }) => (BulkAction::SubscribeEvents, names, correlation),
         Message::Event(Event::Unsubscribe { names, correlation }) => {
             (BulkAction::UnsubscribeEvents, names, correlation)
         }
@@ -244,8 +239,9 @@ fn parts<'m, 'a>(message: &'m Message<'a>) -> Option<(BulkAction, &'m [&'a str],
 
 /// The positions of a message that resumes events, by the indexes of their names.
 fn positions(message: &Message<'_>, names: &[&str], seed: u64) -> Box<[(usize, Option<Position>)]> {
-    let Message::Event(Event::Resume { positions, .. }) = message else {
-        return Box::default();
+    let positions = match message {
+        Message::Event(Event::Subscribe { positions, .. }) if !positions.is_empty() => positions,
+        _ => return Box::default(),
     };
     let mut by_name = table::map(seed);
     by_name.extend(positions.iter().copied());

@@ -29,8 +29,7 @@ pub(crate) fn message<E: Effects>(
 ) -> Flow {
     match message {
         Event::Publication(publication) => publish(turn, id, publication),
-        Event::Subscribe { names, correlation } => subscribe(turn, id, names, &[], *correlation),
-        Event::Resume {
+        Event::Subscribe {
             names,
             correlation,
             positions,

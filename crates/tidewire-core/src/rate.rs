@@ -171,7 +171,7 @@ pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
     let (operation, count) = match message {
         Message::Connection(_) => return None,
         Message::Event(Event::Publication(_)) => (Operation::Publish, 1),
-        Message::Event(Event::Subscribe { names, .. } | Event::Resume { names, .. })
+        Message::Event(Event::Subscribe { names, .. })
         | Message::Presence(Presence::Subscribe { names, .. })
         | Message::Rpc(Rpc::Provide { names, .. }) => (Operation::Subscribe, many(names)),
         Message::Event(Event::Listen(Listen::Listen { .. }))
@@ -288,6 +288,7 @@ mod tests {
         let subscribe = Message::Event(Event::Subscribe {
             names: vec!["a"],
             correlation: None,
+            positions: Vec::new(),
         });
         let mut buckets = CallerBuckets::default();
         let mut take =
@@ -311,6 +312,7 @@ mod tests {
         let subscribe = Message::Event(Event::Subscribe {
             names: vec!["a", "b", "c"],
             correlation: None,
+            positions: Vec::new(),
         });
         check(&subscribe, Some((Some(Operation::Subscribe), 3)));
         let notify = Message::Record(Record::Bulk {

@@ -138,6 +138,7 @@ impl Node {
         let subscribe = Event::Subscribe {
             names: vec!["news", &own],
             correlation: Some("1"),
+            positions: Vec::new(),
         };
         self.say(session, &Message::Event(subscribe));
         let up_to = self.world.interest;

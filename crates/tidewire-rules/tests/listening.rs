@@ -322,6 +322,7 @@ fn run(seed: u64) -> (usize, usize) {
         let events = Event::Subscribe {
             names,
             correlation: Some("1"),
+            positions: Vec::new(),
         };
         world.node.ask(writer, &Message::Record(records));
         world.node.ask(writer, &Message::Event(events));

@@ -367,6 +367,7 @@ fn log_in_many(node: &Node) -> Vec<Client> {
         client.send(&Message::Event(Event::Subscribe {
             names: names.clone(),
             correlation: Some("7"),
+            positions: Vec::new(),
         }));
         client.expect_ack(EventBulk::Subscribe);
         client

@@ -171,7 +171,7 @@ fn numbered(message: &Message<'_>) -> (u64, u64) {
 }
 
 fn resume(position: Option<Position>) -> Message<'static> {
-    Message::Event(Event::Resume {
+    Message::Event(Event::Subscribe {
         names: vec![NAME],
         correlation: Some("7"),
         positions: vec![(NAME, position)],

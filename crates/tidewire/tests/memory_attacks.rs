@@ -179,6 +179,7 @@ fn names_of_events_that_are_subscribed_to_stay_within_the_budget() {
             Message::Event(Event::Subscribe {
                 names,
                 correlation: Some("1"),
+                positions: Vec::new(),
             })
         });
     });

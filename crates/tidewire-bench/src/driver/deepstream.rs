@@ -136,7 +136,11 @@ impl Deepstream {
         let names = names.to_vec();
         let correlation = BULK;
         push(
-            &Message::Event(Event::Subscribe { names, correlation }),
+            &Message::Event(Event::Subscribe {
+                names,
+                correlation,
+                positions: Vec::new(),
+            }),
             out,
         );
     }

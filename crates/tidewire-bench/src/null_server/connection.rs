@@ -133,7 +133,9 @@ impl<'a> MessageHandler<'a> {
             Message::Auth(Auth::Request { .. }) => {
                 self.say(&Message::Auth(Auth::Successful { data: None }));
             }
-            Message::Event(Event::Subscribe { names, correlation }) => {
+            Message::Event(Event::Subscribe {
+                names, correlation, ..
+            }) => {
                 match self.has_rooms {
                     true => names.into_iter().for_each(|name| {
                         let room = self.rooms.event(name);

@@ -13,14 +13,8 @@ pub enum Event<'a> {
         names: Names<'a>,
         /// For the ack.
         correlation: Correlation<'a>,
-    },
-    /// The same of a peer that knows offsets.
-    Resume {
-        /// The events.
-        names: Names<'a>,
-        /// For the ack.
-        correlation: Correlation<'a>,
-        /// The events whose beginning the peer requests, each with the position up to which the peer has it, if any.
+        /// The events whose beginning the peer requests, each with the position up to which the peer has it, if any. Empty if the peer
+        /// does not know offsets.
         positions: Vec<(&'a str, Option<Position>)>,
     },
     /// What follows of an event with history begins behind this position. Only for peers that have asked.

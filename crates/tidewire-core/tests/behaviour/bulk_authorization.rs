@@ -48,6 +48,7 @@ fn messages<'a>(names: &[&'a str]) -> [Message<'a>; 4] {
         Message::Event(Event::Subscribe {
             names: names.clone(),
             correlation,
+            positions: Vec::new(),
         }),
         Message::Rpc(Rpc::Provide {
             names: names.clone(),
@@ -105,6 +106,7 @@ fn names_that_old_rules_have_allowed_are_authorized_again_by_new_ones() {
     let message = Message::Event(Event::Subscribe {
         names: vec!["free", "n/1"],
         correlation: Some("1"),
+        positions: Vec::new(),
     });
     assert!(!node.offer(session, &message));
     node.begin_change(RightsChange::Rules(permission_of(&[(
@@ -128,12 +130,14 @@ fn a_record_that_can_not_be_read_fails_the_names_that_need_it() {
     let before = Message::Event(Event::Subscribe {
         names: vec!["n/1", "n/2"],
         correlation: Some("1"),
+        positions: Vec::new(),
     });
     node.ask(session, &before);
     node.loads_fail = true;
     let message = Message::Event(Event::Subscribe {
         names: vec!["n/2", "n/4", "n/1"],
         correlation: Some("2"),
+        positions: Vec::new(),
     });
     let seen = node.ask(session, &message);
     let failed: Vec<_> = seen

@@ -31,6 +31,7 @@ fn subscribe(name: &str) -> Message<'_> {
     Message::Event(Event::Subscribe {
         names: vec![name],
         correlation: Some("1"),
+        positions: Vec::new(),
     })
 }
 

@@ -42,6 +42,7 @@ fn subscribe<'a>(names: &[&'a str]) -> Message<'a> {
     Message::Event(Event::Subscribe {
         names: names.to_vec(),
         correlation: Some("1"),
+        positions: Vec::new(),
     })
 }
 
@@ -53,7 +54,7 @@ fn unsubscribe(name: &str) -> Message<'_> {
 }
 
 fn resume<'a>(names: &[(&'a str, Option<Position>)]) -> Message<'a> {
-    Message::Event(Event::Resume {
+    Message::Event(Event::Subscribe {
         names: names.iter().map(|(name, _)| *name).collect(),
         correlation: Some("1"),
         positions: names.to_vec(),

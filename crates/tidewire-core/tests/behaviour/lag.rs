@@ -28,6 +28,7 @@ fn listen_to<'a>(names: &[&'a str]) -> Message<'a> {
     Message::Event(Event::Subscribe {
         names: names.to_vec(),
         correlation: Some("1"),
+        positions: Vec::new(),
     })
 }
 

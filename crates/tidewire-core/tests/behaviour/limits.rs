@@ -30,6 +30,7 @@ fn subscribe<'a>(names: &[&'a str]) -> Message<'a> {
     Message::Event(Event::Subscribe {
         names: names.to_vec(),
         correlation: Some("0"),
+        positions: Vec::new(),
     })
 }
 

@@ -333,6 +333,7 @@ fn the_events_of_a_census_come_in_parts_and_are_counted_once() {
     let all = Event::Subscribe {
         names: names.iter().map(String::as_str).collect(),
         correlation: Some("1"),
+        positions: Vec::new(),
     };
     node.send(reader, &Message::Event(all));
     node.send(listener, &listen_to_events("^e/"));
@@ -348,6 +349,7 @@ fn the_events_of_a_census_come_in_parts_and_are_counted_once() {
     let again = Event::Subscribe {
         names: vec![names[NAMES - 1].as_str()],
         correlation: Some("3"),
+        positions: Vec::new(),
     };
     node.send(reader, &Message::Event(again));
     node.finish_work();

@@ -54,6 +54,7 @@ fn keep(node: &mut Node, session: SessionId, case: &str, names: &[String]) {
         "events" => Message::Event(Event::Subscribe {
             names: borrowed(),
             correlation,
+            positions: Vec::new(),
         }),
         "users" => Message::Presence(Presence::Subscribe {
             names: borrowed(),

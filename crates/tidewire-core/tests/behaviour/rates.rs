@@ -44,6 +44,7 @@ fn subscribe<'a>(names: &[&'a str]) -> Message<'a> {
     Message::Event(Event::Subscribe {
         names: names.to_vec(),
         correlation: Some("1"),
+        positions: Vec::new(),
     })
 }
 

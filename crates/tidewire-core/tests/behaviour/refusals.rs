@@ -77,6 +77,7 @@ fn a_bulk_message_loses_exactly_the_refused_names() {
         &Message::Event(Event::Subscribe {
             names,
             correlation: Some("0"),
+            positions: Vec::new(),
         }),
     );
     assert_eq!(seen.len(), 2, "{seen:?}");
@@ -95,6 +96,7 @@ fn a_bulk_message_loses_exactly_the_refused_names() {
         &Message::Event(Event::Subscribe {
             names,
             correlation: Some("1"),
+            positions: Vec::new(),
         }),
     );
     assert_eq!(seen.len(), 1, "no ack if nothing is left: {seen:?}");
@@ -107,6 +109,7 @@ fn a_rule_waits_for_the_record_that_it_needs_at_the_session_and_at_the_owner() {
     let subscribe = Event::Subscribe {
         names: vec!["gated/e"],
         correlation: Some("0"),
+        positions: Vec::new(),
     };
     let seen = node.ask(session, &Message::Event(subscribe.clone()));
     assert!(seen[0].contains("Denied"), "{seen:?}");

@@ -55,6 +55,7 @@ fn reader(node: &mut Node, expires_at: Option<u64>) -> SessionId {
         &Message::Event(Event::Subscribe {
             names: vec!["e"],
             correlation: Some("1"),
+            positions: Vec::new(),
         }),
     );
     node.ask(

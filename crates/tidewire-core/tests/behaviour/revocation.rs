@@ -27,6 +27,7 @@ fn login(node: &mut Node, shard: u16, user: &str, token: &str) -> SessionId {
     let subscribe = Event::Subscribe {
         names: vec!["news"],
         correlation: Some("1"),
+        positions: Vec::new(),
     };
     node.ask(session, &Message::Event(subscribe));
     session

@@ -181,6 +181,7 @@ fn cases() -> BTreeMap<&'static str, Vec<Message<'static>>> {
             event(Event::Subscribe {
                 names: names(),
                 correlation,
+                positions: Vec::new(),
             }),
         ),
         ("EVENT LISTEN", event(Event::Listen(listen))),
@@ -308,6 +309,7 @@ fn set_scene(node: &mut Node, scene: Scene) {
         &Message::Event(Event::Subscribe {
             names: names.clone(),
             correlation,
+            positions: Vec::new(),
         }),
     );
     node.send(owner, &Message::Rpc(Rpc::Provide { names, correlation }));

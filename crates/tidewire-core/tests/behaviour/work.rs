@@ -353,6 +353,7 @@ fn bulk_messages<'a>(names: &[&'a str]) -> Vec<(&'static str, Message<'a>)> {
     let event = Event::Subscribe {
         names: names.clone(),
         correlation,
+        positions: Vec::new(),
     };
     let no_event = Event::Unsubscribe {
         names: names.clone(),
@@ -467,7 +468,11 @@ fn later_pieces_of_a_message_are_authorized_by_the_rules_of_their_moment() {
     let mut node = Node::with(3, Settings::default(), Arc::new(AllowAll));
     let session = login(&mut node, 0, "user");
     let correlation = Some("1");
-    let subscribe = Event::Subscribe { names, correlation };
+    let subscribe = Event::Subscribe {
+        names,
+        correlation,
+        positions: Vec::new(),
+    };
     assert!(node.offer(session, &Message::Event(subscribe)));
     node.set_rules(permission_of(&[(Access::EventSubscribe, Rule::Deny)]));
     node.finish_changes();

@@ -457,7 +457,7 @@ impl World {
             Said::Login => Message::Auth(Auth::Request { data: Some("{}") }),
             Said::Follow(index) => {
                 let Reader { name, position, .. } = self.readers[index];
-                Message::Event(Event::Resume {
+                Message::Event(Event::Subscribe {
                     names: vec![name],
                     correlation: Some("1"),
                     positions: vec![(name, position)],

@@ -81,6 +81,7 @@ impl Rude {
             Self::EventTwice => Message::Event(Event::Subscribe {
                 names: vec![TWICE, TWICE],
                 correlation,
+                positions: Vec::new(),
             }),
             Self::RecordNoObject => {
                 let change = Change::Update { data: Some("7") };

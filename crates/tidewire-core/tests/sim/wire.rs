@@ -155,6 +155,7 @@ impl Said {
             Self::EventSubscribe { names, id } => Message::Event(Event::Subscribe {
                 names: borrowed(names),
                 correlation: Some(id),
+                positions: Vec::new(),
             }),
             Self::EventUnsubscribe { names, id } => Message::Event(Event::Unsubscribe {
                 names: borrowed(names),

@@ -451,7 +451,7 @@ impl Stream {
 
     fn subscribe(&mut self) {
         if !self.events.names().is_empty() {
-            self.say(&Message::Event(Event::Resume {
+            self.say(&Message::Event(Event::Subscribe {
                 names: self.events.names().iter().map(String::as_str).collect(),
                 correlation: Some("e"),
                 positions: self.events.wishes(),
@@ -630,7 +630,7 @@ impl Stream {
             names: vec![name],
             correlation: Some("u"),
         }));
-        self.say(&Message::Event(Event::Resume {
+        self.say(&Message::Event(Event::Subscribe {
             names: vec![name],
             correlation: Some("e"),
             positions: vec![(name, Some(position))],

@@ -58,6 +58,7 @@ pub fn subscribe(name: &str) -> Message<'_> {
     Message::Event(Event::Subscribe {
         names: vec![name],
         correlation: Some("7"),
+        positions: Vec::new(),
     })
 }
 

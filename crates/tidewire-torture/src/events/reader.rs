@@ -112,7 +112,7 @@ impl Reader {
             }
         }
         let names = KEPT.iter().map(|kept| kept.name);
-        out.push(&Message::Event(Event::Resume {
+        out.push(&Message::Event(Event::Subscribe {
             names: names.clone().collect(),
             correlation: Some("1"),
             positions: names.zip(at).collect(),

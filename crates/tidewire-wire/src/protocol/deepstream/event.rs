@@ -38,14 +38,10 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeE
             action: EventBulk::Unsubscribe,
             correlation,
         },
-        action::SUBSCRIBE if !fields.positions.is_empty() => Event::Resume {
-            names: fields.names.into_owned(),
-            correlation,
-            positions: fields.positions.into_owned(),
-        },
         action::SUBSCRIBE => Event::Subscribe {
             names: fields.names.into_owned(),
             correlation,
+            positions: fields.positions.into_owned(),
         },
         action::UNSUBSCRIBE => Event::Unsubscribe {
             names: fields.names.into_owned(),
@@ -93,7 +89,7 @@ pub(super) fn to_wire<'m>(message: &'m Event<'_>) -> Fields<'m> {
             offset: first.map(|first| first.offset),
             ..Fields::named(action::GAP, name)
         },
-        Event::Resume {
+        Event::Subscribe {
             names,
             correlation,
             positions,
@@ -101,9 +97,6 @@ pub(super) fn to_wire<'m>(message: &'m Event<'_>) -> Fields<'m> {
             positions: positions.as_slice().into(),
             ..Fields::bulk(action::SUBSCRIBE, names, *correlation)
         },
-        Event::Subscribe { names, correlation } => {
-            Fields::bulk(action::SUBSCRIBE, names, *correlation)
-        }
         Event::Unsubscribe { names, correlation } => {
             Fields::bulk(action::UNSUBSCRIBE, names, *correlation)
         }

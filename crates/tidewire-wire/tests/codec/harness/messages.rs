@@ -189,8 +189,9 @@ impl Pool {
             Event::Subscribe {
                 names: self.names(),
                 correlation,
+                positions: Vec::new(),
             },
-            Event::Resume {
+            Event::Subscribe {
                 names: self.names(),
                 correlation,
                 positions: vec![

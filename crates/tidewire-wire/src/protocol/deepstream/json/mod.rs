@@ -145,7 +145,7 @@ mod tests {
             epoch: 9,
             offset: 10,
         };
-        let resume = Event::Resume {
+        let resume = Event::Subscribe {
             names: vec!["a", "b", "c"],
             correlation: None,
             positions: vec![("a", Some(position)), ("b", None), ("c", None), ("", None)],
