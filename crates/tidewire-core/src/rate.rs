@@ -185,12 +185,9 @@ pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
         Message::Record(Record::Read { .. } | Record::Head { .. } | Record::Fetch { .. })
         | Message::Presence(Presence::QueryAll) => (Operation::Read, 1),
         Message::Presence(Presence::Query { names, .. }) => (Operation::Read, many(names)),
-        Message::Record(
-            Record::Write(..)
-            | Record::RepeatableWrite { .. }
-            | Record::Delete { .. }
-            | Record::Put { .. },
-        ) => (Operation::Write, 1),
+        Message::Record(Record::Write(..) | Record::Delete { .. } | Record::Put { .. }) => {
+            (Operation::Write, 1)
+        }
         Message::Rpc(Rpc::Request { .. }) => (Operation::Call, 1),
         _ => return Some((None, 1)),
     };

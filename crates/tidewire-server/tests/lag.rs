@@ -32,6 +32,7 @@ fn set<'a>(name: &'a str, data: &'a str) -> Message<'a> {
         version: -1,
         correlation: Some("1"),
         write_ack: true,
+        key: None,
     };
     Message::Record(Record::Write(write, Change::Update { data: Some(data) }))
 }
@@ -124,6 +125,7 @@ fn a_slow_reader_of_a_hot_record_stays_and_has_its_newest_value_at_the_end() {
                 version: number as i32,
                 correlation: None,
                 write_ack: false,
+                key: None,
             },
             Change::Update {
                 data: Some(&value(number, 10)),

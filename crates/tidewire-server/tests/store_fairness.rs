@@ -73,6 +73,7 @@ fn unacknowledged<'a>(name: &'a str, data: &'a str) -> Message<'a> {
         version: -1,
         correlation: None,
         write_ack: false,
+        key: None,
     };
     Message::Record(Record::Write(
         write,

@@ -100,6 +100,7 @@ impl Direct {
             version: value.version,
             correlation: Some(&correlation),
             write_ack: true,
+            key: None,
         };
         out.push(&Message::Record(Record::Write(write, change)));
     }

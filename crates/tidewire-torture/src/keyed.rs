@@ -90,19 +90,16 @@ impl Keyed {
         let name = self.history.record();
         let text = operation_history::text(name, number, value.filled_by);
         let correlation = number.to_string();
+        let key = format!("{name}#{number}");
         let write = Write {
             name,
             version: -1,
             correlation: Some(&correlation),
             write_ack: true,
+            key: Some(&key),
         };
         let change = Change::CreateAndUpdate { data: Some(&text) };
-        let key = format!("{name}#{number}");
-        out.push(&Message::Record(Record::RepeatableWrite {
-            write,
-            change,
-            key: &key,
-        }));
+        out.push(&Message::Record(Record::Write(write, change)));
     }
 
     fn read(&mut self, number: u64, is_repeated: bool, out: &mut Outbox<'_>) {

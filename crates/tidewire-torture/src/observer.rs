@@ -141,6 +141,7 @@ mod tests {
             version,
             correlation: None,
             write_ack: false,
+            key: None,
         };
         Record::Write(write, Change::Update { data: Some(text) })
     }

@@ -16,12 +16,13 @@ fn write<'a>(key: &'a str, data: &'a str) -> Message<'a> {
         version: -1,
         correlation: Some("9"),
         write_ack: true,
+        key: Some(key),
     };
     let change = Change::CreateAndPatch {
         path: Some("last"),
         data: Some(data),
     };
-    Message::Record(Record::RepeatableWrite { write, change, key })
+    Message::Record(Record::Write(write, change))
 }
 
 fn version(client: &mut Client) -> i32 {

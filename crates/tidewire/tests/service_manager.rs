@@ -180,6 +180,7 @@ fn longest_silence(limits: &str) -> Duration {
             version: -1,
             correlation: last.then_some("last"),
             write_ack: last,
+            key: None,
         };
         let (path, data) = ("count", Some("1"));
         Message::Record(Record::Write(write, Change::Patch { path, data }))

@@ -220,6 +220,7 @@ fn push_change(name: &str, correlation: Option<&str>, change: Change<'_>, out: &
         version: -1,
         correlation,
         write_ack: correlation.is_some(),
+        key: None,
     };
     push(&Message::Record(Record::Write(write, change)), out);
 }

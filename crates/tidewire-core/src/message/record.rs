@@ -38,6 +38,9 @@ pub struct Write<'a> {
     pub correlation: Correlation<'a>,
     /// Whether the client requests a write acknowledgement.
     pub write_ack: bool,
+    /// The peer's own. An acknowledged write with a key is made once, however often it comes with this key: the peer may repeat it
+    /// where it does not know whether it was made.
+    pub key: Option<&'a str>,
 }
 
 /// Effect of a write.
@@ -119,16 +122,6 @@ pub enum Record<'a> {
     },
     /// A write. From a client: its own; from the server: of another writer.
     Write(Write<'a>, Change<'a>),
-    /// An acknowledged write that is made once, however often it comes with this key: the peer may repeat it where it does not
-    /// know whether it was made.
-    RepeatableWrite {
-        /// The write.
-        write: Write<'a>,
-        /// Effect of the write.
-        change: Change<'a>,
-        /// The peer's own.
-        key: &'a str,
-    },
     /// Asks for the value with its state.
     Fetch {
         /// The record.

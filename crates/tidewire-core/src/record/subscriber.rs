@@ -57,10 +57,7 @@ pub(crate) fn message<E: Effects>(
             let delete = RecordOperation::Delete;
             request(turn, id, name, RecordAction::Delete, delete);
         }
-        Record::Write(write, change) => self::write(turn, id, write, change, None),
-        Record::RepeatableWrite { write, change, key } => {
-            self::write(turn, id, write, change, Some(key));
-        }
+        Record::Write(write, change) => self::write(turn, id, write, change),
         Record::Fetch { name, correlation } => fetch(turn, id, name, correlation),
         Record::Put {
             name,
@@ -139,7 +136,6 @@ fn write<E: Effects>(
     id: SessionId,
     write: &Write<'_>,
     change: &Change<'_>,
-    key: Option<&str>,
 ) {
     let action = change.action();
     let name = Some(write.name).filter(|name| turn.shard.is_record_name(name));
@@ -152,7 +148,7 @@ fn write<E: Effects>(
     if turn.shard.draining {
         return turn.send(id, &error(RecordError::Update(refusal)));
     }
-    let is_key = key.is_none_or(|key| {
+    let is_key = write.key.is_none_or(|key| {
         write.write_ack && key.len() <= turn.shard.settings.limits.write_key_bytes_max
     });
     let checked = match name {
@@ -175,7 +171,7 @@ fn write<E: Effects>(
         action,
         change,
         put: None,
-        key: key.map(Box::from),
+        key: write.key.map(Box::from),
     };
     let operation = RecordOperation::Write(Box::new(owned));
     post_operation(turn, id, write.name, operation);

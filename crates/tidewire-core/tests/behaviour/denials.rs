@@ -34,6 +34,7 @@ fn write<'a>(version: i32, change: Change<'a>) -> Message<'a> {
         version,
         correlation: Some("1"),
         write_ack: true,
+        key: None,
     };
     Message::Record(Record::Write(write, change))
 }

@@ -36,6 +36,7 @@ pub fn set<'a>(name: &'a str, data: &'a str) -> Message<'a> {
         version: -1,
         correlation: Some("1"),
         write_ack: true,
+        key: None,
     };
     Message::Record(Record::Write(
         write,

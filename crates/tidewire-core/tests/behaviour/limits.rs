@@ -124,6 +124,7 @@ fn a_record_that_would_become_too_large_is_refused_and_stays() {
         version: -1,
         correlation: Some("2"),
         write_ack: true,
+        key: None,
     };
     let patch = Change::Patch {
         path: "b",
@@ -149,6 +150,7 @@ fn a_write_far_behind_the_end_of_an_array_is_refused() {
         version: -1,
         correlation: Some("2"),
         write_ack: true,
+        key: None,
     };
     let ask = |node: &mut Node, change, expected| {
         let message = Message::Record(Record::Write(write, change));

@@ -38,6 +38,7 @@ fn changed<'a>(name: &'a str, change: Change<'a>) -> Message<'a> {
         version: -1,
         correlation: Some("1"),
         write_ack: true,
+        key: None,
     };
     Message::Record(Record::Write(write, change))
 }

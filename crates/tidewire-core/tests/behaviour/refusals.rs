@@ -370,6 +370,7 @@ fn after_the_last_version_comes_the_first_as_a_whole_update() {
         version: -1,
         correlation: Some("1"),
         write_ack: true,
+        key: None,
     };
     let patch = Change::Patch {
         path: "a",

@@ -14,19 +14,18 @@ use crate::driver::{Node, Seen, foreign};
 
 /// A repeatable write that sets `path` to 1 in the next version, whatever that is.
 fn append<'a>(key: &'a str, path: &'a str) -> Message<'a> {
-    Message::Record(Record::RepeatableWrite {
-        write: Write {
-            name: "r",
-            version: -1,
-            correlation: Some("7"),
-            write_ack: true,
-        },
-        change: Change::CreateAndPatch {
-            path: Some(path),
-            data: Some("1"),
-        },
-        key,
-    })
+    let write = Write {
+        name: "r",
+        version: -1,
+        correlation: Some("7"),
+        write_ack: true,
+        key: Some(key),
+    };
+    let change = Change::CreateAndPatch {
+        path: Some(path),
+        data: Some("1"),
+    };
+    Message::Record(Record::Write(write, change))
 }
 
 fn node() -> Node {
@@ -77,16 +76,15 @@ fn a_refused_write_is_authorized_again_when_repeated() {
     let mut node = node();
     let session = node.login();
     let update = |version| {
-        Message::Record(Record::RepeatableWrite {
-            write: Write {
-                name: "r",
-                version,
-                correlation: Some("7"),
-                write_ack: true,
-            },
-            change: Change::CreateAndUpdate { data: Some("{}") },
-            key: "k",
-        })
+        let write = Write {
+            name: "r",
+            version,
+            correlation: Some("7"),
+            write_ack: true,
+            key: Some("k"),
+        };
+        let change = Change::CreateAndUpdate { data: Some("{}") };
+        Message::Record(Record::Write(write, change))
     };
     let seen = node.ask(session, &update(2));
     assert!(seen[0].contains("InvalidVersion"), "{seen:?}");

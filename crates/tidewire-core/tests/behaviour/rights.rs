@@ -157,6 +157,7 @@ fn write(change: Change<'static>) -> Vec<Message<'static>> {
             version,
             correlation: Some("1"),
             write_ack: true,
+            key: None,
         };
         Message::Record(Record::Write(write, change))
     };

@@ -223,6 +223,7 @@ fn patch<'a>(value: &'a str) -> Message<'a> {
         version: -1,
         correlation: None,
         write_ack: false,
+        key: None,
     };
     let path = Some("count");
     Message::Record(Record::Write(

@@ -554,6 +554,7 @@ impl World {
             version: -1,
             correlation: Some(&id),
             write_ack: true,
+            key: None,
         };
         let change = Change::Update { data: Some(&data) };
         let flow = self.give(session, &Message::Record(Record::Write(write, change)));

@@ -471,19 +471,18 @@ impl World {
             }
             Said::Write(of) => {
                 key = of.to_string();
-                Message::Record(Record::RepeatableWrite {
-                    write: Write {
-                        name: RECORD,
-                        version: -1,
-                        correlation: Some(&key),
-                        write_ack: true,
-                    },
-                    change: Change::CreateAndPatch {
-                        path: Some("last"),
-                        data: Some(&key),
-                    },
-                    key: &key,
-                })
+                let write = Write {
+                    name: RECORD,
+                    version: -1,
+                    correlation: Some(&key),
+                    write_ack: true,
+                    key: Some(&key),
+                };
+                let change = Change::CreateAndPatch {
+                    path: Some("last"),
+                    data: Some(&key),
+                };
+                Message::Record(Record::Write(write, change))
             }
         };
         self.outside.at = shard;

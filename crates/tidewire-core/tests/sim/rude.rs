@@ -62,6 +62,7 @@ impl Rude {
             version: -1,
             correlation,
             write_ack: true,
+            key: None,
         };
         let call = |name, data| Rpc::Request {
             call: Call {

@@ -182,6 +182,7 @@ impl Said {
                     version: *version,
                     correlation: id.as_deref(),
                     write_ack: id.is_some(),
+                    key: None,
                 };
                 Message::Record(Record::Write(write, change(*act, delta)))
             }

@@ -186,6 +186,7 @@ impl<'a> Command<'a> {
                     version: *version,
                     correlation,
                     write_ack: true,
+                    key: None,
                 };
                 let data = Some(*data);
                 let change = match path {

@@ -41,6 +41,7 @@ pub fn write<'a>(name: &'a str, version: i32, data: &'a str) -> Message<'a> {
         version,
         correlation: Some("9"),
         write_ack: true,
+        key: None,
     };
     let change = Change::CreateAndUpdate { data: Some(data) };
     Message::Record(Record::Write(write, change))

@@ -236,6 +236,7 @@ pub(crate) fn published<E: Effects>(
                 version: on_wire(*version),
                 correlation: None,
                 write_ack: false,
+                key: None,
             };
             let change = match change {
                 OwnedChange::Update(data) => Change::Update {
@@ -298,6 +299,7 @@ pub(crate) fn catch_up<E: Effects>(
         version: on_wire(version),
         correlation: None,
         write_ack: false,
+        key: None,
     };
     let change = Change::Update {
         data: Some(data.as_str()),

@@ -168,6 +168,7 @@ fn show((index, bytes): (usize, &Vec<u8>)) -> Vec<String> {
                 version,
                 correlation,
                 write_ack,
+                key: None,
             },
             change,
         )) => {

@@ -311,6 +311,7 @@ mod tests {
         version: 0,
         correlation: None,
         write_ack: false,
+        key: None,
     };
 
     /// The message that a peer of `dialect` reads when `message` is sent.

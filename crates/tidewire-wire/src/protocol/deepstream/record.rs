@@ -20,11 +20,7 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Record<'_>>, Decode
         return Ok(Some(Record::Listen(message)));
     }
     if let Some(change) = change_from_wire(fields.action, fields.path, fields.data) {
-        let write = write_from_wire(&fields);
-        return Ok(Some(match fields.key {
-            Some(key) => Record::RepeatableWrite { write, change, key },
-            None => Record::Write(write, change),
-        }));
+        return Ok(Some(Record::Write(write_from_wire(&fields), change)));
     }
     let (name, correlation) = (fields.name(), fields.correlation);
     if let Some(action) = bulk_from_wire(fields.action) {
@@ -132,6 +128,7 @@ fn write_from_wire<'a>(fields: &Fields<'a>) -> Write<'a> {
         version: fields.version.unwrap_or_default(),
         correlation: fields.correlation,
         write_ack: fields.is_write_ack == Some(true),
+        key: fields.key,
     }
 }
 
@@ -226,10 +223,6 @@ pub(super) fn to_wire<'m>(dialect: Dialect, message: &'m Record<'_>) -> Fields<'
         Record::Head { name } => Fields::named(action::HEAD, name),
         Record::Delete { name } => Fields::named(action::DELETE, name),
         Record::Write(write, change) => write_to_wire(dialect, write, change),
-        Record::RepeatableWrite { write, change, key } => Fields {
-            key: Some(*key),
-            ..write_to_wire(dialect, write, change)
-        },
         Record::ReadResponse {
             name,
             version,
@@ -316,6 +309,7 @@ fn write_to_wire<'m>(dialect: Dialect, write: &Write<'m>, change: &Change<'m>) -
         data,
         correlation: write.correlation,
         is_write_ack: write.write_ack.then_some(true),
+        key: write.key,
         ..versioned(action, write.name, write.version)
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn decode(body: &[u8]) -> Option<Record<'_>> {
         version: parts.version.unwrap_or_default(),
         correlation,
         write_ack: parts.write_ack,
+        key: None,
     };
     Some(Record::Write(write, change))
 }
@@ -76,7 +77,7 @@ impl<'m> PlainWrite<'m> {
             return None;
         };
         let parts = match *record {
-            Record::Write(write, ref change) => {
+            Record::Write(write @ Write { key: None, .. }, ref change) => {
                 let (action, path, data) = change_to_wire(dialect, change);
                 Parts {
                     action,
@@ -164,6 +165,7 @@ mod tests {
         version: 7,
         correlation: Some("c"),
         write_ack: true,
+        key: None,
     };
 
     #[test]
@@ -181,6 +183,7 @@ mod tests {
             version: 0,
             correlation: None,
             write_ack: false,
+            key: None,
         };
         let whole = [8, 18, 18, 1, b'1', 26, 1, b'c', 50, 1, b'r', 88, 1, 104, 7];
         check(&whole, update(WRITE, Some("1")));
@@ -250,7 +253,7 @@ mod tests {
                 5 => Some(Change::CreateAndPatch { path, data }),
                 _ => None,
             };
-            let write = Write { name: &name, version, correlation, write_ack };
+            let write = Write { name: &name, version, correlation, write_ack, key: None, };
             let record = match change {
                 Some(change) => Record::Write(write, change),
                 None => Record::WriteAck { name: &name, correlation },

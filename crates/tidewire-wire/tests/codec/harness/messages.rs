@@ -378,6 +378,7 @@ impl Pool {
             version: self.version,
             correlation: self.correlation(),
             write_ack: self.write_ack,
+            key: None,
         };
         let (path, data) = (self.subscription.as_str(), self.data());
         [
@@ -395,9 +396,9 @@ impl Pool {
         ]
         .into_iter()
         .flat_map(|change| {
-            let key = self.subscription.as_str();
-            let repeatable = Record::RepeatableWrite { write, change, key };
-            [Record::Write(write, change), repeatable]
+            let key = Some(self.subscription.as_str());
+            let repeatable = Write { key, ..write };
+            [write, repeatable].map(|write| Record::Write(write, change))
         })
         .collect()
     }

@@ -299,6 +299,7 @@ mod tests {
             version: -1,
             correlation: None,
             write_ack: true,
+            key: None,
         };
         let change = Change::PatchMulti {
             data: Some("[]"),
