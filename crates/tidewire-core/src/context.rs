@@ -18,7 +18,7 @@ use crate::entry::{
 use crate::hub::{Hub, HubTopic};
 use crate::json;
 use crate::limits::{LagCounts, Refused};
-use crate::message::{Event, Message, Presence, PresenceAction, Refusal};
+use crate::message::{Event, Message, Presence, PresenceAction, Reason, Refusal};
 use crate::permission::{Access, Authorization, Decision, Permission, Question, RequestedAction};
 use crate::principal::Principal;
 use crate::publication::InterestTopic;
@@ -281,22 +281,15 @@ pub(crate) enum LostRight {
 
 impl LostRight {
     /// The message to the session: a refusal of the action that it had the right to, without a correlation id.
-    pub(crate) fn refusal<'a, A, R>(
-        self,
-        action: A,
-        name: Option<&'a str>,
-        denied: fn(Refusal<'a, A>) -> R,
-        failed: fn(Refusal<'a, A>) -> R,
-    ) -> R {
-        let refusal = Refusal {
-            action,
-            name,
-            correlation: None,
-            write_ack: false,
-        };
+    pub(crate) fn refusal<A>(self, action: A, name: Option<&str>) -> Refusal<'_, A> {
+        let refusal = Refusal::new(self.reason(), action);
+        Refusal { name, ..refusal }
+    }
+
+    pub(crate) fn reason(self) -> Reason {
         match self {
-            Self::Denied => denied(refusal),
-            Self::RuleFailed => failed(refusal),
+            Self::Denied => Reason::Denied,
+            Self::RuleFailed => Reason::RuleFailed,
         }
     }
 }
@@ -310,6 +303,22 @@ pub(crate) enum DeniedName<'n> {
     RuleFailed(&'n str),
     /// Not a valid name. The answer does not repeat it, because it may be too long.
     NoName,
+}
+
+impl<'n> DeniedName<'n> {
+    /// The refusal of the name by the same action as `refusal`.
+    pub(crate) fn refusal<A>(self, refusal: Refusal<'n, A>) -> Refusal<'n, A> {
+        let (reason, name) = match self {
+            Self::Denied(name) => (Reason::Denied, Some(name)),
+            Self::RuleFailed(name) => (Reason::RuleFailed, Some(name)),
+            Self::NoName => (Reason::InvalidData, None),
+        };
+        Refusal {
+            reason,
+            name,
+            ..refusal
+        }
+    }
 }
 
 /// The names of a bulk message after they were authorized.

@@ -29,7 +29,7 @@ pub use record::{
 };
 pub(crate) use reply::{BulkReply, DelayedAck, ReplyAction};
 pub use reply::{PendingReplyId, ReplyPart};
-pub use rpc::{CallAnswer, CallFailure, CallNotice, OwnedCall, RpcDelivery, RpcEntry};
+pub use rpc::{CallAnswer, CallNotice, OwnedCall, RpcDelivery, RpcEntry};
 
 /// An entry of a mailbox.
 #[derive(Clone, Debug)]

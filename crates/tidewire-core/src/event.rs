@@ -1,7 +1,7 @@
 //! Events: publish and subscribe, at most once, not stored. Events with history are handled in [`crate::history`].
 
 use crate::address::SessionId;
-use crate::context::{DeniedName, LostRight, TurnContext};
+use crate::context::{LostRight, TurnContext};
 use crate::effect::{Effects, Flow};
 use crate::entry::{DelayedAck, Entry, HistoryEntry, ReplyAction};
 use crate::history::subscriber as history;
@@ -9,8 +9,8 @@ use crate::hub::{Edge, HubTopic};
 use crate::lag;
 use crate::listen;
 use crate::message::{
-    Event, EventAction, EventBulk, EventError, Message, Position, Publication, RareAttributes,
-    Refusal, Topic,
+    Event, EventAction, EventBulk, Message, Position, Publication, RareAttributes, Reason, Refusal,
+    Topic,
 };
 use crate::permission::{Access, Authorization};
 use crate::publication::{InterestTopic, OwnedPublication};
@@ -65,15 +65,10 @@ pub(crate) fn refuse_publication<E: Effects>(
     name: &str,
 ) {
     let refusal = Refusal {
-        action: EventAction::Emit,
         name: Some(name),
-        correlation: None,
-        write_ack: false,
+        ..Refusal::new(Reason::Denied, EventAction::Emit)
     };
-    turn.send(
-        id,
-        &Message::Event(Event::Error(EventError::Denied(refusal))),
-    );
+    turn.send(id, &Message::Event(Event::Error(refusal)));
 }
 
 /// Delivers a publication that another shard or the owner of its history has posted to this shard's subscribers.
@@ -122,14 +117,8 @@ pub(crate) fn lose<E: Effects>(
             Edge::Crossed => lost_last(turn, name.clone()),
         }
     }
-    let (action, name) = (EventAction::Subscribe, Some(name.as_str()));
-    let error = lost.refusal(
-        action,
-        name,
-        EventError::Denied,
-        EventError::PermissionError,
-    );
-    turn.send(id, &Message::Event(Event::Error(error)));
+    let refusal = lost.refusal(EventAction::Subscribe, Some(&name));
+    turn.send(id, &Message::Event(Event::Error(refusal)));
     true
 }
 
@@ -140,18 +129,16 @@ fn publish<E: Effects>(
 ) -> Flow {
     let Publication { name, data, .. } = *publication;
     let refusal = Refusal {
-        action: EventAction::Emit,
         name: Some(name),
-        correlation: None,
-        write_ack: false,
+        ..Refusal::new(Reason::InvalidData, EventAction::Emit)
     };
     if !turn.shard.is_name(name) || !turn.shard.is_json(data) {
-        return refuse(turn, id, EventError::InvalidData(shown(turn, refusal)));
+        return refuse(turn, id, shown(turn, refusal));
     }
     match turn.authorize(id, Access::EventPublish, Some(name), data) {
         Authorization::Wait => return Flow::Wait,
-        Authorization::Deny => return refuse(turn, id, EventError::Denied(refusal)),
-        Authorization::Failed => return refuse(turn, id, EventError::PermissionError(refusal)),
+        Authorization::Deny => return refuse(turn, id, refusal.because(Reason::Denied)),
+        Authorization::Failed => return refuse(turn, id, refusal.because(Reason::RuleFailed)),
         Authorization::Allow => {}
     }
     // Only the server assigns offsets, so an offset from a client is ignored.
@@ -183,26 +170,19 @@ fn subscribe<E: Effects>(
     positions: &[(&str, Option<Position>)],
     correlation: Option<&str>,
 ) -> Flow {
-    let refusal = |name| Refusal {
-        action: EventAction::Subscribe,
-        name,
+    let refusal = Refusal {
         correlation,
-        write_ack: false,
+        ..Refusal::new(Reason::InvalidData, EventAction::Subscribe)
     };
     if !turn.shard.is_bulk(names) || positions.len() > names.len() {
-        return refuse(turn, id, EventError::InvalidData(refusal(None)));
+        return refuse(turn, id, refusal);
     }
     let Some(mut authorized) = turn.authorize_names(id, Access::EventSubscribe, names) else {
         return Flow::Wait;
     };
     turn.fit(id, &mut authorized);
     for why in &authorized.denied {
-        let error = match *why {
-            DeniedName::Denied(name) => EventError::Denied(refusal(Some(name))),
-            DeniedName::RuleFailed(name) => EventError::PermissionError(refusal(Some(name))),
-            DeniedName::NoName => EventError::InvalidData(refusal(None)),
-        };
-        turn.send(id, &Message::Event(Event::Error(error)));
+        turn.send(id, &Message::Event(Event::Error(why.refusal(refusal))));
     }
     let rules = &turn.shard.settings.history;
     let (kept, plain): (Vec<&str>, Vec<&str>) = authorized
@@ -267,10 +247,7 @@ fn join<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) ->
     let owned = Name::from(name);
     match turn.hub.join(TOPIC, &owned, id, turn.sessions) {
         Edge::Unchanged => {
-            turn.send(
-                id,
-                &Message::Event(Event::Error(EventError::MultipleSubscriptions { name })),
-            );
+            refuse_again(turn, id, name);
         }
         Edge::Inside => {}
         Edge::Crossed => {
@@ -290,8 +267,21 @@ fn unsubscribe<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &
     }
 }
 
-fn refuse<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, error: EventError<'_>) -> Flow {
-    turn.send(id, &Message::Event(Event::Error(error)));
+/// Refuses a subscription that the session has already.
+pub(crate) fn refuse_again<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) {
+    let refusal = Refusal {
+        name: Some(name),
+        ..Refusal::new(Reason::MultipleSubscriptions, EventAction::Subscribe)
+    };
+    turn.send(id, &Message::Event(Event::Error(refusal)));
+}
+
+fn refuse<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    id: SessionId,
+    refusal: Refusal<'_, EventAction>,
+) -> Flow {
+    turn.send(id, &Message::Event(Event::Error(refusal)));
     Flow::Taken
 }
 

@@ -10,17 +10,17 @@ mod listen;
 mod presence;
 mod publication;
 mod record;
+mod refusal;
 mod rpc;
 
 pub use connection::{Auth, Connection};
-pub use event::{Event, EventAction, EventBulk, EventError, GAP_MAX, Position};
+pub use event::{Event, EventAction, EventBulk, GAP_MAX, Position};
 pub use listen::Listen;
-pub use presence::{Presence, PresenceAction, PresenceError};
+pub use presence::{Presence, PresenceAction};
 pub use publication::{Publication, RareAttributes};
-pub use record::{
-    Change, Only, Record, RecordAction, RecordBulk, RecordError, Tag, WireVersion, Write,
-};
-pub use rpc::{Call, Rpc, RpcAction, RpcError};
+pub use record::{Change, Only, Record, RecordAction, RecordBulk, Tag, WireVersion, Write};
+pub use refusal::{Reason, Refusal};
+pub use rpc::{Call, Rpc, RpcAction};
 
 /// A decoded unit of meaning.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,16 +70,3 @@ pub type Names<'a> = Vec<&'a str>;
 
 /// A correlation id: chosen by the peer, unique only in that peer's use of it.
 pub type Correlation<'a> = Option<&'a str>;
-
-/// The content of a denial or of the report of a failed rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal<'a, A> {
-    /// The action of the refused message.
-    pub action: A,
-    /// The name that was checked; absent for requests without a name.
-    pub name: Option<&'a str>,
-    /// The correlation id of the request.
-    pub correlation: Correlation<'a>,
-    /// Whether the request asked for a write acknowledgement.
-    pub write_ack: bool,
-}

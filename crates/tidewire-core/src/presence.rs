@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::address::SessionId;
-use crate::context::{DeniedName, LostRight, TurnContext};
+use crate::context::{LostRight, TurnContext};
 use crate::effect::{Effects, Flow};
 use crate::entry::{DelayedAck, Entry, PendingReplyId, PresenceChange, ReplyAction, ReplyPart};
 use crate::hub::{Edge, HubTopic};
 use crate::json;
-use crate::message::{Message, Presence, PresenceAction, PresenceError, Refusal};
+use crate::message::{Message, Presence, PresenceAction, Reason, Refusal};
 use crate::permission::{Access, Authorization, Decision, Question, RequestedAction};
 use crate::principal::Principal;
 use crate::publication::InterestTopic;
@@ -225,8 +225,7 @@ pub(crate) fn lose<E: Effects>(
         InterestTopic::Everyone => (PresenceAction::SubscribeAll, None),
         _ => (PresenceAction::Subscribe, Some(name.as_str())),
     };
-    let (denied, failed) = (PresenceError::Denied, PresenceError::PermissionError);
-    refuse(turn, id, lost.refusal(action, name, denied, failed));
+    refuse(turn, id, lost.refusal(action, name));
     true
 }
 
@@ -281,17 +280,12 @@ fn authorize_all_users<E: Effects>(
     action: PresenceAction,
     act: impl FnOnce(&mut TurnContext<'_, E>),
 ) -> Flow {
-    let refusal = Refusal {
-        action,
-        name: None,
-        correlation: None,
-        write_ack: false,
-    };
+    let refusal = Refusal::new(Reason::Denied, action);
     match turn.authorize(id, action, None, None) {
         Authorization::Wait => return Flow::Wait,
         Authorization::Allow => act(turn),
-        Authorization::Failed => refuse(turn, id, PresenceError::PermissionError(refusal)),
-        Authorization::Deny => refuse(turn, id, PresenceError::Denied(refusal)),
+        Authorization::Failed => refuse(turn, id, refusal.because(Reason::RuleFailed)),
+        Authorization::Deny => refuse(turn, id, refusal),
     }
     Flow::Taken
 }
@@ -305,14 +299,12 @@ fn authorize_users<'n, E: Effects>(
     correlation: Option<&str>,
     act: impl FnOnce(&mut TurnContext<'_, E>, &[&'n str]),
 ) -> Flow {
-    let refusal = |name| Refusal {
-        action,
-        name,
+    let refusal = Refusal {
         correlation,
-        write_ack: false,
+        ..Refusal::new(Reason::InvalidData, action)
     };
     if !turn.shard.is_bulk(names) {
-        refuse(turn, id, PresenceError::InvalidData(refusal(None)));
+        refuse(turn, id, refusal);
         return Flow::Taken;
     }
     let Some(mut authorized) = turn.authorize_names(id, action, names) else {
@@ -322,12 +314,7 @@ fn authorize_users<'n, E: Effects>(
         turn.fit(id, &mut authorized);
     }
     for why in &authorized.denied {
-        let error = match *why {
-            DeniedName::Denied(name) => PresenceError::Denied(refusal(Some(name))),
-            DeniedName::RuleFailed(name) => PresenceError::PermissionError(refusal(Some(name))),
-            DeniedName::NoName => PresenceError::InvalidData(refusal(None)),
-        };
-        refuse(turn, id, error);
+        refuse(turn, id, why.refusal(refusal));
     }
     if authorized.is_acknowledged() {
         act(turn, &authorized.allowed);
@@ -335,8 +322,12 @@ fn authorize_users<'n, E: Effects>(
     Flow::Taken
 }
 
-fn refuse<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, error: PresenceError<'_>) {
-    turn.send(id, &Message::Presence(Presence::Error(error)));
+fn refuse<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    id: SessionId,
+    refusal: Refusal<'_, PresenceAction>,
+) {
+    turn.send(id, &Message::Presence(Presence::Error(refusal)));
 }
 
 fn reply_action(action: PresenceAction, asked: &[&str], correlation: Option<&str>) -> ReplyAction {
@@ -401,12 +392,11 @@ fn subscribe<E: Effects>(
         let owned = Name::from(*name);
         match turn.hub.join(topic, &owned, id, turn.sessions) {
             Edge::Unchanged => {
-                let name = shown;
-                refuse(
-                    turn,
-                    id,
-                    PresenceError::MultipleSubscriptions { name, action },
-                );
+                let refusal = Refusal {
+                    name: Some(shown),
+                    ..Refusal::new(Reason::MultipleSubscriptions, action)
+                };
+                refuse(turn, id, refusal);
             }
             Edge::Inside => {}
             Edge::Crossed => turn.change_interest(interest, owned, true),

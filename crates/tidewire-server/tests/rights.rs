@@ -12,8 +12,7 @@ use client::{Client, emit, subscribe, wait_until};
 use shard_support::{Node, Options};
 use tidewire_core::effect::CloseReason;
 use tidewire_core::message::{
-    Auth, Connection, Event, EventBulk, EventError, Message, Publication, Record, RecordBulk,
-    RecordError, Write,
+    Auth, Connection, Event, EventBulk, Message, Publication, Reason, Record, RecordBulk, Write,
 };
 use tidewire_core::permission::{Access, Decision, Permission, Question};
 use tidewire_core::principal::Credential;
@@ -218,10 +217,12 @@ fn nothing_is_written_for_a_lost_right_once_the_change_is_acknowledged() {
                     !name.is_some_and(|name| after && closed.contains(name)),
                     "round {round}: {message:?} at {bytes}, acknowledged at {written}"
                 );
-                if let Message::Event(Event::Error(EventError::Denied(refusal))) = message {
+                if let Message::Event(Event::Error(refusal)) = message {
+                    assert_eq!(refusal.reason, Reason::Denied);
                     events.extend(refusal.name.map(str::to_owned));
                 }
-                if let Message::Record(Record::Error(RecordError::Denied(refusal))) = message {
+                if let Message::Record(Record::Error(refusal)) = message {
+                    assert_eq!(refusal.reason, Reason::Denied);
                     records.extend(refusal.name.map(str::to_owned));
                 }
                 *message == Message::Connection(Connection::Pong)

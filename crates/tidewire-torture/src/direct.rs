@@ -1,7 +1,7 @@
 //! Writers with direct connections, which end only with the server. Each writer keeps several changes of its record in flight:
 //! whole values and patches with their versions, and deletes.
 
-use tidewire_core::message::{Change, Message, Record, RecordError, Write};
+use tidewire_core::message::{Change, Message, Record, Write};
 
 use super::operation_history::{self, OperationHistory};
 use super::random::Random;
@@ -122,9 +122,7 @@ impl Direct {
                 .deleting
                 .take()
                 .ok_or_else(|| format!("{message:?} without a pending delete"))?,
-            Record::Error(
-                RecordError::VersionExists { .. } | RecordError::InvalidVersion { .. },
-            ) if !self.is_halted => {
+            Record::Error(refusal) if refusal.version.is_some() && !self.is_halted => {
                 let newest = self.history.newest();
                 return Err(format!(
                     "the only writer of the record received {message:?}; its newest change is {newest:?}"

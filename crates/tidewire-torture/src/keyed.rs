@@ -2,7 +2,7 @@
 //! the writer repeats it on the next connection. The version of the record shows whether the server made it exactly once. A removal
 //! is conditional on the state that the writer read just before.
 
-use tidewire_core::message::{Change, Message, Only, Record, RecordError, Write};
+use tidewire_core::message::{Change, Message, Only, Record, Write};
 
 use super::direct::MessageResult;
 use super::operation_history::{self, OperationHistory, Value};
@@ -183,12 +183,7 @@ impl Keyed {
                 self.next(out);
                 Ok(MessageResult::Nothing)
             }
-            (
-                Record::Error(
-                    RecordError::VersionExists { .. } | RecordError::InvalidVersion { .. },
-                ),
-                _,
-            ) => Err(format!(
+            (Record::Error(refusal), _) if refusal.version.is_some() => Err(format!(
                 "the server answered a write that accepts any version with {message:?}"
             )),
             // The writer repeats the request on the next connection.

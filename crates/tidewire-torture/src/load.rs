@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidewire_core::message::{Message, Record, RecordError};
+use tidewire_core::message::{Message, Reason, Record};
 
 use super::direct::{Direct, MessageResult};
 use super::events::{self, Events};
@@ -272,13 +272,13 @@ fn name_of<'a>(message: &Record<'a>) -> Option<&'a str> {
         | Record::Fetched { name, .. }
         | Record::Stored { name, .. }
         | Record::PreconditionFailed { name, .. } => Some(name),
-        Record::Error(error) => match error {
-            RecordError::VersionExists { name, .. }
-            | RecordError::InvalidVersion { name, .. }
-            | RecordError::Delete { name } => Some(name),
-            RecordError::Update(refusal)
-            | RecordError::Load(refusal)
-            | RecordError::RetrievalTimeout(refusal) => refusal.name,
+        Record::Error(refusal) => match refusal.reason {
+            Reason::VersionExists
+            | Reason::InvalidVersion
+            | Reason::DeleteFailed
+            | Reason::UpdateFailed
+            | Reason::LoadFailed
+            | Reason::LoadTimeout => refusal.name,
             _ => None,
         },
         _ => None,

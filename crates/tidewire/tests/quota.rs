@@ -6,7 +6,7 @@ mod process;
 use client::{Client, acknowledged, wait_until, write};
 use process::Server;
 use rustix::process::Signal;
-use tidewire_core::message::{Message, Record, RecordError};
+use tidewire_core::message::{Message, Reason, Record};
 
 /// Writes a record, and returns whether the server accepted it.
 fn put(client: &mut Client, name: &str, version: i32, bytes: usize) -> bool {
@@ -15,7 +15,9 @@ fn put(client: &mut Client, name: &str, version: i32, bytes: usize) -> bool {
     let mut is_taken = None;
     client.receive_until(|message| {
         is_taken = match message {
-            Message::Record(Record::Error(RecordError::Update(_))) => Some(false),
+            Message::Record(Record::Error(refusal)) if refusal.reason == Reason::UpdateFailed => {
+                Some(false)
+            }
             message if *message == acknowledged(name) => Some(true),
             _ => None,
         };

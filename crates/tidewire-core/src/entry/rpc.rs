@@ -2,6 +2,7 @@
 
 use super::PendingReplyId;
 use crate::address::SessionId;
+use crate::message::Reason;
 use crate::text::{Name, Payload};
 
 /// Messages to the owner of an rpc name.
@@ -115,22 +116,9 @@ pub enum CallNotice {
     /// To the requestor: the provider's error; the call has ended.
     Error(Option<Payload>),
     /// To the requestor: the call has ended without an answer.
-    Failed(CallFailure),
+    Failed(Reason),
     /// To a provider: it accepted twice.
     MultipleAccept,
     /// To a provider: the call does not exist, or the provider may not answer it.
     Unknown(CallAnswer),
-}
-
-/// Why a call ended without an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallFailure {
-    /// No session provides it, or all providers have rejected the call or have ended.
-    NoProvider,
-    /// The provider did not accept in time.
-    AcceptTimeout,
-    /// The provider did not respond in time.
-    ResponseTimeout,
-    /// The requestor has a running call with the same correlation id.
-    Duplicate,
 }

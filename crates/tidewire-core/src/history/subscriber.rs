@@ -8,9 +8,10 @@ use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Entry, HistoryEntry, HistoryPage, HistoryRead, PendingReplyId, ReplyPart};
+use crate::event;
 use crate::hub::{Edge, HubTopic};
 use crate::lag;
-use crate::message::{Event, EventError, Message, Position, Publication};
+use crate::message::{Event, Message, Position, Publication};
 use crate::publication::InterestTopic;
 use crate::session::Session;
 use crate::session::follows::{Follow, Follows, Start};
@@ -41,8 +42,7 @@ pub(crate) fn subscribe<E: Effects>(
         .follows
         .get_or_insert_with(|| Box::new(Follows::new(seed)));
     if follows.names.contains_key(name) {
-        let error = EventError::MultipleSubscriptions { name };
-        turn.send(id, &Message::Event(Event::Error(error)));
+        event::refuse_again(turn, id, name);
         return turn.part_done(reply, ReplyPart::Done);
     }
     let name = Name::from(name);

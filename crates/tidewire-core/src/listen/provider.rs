@@ -11,8 +11,7 @@ use crate::effect::{Effects, Flow};
 use crate::entry::{Entry, ListenNotice, Listening, ReplyAction};
 use crate::footprint::{PATTERN_BYTES, text_bytes};
 use crate::message::{
-    Event, EventAction, EventError, Listen, Message, Record, RecordAction, RecordError, Refusal,
-    Topic,
+    Event, EventAction, Listen, Message, Reason, Record, RecordAction, Refusal, Topic,
 };
 use crate::permission::{Access, Authorization};
 use crate::session::Session;
@@ -106,10 +105,11 @@ fn listen<E: Effects>(
         Authorization::Deny | Authorization::Failed => false,
     };
     if !allowed {
-        turn.send(
-            id,
-            &refusal(topic, pattern, authorization == Authorization::Failed),
-        );
+        let reason = match authorization {
+            Authorization::Failed => Reason::RuleFailed,
+            _ => Reason::Denied,
+        };
+        turn.send(id, &refusal(topic, pattern, reason));
         return Flow::Taken;
     }
     let regex = if turn.shard.is_name(pattern) {
@@ -232,7 +232,7 @@ pub(crate) fn lose<E: Effects>(
     }
     turn.sessions
         .remove_state_bytes(id, pattern_bytes(&pattern));
-    turn.send(id, &refusal(topic, &pattern, lost == LostRight::RuleFailed));
+    turn.send(id, &refusal(topic, &pattern, lost.reason()));
     turn.post_all(&Entry::Listening(Listening::Remove {
         topic,
         pattern,
@@ -265,33 +265,13 @@ fn answer<E: Effects>(
     Flow::Taken
 }
 
-fn refusal(topic: Topic, pattern: &str, failed: bool) -> Message<'_> {
-    let (name, correlation, write_ack) = (Some(pattern), None, false);
+fn refusal(topic: Topic, pattern: &str, reason: Reason) -> Message<'_> {
+    let name = Some(pattern);
     if topic == Topic::Record {
-        let refusal = Refusal {
-            action: RecordAction::Listen,
-            name,
-            correlation,
-            write_ack,
-        };
-        let error = if failed {
-            RecordError::PermissionError(refusal)
-        } else {
-            RecordError::Denied(refusal)
-        };
-        Message::Record(Record::Error(error))
+        let refusal = Refusal::new(reason, RecordAction::Listen);
+        Message::Record(Record::Error(Refusal { name, ..refusal }))
     } else {
-        let refusal = Refusal {
-            action: EventAction::Listen,
-            name,
-            correlation,
-            write_ack,
-        };
-        let error = if failed {
-            EventError::PermissionError(refusal)
-        } else {
-            EventError::Denied(refusal)
-        };
-        Message::Event(Event::Error(error))
+        let refusal = Refusal::new(reason, EventAction::Listen);
+        Message::Event(Event::Error(Refusal { name, ..refusal }))
     }
 }

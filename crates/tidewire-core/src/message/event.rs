@@ -56,8 +56,8 @@ pub enum Event<'a> {
         /// Number of skipped events, at most [`GAP_MAX`].
         missed: u32,
     },
-    /// An error answer.
-    Error(EventError<'a>),
+    /// A refused request.
+    Error(Refusal<'a, EventAction>),
 }
 
 impl<'a> Event<'a> {
@@ -100,20 +100,4 @@ pub enum EventAction {
     Subscribe,
     /// Listen.
     Listen,
-}
-
-/// Error answers of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventError<'a> {
-    /// A rule said no.
-    Denied(Refusal<'a, EventAction>),
-    /// A rule failed.
-    PermissionError(Refusal<'a, EventAction>),
-    /// The session has that name already.
-    MultipleSubscriptions {
-        /// The event.
-        name: &'a str,
-    },
-    /// The data is not JSON, or a limit of name, size or depth was passed.
-    InvalidData(Refusal<'a, EventAction>),
 }

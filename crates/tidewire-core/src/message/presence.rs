@@ -60,8 +60,8 @@ pub enum Presence<'a> {
         /// For those who subscribed to all, else for those who subscribed to this user.
         all: bool,
     },
-    /// An error answer.
-    Error(PresenceError<'a>),
+    /// A refused request.
+    Error(Refusal<'a, PresenceAction>),
 }
 
 /// The actions of presence that an ack or an error answer can refer to.
@@ -79,22 +79,4 @@ pub enum PresenceAction {
     SubscribeAll,
     /// Unsubscribe all.
     UnsubscribeAll,
-}
-
-/// Error answers of presence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PresenceError<'a> {
-    /// A rule said no.
-    Denied(Refusal<'a, PresenceAction>),
-    /// A rule failed.
-    PermissionError(Refusal<'a, PresenceAction>),
-    /// The session is subscribed to that user, or to all, already.
-    MultipleSubscriptions {
-        /// The user id, or `%_EVERYONE_%`.
-        name: &'a str,
-        /// Subscribe or subscribe all.
-        action: PresenceAction,
-    },
-    /// A limit of names was passed.
-    InvalidData(Refusal<'a, PresenceAction>),
 }

@@ -216,8 +216,8 @@ pub enum Record<'a> {
     },
     /// Listening; the vocabulary is shared with events.
     Listen(Listen<'a>),
-    /// An error answer.
-    Error(RecordError<'a>),
+    /// A refused request.
+    Error(Refusal<'a, RecordAction>),
 }
 
 /// The bulk actions of records.
@@ -285,77 +285,4 @@ impl Change<'_> {
             Self::CreateAndPatch { .. } => RecordAction::CreateAndPatch,
         }
     }
-}
-
-/// Error answers of records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordError<'a> {
-    /// A rule said no.
-    Denied(Refusal<'a, RecordAction>),
-    /// A rule failed.
-    PermissionError(Refusal<'a, RecordAction>),
-    /// The session has that name already.
-    MultipleSubscriptions {
-        /// The record.
-        name: &'a str,
-    },
-    /// The version exists already; the peer merges.
-    VersionExists {
-        /// The record.
-        name: &'a str,
-        /// The current version.
-        version: WireVersion,
-        /// The current value; absent if the peer may not read it.
-        data: Option<&'a str>,
-        /// The refused action.
-        action: RecordAction,
-        /// As in the request.
-        correlation: Correlation<'a>,
-        /// As in the request.
-        write_ack: bool,
-    },
-    /// The version lies ahead of the next one.
-    InvalidVersion {
-        /// The record.
-        name: &'a str,
-        /// The current version.
-        version: WireVersion,
-        /// The refused action.
-        action: RecordAction,
-        /// As in the request.
-        correlation: Correlation<'a>,
-        /// As in the request.
-        write_ack: bool,
-    },
-    /// The data, path or name can't be used, or a limit was passed. Unparsable data is never echoed.
-    InvalidData(Refusal<'a, RecordAction>),
-    /// A read of a record that does not exist.
-    NotFound {
-        /// The record.
-        name: &'a str,
-        /// The refused action.
-        action: RecordAction,
-    },
-    /// The store did not answer in time.
-    RetrievalTimeout(Refusal<'a, RecordAction>),
-    /// The store failed, or the record is corrupt.
-    Load(Refusal<'a, RecordAction>),
-    /// The record could not be created.
-    Create(Refusal<'a, RecordAction>),
-    /// The write failed, may be tried again, or its record is missing.
-    Update(Refusal<'a, RecordAction>),
-    /// The delete failed and may be tried again.
-    Delete {
-        /// The record.
-        name: &'a str,
-    },
-    /// A notify failed.
-    Notify {
-        /// A JSON string.
-        data: &'a str,
-        /// As in the request.
-        correlation: Correlation<'a>,
-    },
-    /// A patch of a record whose prefix takes whole values only.
-    PatchOnHotPath(Refusal<'a, RecordAction>),
 }

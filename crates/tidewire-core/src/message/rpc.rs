@@ -1,6 +1,6 @@
 //! Messages of rpc.
 
-use super::{Correlation, Names, Refusal};
+use super::{Correlation, Names, Reason, Refusal};
 
 /// What every message of a call has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,18 @@ pub struct Call<'a> {
     pub name: &'a str,
     /// Chosen by the requestor; identifies the call within its session.
     pub correlation: &'a str,
+}
+
+impl<'a> Call<'a> {
+    /// The refusal of a message of this call.
+    #[must_use]
+    pub fn refusal(self, reason: Reason, action: RpcAction) -> Refusal<'a, RpcAction> {
+        Refusal {
+            name: Some(self.name),
+            correlation: Some(self.correlation),
+            ..Refusal::new(reason, action)
+        }
+    }
 }
 
 /// Messages of rpc.
@@ -64,8 +76,8 @@ pub enum Rpc<'a> {
         /// Any JSON value.
         data: Option<&'a str>,
     },
-    /// An error answer.
-    Error(RpcError<'a>),
+    /// A refused request.
+    Error(Refusal<'a, RpcAction>),
 }
 
 /// The actions of an rpc message that an error answer can refer to.
@@ -83,35 +95,4 @@ pub enum RpcAction {
     RequestError,
     /// Reject.
     Reject,
-}
-
-/// Error answers of rpc.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RpcError<'a> {
-    /// A rule said no.
-    Denied(Refusal<'a, RpcAction>),
-    /// A rule failed.
-    PermissionError(Refusal<'a, RpcAction>),
-    /// The session provides that name already.
-    MultipleProviders {
-        /// The rpc.
-        name: &'a str,
-    },
-    /// The call has no provider, or all its providers have declined.
-    NoProvider(Call<'a>),
-    /// The provider did not accept in time.
-    AcceptTimeout(Call<'a>),
-    /// The provider did not respond in time.
-    ResponseTimeout(Call<'a>),
-    /// The provider accepted twice.
-    MultipleAccept(Call<'a>),
-    /// There is no such call, or it is not this session's to answer.
-    InvalidCorrelation {
-        /// Which call.
-        call: Call<'a>,
-        /// The refused action.
-        action: RpcAction,
-    },
-    /// The data is not JSON, or a limit of name, size or depth was passed.
-    InvalidData(Refusal<'a, RpcAction>),
 }

@@ -21,7 +21,7 @@ use crate::entry::{
 };
 use crate::json::JsonKind;
 use crate::listen;
-use crate::message::{Change, Only, Record, RecordAction, RecordError, Refusal, Topic, Write};
+use crate::message::{Change, Only, Reason, Record, RecordAction, Refusal, Topic, Write};
 use crate::record::change;
 use crate::store::Version;
 use crate::text::Payload;
@@ -51,7 +51,11 @@ pub(crate) fn message<E: Effects>(
             request(turn, id, name, RecordAction::Head, read);
         }
         Record::Delete { name } if turn.shard.draining => {
-            turn.send(id, &error(RecordError::Delete { name }));
+            let refusal = Refusal {
+                name: Some(name),
+                ..Refusal::new(Reason::DeleteFailed, RecordAction::Delete)
+            };
+            turn.send(id, &error(refusal));
         }
         Record::Delete { name } => {
             let delete = RecordOperation::Delete;
@@ -91,13 +95,8 @@ fn request<E: Effects>(
     operation: RecordOperation,
 ) {
     if !turn.shard.is_record_name(name) {
-        let refusal = Refusal {
-            action,
-            name: None,
-            correlation: None,
-            write_ack: false,
-        };
-        return turn.send(id, &error(RecordError::InvalidData(refusal)));
+        let refusal = Refusal::new(Reason::InvalidData, action);
+        return turn.send(id, &error(refusal));
     }
     post_operation(turn, id, name, operation);
 }
@@ -140,13 +139,13 @@ fn write<E: Effects>(
     let action = change.action();
     let name = Some(write.name).filter(|name| turn.shard.is_record_name(name));
     let refusal = Refusal {
-        action,
         name,
         correlation: write.correlation,
         write_ack: write.write_ack,
+        ..Refusal::new(Reason::InvalidData, action)
     };
     if turn.shard.draining {
-        return turn.send(id, &error(RecordError::Update(refusal)));
+        return turn.send(id, &error(refusal.because(Reason::UpdateFailed)));
     }
     let is_key = write.key.is_none_or(|key| {
         write.write_ack && key.len() <= turn.shard.settings.limits.write_key_bytes_max
@@ -162,7 +161,7 @@ fn write<E: Effects>(
             .map(|version| Some(Version(version))),
     };
     let (Some(change), Some(version)) = (checked, version) else {
-        return turn.send(id, &error(RecordError::InvalidData(refusal)));
+        return turn.send(id, &error(refusal));
     };
     let owned = OwnedWrite {
         version,
@@ -183,12 +182,10 @@ fn fetch<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str, c
         return post_operation(turn, id, name, read);
     }
     let refusal = Refusal {
-        action: RecordAction::Read,
-        name: None,
         correlation: Some(correlation),
-        write_ack: false,
+        ..Refusal::new(Reason::InvalidData, RecordAction::Read)
     };
-    turn.send(id, &error(RecordError::InvalidData(refusal)));
+    turn.send(id, &error(refusal));
 }
 
 fn put<E: Effects>(
@@ -199,17 +196,18 @@ fn put<E: Effects>(
     only: Only,
     data: Option<&str>,
 ) {
+    let action = match data {
+        Some(_) => RecordAction::CreateAndUpdate,
+        None => RecordAction::Delete,
+    };
     let refusal = Refusal {
-        action: match data {
-            Some(_) => RecordAction::CreateAndUpdate,
-            None => RecordAction::Delete,
-        },
         name: Some(name).filter(|name| turn.shard.is_record_name(name)),
         correlation: Some(correlation),
         write_ack: true,
+        ..Refusal::new(Reason::InvalidData, action)
     };
     if turn.shard.draining {
-        return turn.send(id, &error(RecordError::Update(refusal)));
+        return turn.send(id, &error(refusal.because(Reason::UpdateFailed)));
     }
     let is_value = data.is_none_or(|data| {
         matches!(
@@ -218,7 +216,7 @@ fn put<E: Effects>(
         )
     });
     if refusal.name.is_none() || !is_value {
-        return turn.send(id, &error(RecordError::InvalidData(refusal)));
+        return turn.send(id, &error(refusal));
     }
     let put = OwnedPut {
         correlation: correlation.into(),

@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
-use crate::entry::{CallFailure, ReplyPart, RpcEntry};
+use crate::entry::{ReplyPart, RpcEntry};
+use crate::message::Reason;
 use crate::table::{self, Map, NameMap, Random, Set};
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
@@ -156,7 +157,7 @@ impl RpcOwner {
                 .get(&number)
                 .is_some_and(|running| running.assignment == assignment && !running.accepted)
             {
-                self.fail(turn, number, CallFailure::AcceptTimeout);
+                self.fail(turn, number, Reason::AcceptTimeout);
             }
         }
         for _ in 0..TURN_STEPS {
@@ -169,7 +170,7 @@ impl RpcOwner {
                 .get(&number)
                 .is_some_and(|running| running.assignment == assignment)
             {
-                self.fail(turn, number, CallFailure::ResponseTimeout);
+                self.fail(turn, number, Reason::ResponseTimeout);
             }
         }
     }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::session::refuse;
 use crate::address::{Address, SessionId};
-use crate::context::{DeniedName, LostRight, TurnContext};
+use crate::context::{LostRight, TurnContext};
 use crate::effect::{Effects, Flow};
 use crate::entry::{Entry, ReplyAction, RpcEntry};
 use crate::footprint::{PROVIDED_BYTES, text_bytes};
-use crate::message::{Message, Refusal, Rpc, RpcAction, RpcError};
+use crate::message::{Message, Reason, Refusal, Rpc, RpcAction};
 use crate::permission::Access;
 use crate::text::Name;
 use crate::work::NAME_WORK;
@@ -19,26 +19,19 @@ pub(super) fn provide<E: Effects>(
     names: &[&str],
     correlation: Option<&str>,
 ) -> Flow {
-    let refusal = |name| Refusal {
-        action: RpcAction::Provide,
-        name,
+    let refusal = Refusal {
         correlation,
-        write_ack: false,
+        ..Refusal::new(Reason::InvalidData, RpcAction::Provide)
     };
     if !turn.shard.is_bulk(names) {
-        return refuse(turn, id, RpcError::InvalidData(refusal(None)));
+        return refuse(turn, id, refusal);
     }
     let Some(mut authorized) = turn.authorize_names(id, Access::RpcProvide, names) else {
         return Flow::Wait;
     };
     turn.fit(id, &mut authorized);
     for why in &authorized.denied {
-        let error = match *why {
-            DeniedName::Denied(name) => RpcError::Denied(refusal(Some(name))),
-            DeniedName::RuleFailed(name) => RpcError::PermissionError(refusal(Some(name))),
-            DeniedName::NoName => RpcError::InvalidData(refusal(None)),
-        };
-        turn.send(id, &Message::Rpc(Rpc::Error(error)));
+        turn.send(id, &Message::Rpc(Rpc::Error(why.refusal(refusal))));
     }
     let mut added = Vec::new();
     for name in &authorized.allowed {
@@ -46,10 +39,11 @@ pub(super) fn provide<E: Effects>(
         if add_provided(turn, id, &owned) {
             added.push(owned);
         } else {
-            turn.send(
-                id,
-                &Message::Rpc(Rpc::Error(RpcError::MultipleProviders { name })),
-            );
+            let refusal = Refusal {
+                name: Some(name),
+                ..Refusal::new(Reason::MultipleProviders, RpcAction::Provide)
+            };
+            turn.send(id, &Message::Rpc(Rpc::Error(refusal)));
         }
     }
     if authorized.is_acknowledged() {
@@ -97,9 +91,8 @@ pub(crate) fn lose<E: Effects>(
         return false;
     }
     turn.sessions.remove_state_bytes(id, provided_bytes(&name));
-    let (action, refused) = (RpcAction::Provide, Some(name.as_str()));
-    let error = lost.refusal(action, refused, RpcError::Denied, RpcError::PermissionError);
-    turn.send(id, &Message::Rpc(Rpc::Error(error)));
+    let refusal = lost.refusal(RpcAction::Provide, Some(&name));
+    turn.send(id, &Message::Rpc(Rpc::Error(refusal)));
     let owner = turn.shard.owner(&name);
     let provider = id;
     turn.post(owner, Entry::Rpc(RpcEntry::Revoke { name, provider }));

@@ -6,8 +6,8 @@ use super::registration::{provide, unprovide};
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{Effects, Flow};
-use crate::entry::{CallAnswer, CallFailure, CallNotice, Entry, OwnedCall, RpcDelivery, RpcEntry};
-use crate::message::{Call, Message, Refusal, Rpc, RpcAction, RpcError};
+use crate::entry::{CallAnswer, CallNotice, Entry, OwnedCall, RpcDelivery, RpcEntry};
+use crate::message::{Call, Message, Reason, Refusal, Rpc, RpcAction};
 use crate::permission::{Access, Authorization};
 use crate::text::Payload;
 
@@ -67,16 +67,10 @@ pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, delivery: &RpcD
             call,
             data: data.as_ref().map(Payload::as_str),
         },
-        CallNotice::Failed(failure) => Rpc::Error(match failure {
-            CallFailure::NoProvider => RpcError::NoProvider(call),
-            CallFailure::AcceptTimeout => RpcError::AcceptTimeout(call),
-            CallFailure::ResponseTimeout => RpcError::ResponseTimeout(call),
-            CallFailure::Duplicate => RpcError::InvalidCorrelation {
-                call,
-                action: RpcAction::Request,
-            },
-        }),
-        CallNotice::MultipleAccept => Rpc::Error(RpcError::MultipleAccept(call)),
+        CallNotice::Failed(reason) => Rpc::Error(call.refusal(*reason, RpcAction::Request)),
+        CallNotice::MultipleAccept => {
+            Rpc::Error(call.refusal(Reason::MultipleAccept, RpcAction::Accept))
+        }
         CallNotice::Unknown(answer) => {
             let action = match answer {
                 CallAnswer::Accept => RpcAction::Accept,
@@ -84,7 +78,7 @@ pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, delivery: &RpcD
                 CallAnswer::Response => RpcAction::Response,
                 CallAnswer::Error => RpcAction::RequestError,
             };
-            Rpc::Error(RpcError::InvalidCorrelation { call, action })
+            Rpc::Error(call.refusal(Reason::InvalidCorrelation, action))
         }
     };
     turn.send(delivery.session, &Message::Rpc(message));
@@ -117,12 +111,7 @@ fn request<E: Effects>(
     call: Call<'_>,
     data: Option<&str>,
 ) -> Flow {
-    let refusal = Refusal {
-        action: RpcAction::Request,
-        name: Some(call.name),
-        correlation: Some(call.correlation),
-        write_ack: false,
-    };
+    let refusal = call.refusal(Reason::InvalidData, RpcAction::Request);
     if !turn.shard.is_name(call.name)
         || !turn.shard.is_name(call.correlation)
         || !turn.shard.is_json(data)
@@ -134,17 +123,17 @@ fn request<E: Effects>(
         return refuse(
             turn,
             id,
-            RpcError::InvalidData(Refusal {
+            Refusal {
                 name,
                 correlation,
                 ..refusal
-            }),
+            },
         );
     }
     match turn.authorize(id, Access::RpcRequest, Some(call.name), data) {
         Authorization::Wait => return Flow::Wait,
-        Authorization::Deny => return refuse(turn, id, RpcError::Denied(refusal)),
-        Authorization::Failed => return refuse(turn, id, RpcError::PermissionError(refusal)),
+        Authorization::Deny => return refuse(turn, id, refusal.because(Reason::Denied)),
+        Authorization::Failed => return refuse(turn, id, refusal.because(Reason::RuleFailed)),
         Authorization::Allow => {}
     }
     let calls_max = turn.shard.settings.limits.calls_max;
@@ -159,7 +148,7 @@ fn request<E: Effects>(
     let bytes = kept_bytes(call.name, call.correlation, data);
     // The memory budget is checked before the call is copied, because the copy is kept until the answer arrives.
     if draining || is_over || !turn.shard.has_memory(session.kept_bytes, bytes) {
-        return refuse(turn, id, RpcError::NoProvider(call));
+        return refuse(turn, id, refusal.because(Reason::NoProvider));
     }
     session.calls += 1;
     session.keep(bytes);
@@ -201,13 +190,7 @@ fn answer<E: Effects>(
         } else {
             RpcAction::Response
         };
-        let refusal = Refusal {
-            action,
-            name: Some(call.name),
-            correlation: Some(call.correlation),
-            write_ack: false,
-        };
-        return refuse(turn, id, RpcError::InvalidData(refusal));
+        return refuse(turn, id, call.refusal(Reason::InvalidData, action));
     }
     let entry = RpcEntry::Answer {
         name: call.name.into(),
@@ -223,8 +206,8 @@ fn answer<E: Effects>(
 pub(super) fn refuse<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
-    error: RpcError<'_>,
+    refusal: Refusal<'_, RpcAction>,
 ) -> Flow {
-    turn.send(id, &Message::Rpc(Rpc::Error(error)));
+    turn.send(id, &Message::Rpc(Rpc::Error(refusal)));
     Flow::Taken
 }

@@ -142,7 +142,7 @@ fn a_record_that_can_not_be_read_fails_the_names_that_need_it() {
     let seen = node.ask(session, &message);
     let failed: Vec<_> = seen
         .iter()
-        .filter(|seen| seen.contains("PermissionError"))
+        .filter(|seen| seen.contains("RuleFailed"))
         .collect();
     assert!(
         matches!(failed[..], [one] if one.contains("\"n/4\"")),

@@ -57,11 +57,11 @@ fn a_name_that_is_too_long_is_refused_and_not_repeated() {
     check(&node.ask(session, &emit("12345678", "1")), &[]);
     check(
         &node.ask(session, &emit("123456789", "1")),
-        &["InvalidData(Refusal { action: Emit, name: None"],
+        &["Refusal { reason: InvalidData, action: Emit, name: None"],
     );
     check(
         &node.ask(session, &set("123456789", "{}")),
-        &["InvalidData(Refusal { action: CreateAndUpdate, name: None"],
+        &["Refusal { reason: InvalidData, action: CreateAndUpdate, name: None"],
     );
     check(&node.ask(session, &emit("", "1")), &["InvalidData"]);
     assert_eq!(node.counts(0).refused.names, 3);
@@ -213,13 +213,13 @@ fn a_session_at_its_limit_of_subscriptions_is_denied_more() {
     check(
         &node.ask(session, &subscribe(&["a", "b", "c"])),
         &[
-            r#"Denied(Refusal { action: Subscribe, name: Some("c")"#,
+            r#"Refusal { reason: Denied, action: Subscribe, name: Some("c")"#,
             "Ack",
         ],
     );
     check(
         &node.ask(session, &bulk(RecordBulk::Subscribe, &["r"])),
-        &[r#"Denied(Refusal { action: Bulk(Subscribe), name: Some("r")"#],
+        &[r#"Refusal { reason: Denied, action: Bulk(Subscribe), name: Some("r")"#],
     );
     let leave = Message::Event(Event::Unsubscribe {
         names: vec!["a"],
@@ -278,7 +278,10 @@ fn writes_beyond_the_limit_of_dirty_records_are_refused_and_not_shown() {
     node.ask(reader, &bulk(RecordBulk::SubscribeAndRead, &["b"]));
     node.commits_fail = true;
     check(&node.ask(writer, &set("a", "{}")), &[]);
-    check(&node.ask(writer, &set("b", "{}")), &["Error(Update("]);
+    check(
+        &node.ask(writer, &set("b", "{}")),
+        &["Error(Refusal { reason: UpdateFailed"],
+    );
     check(&node.take(reader), &[]);
     node.commits_fail = false;
     node.pass(std::time::Duration::from_secs(10));
@@ -299,7 +302,7 @@ fn dirty_bytes_are_bounded_too() {
     );
     check(
         &node.ask(session, &set("b", r#"{"a":"01234567890123456789"}"#)),
-        &["Error(Update("],
+        &["Error(Refusal { reason: UpdateFailed"],
     );
     // A new write of the same record replaces the waiting one.
     check(&node.ask(session, &set("a", r#"{"a":"9"}"#)), &[]);
@@ -313,8 +316,14 @@ fn too_many_requests_that_wait_for_one_record_are_refused() {
     node.store_hangs = true;
     let read = Message::Record(Record::Read { name: "r" });
     check(&node.ask(session, &read), &[]);
-    check(&node.ask(session, &read), &["Error(Load("]);
-    check(&node.ask(session, &set("r", "{}")), &["Error(Update("]);
+    check(
+        &node.ask(session, &read),
+        &["Error(Refusal { reason: LoadFailed"],
+    );
+    check(
+        &node.ask(session, &set("r", "{}")),
+        &["Error(Refusal { reason: UpdateFailed"],
+    );
     assert_eq!(node.counts(0).refused.waiting, 2);
 }
 
@@ -425,7 +434,10 @@ fn an_acknowledged_write_that_takes_too_long_is_answered_as_failed_and_still_kep
     node.commits_fail = true;
     check(&node.ask(session, &set("r", "{}")), &[]);
     node.pass(std::time::Duration::from_secs(31));
-    check(&node.take(session), &["Error(Update("]);
+    check(
+        &node.take(session),
+        &["Error(Refusal { reason: UpdateFailed"],
+    );
     node.commits_fail = false;
     node.pass(std::time::Duration::from_secs(10));
     check(&node.take(session), &[]);
@@ -443,7 +455,7 @@ fn a_load_that_takes_too_long_is_answered() {
         &[],
     );
     node.pass(std::time::Duration::from_secs(31));
-    check(&node.take(session), &["RetrievalTimeout"]);
+    check(&node.take(session), &["LoadTimeout"]);
 }
 
 #[test]
@@ -461,7 +473,7 @@ fn patterns_of_a_session_are_limited_and_few_are_compiled_in_a_turn() {
     check(&node.ask(session, &listen("^c")), &["ListenAck"]);
     check(
         &node.ask(session, &listen("^d")),
-        &[r#"Denied(Refusal { action: Listen, name: Some("^d")"#],
+        &[r#"Refusal { reason: Denied, action: Listen, name: Some("^d")"#],
     );
     assert_eq!(node.counts(0).refused.patterns, 1);
     let unlisten = Message::Event(Event::Listen(Listen::Unlisten { pattern: "^a" }));
@@ -478,10 +490,19 @@ fn a_full_store_accepts_deletes_and_writes_that_make_no_record_larger() {
     check(&node.ask(session, &set("r", large)), &["WriteAck"]);
     check(&node.ask(session, &set("s", small)), &["WriteAck"]);
     node.quota(&QuotaChange::Room(0));
-    check(&node.ask(session, &set("new", "{}")), &["Error(Update("]);
-    check(&node.ask(session, &set("s", large)), &["Error(Update("]);
+    check(
+        &node.ask(session, &set("new", "{}")),
+        &["Error(Refusal { reason: UpdateFailed"],
+    );
+    check(
+        &node.ask(session, &set("s", large)),
+        &["Error(Refusal { reason: UpdateFailed"],
+    );
     let create = bulk(RecordBulk::SubscribeCreateAndRead, &["new"]);
-    check(&node.ask(session, &create), &["Ack", "Error(Create("]);
+    check(
+        &node.ask(session, &create),
+        &["Ack", "Error(Refusal { reason: CreateFailed"],
+    );
     assert_eq!(node.counts(0).refused.store_full, 3);
     // No session saw the refused writes, and the store does not have them.
     assert_eq!(node.stored("new"), None);
@@ -493,7 +514,10 @@ fn a_full_store_accepts_deletes_and_writes_that_make_no_record_larger() {
     node.quota(&QuotaChange::Room(100));
     check(&node.ask(session, &set("new", "{}")), &["WriteAck"]);
     let beyond = format!("[\"{}\"]", "x".repeat(200));
-    check(&node.ask(session, &set("s", &beyond)), &["Error(Update("]);
+    check(
+        &node.ask(session, &set("s", &beyond)),
+        &["Error(Refusal { reason: UpdateFailed"],
+    );
 }
 
 #[test]
@@ -508,7 +532,10 @@ fn uncommitted_writes_count_against_the_room_of_a_store() {
     let data = format!("[\"{}\"]", "x".repeat(16));
     assert_eq!(node.ask(session, &set("a", &data)).len(), 0);
     assert_eq!(node.ask(session, &set("b", &data)).len(), 0);
-    check(&node.ask(session, &set("c", &data)), &["Error(Update("]);
+    check(
+        &node.ask(session, &set("c", &data)),
+        &["Error(Refusal { reason: UpdateFailed"],
+    );
     node.answer_store();
     check(&node.take(session), &["WriteAck", "WriteAck"]);
 }
@@ -528,7 +555,10 @@ fn a_user_at_its_quota_does_not_stop_other_users_from_writing() {
         is_full,
     };
     node.quota(&full(true));
-    check(&node.ask(ann, &set("new", "{}")), &["Error(Update("]);
+    check(
+        &node.ask(ann, &set("new", "{}")),
+        &["Error(Refusal { reason: UpdateFailed"],
+    );
     assert_eq!(node.counts(0).refused.user_store_full, 1);
     check(&node.ask(bob, &set("new", "{}")), &["WriteAck"]);
     let delete = Message::Record(Record::Delete { name: "r" });

@@ -345,7 +345,7 @@ fn a_large_write_that_has_no_room_is_refused_and_a_small_one_is_made() {
     node.set_room(0, 0);
     let large = format!("[\"{}\"]", "x".repeat(70_000));
     let seen = node.ask(session, &set("r", &large));
-    assert!(seen[0].contains("Update(Refusal"), "{seen:?}");
+    assert!(seen[0].contains("reason: UpdateFailed"), "{seen:?}");
     assert_eq!(node.counts(0).refused.memory, 1);
     let seen = node.ask(session, &set("r", "[1]"));
     assert!(seen[0].contains("WriteAck"), "{seen:?}");

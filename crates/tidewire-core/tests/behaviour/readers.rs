@@ -133,7 +133,7 @@ fn a_right_that_another_record_took_is_lost_before_the_next_change() {
         scene.write("r", r#"{"n":2}"#);
         scene.write("r", r#"{"n":3}"#);
         for reader in readers {
-            scene.hears(reader, &["Error(Denied("]);
+            scene.hears(reader, &["Error(Refusal { reason: Denied"]);
         }
         scene.node.take(admin);
         scene.write("r", r#"{"n":4}"#);
@@ -175,8 +175,11 @@ fn a_change_that_takes_the_right_away_is_not_shown() {
         }
         says(&scene.node.ask(scene.owner, change), &["WriteAck {"]);
         for reader in readers {
-            scene.hears(reader, &["Error(Denied("]);
-            says(&scene.node.ask(reader, &read("r")), &["Error(Denied("]);
+            scene.hears(reader, &["Error(Refusal { reason: Denied"]);
+            says(
+                &scene.node.ask(reader, &read("r")),
+                &["Error(Refusal { reason: Denied"],
+            );
         }
     }
 }
@@ -187,7 +190,8 @@ fn a_session_that_removes_its_own_right_loses_its_subscription() {
     let reader = scene.reader(1, "ann");
     let seen = scene.node.ask(reader, &set("r", SHUT));
     assert!(
-        seen.iter().any(|seen| seen.contains("Error(Denied(")),
+        seen.iter()
+            .any(|seen| seen.contains("Error(Refusal { reason: Denied")),
         "{seen:?}"
     );
     scene.write("r", OPEN);
@@ -244,7 +248,7 @@ fn a_rule_whose_record_cannot_be_read_ends_the_subscription() {
     }
     scene.node.loads_fail = true;
     scene.write("r", r#"{"n":1}"#);
-    scene.hears(ann, &["Error(PermissionError("]);
+    scene.hears(ann, &["Error(Refusal { reason: RuleFailed"]);
 }
 
 #[test]
@@ -264,7 +268,7 @@ fn a_session_that_lags_is_authorized_when_it_catches_up() {
         }
         scene.node.drained(bob);
         let lost = scene.node.take(bob);
-        says(&lost, &["Error(Denied("]);
+        says(&lost, &["Error(Refusal { reason: Denied"]);
         scene.write("r", OPEN);
         scene.hears(bob, &[]);
         assert_eq!(scene.node.counts(0).lag.sessions, 0);
@@ -319,7 +323,7 @@ fn more_readers_than_a_turn_takes_are_authorized_in_several() {
     for reader in readers {
         let mut seen = scene.node.take(reader);
         let last = seen.pop().unwrap_or_default();
-        assert!(last.contains("Error(Denied("), "{last}");
+        assert!(last.contains("Error(Refusal { reason: Denied"), "{last}");
         shown += seen.len();
         assert!(
             seen.iter().all(|seen| seen.contains("version: 2")),
@@ -361,7 +365,7 @@ fn rules_that_begin_to_depend_on_data_apply_to_open_subscriptions() {
     by_data.take_asked();
     scene.write("r", SHUT);
     assert_eq!(by_data.take_asked(), 1);
-    scene.hears(ann, &["Error(Denied("]);
+    scene.hears(ann, &["Error(Refusal { reason: Denied"]);
     scene.write("r", OPEN);
     scene.subscribe(ann);
     // After the change, the server does not evaluate rules again that read no data.
@@ -393,13 +397,13 @@ fn changes_by_another_server_are_authorized_too() {
     let answer = scene
         .node
         .ask(scene.owner, &set("r", r#"{"open":true,"n":1}"#));
-    says(&answer, &["Error(Update("]);
-    scene.hears(ann, &["Error(Denied("]);
+    says(&answer, &["Error(Refusal { reason: UpdateFailed"]);
+    scene.hears(ann, &["Error(Refusal { reason: Denied"]);
 
     let mut scene = self::scene(Rule::Old, Settings::default());
     let ann = scene.reader(1, "ann");
     scene.node.store_has("r", foreign(9));
     scene.node.ask(scene.owner, &bulk(RecordBulk::Notify, "r"));
     scene.node.pass(Duration::from_secs(1));
-    scene.hears(ann, &["Error(Denied("]);
+    scene.hears(ann, &["Error(Refusal { reason: Denied"]);
 }

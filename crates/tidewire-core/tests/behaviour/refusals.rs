@@ -328,9 +328,11 @@ fn draining_refuses_new_work_and_finishes_what_runs() {
     node.send(requestor, &request("running"));
     node.drain();
     assert!(node.ask(requestor, &request("new"))[0].contains("NoProvider"));
-    assert!(node.ask(requestor, &set("r", "{}"))[0].contains("Error(Update("));
+    assert!(
+        node.ask(requestor, &set("r", "{}"))[0].contains("Error(Refusal { reason: UpdateFailed")
+    );
     let delete = Message::Record(Record::Delete { name: "r" });
-    assert!(node.ask(requestor, &delete)[0].contains("Error(Delete"));
+    assert!(node.ask(requestor, &delete)[0].contains("Error(Refusal { reason: DeleteFailed"));
     let call = Call {
         name: "p",
         correlation: "running",

@@ -101,7 +101,10 @@ fn after_another_owners_write_only_unstored_writes_are_made_again() {
     acknowledged(&node.ask(session, &append("k1", "a")));
     node.store_has("r", foreign(9));
     let lost = node.ask(session, &append("k2", "b"));
-    assert!(lost[0].contains("Error(Update("), "{lost:?}");
+    assert!(
+        lost[0].contains("Error(Refusal { reason: UpdateFailed"),
+        "{lost:?}"
+    );
     acknowledged(&node.ask(session, &append("k2", "b")));
     assert_eq!(version(&node), 10);
     // The write `k1` was already stored, so the record keeps the changes of the other owner and of the second write.

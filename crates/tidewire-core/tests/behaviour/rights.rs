@@ -369,7 +369,7 @@ fn trace(
 
 fn is_denied(seen: &Seen) -> bool {
     seen.iter()
-        .any(|one| one.contains("Denied") || one.contains("PermissionError"))
+        .any(|one| one.contains("Denied") || one.contains("RuleFailed"))
 }
 
 /// Rules that can deny, by the data that they read.

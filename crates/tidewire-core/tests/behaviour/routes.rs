@@ -69,8 +69,14 @@ fn a_record_is_read_from_the_store_of_its_prefix() {
     assert_eq!(node.counts(0).records, 0, "it was evicted");
     check(&node.ask(session, &read("logs/a")), &["version: 1"]);
     node.down.insert(LOGS);
-    check(&node.ask(session, &read("logs/a")), &["Error(Load"]);
-    check(&node.ask(session, &read("a")), &["Error(NotFound"]);
+    check(
+        &node.ask(session, &read("logs/a")),
+        &["Error(Refusal { reason: LoadFailed"],
+    );
+    check(
+        &node.ask(session, &read("a")),
+        &["Error(Refusal { reason: NotFound"],
+    );
 }
 
 #[test]
@@ -98,12 +104,18 @@ fn a_store_that_is_down_does_not_delay_writes_to_another() {
     }
     // The server reads records in memory as before, and can't load others.
     check(&node.ask(session, &read("logs/cached")), &["version: 2"]);
-    check(&node.ask(session, &read("logs/other")), &["Error(Load"]);
+    check(
+        &node.ask(session, &read("logs/other")),
+        &["Error(Refusal { reason: LoadFailed"],
+    );
     let dirty: Vec<usize> = node.dirty_by_store(0);
     assert_eq!(dirty, [0, 1]);
     // A client that waits too long learns that the outcome is unknown. The node commits the write as soon as the store is back.
     node.pass(Settings::default().write_timeout + Duration::from_secs(1));
-    check(&node.take(session), &["Error(Update("]);
+    check(
+        &node.take(session),
+        &["Error(Refusal { reason: UpdateFailed"],
+    );
     node.down.remove(&LOGS);
     node.pass(Duration::from_secs(10));
     assert_eq!(node.dirty_by_store(0), [0, 0]);
@@ -118,7 +130,10 @@ fn the_limits_of_waiting_writes_apply_to_each_store() {
     check(&node.ask(session, &set("logs/b", "{}")), &["WriteAck"]);
     node.down.insert(LOGS);
     check(&node.ask(session, &set("logs/a", "{}")), &[]);
-    check(&node.ask(session, &set("logs/b", "{}")), &["Error(Update("]);
+    check(
+        &node.ask(session, &set("logs/b", "{}")),
+        &["Error(Refusal { reason: UpdateFailed"],
+    );
     check(&node.ask(session, &set("a", "{}")), &["WriteAck"]);
     check(&node.ask(session, &set("b", "{}")), &["WriteAck"]);
 }
@@ -134,7 +149,10 @@ fn of_several_records_in_one_message_those_of_a_store_that_is_up_are_given() {
     });
     let seen = node.ask(session, &subscribe);
     let has = |part: &str| seen.iter().any(|message| message.contains(part));
-    assert!(has("Error(Load") && has("name: \"a\""), "{seen:#?}");
+    assert!(
+        has("Error(Refusal { reason: LoadFailed") && has("name: \"a\""),
+        "{seen:#?}"
+    );
     assert_eq!(kept(&node, "a"), (true, false));
     assert_eq!(kept(&node, "logs/a"), (false, false));
 }

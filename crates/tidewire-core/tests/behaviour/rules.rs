@@ -151,8 +151,8 @@ fn every_kind_of_subscription_is_reauthorized() {
         session,
         &[
             "action: Provide",
-            "Event(Error(Denied(Refusal { action: Listen",
-            "Record(Error(Denied(Refusal { action: Listen",
+            "Event(Error(Refusal { reason: Denied, action: Listen",
+            "Record(Error(Refusal { reason: Denied, action: Listen",
             "action: SubscribeAll, name: None",
             "action: Subscribe, name: Some(\"open\")",
         ],
@@ -245,8 +245,8 @@ fn a_rule_that_fails_ends_subscriptions_and_reports_it() {
         &mut node,
         reader,
         &[
-            "Event(Error(PermissionError",
-            "Record(Error(PermissionError",
+            "Event(Error(Refusal { reason: RuleFailed",
+            "Record(Error(Refusal { reason: RuleFailed",
         ],
     );
 }
@@ -304,7 +304,10 @@ fn rules_that_change_again_before_the_end_of_a_reauthorization_decide() {
     heard(
         &mut node,
         reader,
-        &["Event(Error(Denied", "Record(Error(Denied"],
+        &[
+            "Event(Error(Refusal { reason: Denied",
+            "Record(Error(Refusal { reason: Denied",
+        ],
     );
     assert_eq!(node.counts(1).rights_lost, 2);
 }
@@ -328,7 +331,10 @@ fn a_lagging_session_loses_what_it_may_not_read() {
     heard(
         &mut node,
         reader,
-        &["Event(Error(Denied", "Record(Error(Denied"],
+        &[
+            "Event(Error(Refusal { reason: Denied",
+            "Record(Error(Refusal { reason: Denied",
+        ],
     );
     node.drained(reader);
     heard(&mut node, reader, &["\"open\""]);

@@ -38,7 +38,7 @@ fn a_record_that_another_owner_has_written_comes_from_the_store_as_a_whole() {
     node.store_has("r", foreign(9));
     check(
         &node.ask(writer, &set("r", r#"{"v":2}"#)),
-        &["Error(Update("],
+        &["Error(Refusal { reason: UpdateFailed"],
     );
     check(&node.take(reader), &["version: 2", "version: 9"]);
     // The record continues at the stored version.
@@ -53,7 +53,7 @@ fn a_record_that_another_owner_has_deleted_is_deleted_for_its_subscribers() {
     node.store_loses("r");
     check(
         &node.ask(writer, &set("r", r#"{"v":2}"#)),
-        &["Error(Update("],
+        &["Error(Refusal { reason: UpdateFailed"],
     );
     check(&node.take(reader), &["version: 2", "Deleted"]);
     check(&node.ask(writer, &set("r", r#"{"v":3}"#)), &["WriteAck"]);
@@ -66,7 +66,7 @@ fn the_stored_value_is_requested_until_the_store_answers() {
     node.loads_fail = true;
     check(
         &node.ask(writer, &set("r", r#"{"v":2}"#)),
-        &["Error(Update("],
+        &["Error(Refusal { reason: UpdateFailed"],
     );
     check(&node.take(reader), &["version: 2"]);
     node.pass(Duration::from_secs(5));
@@ -83,7 +83,7 @@ fn an_unused_record_is_forgotten_and_loaded_on_request() {
     node.store_has("alone", foreign(4));
     check(
         &node.ask(writer, &set("alone", r#"{"v":2}"#)),
-        &["Error(Update("],
+        &["Error(Refusal { reason: UpdateFailed"],
     );
     let read = Message::Record(Record::Read { name: "alone" });
     check(&node.ask(writer, &read), &["version: 4"]);
@@ -96,11 +96,14 @@ fn a_node_whose_store_was_opened_by_another_writes_nothing_and_shows_what_is_sto
     for _ in 0..2 {
         check(
             &node.ask(writer, &set("r", r#"{"v":2}"#)),
-            &["Error(Update("],
+            &["Error(Refusal { reason: UpdateFailed"],
         );
         check(&node.take(reader), &["version: 2", "version: 1"]);
     }
     let delete = Message::Record(Record::Delete { name: "r" });
-    check(&node.ask(writer, &delete), &["Error(Delete"]);
+    check(
+        &node.ask(writer, &delete),
+        &["Error(Refusal { reason: DeleteFailed"],
+    );
     assert_eq!(node.stored("r").map(|kept| kept.version), Some(Version(1)));
 }

@@ -289,7 +289,7 @@ fn deferred_requests_are_bounded_and_those_beyond_are_refused() {
     assert!(name.is_some());
     let seen = node.take(session).join(" ");
     assert!(
-        seen.contains("Load("),
+        seen.contains("LoadFailed"),
         "{}",
         &seen[seen.len().saturating_sub(500)..]
     );

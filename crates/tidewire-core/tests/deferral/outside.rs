@@ -9,7 +9,7 @@ use tidewire_core::effect::{
 use tidewire_core::entry::{
     Answer, Asker, Entry, Published, RecordOperation, RecordRequestKind, WorkEntry,
 };
-use tidewire_core::message::{Change, Message, Record, RecordError};
+use tidewire_core::message::{Change, Message, Reason, Record};
 use tidewire_core::publication::InterestTopic;
 
 use crate::fault::Fault;
@@ -46,15 +46,16 @@ fn heard(message: &Message<'_>) -> Heard {
         Message::Record(Record::ReadResponse { name, data, .. }) => {
             Heard::Value((*name).into(), number_of(data))
         }
-        Message::Record(Record::Error(RecordError::NotFound { name, .. })) => {
-            Heard::Value((*name).into(), 0)
+        Message::Record(Record::Error(refusal)) => {
+            let name = refusal.name.unwrap_or_default().into();
+            match refusal.reason {
+                Reason::NotFound => Heard::Value(name, 0),
+                Reason::Denied | Reason::UpdateFailed => {
+                    Heard::Refused(name, id(refusal.correlation))
+                }
+                _ => Heard::Other,
+            }
         }
-        Message::Record(Record::Error(
-            RecordError::Denied(refusal) | RecordError::Update(refusal),
-        )) => Heard::Refused(
-            refusal.name.unwrap_or_default().into(),
-            id(refusal.correlation),
-        ),
         Message::Record(Record::Write(write, Change::Update { data: Some(data) })) => {
             Heard::Changed(write.name.into(), number_of(data))
         }

@@ -1,52 +1,54 @@
 //! Names of the engine's error codes and close reasons, for counting.
 
 use tidewire_core::effect::CloseReason;
-use tidewire_core::message::{
-    Auth, Event, EventError, Message, Presence, PresenceError, Record, RecordError, Rpc, RpcError,
-};
+use tidewire_core::message::{Auth, Event, Message, Presence, Reason, Record, Rpc};
 
 /// The name of an answer's error code, or `None` if the answer is not an error.
 pub fn code_of(message: &Message<'_>) -> Option<&'static str> {
     Some(match message {
         Message::Auth(Auth::Unsuccessful { .. }) => "error: auth UNSUCCESSFUL",
-        Message::Event(Event::Error(error)) => match error {
-            EventError::Denied(_) => "error: event DENIED",
-            EventError::PermissionError(_) => "error: event PERMISSION_ERROR",
-            EventError::MultipleSubscriptions { .. } => "error: event MULTIPLE_SUBSCRIPTIONS",
-            EventError::InvalidData(_) => "error: event INVALID_DATA",
+        Message::Event(Event::Error(refusal)) => match refusal.reason {
+            Reason::Denied => "error: event DENIED",
+            Reason::RuleFailed => "error: event PERMISSION_ERROR",
+            Reason::MultipleSubscriptions => "error: event MULTIPLE_SUBSCRIPTIONS",
+            Reason::InvalidData => "error: event INVALID_DATA",
+            _ => "error: event UNKNOWN",
         },
-        Message::Record(Record::Error(error)) => match error {
-            RecordError::Denied(_) => "error: record DENIED",
-            RecordError::PermissionError(_) => "error: record PERMISSION_ERROR",
-            RecordError::MultipleSubscriptions { .. } => "error: record MULTIPLE_SUBSCRIPTIONS",
-            RecordError::VersionExists { .. } => "error: record VERSION_EXISTS",
-            RecordError::InvalidVersion { .. } => "error: record INVALID_VERSION",
-            RecordError::InvalidData(_) => "error: record INVALID_DATA",
-            RecordError::NotFound { .. } => "error: record NOT_FOUND",
-            RecordError::RetrievalTimeout(_) => "error: record RETRIEVAL_TIMEOUT",
-            RecordError::Load(_) => "error: record LOAD",
-            RecordError::Create(_) => "error: record CREATE",
-            RecordError::Update(_) => "error: record UPDATE",
-            RecordError::Delete { .. } => "error: record DELETE",
-            RecordError::Notify { .. } => "error: record NOTIFY",
-            RecordError::PatchOnHotPath(_) => "error: record PATCH_ON_HOT_PATH",
+        Message::Record(Record::Error(refusal)) => match refusal.reason {
+            Reason::Denied => "error: record DENIED",
+            Reason::RuleFailed => "error: record PERMISSION_ERROR",
+            Reason::MultipleSubscriptions => "error: record MULTIPLE_SUBSCRIPTIONS",
+            Reason::VersionExists => "error: record VERSION_EXISTS",
+            Reason::InvalidVersion => "error: record INVALID_VERSION",
+            Reason::InvalidData => "error: record INVALID_DATA",
+            Reason::NotFound => "error: record NOT_FOUND",
+            Reason::LoadTimeout => "error: record RETRIEVAL_TIMEOUT",
+            Reason::LoadFailed => "error: record LOAD",
+            Reason::CreateFailed => "error: record CREATE",
+            Reason::UpdateFailed => "error: record UPDATE",
+            Reason::DeleteFailed => "error: record DELETE",
+            Reason::NotifyFailed => "error: record NOTIFY",
+            Reason::PatchOnHotPath => "error: record PATCH_ON_HOT_PATH",
+            _ => "error: record UNKNOWN",
         },
-        Message::Rpc(Rpc::Error(error)) => match error {
-            RpcError::Denied(_) => "error: rpc DENIED",
-            RpcError::PermissionError(_) => "error: rpc PERMISSION_ERROR",
-            RpcError::MultipleProviders { .. } => "error: rpc MULTIPLE_PROVIDERS",
-            RpcError::NoProvider(_) => "error: rpc NO_PROVIDER",
-            RpcError::AcceptTimeout(_) => "error: rpc ACCEPT_TIMEOUT",
-            RpcError::ResponseTimeout(_) => "error: rpc RESPONSE_TIMEOUT",
-            RpcError::MultipleAccept(_) => "error: rpc MULTIPLE_ACCEPT",
-            RpcError::InvalidCorrelation { .. } => "error: rpc INVALID_CORRELATION",
-            RpcError::InvalidData(_) => "error: rpc INVALID_DATA",
+        Message::Rpc(Rpc::Error(refusal)) => match refusal.reason {
+            Reason::Denied => "error: rpc DENIED",
+            Reason::RuleFailed => "error: rpc PERMISSION_ERROR",
+            Reason::MultipleProviders => "error: rpc MULTIPLE_PROVIDERS",
+            Reason::NoProvider => "error: rpc NO_PROVIDER",
+            Reason::AcceptTimeout => "error: rpc ACCEPT_TIMEOUT",
+            Reason::ResponseTimeout => "error: rpc RESPONSE_TIMEOUT",
+            Reason::MultipleAccept => "error: rpc MULTIPLE_ACCEPT",
+            Reason::InvalidCorrelation => "error: rpc INVALID_CORRELATION",
+            Reason::InvalidData => "error: rpc INVALID_DATA",
+            _ => "error: rpc UNKNOWN",
         },
-        Message::Presence(Presence::Error(error)) => match error {
-            PresenceError::Denied(_) => "error: presence DENIED",
-            PresenceError::PermissionError(_) => "error: presence PERMISSION_ERROR",
-            PresenceError::MultipleSubscriptions { .. } => "error: presence MULTIPLE_SUBSCRIPTIONS",
-            PresenceError::InvalidData(_) => "error: presence INVALID_DATA",
+        Message::Presence(Presence::Error(refusal)) => match refusal.reason {
+            Reason::Denied => "error: presence DENIED",
+            Reason::RuleFailed => "error: presence PERMISSION_ERROR",
+            Reason::MultipleSubscriptions => "error: presence MULTIPLE_SUBSCRIPTIONS",
+            Reason::InvalidData => "error: presence INVALID_DATA",
+            _ => "error: presence UNKNOWN",
         },
         _ => return None,
     })

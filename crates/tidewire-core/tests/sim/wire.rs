@@ -6,9 +6,9 @@
 use serde_json::Value;
 use tidewire_core::effect::Format;
 use tidewire_core::message::{
-    Auth, Call, Change, Connection, Event, EventAction, EventBulk, EventError, Listen, Message,
-    Presence, PresenceAction, PresenceError, Publication, Record, RecordAction, RecordBulk,
-    RecordError, Rpc, RpcAction, RpcError, Write,
+    Auth, Call, Change, Connection, Event, EventAction, EventBulk, Listen, Message, Presence,
+    PresenceAction, Publication, Reason, Record, RecordAction, RecordBulk, Refusal, Rpc, RpcAction,
+    Write,
 };
 
 use crate::right::{Right, is_guarded};
@@ -504,7 +504,7 @@ impl Heard {
                 missed: *missed,
             },
             Event::Listen(message) => Self::of_listen(false, message),
-            Event::Error(EventError::Denied(refusal)) => match refusal.action {
+            Event::Error(refusal) if refusal.reason == Reason::Denied => match refusal.action {
                 EventAction::Subscribe => {
                     ended(Right::Event(text(refusal.name)), refusal.correlation)
                 }
@@ -559,14 +559,24 @@ impl Heard {
             Rpc::Accept(call) => (call, RpcHeard::Accepted),
             Rpc::Response { call, data } => (call, RpcHeard::Response(text(*data))),
             Rpc::RequestError { call, data } => (call, RpcHeard::Error(text(*data))),
-            Rpc::Error(RpcError::Denied(refusal)) if refusal.action == RpcAction::Provide => {
-                return ended(Right::Provide(text(refusal.name)), refusal.correlation);
+            Rpc::Error(refusal) => {
+                let what = match refusal.reason {
+                    Reason::Denied if refusal.action == RpcAction::Provide => {
+                        return ended(Right::Provide(text(refusal.name)), refusal.correlation);
+                    }
+                    Reason::NoProvider => RpcHeard::NoProvider,
+                    Reason::AcceptTimeout => RpcHeard::AcceptTimeout,
+                    Reason::ResponseTimeout => RpcHeard::ResponseTimeout,
+                    Reason::MultipleAccept => RpcHeard::MultipleAccept,
+                    Reason::InvalidCorrelation => RpcHeard::Unknown,
+                    _ => return Self::Other(format!("{rpc:?}")),
+                };
+                return Self::Rpc {
+                    name: text(refusal.name),
+                    id: text(refusal.correlation),
+                    what,
+                };
             }
-            Rpc::Error(RpcError::NoProvider(call)) => (call, RpcHeard::NoProvider),
-            Rpc::Error(RpcError::AcceptTimeout(call)) => (call, RpcHeard::AcceptTimeout),
-            Rpc::Error(RpcError::ResponseTimeout(call)) => (call, RpcHeard::ResponseTimeout),
-            Rpc::Error(RpcError::MultipleAccept(call)) => (call, RpcHeard::MultipleAccept),
-            Rpc::Error(RpcError::InvalidCorrelation { call, .. }) => (call, RpcHeard::Unknown),
             other => return Self::Other(format!("{other:?}")),
         };
         Self::Rpc {
@@ -590,7 +600,7 @@ impl Heard {
                 online: *online,
                 all: *all,
             },
-            Presence::Error(PresenceError::Denied(refusal)) => match refusal.action {
+            Presence::Error(refusal) if refusal.reason == Reason::Denied => match refusal.action {
                 PresenceAction::SubscribeAll => Self::Ended {
                     right: Right::Watch(None),
                     asked: None,
@@ -657,72 +667,56 @@ impl Heard {
         }
     }
 
-    fn of_record_error(error: &RecordError<'_>) -> Self {
-        let (why, refusal) = match error {
-            RecordError::VersionExists {
-                name,
-                version,
-                data,
-                correlation,
-                ..
-            } => {
+    fn of_record_error(refusal: &Refusal<'_, RecordAction>) -> Self {
+        let (name, id) = (text(refusal.name), refusal.correlation.map(Into::into));
+        let is_guarded = refusal.name.is_some_and(is_guarded);
+        let why = match (refusal.reason, refusal.action) {
+            (Reason::VersionExists, _) => {
                 return Self::VersionExists {
-                    name: (*name).into(),
-                    version: *version,
-                    data: data.map(Into::into),
-                    id: correlation.map(Into::into),
+                    name,
+                    version: refusal.version.unwrap_or_default(),
+                    data: refusal.data.map(Into::into),
+                    id,
                 };
             }
-            RecordError::InvalidVersion {
-                name,
-                version,
-                correlation,
-                ..
-            } => {
+            (Reason::InvalidVersion, _) => {
                 return Self::InvalidVersion {
-                    name: (*name).into(),
-                    version: *version,
-                    id: correlation.map(Into::into),
+                    name,
+                    version: refusal.version.unwrap_or_default(),
+                    id,
                 };
             }
-            RecordError::NotFound { name, .. } => {
-                return Self::NotFound {
-                    name: (*name).into(),
-                };
-            }
-            RecordError::Delete { name } => {
+            (Reason::NotFound, _) => return Self::NotFound { name },
+            (Reason::DeleteFailed, _) => {
                 return Self::RecordRefused {
-                    name: (*name).into(),
+                    name,
                     why: Refused::Delete,
                     action: None,
                     id: None,
                 };
             }
-            RecordError::Denied(refusal) if refusal.action == RecordAction::Listen => {
+            (Reason::Denied, RecordAction::Listen) => {
                 return Self::Ended {
-                    right: Right::Listen(true, text(refusal.name)),
+                    right: Right::Listen(true, name),
                     asked: None,
                 };
             }
-            RecordError::Denied(refusal)
-                if matches!(refusal.action, RecordAction::Bulk(_))
-                    && refusal.name.is_some_and(is_guarded) =>
-            {
-                return ended(Right::Record(text(refusal.name)), refusal.correlation);
+            (Reason::Denied, RecordAction::Bulk(_)) if is_guarded => {
+                return ended(Right::Record(name), refusal.correlation);
             }
-            RecordError::Denied(refusal) => (Refused::Denied, refusal),
-            RecordError::PermissionError(refusal) => (Refused::RuleFailed, refusal),
-            RecordError::RetrievalTimeout(refusal) => (Refused::LoadTimeout, refusal),
-            RecordError::Load(refusal) => (Refused::Load, refusal),
-            RecordError::Create(refusal) => (Refused::Create, refusal),
-            RecordError::Update(refusal) => (Refused::Update, refusal),
-            other => return Self::Other(format!("{other:?}")),
+            (Reason::Denied, _) => Refused::Denied,
+            (Reason::RuleFailed, _) => Refused::RuleFailed,
+            (Reason::LoadTimeout, _) => Refused::LoadTimeout,
+            (Reason::LoadFailed, _) => Refused::Load,
+            (Reason::CreateFailed, _) => Refused::Create,
+            (Reason::UpdateFailed, _) => Refused::Update,
+            _ => return Self::Other(format!("{refusal:?}")),
         };
         Self::RecordRefused {
-            name: text(refusal.name),
+            name,
             why,
             action: Some(refusal.action),
-            id: refusal.correlation.map(Into::into),
+            id,
         }
     }
 }

@@ -11,8 +11,8 @@ use hyper::StatusCode;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tidewire_core::message::{
-    Auth, Connection, Event, EventAction, EventError, Message, Presence, PresenceAction,
-    PresenceError, Record, RecordAction, RecordBulk, RecordError, Refusal, Rpc, RpcError,
+    Auth, Connection, Event, EventAction, Message, Presence, PresenceAction, Reason, Record,
+    RecordAction, RecordBulk, Refusal, Rpc,
 };
 
 use tidewire_auth::credentials::Credentials;
@@ -403,7 +403,7 @@ impl<'a> Batch<'a> {
                 }
             }
             Message::Auth(Auth::Successful { .. }) => self.is_open = true,
-            Message::Event(Event::Error(error)) => self.take_event_error(error),
+            Message::Event(Event::Error(refusal)) => self.take_event_error(refusal),
             Message::Record(message) => self.take_record(message),
             Message::Rpc(message) => self.take_rpc(message),
             Message::Presence(message) => self.take_presence(message),
@@ -411,17 +411,11 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn take_event_error(&mut self, error: &EventError<'_>) {
-        let (EventError::Denied(refusal)
-        | EventError::PermissionError(refusal)
-        | EventError::InvalidData(refusal)) = error
-        else {
-            return;
-        };
+    fn take_event_error(&mut self, refusal: &Refusal<'_, EventAction>) {
         if refusal.action == EventAction::Emit
             && let Some(index) = self.emits.front()
         {
-            self.outcomes[*index] = Some(Outcome::emit(error));
+            self.outcomes[*index] = Some(Outcome::emit(refusal));
         }
     }
 
@@ -442,47 +436,22 @@ impl<'a> Batch<'a> {
                 correlation,
                 ..
             } => self.settle_by(*correlation, Outcome::done),
-            Record::Error(error) => self.take_record_error(error),
+            Record::Error(refusal) => self.take_record_error(refusal),
             _ => {}
         }
     }
 
-    fn take_record_error(&mut self, error: &RecordError<'_>) {
-        match error {
-            RecordError::VersionExists {
-                name, correlation, ..
-            }
-            | RecordError::InvalidVersion {
-                name, correlation, ..
-            } => self.settle_by(*correlation, || Outcome::record(error, name)),
-            RecordError::NotFound { name, .. } => {
-                self.settle(is_read(name), || Outcome::record(error, name));
-            }
-            RecordError::Delete { name } => {
-                self.settle(is_delete(name), || Outcome::record(error, name));
-            }
-            RecordError::Notify { correlation, .. } => {
-                self.settle_by(*correlation, || Outcome::record(error, ""));
-            }
-            RecordError::Denied(refusal)
-            | RecordError::PermissionError(refusal)
-            | RecordError::InvalidData(refusal)
-            | RecordError::RetrievalTimeout(refusal)
-            | RecordError::Load(refusal)
-            | RecordError::Create(refusal)
-            | RecordError::Update(refusal)
-            | RecordError::PatchOnHotPath(refusal) => self.take_refusal(refusal, error),
-            RecordError::MultipleSubscriptions { .. } => {}
-        }
-    }
-
-    fn take_refusal(&mut self, refusal: &Refusal<'_, RecordAction>, error: &RecordError<'_>) {
+    fn take_record_error(&mut self, refusal: &Refusal<'_, RecordAction>) {
         let name = refusal.name.unwrap_or_default();
-        let outcome = || Outcome::record(error, name);
-        match refusal.action {
-            RecordAction::Read => self.settle(is_read(name), outcome),
-            RecordAction::Head => self.settle(is_head(name), outcome),
-            RecordAction::Delete => self.settle(is_delete(name), outcome),
+        let outcome = || Outcome::record(refusal);
+        match (refusal.reason, refusal.action) {
+            (Reason::MultipleSubscriptions, _) => {}
+            (Reason::VersionExists | Reason::InvalidVersion, _) => {
+                self.settle_by(refusal.correlation, outcome);
+            }
+            (Reason::NotFound, _) | (_, RecordAction::Read) => self.settle(is_read(name), outcome),
+            (_, RecordAction::Head) => self.settle(is_head(name), outcome),
+            (_, RecordAction::Delete) => self.settle(is_delete(name), outcome),
             _ => self.settle_by(refusal.correlation, outcome),
         }
     }
@@ -495,18 +464,8 @@ impl<'a> Batch<'a> {
             Rpc::RequestError { call, data } => {
                 self.settle_by(Some(call.correlation), || Outcome::provider_error(*data));
             }
-            Rpc::Error(error) => {
-                let correlation = match error {
-                    RpcError::NoProvider(call)
-                    | RpcError::AcceptTimeout(call)
-                    | RpcError::ResponseTimeout(call)
-                    | RpcError::InvalidCorrelation { call, .. } => Some(call.correlation),
-                    RpcError::Denied(refusal)
-                    | RpcError::PermissionError(refusal)
-                    | RpcError::InvalidData(refusal) => refusal.correlation,
-                    RpcError::MultipleAccept(_) | RpcError::MultipleProviders { .. } => None,
-                };
-                self.settle_by(correlation, || Outcome::rpc(error));
+            Rpc::Error(refusal) => {
+                self.settle_by(refusal.correlation, || Outcome::rpc(refusal));
             }
             _ => {}
         }
@@ -522,18 +481,11 @@ impl<'a> Batch<'a> {
             Presence::QueryResponse { correlation, data } => {
                 self.settle_by(*correlation, || Outcome::users(data));
             }
-            Presence::Error(error) => {
-                let (PresenceError::Denied(refusal)
-                | PresenceError::PermissionError(refusal)
-                | PresenceError::InvalidData(refusal)) = error
-                else {
-                    return;
-                };
+            Presence::Error(refusal) => {
+                let outcome = || Outcome::presence(refusal);
                 match refusal.action {
-                    PresenceAction::QueryAll => {
-                        self.settle(is_query_all, || Outcome::presence(error));
-                    }
-                    _ => self.settle_by(refusal.correlation, || Outcome::presence(error)),
+                    PresenceAction::QueryAll => self.settle(is_query_all, outcome),
+                    _ => self.settle_by(refusal.correlation, outcome),
                 }
             }
             _ => {}

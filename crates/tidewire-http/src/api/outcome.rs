@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tidewire_core::json;
 use tidewire_core::message::{
-    EventError, PresenceAction, PresenceError, RecordAction, RecordBulk, RecordError, RpcError,
+    EventAction, PresenceAction, Reason, RecordAction, RecordBulk, Refusal, RpcAction,
 };
 
 use super::answer_room::Reserved;
@@ -127,71 +127,69 @@ impl Outcome {
     }
 
     /// The event was not published.
-    pub(super) fn emit(error: &EventError<'_>) -> Self {
-        match error {
-            EventError::Denied(_) => Self::failure(json!({
+    pub(super) fn emit(refusal: &Refusal<'_, EventAction>) -> Self {
+        match refusal.reason {
+            Reason::Denied => Self::failure(json!({
                 "errorTopic": "event",
                 "errorEvent": "MESSAGE_DENIED",
                 "errorAction": "emit",
                 "error": "Message denied. Action 'emit' is not permitted.",
             })),
-            EventError::PermissionError(_) => other("event", 103, "MESSAGE_PERMISSION_ERROR"),
-            EventError::InvalidData(_) => other("event", 105, "INVALID_MESSAGE_DATA"),
-            EventError::MultipleSubscriptions { .. } => {
-                other("event", 106, "MULTIPLE_SUBSCRIPTIONS")
-            }
+            Reason::RuleFailed => other("event", 103, "MESSAGE_PERMISSION_ERROR"),
+            Reason::InvalidData => other("event", 105, "INVALID_MESSAGE_DATA"),
+            _ => other("event", 106, "MULTIPLE_SUBSCRIPTIONS"),
         }
     }
 
     /// No provider has answered the rpc.
-    pub(super) fn rpc(error: &RpcError<'_>) -> Self {
-        match error {
-            RpcError::Denied(_) => denied("rpc", 107, "REQUEST", 2),
-            RpcError::PermissionError(_) => other("rpc", 106, "MESSAGE_PERMISSION_ERROR"),
-            RpcError::InvalidData(_) => other("rpc", 108, "INVALID_MESSAGE_DATA"),
-            RpcError::NoProvider(call) => Self::failure(json!({
+    pub(super) fn rpc(refusal: &Refusal<'_, RpcAction>) -> Self {
+        match refusal.reason {
+            Reason::Denied => denied("rpc", 107, "REQUEST", 2),
+            Reason::RuleFailed => other("rpc", 106, "MESSAGE_PERMISSION_ERROR"),
+            Reason::InvalidData => other("rpc", 108, "INVALID_MESSAGE_DATA"),
+            Reason::NoProvider => Self::failure(json!({
                 "errorTopic": "rpc",
                 "errorEvent": 100,
-                "error": format!("No provider was available to handle the RPC \"{}\".", call.name),
+                "error": format!("No provider was available to handle the RPC \"{}\".", refusal.name.unwrap_or_default()),
             })),
-            RpcError::ResponseTimeout(_) => Self::failure(json!({
+            Reason::ResponseTimeout => Self::failure(json!({
                 "errorTopic": "rpc",
                 "errorEvent": 104,
                 "error": "The RPC response timeout was exceeded by the provider.",
             })),
-            RpcError::AcceptTimeout(_) => other("rpc", 101, "ACCEPT_TIMEOUT"),
-            RpcError::MultipleAccept(_) => other("rpc", 102, "MULTIPLE_ACCEPT"),
-            RpcError::InvalidCorrelation { .. } => other("rpc", 103, "INVALID_RPC_CORRELATION_ID"),
-            RpcError::MultipleProviders { .. } => other("rpc", 109, "MULTIPLE_PROVIDERS"),
+            Reason::AcceptTimeout => other("rpc", 101, "ACCEPT_TIMEOUT"),
+            Reason::MultipleAccept => other("rpc", 102, "MULTIPLE_ACCEPT"),
+            Reason::InvalidCorrelation => other("rpc", 103, "INVALID_RPC_CORRELATION_ID"),
+            _ => other("rpc", 109, "MULTIPLE_PROVIDERS"),
         }
     }
 
     /// A presence query was refused.
-    pub(super) fn presence(error: &PresenceError<'_>) -> Self {
-        match error {
-            PresenceError::Denied(refusal) => {
+    pub(super) fn presence(refusal: &Refusal<'_, PresenceAction>) -> Self {
+        match refusal.reason {
+            Reason::Denied => {
                 let (name, number) = match refusal.action {
                     PresenceAction::QueryAll => ("QUERY_ALL", 2),
                     _ => ("QUERY", 4),
                 };
                 denied("presence", 102, name, number)
             }
-            PresenceError::PermissionError(_) => other("presence", 101, "MESSAGE_PERMISSION_ERROR"),
-            PresenceError::InvalidData(_) => other("presence", 100, "INVALID_PRESENCE_USERS"),
-            PresenceError::MultipleSubscriptions { .. } => {
-                other("presence", 103, "MULTIPLE_SUBSCRIPTIONS")
-            }
+            Reason::RuleFailed => other("presence", 101, "MESSAGE_PERMISSION_ERROR"),
+            Reason::InvalidData => other("presence", 100, "INVALID_PRESENCE_USERS"),
+            _ => other("presence", 103, "MULTIPLE_SUBSCRIPTIONS"),
         }
     }
 
-    /// A command for the record `record` failed.
-    pub(super) fn record(error: &RecordError<'_>, record: &str) -> Self {
-        let (event, name) = match error {
-            RecordError::Denied(refusal) => {
+    /// A command for a record failed.
+    pub(super) fn record(refusal: &Refusal<'_, RecordAction>) -> Self {
+        let record = refusal.name.unwrap_or_default();
+        let version = refusal.version.unwrap_or_default();
+        let (event, name) = match refusal.reason {
+            Reason::Denied => {
                 let (name, number) = action(refusal.action);
                 return denied("record", 115, name, number);
             }
-            RecordError::VersionExists { version, data, .. } => {
+            Reason::VersionExists => {
                 let mut outcome = Self::failure(json!({
                     "errorTopic": "record",
                     "errorEvent": 102,
@@ -200,7 +198,7 @@ impl Outcome {
                 }));
                 // If the caller may not read the record, it gets the version only. The value was checked when the server
                 // received it, so its text is copied unchanged: as a tree it would take many times as much memory.
-                if let Some(data) = data {
+                if let Some(data) = refusal.data {
                     outcome.text.pop();
                     outcome.text.push_str(",\"currentData\":");
                     outcome.text.push_str(data);
@@ -208,7 +206,7 @@ impl Outcome {
                 }
                 return outcome;
             }
-            RecordError::InvalidVersion { version, .. } => {
+            Reason::InvalidVersion => {
                 return Self::failure(json!({
                     "errorTopic": "record",
                     "errorEvent": 108,
@@ -216,23 +214,23 @@ impl Outcome {
                     "currentVersion": version,
                 }));
             }
-            RecordError::NotFound { .. } => {
+            Reason::NotFound => {
                 return Self::failure(json!({
                     "errorTopic": "record",
                     "errorEvent": 107,
                     "error": format!("Record read failed. Record \"{record}\" could not be found."),
                 }));
             }
-            RecordError::RetrievalTimeout(_) => (101, "STORAGE_RETRIEVAL_TIMEOUT"),
-            RecordError::Load(_) => (103, "RECORD_LOAD_ERROR"),
-            RecordError::Create(_) => (104, "RECORD_CREATE_ERROR"),
-            RecordError::Update(_) => (105, "RECORD_UPDATE_ERROR"),
-            RecordError::Delete { .. } => (106, "RECORD_DELETE_ERROR"),
-            RecordError::PatchOnHotPath(_) => (109, "INVALID_PATCH_ON_HOTPATH"),
-            RecordError::Notify { .. } => (113, "RECORD_NOTIFY_ERROR"),
-            RecordError::PermissionError(_) => (114, "MESSAGE_PERMISSION_ERROR"),
-            RecordError::InvalidData(_) => (116, "INVALID_MESSAGE_DATA"),
-            RecordError::MultipleSubscriptions { .. } => (117, "MULTIPLE_SUBSCRIPTIONS"),
+            Reason::LoadTimeout => (101, "STORAGE_RETRIEVAL_TIMEOUT"),
+            Reason::LoadFailed => (103, "RECORD_LOAD_ERROR"),
+            Reason::CreateFailed => (104, "RECORD_CREATE_ERROR"),
+            Reason::UpdateFailed => (105, "RECORD_UPDATE_ERROR"),
+            Reason::DeleteFailed => (106, "RECORD_DELETE_ERROR"),
+            Reason::PatchOnHotPath => (109, "INVALID_PATCH_ON_HOTPATH"),
+            Reason::NotifyFailed => (113, "RECORD_NOTIFY_ERROR"),
+            Reason::RuleFailed => (114, "MESSAGE_PERMISSION_ERROR"),
+            Reason::InvalidData => (116, "INVALID_MESSAGE_DATA"),
+            _ => (117, "MULTIPLE_SUBSCRIPTIONS"),
         };
         other("record", event, name)
     }

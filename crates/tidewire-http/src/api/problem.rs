@@ -1,7 +1,7 @@
 //! Refusals of the resource operations: a status, and a JSON object with a code on which programs can act.
 
 use hyper::StatusCode;
-use tidewire_core::message::RecordError;
+use tidewire_core::message::{Reason, RecordAction, Refusal};
 
 use super::answer::{self, HttpResponse};
 use super::body::BodyError;
@@ -212,27 +212,27 @@ impl From<CallError> for Problem {
     }
 }
 
-impl From<&RecordError<'_>> for Problem {
-    fn from(error: &RecordError<'_>) -> Self {
-        let (status, code, title) = match error {
-            RecordError::Denied(_) => (
+impl From<&Refusal<'_, RecordAction>> for Problem {
+    fn from(refusal: &Refusal<'_, RecordAction>) -> Self {
+        let (status, code, title) = match refusal.reason {
+            Reason::Denied => (
                 StatusCode::FORBIDDEN,
                 "MESSAGE_DENIED",
                 "the rules do not allow this operation",
             ),
-            RecordError::PermissionError(_) => (
+            Reason::RuleFailed => (
                 StatusCode::FORBIDDEN,
                 "MESSAGE_PERMISSION_ERROR",
                 "a rule could not be evaluated",
             ),
-            RecordError::InvalidData(_) => return Self::NOT_A_VALUE,
-            RecordError::NotFound { .. } => return Self::NOT_FOUND,
-            RecordError::Load(_) | RecordError::RetrievalTimeout(_) => (
+            Reason::InvalidData => return Self::NOT_A_VALUE,
+            Reason::NotFound => return Self::NOT_FOUND,
+            Reason::LoadFailed | Reason::LoadTimeout => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "RECORD_LOAD_ERROR",
                 "the record can't be read now",
             ),
-            RecordError::Delete { .. } => (
+            Reason::DeleteFailed => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "RECORD_DELETE_ERROR",
                 "the delete failed, or its outcome is unknown",

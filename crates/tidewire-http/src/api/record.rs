@@ -8,7 +8,7 @@ use hyper::header::{ETAG, HeaderValue, LOCATION};
 use hyper::{Method, StatusCode};
 use serde_json::Value;
 use tidewire_auth::credentials::Credentials;
-use tidewire_core::message::{Message, Only, Record, RecordError, Tag};
+use tidewire_core::message::{Message, Only, Record, RecordAction, Refusal, Tag};
 use tidewire_core::text::RESERVED;
 use tokio::time::sleep;
 
@@ -333,13 +333,13 @@ async fn reply(caller: &mut Caller) -> Result<RecordReply, Problem> {
                 Message::Record(Record::PreconditionFailed { .. }) => {
                     return Ok(RecordReply::PreconditionFailed);
                 }
-                Message::Record(Record::Error(error)) => return Err(refused(&error)),
+                Message::Record(Record::Error(refusal)) => return Err(refused(&refusal)),
                 _ => {}
             }
         }
     }
 }
 
-fn refused(error: &RecordError<'_>) -> Problem {
-    Problem::from(error)
+fn refused(refusal: &Refusal<'_, RecordAction>) -> Problem {
+    Problem::from(refusal)
 }

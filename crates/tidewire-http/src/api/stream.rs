@@ -20,8 +20,8 @@ use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use tidewire_core::json;
 use tidewire_core::message::{
-    Auth, Connection, Event, EventError, Message, Position, Publication, Record, RecordAction,
-    RecordBulk, RecordError, Tag,
+    Auth, Connection, Event, EventAction, Message, Position, Publication, Reason, Record,
+    RecordAction, RecordBulk, Refusal, Tag,
 };
 use tidewire_core::text::RESERVED;
 use tidewire_shard::carried_session::CarriedSession;
@@ -550,7 +550,7 @@ impl Stream {
                     Some(position) => self.resume(name, position),
                     None => self.tell_gap(name, Some(*missed), None),
                 },
-                Message::Event(Event::Error(error)) => self.tell_event_error(error),
+                Message::Event(Event::Error(refusal)) => self.tell_event_error(refusal),
                 Message::Record(message) => self.take_record(message),
                 _ => {}
             }
@@ -584,7 +584,7 @@ impl Stream {
                     self.follow(index..index + 1);
                 }
             }
-            Record::Error(error) => self.tell_record_error(error),
+            Record::Error(refusal) => self.tell_record_error(refusal),
             _ => {}
         }
     }
@@ -677,24 +677,22 @@ impl Stream {
         self.end();
     }
 
-    fn tell_event_error(&mut self, error: &EventError<'_>) {
-        let (code, refusal) = match error {
-            EventError::Denied(refusal) => ("MESSAGE_DENIED", refusal),
-            EventError::PermissionError(refusal) => ("MESSAGE_PERMISSION_ERROR", refusal),
-            EventError::InvalidData(refusal) => ("INVALID_MESSAGE_DATA", refusal),
-            EventError::MultipleSubscriptions { .. } => return,
+    fn tell_event_error(&mut self, refusal: &Refusal<'_, EventAction>) {
+        let code = match refusal.reason {
+            Reason::Denied => "MESSAGE_DENIED",
+            Reason::RuleFailed => "MESSAGE_PERMISSION_ERROR",
+            Reason::InvalidData => "INVALID_MESSAGE_DATA",
+            _ => return,
         };
         self.tell_refusal("event", refusal.name.unwrap_or_default(), code);
     }
 
-    fn tell_record_error(&mut self, error: &RecordError<'_>) {
-        let (code, refusal) = match error {
-            RecordError::Denied(refusal) => ("MESSAGE_DENIED", refusal),
-            RecordError::PermissionError(refusal) => ("MESSAGE_PERMISSION_ERROR", refusal),
-            RecordError::InvalidData(refusal) => ("INVALID_MESSAGE_DATA", refusal),
-            RecordError::RetrievalTimeout(refusal) | RecordError::Load(refusal) => {
-                ("RECORD_LOAD_ERROR", refusal)
-            }
+    fn tell_record_error(&mut self, refusal: &Refusal<'_, RecordAction>) {
+        let code = match refusal.reason {
+            Reason::Denied => "MESSAGE_DENIED",
+            Reason::RuleFailed => "MESSAGE_PERMISSION_ERROR",
+            Reason::InvalidData => "INVALID_MESSAGE_DATA",
+            Reason::LoadTimeout | Reason::LoadFailed => "RECORD_LOAD_ERROR",
             _ => return,
         };
         let name = refusal.name.unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidewire_core::message::{Connection, Event, EventError, Message};
+use tidewire_core::message::{Connection, Event, Message, Reason};
 
 use super::super::pulse::Pulse;
 use super::super::random::Random;
@@ -88,9 +88,11 @@ impl Publisher {
             let received = peer.receive(&mut |message, _| match message {
                 Message::Connection(Connection::Pong) => is_answered = true,
                 // A server that is about to stop accepts no more events.
-                Message::Event(Event::Error(EventError::Denied(_))) => is_refused = true,
-                Message::Event(Event::Error(error)) => {
-                    pulse.fail(format!("the server answered an event with {error:?}"));
+                Message::Event(Event::Error(refusal)) if refusal.reason == Reason::Denied => {
+                    is_refused = true;
+                }
+                Message::Event(Event::Error(refusal)) => {
+                    pulse.fail(format!("the server answered an event with {refusal:?}"));
                 }
                 _ => {}
             });

@@ -14,7 +14,7 @@ use crate::entry::{
     Snapshot,
 };
 use crate::message::{
-    Change, Message, Record, RecordAction, RecordBulk, RecordError, Refusal, WireVersion, Write,
+    Change, Message, Reason, Record, RecordAction, RecordBulk, Refusal, WireVersion, Write,
 };
 use crate::store::Version;
 use crate::text::{Name, Payload};
@@ -77,13 +77,11 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
         }
         Answer::Snapshot(snapshot) => tell(turn, id, &name, &snapshot),
         Answer::NotFound => {
-            turn.send(
-                id,
-                &error(RecordError::NotFound {
-                    name: &name,
-                    action: RecordAction::Read,
-                }),
-            );
+            let refusal = Refusal {
+                name: Some(&name),
+                ..Refusal::new(Reason::NotFound, RecordAction::Read)
+            };
+            turn.send(id, &error(refusal));
         }
         Answer::Deleted => turn.send(id, &Message::Record(Record::DeleteSuccess { name: &name })),
         Answer::Written { correlation } => {
@@ -134,17 +132,16 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
             correlation,
             write_ack,
         } => {
-            let (version, correlation) = (on_wire(version), correlation.as_deref());
-            let data = data.as_ref().map(Payload::as_str);
-            let conflict = RecordError::VersionExists {
-                name: &name,
-                version,
-                data,
+            let refusal = Refusal {
+                reason: Reason::VersionExists,
                 action,
-                correlation,
+                name: Some(&name),
+                correlation: correlation.as_deref(),
                 write_ack,
+                version: Some(on_wire(version)),
+                data: data.as_ref().map(Payload::as_str),
             };
-            turn.send(id, &error(conflict));
+            turn.send(id, &error(refusal));
         }
         Answer::InvalidVersion {
             version,
@@ -152,15 +149,14 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
             correlation,
             write_ack,
         } => {
-            let (version, correlation) = (on_wire(version), correlation.as_deref());
-            let invalid = RecordError::InvalidVersion {
-                name: &name,
-                version,
-                action,
-                correlation,
+            let refusal = Refusal {
+                name: Some(&name),
+                correlation: correlation.as_deref(),
                 write_ack,
+                version: Some(on_wire(version)),
+                ..Refusal::new(Reason::InvalidVersion, action)
             };
-            turn.send(id, &error(invalid));
+            turn.send(id, &error(refusal));
         }
         Answer::Refused {
             why,
@@ -177,14 +173,13 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
                 records.denied.push((reply.index, name, why));
                 return true;
             }
-            let correlation = correlation.as_deref();
             let refusal = Refusal {
-                action,
                 name: Some(&name),
-                correlation,
+                correlation: correlation.as_deref(),
                 write_ack,
+                ..Refusal::new(reason(why), action)
             };
-            turn.send(id, &error(refused(why, refusal)));
+            turn.send(id, &error(refusal));
         }
         // The engine hands these answers to the reauthorizer.
         Answer::Reauthorized { .. } | Answer::Lost { .. } => {}
@@ -307,32 +302,38 @@ pub(crate) fn catch_up<E: Effects>(
     turn.send(id, &Message::Record(Record::Write(write, change)));
 }
 
-pub(super) fn refused(why: RecordRefusal, refusal: Refusal<'_, RecordAction>) -> RecordError<'_> {
+/// The reason that the session gets for a refusal of the owner.
+pub(super) fn reason(why: RecordRefusal) -> Reason {
     match why {
-        RecordRefusal::LoadTimeout | RecordRefusal::LoadFailed
-            if refusal.action == RecordAction::Bulk(RecordBulk::Notify) =>
-        {
-            RecordError::Notify {
-                data: "\"the record could not be loaded\"",
-                correlation: refusal.correlation,
-            }
-        }
-        RecordRefusal::Denied => RecordError::Denied(refusal),
-        RecordRefusal::RuleFailed => RecordError::PermissionError(refusal),
-        RecordRefusal::LoadTimeout => RecordError::RetrievalTimeout(refusal),
-        RecordRefusal::LoadFailed => RecordError::Load(refusal),
-        RecordRefusal::CreateFailed => RecordError::Create(refusal),
-        RecordRefusal::UpdateFailed => RecordError::Update(refusal),
-        RecordRefusal::DeleteFailed => RecordError::Delete {
-            name: refusal.name.unwrap_or_default(),
-        },
-        RecordRefusal::InvalidData => RecordError::InvalidData(refusal),
-        RecordRefusal::PatchOnHotPath => RecordError::PatchOnHotPath(refusal),
+        RecordRefusal::Denied => Reason::Denied,
+        RecordRefusal::RuleFailed => Reason::RuleFailed,
+        RecordRefusal::LoadTimeout => Reason::LoadTimeout,
+        RecordRefusal::LoadFailed => Reason::LoadFailed,
+        RecordRefusal::CreateFailed => Reason::CreateFailed,
+        RecordRefusal::UpdateFailed => Reason::UpdateFailed,
+        RecordRefusal::DeleteFailed => Reason::DeleteFailed,
+        RecordRefusal::InvalidData => Reason::InvalidData,
+        RecordRefusal::PatchOnHotPath => Reason::PatchOnHotPath,
     }
 }
 
-pub(super) fn error(error: RecordError<'_>) -> Message<'_> {
-    Message::Record(Record::Error(error))
+pub(super) fn error(refusal: Refusal<'_, RecordAction>) -> Message<'_> {
+    let is_notify = refusal.action == RecordAction::Bulk(RecordBulk::Notify);
+    let refusal = match refusal.reason {
+        Reason::LoadTimeout | Reason::LoadFailed if is_notify => Refusal {
+            reason: Reason::NotifyFailed,
+            name: None,
+            data: Some("\"the record could not be loaded\""),
+            ..refusal
+        },
+        // The protocols have no field for more than the name.
+        Reason::DeleteFailed => Refusal {
+            name: refusal.name,
+            ..Refusal::new(Reason::DeleteFailed, RecordAction::Delete)
+        },
+        _ => refusal,
+    };
+    Message::Record(Record::Error(refusal))
 }
 
 /// Versions stay within `Version::LAST`, so the conversion never saturates.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::answer::{error, refused};
+use super::answer::{error, reason};
 use super::subscription::{Begun, begin_subscription, unsubscribe};
 use crate::address::{Address, SessionId};
 use crate::context::TurnContext;
@@ -11,7 +11,7 @@ use crate::effect::{Effects, Flow};
 use crate::entry::{
     BulkName, BulkReply, Entry, PendingReplyId, RecordRequest, RecordRequestKind, ReplyAction,
 };
-use crate::message::{Message, Record, RecordAction, RecordBulk, RecordError, Refusal};
+use crate::message::{Message, Reason, Record, RecordAction, RecordBulk, Refusal};
 use crate::text::Name;
 use crate::work::NAME_WORK;
 
@@ -25,14 +25,12 @@ pub(super) fn bulk<E: Effects>(
     names: &[&str],
     correlation: Option<&str>,
 ) -> Flow {
-    let refusal = |name| Refusal {
-        action: RecordAction::Bulk(action),
-        name,
+    let refusal = Refusal {
         correlation,
-        write_ack: false,
+        ..Refusal::new(Reason::InvalidData, RecordAction::Bulk(action))
     };
     if !turn.shard.is_bulk(names) {
-        turn.send(id, &error(RecordError::InvalidData(refusal(None))));
+        turn.send(id, &error(refusal));
         return Flow::Taken;
     }
     // The owner has the same work again for each name.
@@ -54,7 +52,7 @@ pub(super) fn bulk<E: Effects>(
     let mut count = 0;
     for (index, name) in (0..).zip(names) {
         if !turn.shard.is_record_name(name) {
-            turn.send(id, &error(RecordError::InvalidData(refusal(None))));
+            turn.send(id, &error(refusal));
             continue;
         }
         let owned = Name::from(*name);
@@ -64,11 +62,20 @@ pub(super) fn bulk<E: Effects>(
             match begin_subscription(turn, id, &owned) {
                 Begun::New(serial) => Some(serial),
                 Begun::Already => {
-                    turn.send(id, &error(RecordError::MultipleSubscriptions { name }));
+                    let action = RecordAction::Bulk(RecordBulk::Subscribe);
+                    let refusal = Refusal {
+                        name: Some(name),
+                        ..Refusal::new(Reason::MultipleSubscriptions, action)
+                    };
+                    turn.send(id, &error(refusal));
                     None
                 }
                 Begun::NoRoom => {
-                    turn.send(id, &error(RecordError::Denied(refusal(Some(name)))));
+                    let refusal = Refusal {
+                        name: Some(name),
+                        ..refusal.because(Reason::Denied)
+                    };
+                    turn.send(id, &error(refusal));
                     continue;
                 }
             }
@@ -169,12 +176,11 @@ pub(crate) fn finish<E: Effects>(
             break;
         };
         let refusal = Refusal {
-            action: RecordAction::Bulk(records.action),
             name: Some(&name),
             correlation,
-            write_ack: false,
+            ..Refusal::new(reason(why), RecordAction::Bulk(records.action))
         };
-        turn.send(id, &error(refused(why, refusal)));
+        turn.send(id, &error(refusal));
     }
     if !records.denied.is_empty() {
         return Some(records);

@@ -4,7 +4,7 @@
 //! distinguishes it from an earlier subscription of the session to the same record. The epoch, which the owner assigns, shows whether all
 //! subscriptions to the record have ended since the grant.
 
-use super::answer::{error, refused};
+use super::answer::{error, reason};
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
@@ -158,13 +158,12 @@ pub(crate) fn lose<E: Effects>(
         .remove_state_bytes(id, subscription_bytes(name));
     turn.hub.revoke(TOPIC, name, id, turn.sessions);
     release(turn, name.clone(), epoch, (id, serial));
+    let action = RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead);
     let refusal = Refusal {
-        action: RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead),
         name: Some(name),
-        correlation: None,
-        write_ack: false,
+        ..Refusal::new(reason(why), action)
     };
-    turn.send(id, &error(refused(why, refusal)));
+    turn.send(id, &error(refusal));
     true
 }
 

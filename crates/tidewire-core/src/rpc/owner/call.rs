@@ -7,7 +7,8 @@ use super::RpcOwner;
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
-use crate::entry::{CallAnswer, CallFailure, CallNotice, Entry, OwnedCall, RpcDelivery};
+use crate::entry::{CallAnswer, CallNotice, Entry, OwnedCall, RpcDelivery};
+use crate::message::Reason;
 use crate::rpc::footprint::call_bytes;
 use crate::table;
 use crate::text::{Name, Payload};
@@ -48,7 +49,7 @@ impl RpcOwner {
     ) {
         let key = CallKey(call.requestor, &call.correlation);
         if self.by_requestor.contains_key(&key) {
-            notify_requestor(turn, &call, CallNotice::Failed(CallFailure::Duplicate));
+            notify_requestor(turn, &call, CallNotice::Failed(Reason::InvalidCorrelation));
             return;
         }
         self.assign(turn, call, SmallVec::new());
@@ -62,7 +63,7 @@ impl RpcOwner {
         tried: SmallVec<[SessionId; 2]>,
     ) {
         let Some(provider) = self.choose(&call.name, &tried) else {
-            notify_requestor(turn, &call, CallNotice::Failed(CallFailure::NoProvider));
+            notify_requestor(turn, &call, CallNotice::Failed(Reason::NoProvider));
             return;
         };
         // Each assignment gets a new call number and a new timer number. So an answer or timer of an earlier provider finds no call and
@@ -227,9 +228,9 @@ impl RpcOwner {
         &mut self,
         turn: &mut TurnContext<'_, E>,
         number: u64,
-        failure: CallFailure,
+        reason: Reason,
     ) {
-        self.finish(turn, number, CallNotice::Failed(failure));
+        self.finish(turn, number, CallNotice::Failed(reason));
     }
 
     /// Ends a call with a notice to its requestor.

@@ -1,6 +1,8 @@
 //! Topic EVENT: publish and subscribe.
 
-use tidewire_core::message::{Event, EventAction, EventBulk, EventError, Position, Publication};
+use tidewire_core::message::{
+    Event, EventAction, EventBulk, Position, Publication, Reason, Refusal,
+};
 
 use super::DecodeError;
 use super::action::event as action;
@@ -47,18 +49,25 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeE
             names: fields.names.into_owned(),
             correlation,
         },
-        action::MESSAGE_DENIED => {
-            Event::Error(EventError::Denied(fields.refusal(action_from_wire)?))
-        }
-        action::MESSAGE_PERMISSION_ERROR => Event::Error(EventError::PermissionError(
-            fields.refusal(action_from_wire)?,
-        )),
-        action::INVALID_MESSAGE_DATA => {
-            Event::Error(EventError::InvalidData(fields.refusal(action_from_wire)?))
-        }
-        action::MULTIPLE_SUBSCRIPTIONS => Event::Error(EventError::MultipleSubscriptions { name }),
-        _ => return Ok(None),
+        _ => return error_from_wire(&fields).map(|error| error.map(Event::Error)),
     }))
+}
+
+fn error_from_wire<'a>(
+    fields: &Fields<'a>,
+) -> Result<Option<Refusal<'a, EventAction>>, DecodeError> {
+    let reason = match fields.action {
+        action::MESSAGE_DENIED => Reason::Denied,
+        action::MESSAGE_PERMISSION_ERROR => Reason::RuleFailed,
+        action::INVALID_MESSAGE_DATA => Reason::InvalidData,
+        action::MULTIPLE_SUBSCRIPTIONS => {
+            let refusal =
+                fields.named_refusal(Reason::MultipleSubscriptions, EventAction::Subscribe);
+            return Ok(Some(refusal));
+        }
+        _ => return Ok(None),
+    };
+    fields.refusal(reason, action_from_wire).map(Some)
 }
 
 fn position(fields: &Fields<'_>) -> Option<Position> {
@@ -117,22 +126,23 @@ pub(super) fn to_wire<'m>(message: &'m Event<'_>) -> Fields<'m> {
     }
 }
 
-fn error_to_wire<'m>(error: &'m EventError<'_>) -> Fields<'m> {
-    match error {
-        EventError::Denied(refusal) => {
-            Fields::refused(action::MESSAGE_DENIED, refusal, action_to_wire)
+fn error_to_wire<'m>(refusal: &Refusal<'m, EventAction>) -> Fields<'m> {
+    let number = match refusal.reason {
+        Reason::RuleFailed => action::MESSAGE_PERMISSION_ERROR,
+        Reason::InvalidData => action::INVALID_MESSAGE_DATA,
+        Reason::MultipleSubscriptions => {
+            return Fields {
+                original_action: Some(action::SUBSCRIBE),
+                ..Fields::named(
+                    action::MULTIPLE_SUBSCRIPTIONS,
+                    refusal.name.unwrap_or_default(),
+                )
+            };
         }
-        EventError::PermissionError(refusal) => {
-            Fields::refused(action::MESSAGE_PERMISSION_ERROR, refusal, action_to_wire)
-        }
-        EventError::InvalidData(refusal) => {
-            Fields::refused(action::INVALID_MESSAGE_DATA, refusal, action_to_wire)
-        }
-        EventError::MultipleSubscriptions { name } => Fields {
-            original_action: Some(action::SUBSCRIBE),
-            ..Fields::named(action::MULTIPLE_SUBSCRIPTIONS, name)
-        },
-    }
+        // Events have no other reasons.
+        _ => action::MESSAGE_DENIED,
+    };
+    Fields::refused(number, refusal, action_to_wire)
 }
 
 fn action_from_wire(number: u32) -> Option<EventAction> {

@@ -17,7 +17,7 @@ mod rpc;
 mod write;
 
 use thiserror::Error;
-use tidewire_core::message::{Message, Refusal, Topic};
+use tidewire_core::message::{Message, Reason, Refusal, Topic};
 
 use crate::frame::websocket::{self, Opcode};
 use emit::Emit;
@@ -267,14 +267,23 @@ impl<'a> Fields<'a> {
     /// The refusal in an error answer; `from_number` translates its action.
     fn refusal<A>(
         &self,
+        reason: Reason,
         from_number: impl FnOnce(u32) -> Option<A>,
     ) -> Result<Refusal<'a, A>, DecodeError> {
         Ok(Refusal {
-            action: self.original(from_number)?,
             name: self.name,
             correlation: self.correlation,
             write_ack: self.is_write_ack == Some(true),
+            ..Refusal::new(reason, self.original(from_number)?)
         })
+    }
+
+    /// The refusal in an error answer that has no more than a name.
+    fn named_refusal<A>(&self, reason: Reason, action: A) -> Refusal<'a, A> {
+        Refusal {
+            name: Some(self.name()),
+            ..Refusal::new(reason, action)
+        }
     }
 
     fn original<A>(&self, from_number: impl FnOnce(u32) -> Option<A>) -> Result<A, DecodeError> {
@@ -302,7 +311,7 @@ impl<'a> Fields<'a> {
 
 #[cfg(test)]
 mod tests {
-    use tidewire_core::message::{Change, Record, Rpc, RpcAction, RpcError, Write};
+    use tidewire_core::message::{Change, Record, Rpc, RpcAction, Write};
 
     use super::*;
 
@@ -383,17 +392,12 @@ mod tests {
 
     #[test]
     fn clients_read_a_refused_request_as_an_error_of_the_provider() {
-        let refusal = Refusal {
-            action: RpcAction::Request,
-            name: Some("sum"),
-            correlation: Some("7"),
-            write_ack: false,
-        };
-        let refused = Message::Rpc(Rpc::Error(RpcError::InvalidData(refusal)));
         let call = tidewire_core::message::Call {
             name: "sum",
             correlation: "7",
         };
+        let refusal = call.refusal(Reason::InvalidData, RpcAction::Request);
+        let refused = Message::Rpc(Rpc::Error(refusal));
         let error = Message::Rpc(Rpc::RequestError {
             call,
             data: Some("\"INVALID_MESSAGE_DATA\""),
@@ -404,7 +408,7 @@ mod tests {
             action: RpcAction::Provide,
             ..refusal
         };
-        let refused = Message::Rpc(Rpc::Error(RpcError::InvalidData(provide)));
+        let refused = Message::Rpc(Rpc::Error(provide));
         check_read(Dialect::Client, &refused, &refused);
     }
 

@@ -1,6 +1,6 @@
 //! Topic PRESENCE: online users.
 
-use tidewire_core::message::{Presence, PresenceAction, PresenceError};
+use tidewire_core::message::{Presence, PresenceAction, Reason, Refusal};
 
 use super::DecodeError;
 use super::action::presence as action;
@@ -47,21 +47,21 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Presence<'_>>, Deco
     }))
 }
 
-fn error_from_wire<'a>(fields: &Fields<'a>) -> Result<Option<PresenceError<'a>>, DecodeError> {
-    Ok(Some(match fields.action {
-        action::MESSAGE_DENIED => PresenceError::Denied(fields.refusal(action_from_wire)?),
-        action::MESSAGE_PERMISSION_ERROR => {
-            PresenceError::PermissionError(fields.refusal(action_from_wire)?)
+fn error_from_wire<'a>(
+    fields: &Fields<'a>,
+) -> Result<Option<Refusal<'a, PresenceAction>>, DecodeError> {
+    let reason = match fields.action {
+        action::MESSAGE_DENIED => Reason::Denied,
+        action::MESSAGE_PERMISSION_ERROR => Reason::RuleFailed,
+        action::INVALID_PRESENCE_USERS => Reason::InvalidData,
+        action::MULTIPLE_SUBSCRIPTIONS => {
+            let action = fields.original(action_from_wire)?;
+            let refusal = fields.named_refusal(Reason::MultipleSubscriptions, action);
+            return Ok(Some(refusal));
         }
-        action::INVALID_PRESENCE_USERS => {
-            PresenceError::InvalidData(fields.refusal(action_from_wire)?)
-        }
-        action::MULTIPLE_SUBSCRIPTIONS => PresenceError::MultipleSubscriptions {
-            name: fields.name(),
-            action: fields.original(action_from_wire)?,
-        },
         _ => return Ok(None),
-    }))
+    };
+    fields.refusal(reason, action_from_wire).map(Some)
 }
 
 pub(super) fn to_wire<'m>(message: &'m Presence<'_>) -> Fields<'m> {
@@ -101,22 +101,23 @@ pub(super) fn to_wire<'m>(message: &'m Presence<'_>) -> Fields<'m> {
     }
 }
 
-fn error_to_wire<'m>(error: &'m PresenceError<'_>) -> Fields<'m> {
-    match error {
-        PresenceError::Denied(refusal) => {
-            Fields::refused(action::MESSAGE_DENIED, refusal, action_to_wire)
+fn error_to_wire<'m>(refusal: &Refusal<'m, PresenceAction>) -> Fields<'m> {
+    let number = match refusal.reason {
+        Reason::RuleFailed => action::MESSAGE_PERMISSION_ERROR,
+        Reason::InvalidData => action::INVALID_PRESENCE_USERS,
+        Reason::MultipleSubscriptions => {
+            return Fields {
+                original_action: Some(action_to_wire(refusal.action)),
+                ..Fields::named(
+                    action::MULTIPLE_SUBSCRIPTIONS,
+                    refusal.name.unwrap_or_default(),
+                )
+            };
         }
-        PresenceError::PermissionError(refusal) => {
-            Fields::refused(action::MESSAGE_PERMISSION_ERROR, refusal, action_to_wire)
-        }
-        PresenceError::InvalidData(refusal) => {
-            Fields::refused(action::INVALID_PRESENCE_USERS, refusal, action_to_wire)
-        }
-        PresenceError::MultipleSubscriptions { name, action } => Fields {
-            original_action: Some(action_to_wire(*action)),
-            ..Fields::named(action::MULTIPLE_SUBSCRIPTIONS, name)
-        },
-    }
+        // Presence has no other reasons.
+        _ => action::MESSAGE_DENIED,
+    };
+    Fields::refused(number, refusal, action_to_wire)
 }
 
 fn action_from_wire(number: u32) -> Option<PresenceAction> {

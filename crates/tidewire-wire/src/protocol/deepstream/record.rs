@@ -1,7 +1,7 @@
 //! Topic RECORD: versioned documents.
 
 use tidewire_core::message::{
-    Change, Only, Record, RecordAction, RecordBulk, RecordError, Refusal, Tag, Write,
+    Change, Only, Reason, Record, RecordAction, RecordBulk, Refusal, Tag, Write,
 };
 
 use super::action::record as action;
@@ -152,54 +152,56 @@ pub(super) fn change_from_wire<'a>(
     })
 }
 
-fn error_from_wire<'a>(fields: &Fields<'a>) -> Result<Option<RecordError<'a>>, DecodeError> {
-    let refusal = || fields.refusal(action_from_wire);
-    let (name, correlation) = (fields.name(), fields.correlation);
-    let version = fields.version.unwrap_or_default();
-    let write_ack = fields.is_write_ack == Some(true);
-    let original = || fields.original(action_from_wire);
+fn error_from_wire<'a>(
+    fields: &Fields<'a>,
+) -> Result<Option<Refusal<'a, RecordAction>>, DecodeError> {
+    let refused = |reason| fields.refusal(reason, action_from_wire);
+    let failed = |reason| refused(reason).map(as_load_error);
+    let version = Some(fields.version.unwrap_or_default());
     Ok(Some(match fields.action {
-        action::MESSAGE_DENIED => RecordError::Denied(refusal()?),
-        action::MESSAGE_PERMISSION_ERROR => RecordError::PermissionError(refusal()?),
-        action::INVALID_MESSAGE_DATA => RecordError::InvalidData(refusal()?),
-        action::MULTIPLE_SUBSCRIPTIONS => RecordError::MultipleSubscriptions { name },
-        action::VERSION_EXISTS => RecordError::VersionExists {
-            name,
+        action::MESSAGE_DENIED => refused(Reason::Denied)?,
+        action::MESSAGE_PERMISSION_ERROR => refused(Reason::RuleFailed)?,
+        action::INVALID_MESSAGE_DATA => refused(Reason::InvalidData)?,
+        action::MULTIPLE_SUBSCRIPTIONS => {
+            let action = RecordAction::Bulk(RecordBulk::Subscribe);
+            fields.named_refusal(Reason::MultipleSubscriptions, action)
+        }
+        action::VERSION_EXISTS => Refusal {
+            name: Some(fields.name()),
             version,
             data: fields.data,
-            action: original()?,
-            correlation,
-            write_ack,
+            ..refused(Reason::VersionExists)?
         },
-        action::INVALID_VERSION => RecordError::InvalidVersion {
-            name,
+        action::INVALID_VERSION => Refusal {
+            name: Some(fields.name()),
             version,
-            action: original()?,
-            correlation,
-            write_ack,
+            ..refused(Reason::InvalidVersion)?
         },
-        action::RECORD_NOT_FOUND => RecordError::NotFound {
-            name,
-            action: original()?,
-        },
-        action::CACHE_RETRIEVAL_TIMEOUT | action::STORAGE_RETRIEVAL_TIMEOUT => {
-            RecordError::RetrievalTimeout(as_load_error(refusal()?))
+        action::RECORD_NOT_FOUND => {
+            let action = fields.original(action_from_wire)?;
+            fields.named_refusal(Reason::NotFound, action)
         }
-        action::RECORD_LOAD_ERROR => RecordError::Load(as_load_error(refusal()?)),
-        action::RECORD_CREATE_ERROR => RecordError::Create(as_load_error(refusal()?)),
+        action::CACHE_RETRIEVAL_TIMEOUT | action::STORAGE_RETRIEVAL_TIMEOUT => {
+            failed(Reason::LoadTimeout)?
+        }
+        action::RECORD_LOAD_ERROR => failed(Reason::LoadFailed)?,
+        action::RECORD_CREATE_ERROR => failed(Reason::CreateFailed)?,
         // Peers do not send the original action of this error.
-        action::RECORD_UPDATE_ERROR => RecordError::Update(Refusal {
-            action: RecordAction::Update,
+        action::RECORD_UPDATE_ERROR => Refusal {
             name: fields.name,
-            correlation,
-            write_ack,
-        }),
-        action::RECORD_DELETE_ERROR => RecordError::Delete { name },
-        action::RECORD_NOTIFY_ERROR => RecordError::Notify {
-            data: fields.data.unwrap_or_default(),
-            correlation,
+            correlation: fields.correlation,
+            write_ack: fields.is_write_ack == Some(true),
+            ..Refusal::new(Reason::UpdateFailed, RecordAction::Update)
         },
-        action::INVALID_PATCH_ON_HOTPATH => RecordError::PatchOnHotPath(refusal()?),
+        action::RECORD_DELETE_ERROR => {
+            fields.named_refusal(Reason::DeleteFailed, RecordAction::Delete)
+        }
+        action::RECORD_NOTIFY_ERROR => Refusal {
+            data: Some(fields.data.unwrap_or_default()),
+            correlation: fields.correlation,
+            ..Refusal::new(Reason::NotifyFailed, RecordAction::Bulk(RecordBulk::Notify))
+        },
+        action::INVALID_PATCH_ON_HOTPATH => refused(Reason::PatchOnHotPath)?,
         _ => return Ok(None),
     }))
 }
@@ -334,68 +336,56 @@ pub(super) fn change_to_wire<'m>(
     }
 }
 
-fn error_to_wire<'m>(error: &'m RecordError<'_>) -> Fields<'m> {
-    let refused = |action, refusal| Fields::refused(action, refusal, action_to_wire);
-    match error {
-        RecordError::Denied(refusal) => refused(action::MESSAGE_DENIED, refusal),
-        RecordError::PermissionError(refusal) => refused(action::MESSAGE_PERMISSION_ERROR, refusal),
-        RecordError::InvalidData(refusal) => refused(action::INVALID_MESSAGE_DATA, refusal),
-        RecordError::PatchOnHotPath(refusal) => refused(action::INVALID_PATCH_ON_HOTPATH, refusal),
-        RecordError::RetrievalTimeout(refusal) => {
-            load_error(action::STORAGE_RETRIEVAL_TIMEOUT, refusal)
-        }
-        RecordError::Load(refusal) => load_error(action::RECORD_LOAD_ERROR, refusal),
-        RecordError::Create(refusal) => Fields {
+fn error_to_wire<'m>(refusal: &Refusal<'m, RecordAction>) -> Fields<'m> {
+    let refused = |number| Fields::refused(number, refusal, action_to_wire);
+    let name = refusal.name.unwrap_or_default();
+    let original_action = Some(action_to_wire(refusal.action));
+    let conflict = |number| Fields {
+        original_action,
+        correlation: refusal.correlation,
+        is_write_ack: refusal.write_ack.then_some(true),
+        ..versioned(number, name, refusal.version.unwrap_or_default())
+    };
+    match refusal.reason {
+        Reason::RuleFailed => refused(action::MESSAGE_PERMISSION_ERROR),
+        Reason::InvalidData => refused(action::INVALID_MESSAGE_DATA),
+        Reason::PatchOnHotPath => refused(action::INVALID_PATCH_ON_HOTPATH),
+        Reason::LoadTimeout => load_error(action::STORAGE_RETRIEVAL_TIMEOUT, refusal),
+        Reason::LoadFailed => load_error(action::RECORD_LOAD_ERROR, refusal),
+        Reason::CreateFailed => Fields {
             is_error: refusal.write_ack.then_some(true),
             ..load_error(action::RECORD_CREATE_ERROR, refusal)
         },
-        RecordError::Update(refusal) => Fields {
+        Reason::UpdateFailed => Fields {
             original_action: None,
-            ..refused(action::RECORD_UPDATE_ERROR, refusal)
+            ..refused(action::RECORD_UPDATE_ERROR)
         },
-        RecordError::MultipleSubscriptions { name } => Fields {
-            original_action: Some(action::SUBSCRIBE),
+        Reason::MultipleSubscriptions => Fields {
+            original_action,
             ..Fields::named(action::MULTIPLE_SUBSCRIPTIONS, name)
         },
-        RecordError::VersionExists {
-            name,
-            version,
-            data,
-            action,
-            correlation,
-            write_ack,
-        } => Fields {
-            data: *data,
-            original_action: Some(action_to_wire(*action)),
-            correlation: *correlation,
-            is_write_ack: write_ack.then_some(true),
-            ..versioned(action::VERSION_EXISTS, name, *version)
+        Reason::VersionExists => Fields {
+            data: refusal.data,
+            ..conflict(action::VERSION_EXISTS)
         },
-        RecordError::InvalidVersion {
-            name,
-            version,
-            action,
-            correlation,
-            write_ack,
-        } => Fields {
-            original_action: Some(action_to_wire(*action)),
+        Reason::InvalidVersion => Fields {
             is_error: Some(true),
-            correlation: *correlation,
-            is_write_ack: write_ack.then_some(true),
-            ..versioned(action::INVALID_VERSION, name, *version)
+            ..conflict(action::INVALID_VERSION)
         },
-        RecordError::NotFound { name, action } => Fields {
-            original_action: Some(action_to_wire(*action)),
+        Reason::NotFound => Fields {
+            original_action,
             is_error: Some(true),
             ..Fields::named(action::RECORD_NOT_FOUND, name)
         },
-        RecordError::Delete { name } => Fields::named(action::RECORD_DELETE_ERROR, name),
-        RecordError::Notify { data, correlation } => Fields {
-            data: Some(data),
-            correlation: *correlation,
+        Reason::DeleteFailed => Fields::named(action::RECORD_DELETE_ERROR, name),
+        Reason::NotifyFailed => Fields {
+            data: refusal.data,
+            correlation: refusal.correlation,
             is_error: Some(true),
             ..Fields::new(action::RECORD_NOTIFY_ERROR)
         },
+        // Records have no other reasons.
+        _ => refused(action::MESSAGE_DENIED),
     }
 }
 

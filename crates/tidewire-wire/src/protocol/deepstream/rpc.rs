@@ -1,6 +1,6 @@
 //! Topic RPC: requests and responses.
 
-use tidewire_core::message::{Call, Rpc, RpcAction, RpcError};
+use tidewire_core::message::{Call, Reason, Refusal, Rpc, RpcAction};
 
 use super::action::rpc as action;
 use super::fields::Fields;
@@ -51,22 +51,24 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Rpc<'_>>, DecodeErr
 fn error_from_wire<'a>(
     fields: &Fields<'a>,
     call: Call<'a>,
-) -> Result<Option<RpcError<'a>>, DecodeError> {
+) -> Result<Option<Refusal<'a, RpcAction>>, DecodeError> {
+    let refused = |reason| fields.refusal(reason, action_from_wire);
+    let failed = |reason| call.refusal(reason, RpcAction::Request);
     Ok(Some(match fields.action {
-        action::MESSAGE_DENIED => RpcError::Denied(fields.refusal(action_from_wire)?),
-        action::MESSAGE_PERMISSION_ERROR => {
-            RpcError::PermissionError(fields.refusal(action_from_wire)?)
+        action::MESSAGE_DENIED => refused(Reason::Denied)?,
+        action::MESSAGE_PERMISSION_ERROR => refused(Reason::RuleFailed)?,
+        action::INVALID_MESSAGE_DATA => refused(Reason::InvalidData)?,
+        action::MULTIPLE_PROVIDERS => {
+            fields.named_refusal(Reason::MultipleProviders, RpcAction::Provide)
         }
-        action::INVALID_MESSAGE_DATA => RpcError::InvalidData(fields.refusal(action_from_wire)?),
-        action::MULTIPLE_PROVIDERS => RpcError::MultipleProviders { name: call.name },
-        action::NO_RPC_PROVIDER => RpcError::NoProvider(call),
-        action::ACCEPT_TIMEOUT => RpcError::AcceptTimeout(call),
-        action::RESPONSE_TIMEOUT => RpcError::ResponseTimeout(call),
-        action::MULTIPLE_ACCEPT => RpcError::MultipleAccept(call),
-        action::INVALID_RPC_CORRELATION_ID => RpcError::InvalidCorrelation {
-            call,
-            action: fields.original(action_from_wire)?,
-        },
+        action::NO_RPC_PROVIDER => failed(Reason::NoProvider),
+        action::ACCEPT_TIMEOUT => failed(Reason::AcceptTimeout),
+        action::RESPONSE_TIMEOUT => failed(Reason::ResponseTimeout),
+        action::MULTIPLE_ACCEPT => call.refusal(Reason::MultipleAccept, RpcAction::Accept),
+        action::INVALID_RPC_CORRELATION_ID => {
+            let action = fields.original(action_from_wire)?;
+            call.refusal(Reason::InvalidCorrelation, action)
+        }
         _ => return Ok(None),
     }))
 }
@@ -110,45 +112,38 @@ pub(super) fn to_wire<'m>(dialect: Dialect, message: &'m Rpc<'_>) -> Fields<'m> 
     }
 }
 
-fn error_to_wire<'m>(dialect: Dialect, error: &'m RpcError<'_>) -> Fields<'m> {
-    match error {
-        RpcError::Denied(refusal) => {
-            Fields::refused(action::MESSAGE_DENIED, refusal, action_to_wire)
-        }
-        RpcError::PermissionError(refusal) => {
-            Fields::refused(action::MESSAGE_PERMISSION_ERROR, refusal, action_to_wire)
-        }
-        RpcError::InvalidData(refusal)
+fn error_to_wire<'m>(dialect: Dialect, refusal: &Refusal<'m, RpcAction>) -> Fields<'m> {
+    let refused = |number| Fields::refused(number, refusal, action_to_wire);
+    let call = Call {
+        name: refusal.name.unwrap_or_default(),
+        correlation: refusal.correlation.unwrap_or_default(),
+    };
+    match refusal.reason {
+        Reason::RuleFailed => refused(action::MESSAGE_PERMISSION_ERROR),
+        Reason::InvalidData
             if refusal.action == RpcAction::Request && dialect != Dialect::Server =>
         {
-            let call = Call {
-                name: refusal.name.unwrap_or_default(),
-                correlation: refusal.correlation.unwrap_or_default(),
-            };
             Fields {
                 data: Some(REFUSED_REQUEST),
                 ..of_call(action::REQUEST_ERROR, &call)
             }
         }
-        RpcError::InvalidData(refusal) => {
-            Fields::refused(action::INVALID_MESSAGE_DATA, refusal, action_to_wire)
-        }
-        RpcError::MultipleProviders { name } => Fields {
+        Reason::InvalidData => refused(action::INVALID_MESSAGE_DATA),
+        Reason::MultipleProviders => Fields {
             original_action: Some(action::PROVIDE),
-            ..Fields::named(action::MULTIPLE_PROVIDERS, name)
+            ..Fields::named(action::MULTIPLE_PROVIDERS, call.name)
         },
-        RpcError::NoProvider(call) => of_call(action::NO_RPC_PROVIDER, call),
-        RpcError::AcceptTimeout(call) => of_call(action::ACCEPT_TIMEOUT, call),
-        RpcError::ResponseTimeout(call) => of_call(action::RESPONSE_TIMEOUT, call),
-        RpcError::MultipleAccept(call) => of_call(action::MULTIPLE_ACCEPT, call),
-        RpcError::InvalidCorrelation {
-            call,
-            action: original,
-        } => Fields {
-            original_action: Some(action_to_wire(*original)),
+        Reason::NoProvider => of_call(action::NO_RPC_PROVIDER, &call),
+        Reason::AcceptTimeout => of_call(action::ACCEPT_TIMEOUT, &call),
+        Reason::ResponseTimeout => of_call(action::RESPONSE_TIMEOUT, &call),
+        Reason::MultipleAccept => of_call(action::MULTIPLE_ACCEPT, &call),
+        Reason::InvalidCorrelation => Fields {
+            original_action: Some(action_to_wire(refusal.action)),
             is_error: Some(true),
-            ..of_call(action::INVALID_RPC_CORRELATION_ID, call)
+            ..of_call(action::INVALID_RPC_CORRELATION_ID, &call)
         },
+        // Calls have no other reasons.
+        _ => refused(action::MESSAGE_DENIED),
     }
 }
 

@@ -2,9 +2,9 @@
 //! of the fuzzer use it.
 
 use tidewire_core::message::{
-    Auth, Call, Change, Connection, Event, EventAction, EventBulk, EventError, Listen, Message,
-    Only, Position, Presence, PresenceAction, PresenceError, Publication, Record, RecordAction,
-    RecordBulk, RecordError, Refusal, Rpc, RpcAction, RpcError, Tag, Topic, Write,
+    Auth, Call, Change, Connection, Event, EventAction, EventBulk, Listen, Message, Only, Position,
+    Presence, PresenceAction, Publication, Reason, Record, RecordAction, RecordBulk, Refusal, Rpc,
+    RpcAction, Tag, Topic, Write,
 };
 use tidewire_core::time::Instant;
 use tidewire_core::trace::Trace;
@@ -22,6 +22,9 @@ pub struct Pool {
     pub version: i32,
     pub write_ack: bool,
 }
+
+/// The reasons of all primitives.
+const REFUSED: [Reason; 3] = [Reason::Denied, Reason::RuleFailed, Reason::InvalidData];
 
 const RECORD_BULKS: [RecordBulk; 6] = [
     RecordBulk::Subscribe,
@@ -122,28 +125,33 @@ impl Pool {
         }
     }
 
-    fn refusal<A>(&self, action: A) -> Refusal<'_, A> {
+    fn refusal<A>(&self, reason: Reason, action: A) -> Refusal<'_, A> {
         Refusal {
-            action,
-            name: Some(&self.name),
             correlation: self.correlation(),
-            write_ack: false,
+            ..self.named_refusal(reason, action)
         }
     }
 
-    fn record_refusal(&self, action: RecordAction) -> Refusal<'_, RecordAction> {
+    fn named_refusal<A>(&self, reason: Reason, action: A) -> Refusal<'_, A> {
+        Refusal {
+            name: Some(&self.name),
+            ..Refusal::new(reason, action)
+        }
+    }
+
+    fn record_refusal(&self, reason: Reason, action: RecordAction) -> Refusal<'_, RecordAction> {
         Refusal {
             write_ack: self.write_ack,
-            ..self.refusal(action)
+            ..self.refusal(reason, action)
         }
     }
 
     /// A refusal whose correlation id is written for acknowledged writes only.
-    fn load_refusal(&self, action: RecordAction) -> Refusal<'_, RecordAction> {
+    fn load_refusal(&self, reason: Reason, action: RecordAction) -> Refusal<'_, RecordAction> {
         let correlation = self.correlation().filter(|_| self.write_ack);
         Refusal {
             correlation,
-            ..self.record_refusal(action)
+            ..self.record_refusal(reason, action)
         }
     }
 
@@ -241,18 +249,15 @@ impl Pool {
                 name: &self.name,
                 missed: self.version.unsigned_abs(),
             },
-            Event::Error(EventError::MultipleSubscriptions { name: &self.name }),
+            Event::Error(self.named_refusal(Reason::MultipleSubscriptions, EventAction::Subscribe)),
         ];
         for action in [
             EventAction::Emit,
             EventAction::Subscribe,
             EventAction::Listen,
         ] {
-            events.push(Event::Error(EventError::Denied(self.refusal(action))));
-            events.push(Event::Error(EventError::PermissionError(
-                self.refusal(action),
-            )));
-            events.push(Event::Error(EventError::InvalidData(self.refusal(action))));
+            let refusals = REFUSED.map(|reason| Event::Error(self.refusal(reason, action)));
+            events.extend(refusals);
         }
         events
     }
@@ -403,16 +408,18 @@ impl Pool {
         .collect()
     }
 
-    fn record_errors(&self) -> Vec<RecordError<'_>> {
-        let (name, version, correlation) = (self.name.as_str(), self.version, self.correlation());
-        let write_ack = self.write_ack;
+    fn record_errors(&self) -> Vec<Refusal<'_, RecordAction>> {
         let mut errors = vec![
-            RecordError::MultipleSubscriptions { name },
-            RecordError::Update(self.record_refusal(RecordAction::Update)),
-            RecordError::Delete { name },
-            RecordError::Notify {
-                data: &self.json,
-                correlation,
+            self.named_refusal(
+                Reason::MultipleSubscriptions,
+                RecordAction::Bulk(RecordBulk::Subscribe),
+            ),
+            self.record_refusal(Reason::UpdateFailed, RecordAction::Update),
+            self.named_refusal(Reason::DeleteFailed, RecordAction::Delete),
+            Refusal {
+                data: Some(&self.json),
+                correlation: self.correlation(),
+                ..Refusal::new(Reason::NotifyFailed, RecordAction::Bulk(RecordBulk::Notify))
             },
         ];
         let actions = [
@@ -431,38 +438,27 @@ impl Pool {
             .into_iter()
             .chain(RECORD_BULKS.map(RecordAction::Bulk))
         {
+            errors.extend(REFUSED.map(|reason| self.record_refusal(reason, action)));
+            let load = [
+                Reason::LoadTimeout,
+                Reason::LoadFailed,
+                Reason::CreateFailed,
+            ];
+            errors.extend(load.map(|reason| self.load_refusal(reason, action)));
+            let conflict = Refusal {
+                version: Some(self.version),
+                ..self.record_refusal(Reason::VersionExists, action)
+            };
+            let with_value = Refusal {
+                data: Some(&self.json),
+                ..conflict
+            };
             errors.extend([
-                RecordError::Denied(self.record_refusal(action)),
-                RecordError::PermissionError(self.record_refusal(action)),
-                RecordError::InvalidData(self.record_refusal(action)),
-                RecordError::PatchOnHotPath(self.record_refusal(action)),
-                RecordError::RetrievalTimeout(self.load_refusal(action)),
-                RecordError::Load(self.load_refusal(action)),
-                RecordError::Create(self.load_refusal(action)),
-                RecordError::NotFound { name, action },
-                RecordError::InvalidVersion {
-                    name,
-                    version,
-                    action,
-                    correlation,
-                    write_ack,
-                },
-                RecordError::VersionExists {
-                    name,
-                    version,
-                    data: Some(&self.json),
-                    action,
-                    correlation,
-                    write_ack,
-                },
-                RecordError::VersionExists {
-                    name,
-                    version,
-                    data: None,
-                    action,
-                    correlation,
-                    write_ack,
-                },
+                self.record_refusal(Reason::PatchOnHotPath, action),
+                self.named_refusal(Reason::NotFound, action),
+                conflict.because(Reason::InvalidVersion),
+                with_value,
+                conflict,
             ]);
         }
         errors
@@ -513,11 +509,11 @@ impl Pool {
                 call,
                 data: self.data(),
             },
-            Rpc::Error(RpcError::MultipleProviders { name: &self.name }),
-            Rpc::Error(RpcError::NoProvider(call)),
-            Rpc::Error(RpcError::AcceptTimeout(call)),
-            Rpc::Error(RpcError::ResponseTimeout(call)),
-            Rpc::Error(RpcError::MultipleAccept(call)),
+            Rpc::Error(self.named_refusal(Reason::MultipleProviders, RpcAction::Provide)),
+            Rpc::Error(call.refusal(Reason::NoProvider, RpcAction::Request)),
+            Rpc::Error(call.refusal(Reason::AcceptTimeout, RpcAction::Request)),
+            Rpc::Error(call.refusal(Reason::ResponseTimeout, RpcAction::Request)),
+            Rpc::Error(call.refusal(Reason::MultipleAccept, RpcAction::Accept)),
         ];
         for action in [
             RpcAction::Provide,
@@ -527,10 +523,8 @@ impl Pool {
             RpcAction::RequestError,
             RpcAction::Reject,
         ] {
-            rpcs.push(Rpc::Error(RpcError::Denied(self.refusal(action))));
-            rpcs.push(Rpc::Error(RpcError::PermissionError(self.refusal(action))));
-            rpcs.push(Rpc::Error(RpcError::InvalidData(self.refusal(action))));
-            rpcs.push(Rpc::Error(RpcError::InvalidCorrelation { call, action }));
+            rpcs.extend(REFUSED.map(|reason| Rpc::Error(self.refusal(reason, action))));
+            rpcs.push(Rpc::Error(call.refusal(Reason::InvalidCorrelation, action)));
         }
         rpcs
     }
@@ -571,22 +565,17 @@ impl Pool {
         for action in PRESENCE_ACTIONS {
             let nameless = Refusal {
                 name: None,
-                ..self.refusal(action)
+                ..self.refusal(Reason::Denied, action)
             };
             presences.extend([
                 Presence::Ack {
                     action,
                     correlation,
                 },
-                Presence::Error(PresenceError::Denied(self.refusal(action))),
-                Presence::Error(PresenceError::Denied(nameless)),
-                Presence::Error(PresenceError::PermissionError(self.refusal(action))),
-                Presence::Error(PresenceError::InvalidData(self.refusal(action))),
-                Presence::Error(PresenceError::MultipleSubscriptions {
-                    name: &self.name,
-                    action,
-                }),
+                Presence::Error(nameless),
+                Presence::Error(self.named_refusal(Reason::MultipleSubscriptions, action)),
             ]);
+            presences.extend(REFUSED.map(|reason| Presence::Error(self.refusal(reason, action))));
         }
         presences
     }

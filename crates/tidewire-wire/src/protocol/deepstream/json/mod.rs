@@ -70,7 +70,8 @@ impl DeepstreamJson {
 #[cfg(test)]
 mod tests {
     use tidewire_core::message::{
-        Change, Event, EventBulk, Position, Presence, Record, RecordError, Topic, Write,
+        Change, Event, EventBulk, Position, Presence, Reason, Record, RecordAction, RecordBulk,
+        Refusal, Topic, Write,
     };
 
     use super::*;
@@ -283,9 +284,11 @@ mod tests {
         let text = r#"{"topic":4,"action":2,"data":"{\"b\": \"\\ud800\"}","name":"a\"\n"}"#;
         check(Dialect::Server, &message, text);
         // deepstream's client passes the text of this message on unchanged.
-        let notify = RecordError::Notify {
-            data: "\"no\"",
+        let action = RecordAction::Bulk(RecordBulk::Notify);
+        let notify = Refusal {
+            data: Some("\"no\""),
             correlation: Some("1"),
+            ..Refusal::new(Reason::NotifyFailed, action)
         };
         let expected =
             r#"{"topic":5,"action":113,"data":"\"no\"","correlationId":"1","isError":true}"#;
