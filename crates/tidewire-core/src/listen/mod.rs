@@ -80,6 +80,7 @@
 //! - `owner/state.rs`: the states of a search, with its progress.
 //! - `owner/wanted.rs`: names that get or lose subscribers, and the queue of their searches.
 //! - `owner/work.rs`: the queued work, in steps: a turn makes a limited number of them.
+//! - `owner/order.rs`: the order in which a search visits the listeners.
 //! - `owner/search.rs`: which pattern a search tries next.
 //! - `owner/question.rs`: authorizes a candidate, asks it, and handles its answer.
 

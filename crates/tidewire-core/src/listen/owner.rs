@@ -1,8 +1,8 @@
 //! The patterns that a shard knows, the names that it owns, and the entries and deadlines that drive the searches for providers. The
 //! states of a search are in the comment of the folder (`mod.rs`).
 //!
-//! A search goes through the listeners, which are sessions with patterns, and asks one at a time. It asks each listener once, however many
-//! of its patterns match, and only if the `listen` rule allows the listener this very name. Listeners that left their last question
+//! A search goes through the listeners, which are sessions with patterns, in a random order (`order.rs`), and asks one at a time. It asks
+//! each listener once, however many of its patterns match, and only if the `listen` rule allows the listener this very name. Listeners that left their last question
 //! unanswered come after all others.
 //!
 //! All of this is done in steps: one step tries one pattern with one name, or examines one name. A turn makes [`TURN_STEPS`] of them, and
@@ -10,6 +10,7 @@
 //! affected.
 
 mod listener;
+mod order;
 mod question;
 mod search;
 mod state;
@@ -30,6 +31,7 @@ use crate::text::Name;
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
 use listener::{Listener, Pattern};
+use order::ListenerList;
 use state::{Search, Wanted};
 use topic::TopicState;
 use work::{Reauthorization, TURN_STEPS, WithdrawnPattern};
@@ -38,6 +40,7 @@ use work::{Reauthorization, TURN_STEPS, WithdrawnPattern};
 #[derive(Debug)]
 pub(crate) struct ListenOwner {
     listeners: BTreeMap<u64, Listener>,
+    list: ListenerList,
     by_session: Map<SessionId, u64>,
     records: TopicState,
     events: TopicState,
@@ -77,6 +80,7 @@ impl ListenOwner {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             listeners: BTreeMap::new(),
+            list: ListenerList::default(),
             by_session: table::map(seed),
             records: TopicState::default(),
             events: TopicState::default(),

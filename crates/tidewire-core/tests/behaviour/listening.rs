@@ -223,6 +223,39 @@ fn a_session_is_asked_once_for_a_name_however_many_of_its_patterns_match() {
 }
 
 #[test]
+fn names_are_distributed_evenly_although_other_listeners_registered_before_or_may_not_provide_them()
+{
+    const NAMES: usize = 400;
+    let mut node = Node::with(2, Settings::default(), Arc::new(Own::default()));
+    // These never provide the names: their patterns do not match, or their rules refuse the names.
+    for number in 0..60 {
+        let other = login_as(&mut node, number % 2, "other");
+        let pattern = ["^other/", "^(other|own)/"][usize::from(number / 30)];
+        listen_in_time(&mut node, other, pattern);
+    }
+    let owners: Vec<SessionId> = (0..4).map(|_| login_as(&mut node, 0, "own")).collect();
+    for owner in &owners {
+        listen_in_time(&mut node, *owner, "^own/");
+        listen_in_time(&mut node, *owner, "own/");
+    }
+    let reader = login_as(&mut node, 1, "reader");
+    let names: Vec<String> = (0..NAMES).map(|number| format!("own/{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let steps = |node: &Node| -> u64 { (0..2).map(|shard| node.counts(shard).listen_steps).sum() };
+    let before = steps(&node);
+    subscribe(&mut node, reader, &names);
+    node.finish_work();
+    let accepted = owners.iter().map(|owner| accept_all(&mut node, *owner));
+    let counts: Vec<usize> = accepted.collect();
+    assert_eq!(counts.iter().sum::<usize>(), NAMES);
+    let is_even = |count: &usize| count.abs_diff(NAMES / 4) < 40;
+    assert!(counts.iter().all(is_even), "{counts:?}");
+    // One search visits each listener at most once, although its order is random.
+    let per_name = (steps(&node) - before) / NAMES as u64;
+    assert!(per_name <= 2 * 64, "{per_name} steps for each name");
+}
+
+#[test]
 fn a_thousand_patterns_that_never_answer_starve_no_honest_provider() {
     let mut node = Node::with(2, Settings::default(), Arc::new(AllowAll));
     let silent = node.login_on(0);

@@ -96,6 +96,7 @@ impl ListenOwner {
                     silent_to: 0,
                 };
                 self.listeners.insert(order, listener);
+                self.list.push(order);
                 order
             }
         };
@@ -189,6 +190,7 @@ impl ListenOwner {
             self.unanswered -= listener.unanswered;
             self.by_session.remove(&listener.session);
             self.listeners.remove(&order);
+            self.list.trim(&self.listeners);
         }
         let topic = pattern.topic;
         if !pattern.names.is_empty() {

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::ListenOwner;
 use super::listener::Candidate;
+use super::order::Visit;
 use super::state::{Phase, Progress, Search};
 use crate::context::TurnContext;
 use crate::effect::Effects;
@@ -29,7 +30,7 @@ impl ListenOwner {
     pub(super) fn search_step<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, topic: Topic) {
         let now = self.clock + 1;
         let tried = self.next_pattern;
-        let first = self.first_listener(turn);
+        let visit = self.first_visit(turn);
         let state = self.topic_state_mut(topic);
         let Some(name) = state.queue.pop_front() else {
             return;
@@ -46,7 +47,7 @@ impl ListenOwner {
                     has_matched: wanted.has_matched && !all,
                     was_busy: false,
                     phase: if all {
-                        Phase::all(first)
+                        Phase::all(visit, tried)
                     } else {
                         Phase::New {
                             at,
@@ -65,17 +66,14 @@ impl ListenOwner {
         self.advance_search(turn, topic, name, progress);
     }
 
-    /// The number of the listener with which a search begins.
-    fn first_listener<E: Effects>(&mut self, turn: &TurnContext<'_, E>) -> u64 {
-        let first = self
-            .listeners
-            .first_key_value()
-            .map_or(0, |(first, _)| *first);
-        if !turn.shard.settings.listen_shuffle || self.listeners.len() < 2 {
-            return first;
+    /// The order in which a search visits all listeners, at its start.
+    fn first_visit<E: Effects>(&mut self, turn: &TurnContext<'_, E>) -> Visit {
+        if turn.shard.settings.listen_shuffle {
+            let seed = self.random.below(u32::MAX as usize);
+            self.list.shuffled(seed as u64)
+        } else {
+            Visit::in_order()
         }
-        let span = usize::try_from(self.next_listener - first).unwrap_or(usize::MAX);
-        first + self.random.below(span) as u64
     }
 
     /// Makes steps of one search until it has a candidate, ends, or the turn has no steps left.
@@ -128,43 +126,33 @@ impl ListenOwner {
         let (order, number) = match &mut progress.phase {
             Phase::All {
                 silent,
-                first,
-                has_wrapped,
-                at,
-                pattern,
+                visit,
+                patterns_end,
             } => {
-                let next = if *has_wrapped {
-                    self.listeners.range(*at..(*first).max(*at)).next()
-                } else {
-                    self.listeners.range(*at..).next()
-                };
-                let Some((&order, listener)) = next else {
-                    self.steps += 1;
-                    self.turn_steps = self.turn_steps.saturating_sub(1);
-                    if !*has_wrapped {
-                        (*has_wrapped, *at, *pattern) = (true, 0, 0);
-                    } else if !*silent {
-                        (*silent, *has_wrapped, *at, *pattern) = (true, false, *first, 0);
-                    } else {
+                let Some(order) = visit.listener(&self.list, &self.listeners) else {
+                    let is_last = std::mem::replace(silent, true);
+                    visit.restart();
+                    self.spend(1);
+                    if is_last {
                         return self.search_new_patterns(topic, name, progress);
                     }
                     return SearchStep::More;
                 };
-                if order != *at {
-                    (*at, *pattern) = (order, 0);
-                }
-                let is_asked = if *silent {
-                    listener.was_silent(began)
-                } else {
-                    !listener.is_silent()
-                };
-                let next = listener.patterns.range(*pattern..).next();
-                let Some((&number, _)) = next.filter(|_| is_asked) else {
-                    (*at, *pattern) = (order + 1, 0);
+                let next = self.listeners.get(&order).and_then(|listener| {
+                    let is_asked = if *silent {
+                        listener.was_silent(began)
+                    } else {
+                        !listener.is_silent()
+                    };
+                    let mut patterns = listener.patterns.range(visit.pattern..*patterns_end);
+                    is_asked.then(|| patterns.next())?
+                });
+                let Some((&number, _)) = next else {
+                    visit.advance();
                     self.spend(1);
                     return SearchStep::More;
                 };
-                *pattern = number + 1;
+                visit.pattern = number + 1;
                 (order, number)
             }
             Phase::New { at, asked } => {
@@ -201,11 +189,10 @@ impl ListenOwner {
         progress.has_matched = true;
         progress.was_busy |= is_busy;
         match &mut progress.phase {
-            Phase::All { at, pattern, .. } => (*at, *pattern) = (order + 1, 0),
+            Phase::All { visit, .. } => visit.advance(),
             Phase::New { asked, .. } if asked.len() < NEW_ASKED_MAX => asked.push(order),
             Phase::New { .. } => {
-                progress.phase = Phase::all(order);
-                return SearchStep::More;
+                return self.search_all_patterns(turn, topic, name, progress);
             }
         }
         if is_busy {
@@ -213,6 +200,22 @@ impl ListenOwner {
         } else {
             SearchStep::Found(candidate)
         }
+    }
+
+    /// After too many listeners with new patterns: tries all patterns.
+    fn search_all_patterns<E: Effects>(
+        &mut self,
+        turn: &TurnContext<'_, E>,
+        topic: Topic,
+        name: &Name,
+        progress: &mut Progress,
+    ) -> SearchStep {
+        let next = self.next_pattern;
+        if let Some(wanted) = self.topic_state_mut(topic).wanted.get_mut(name) {
+            wanted.tried = next;
+        }
+        progress.phase = Phase::all(self.first_visit(turn), next);
+        SearchStep::More
     }
 
     /// After all listeners: tries the patterns that were added during the search.

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::listener::Candidate;
+use super::order::Visit;
 use crate::text::{Name, Payload};
 
 #[derive(Debug)]
@@ -64,29 +65,25 @@ pub(super) struct Progress {
 
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// All listeners: from `first` to the last one, then from the start to `first`.
+    /// All listeners.
     All {
         /// Whether this is the second round, for the listeners that left their last question unanswered.
         silent: bool,
-        first: u64,
-        has_wrapped: bool,
-        /// The next listener, and its next pattern.
-        at: u64,
-        pattern: u64,
+        visit: Visit,
+        /// Patterns from this number on were added during the search, and are tried after all others.
+        patterns_end: u64,
     },
     /// The patterns from the number `at` on.
     New { at: u64, asked: SmallVec<[u64; 2]> },
 }
 
 impl Phase {
-    /// All listeners, starting with the number `first`.
-    pub(super) fn all(first: u64) -> Self {
+    /// All listeners in the order of `visit`, with their patterns below the number `patterns_end`.
+    pub(super) fn all(visit: Visit, patterns_end: u64) -> Self {
         Self::All {
             silent: false,
-            first,
-            has_wrapped: false,
-            at: first,
-            pattern: 0,
+            visit,
+            patterns_end,
         }
     }
 }
