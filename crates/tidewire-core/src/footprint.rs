@@ -10,6 +10,9 @@ const TEXT_BYTES: usize = 32;
 /// A subscribed name: its entry among the channels of the shard, with its members.
 pub(crate) const CHANNEL_BYTES: usize = 160;
 
+/// A name whose members on the shard have several wire formats: the entry with their numbers.
+pub(crate) const FORMAT_COUNTS_BYTES: usize = 96;
+
 /// An event or a user with subscribers: its entry in the interest map that all shards share.
 pub(crate) const INTEREST_BYTES: usize = 144;
 

@@ -9,6 +9,7 @@
 mod channel;
 mod due;
 mod flush;
+mod formats;
 mod joining;
 mod lagging;
 mod span;
@@ -26,6 +27,7 @@ use crate::table::{self, Map};
 use channel::Channel;
 use due::{Due, HeavyDue};
 use flush::{Joined, Touched};
+use formats::FormatCounts;
 use lagging::LaggingMembers;
 
 /// Kind of name that has members.
@@ -72,6 +74,8 @@ pub(crate) struct Hub {
     joined: Joined,
     /// The end of each format's log, as far as known.
     ends: Vec<u64>,
+    /// The formats of the members, for the channels whose members have several.
+    format_counts: Map<ChannelId, FormatCounts>,
     /// The lagging members of the channels that have some.
     lagging: Map<ChannelId, LaggingMembers>,
     /// Bytes of the channels and memberships, without the values of records.
@@ -113,6 +117,7 @@ impl Hub {
             heavy_count: 0,
             joined: Joined::default(),
             ends: Vec::new(),
+            format_counts: table::map(seed),
             lagging: table::map(seed),
             bytes: 0,
         }

@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 
 use super::lagging::LaggingMembers;
 use super::{Hub, HubTopic};
-use crate::effect::Format;
 use crate::footprint::{CHANNEL_BYTES, INTEREST_BYTES, text_bytes};
 use crate::membership::ChannelId;
 use crate::session::Sessions;
@@ -22,7 +21,7 @@ pub(super) struct Channel {
     pub(super) topic: HubTopic,
     pub(super) name: Name,
     pub(super) members: SmallVec<[u32; 4]>,
-    /// The formats that some member has had since the channel began, one bit each.
+    /// The formats of the members, one bit each (`formats.rs`).
     pub(super) formats: u64,
     /// One more than the index of its ranges in `Hub::touched`, or 0 if it has none in this turn.
     pub(super) touched: u32,
@@ -65,22 +64,6 @@ impl Hub {
     /// The number of names with members.
     pub(crate) fn name_count(&self) -> usize {
         self.keys.iter().map(|keys| keys.len()).sum()
-    }
-
-    /// The formats of the members of a name, empty if it has no members. The caller encodes once for each format.
-    pub(crate) fn formats(&self, id: ChannelId) -> impl Iterator<Item = Format> + use<> {
-        let channel = self.channel(id);
-        let mut left = match channel.members.is_empty() {
-            true => 0,
-            false => channel.formats,
-        };
-        std::iter::from_fn(move || {
-            let format = Format(u8::try_from(left.trailing_zeros()).ok()?);
-            (left != 0).then(|| {
-                left &= left - 1;
-                format
-            })
-        })
     }
 
     /// The members of a name except those that lag, by their index among the sessions.
@@ -250,10 +233,4 @@ fn hash(hasher: &FixedState, topic: HubTopic, name: &str) -> u64 {
 fn hash_of(hasher: &FixedState, channels: &[Option<Channel>], id: ChannelId) -> u64 {
     let channel = channels[id as usize].as_ref();
     channel.map_or(0, |channel| hash(hasher, channel.topic, &channel.name))
-}
-
-/// The bit of a format in [`Channel::formats`].
-pub(super) fn format_bit(format: Format) -> u64 {
-    debug_assert!(format.0 < 64, "a word has a bit for each format");
-    1 << format.0
 }

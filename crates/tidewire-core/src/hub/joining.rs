@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::channel::{UNPAID, format_bit};
+use super::channel::UNPAID;
 use super::span::{append, clip};
 use super::{Edge, Hub, HubTopic};
 use crate::address::SessionId;
@@ -30,12 +30,12 @@ impl Hub {
             None => self.add_channel(topic, name),
         };
         let (since, seed) = (self.end(session.format), self.seed);
+        self.count_format(channel_id, session.format);
         let channel = self.channel_mut(channel_id);
         let first = channel.is_empty();
         let position = channel.members.len() as u32;
         session.memberships.add(channel_id, position, seed);
         channel.members.push(id.index);
-        channel.formats |= format_bit(session.format);
         channel.has_fresh = true;
         session.keep(MEMBERSHIP_BYTES);
         if channel.payer == UNPAID {
@@ -191,6 +191,7 @@ impl Hub {
             *known = position;
         }
         let touched = (channel.touched as usize).checked_sub(1);
+        self.uncount_format(id, format);
         let joined_at = self.fresh.remove(&(id, index)).unwrap_or(0);
         let since = self.take_due(id, index).unwrap_or_else(|| {
             let listed = touched.map_or(0, |touched| self.collected(touched, index, sessions));

@@ -92,17 +92,19 @@ impl Hub {
         let Some(session) = sessions.find_mut(id) else {
             return;
         };
-        let since = self.end(session.format);
+        let format = session.format;
+        let since = self.end(format);
         let Some(known) = session.memberships.position_mut(channel) else {
             return;
         };
         if *known != LAGGING {
             return;
         }
-        let members = &mut self.channel_mut(channel).members;
-        *known = members.len() as u32;
-        members.push(id.index);
-        self.channel_mut(channel).has_fresh = true;
+        self.count_format(channel, format);
+        let resumed = self.channel_mut(channel);
+        *known = resumed.members.len() as u32;
+        resumed.members.push(id.index);
+        resumed.has_fresh = true;
         self.fresh.insert((channel, id.index), since);
         self.forget_lagging(channel, id.index);
     }

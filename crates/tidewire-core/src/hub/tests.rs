@@ -256,10 +256,17 @@ impl Both {
     fn publish_to_all(&mut self, names: Range<usize>, except: Option<u32>, bytes: u64) {
         let sender = except.and_then(|index| self.peers.get(&index));
         let sender = sender.map(|peer| (peer.id.index, peer.format));
-        let found = names
-            .clone()
-            .filter_map(|name| self.hub.find(TOPIC, &text(name)));
-        let channels: Vec<_> = found.collect();
+        let mut channels = Vec::new();
+        for name in names.clone() {
+            let Some(channel) = self.hub.find(TOPIC, &text(name)) else {
+                continue;
+            };
+            let members = self.members.get(&name).into_iter().flatten();
+            let used: BTreeSet<u8> = members.map(|index| self.peers[index].format.0).collect();
+            let formats = self.hub.formats(channel).map(|format| format.0);
+            assert_eq!(BTreeSet::from_iter(formats), used, "formats of {name}");
+            channels.push(channel);
+        }
         for format in (0..FORMATS).map(Format) {
             let mut wanted = channels.clone();
             wanted.retain(|channel| self.hub.formats(*channel).any(|wanted| wanted == format));
@@ -370,6 +377,34 @@ proptest! {
         both.flush();
         prop_assert_eq!(both.hub.name_count(), 0);
     }
+}
+
+#[test]
+fn a_format_without_members_is_not_encoded_again() {
+    let mut both = Both::new();
+    for (index, format) in [(0, 0), (1, 0), (2, 2)] {
+        both.open(index, Format(format));
+        both.join(index, 0);
+    }
+    let formats = |both: &Both| -> Vec<u8> {
+        let channel = both.hub.find(TOPIC, &text(0)).expect("it has members");
+        both.hub.formats(channel).map(|format| format.0).collect()
+    };
+    assert_eq!(formats(&both), [0, 2]);
+    // A session that lags gets no publications, so its format counts again only when it resumes.
+    let id = both.peers[&2].id;
+    both.hub.suspend(id, &mut both.sessions, |_| true);
+    assert_eq!(formats(&both), [0]);
+    let channel = both.hub.find(TOPIC, &text(0)).expect("it has members");
+    both.hub.resume(channel, id, &mut both.sessions);
+    assert_eq!(formats(&both), [0, 2]);
+    both.leave(0, 0);
+    assert_eq!(formats(&both), [0, 2], "another session has the format");
+    both.leave(1, 0);
+    assert_eq!(formats(&both), [2]);
+    both.leave(2, 0);
+    both.flush();
+    assert_eq!(both.hub.bytes(), 0);
 }
 
 #[test]
