@@ -159,3 +159,67 @@ fn a_call_of_a_session_that_ends_goes_to_no_other_provider() {
     let running: usize = (0..2).map(|shard| node.counts(shard).calls).sum();
     assert_eq!(running, 0);
 }
+
+/// Ends 1 % as many sessions as calls run, each with a call and an rpc of its own. Returns the most steps and posts that the end of one
+/// of them takes on all shards together.
+fn most_for_one_end(running: usize) -> (u64, usize) {
+    const SHARDS: u16 = 4;
+    const CALLERS: usize = 100;
+    let mut node = node(SHARDS);
+    let count = |node: &Node| {
+        let counts = (0..usize::from(SHARDS)).map(|shard| node.counts(shard));
+        counts.fold((0, 0), |(calls, steps), counts| {
+            (calls + counts.calls, steps + counts.rpc_steps)
+        })
+    };
+    let provider = node.login_on(0);
+    let names: Vec<String> = (0..CALLERS).map(|number| format!("rpc/{number}")).collect();
+    provide(&mut node, provider, names.iter().cloned());
+    let on = |number: usize| number as u16 % SHARDS;
+    let callers: Vec<SessionId> = (0..CALLERS).map(|it| node.login_on(on(it))).collect();
+    for number in 0..running {
+        call(
+            &mut node,
+            callers[number % CALLERS],
+            &names[number / 7 % CALLERS],
+            number,
+        );
+        if number % 1_000 == 0 {
+            node.take(provider);
+        }
+    }
+    let ending: Vec<SessionId> = (0..running / 100).map(|it| node.login_on(on(it))).collect();
+    for (number, session) in ending.iter().enumerate() {
+        provide(
+            &mut node,
+            *session,
+            std::iter::once(format!("own/{number}")),
+        );
+        call(&mut node, *session, &names[number % CALLERS], 0);
+    }
+    assert_eq!(count(&node).0, running + ending.len());
+    let (mut steps, mut hops) = (0, 0);
+    for session in &ending {
+        let before = count(&node).1;
+        node.take_hops();
+        node.close(*session);
+        node.finish_work();
+        steps = steps.max(count(&node).1 - before);
+        hops = hops.max(node.take_hops());
+    }
+    assert_eq!(count(&node).0, running, "the calls of the others");
+    (steps, hops)
+}
+
+#[test]
+fn the_end_of_a_session_costs_the_same_however_many_calls_of_others_run() {
+    let few = most_for_one_end(1_000);
+    assert_eq!(most_for_one_end(30_000), few);
+    assert!(few.0 <= 8 && few.1 <= 12, "{few:?}");
+}
+
+#[test]
+#[ignore = "takes 10 seconds; npm --prefix e2e run million runs it"]
+fn a_million_calls_do_not_make_the_ends_of_ten_thousand_sessions_more_expensive() {
+    assert_eq!(most_for_one_end(MILLION), most_for_one_end(1_000));
+}
