@@ -64,6 +64,8 @@ pub(crate) struct ShardContext {
     pub(crate) refused: Cell<Refused>,
     /// The same for sessions that lag.
     pub(crate) lag: Cell<LagCounts>,
+    /// Counts that would have fallen below zero.
+    pub(crate) underflows: Cell<u64>,
     /// Bytes that this shard has touched since it began, see [`crate::work`].
     pub(crate) work: Cell<u64>,
     /// Sessions that were ended because their login had expired.
@@ -121,6 +123,12 @@ impl ShardContext {
         let mut lag = self.lag.get();
         count(&mut lag);
         self.lag.set(lag);
+    }
+
+    /// Notes that a count of subscriptions, users or calls would have fallen below zero, which is a bug. The count stays as it is, and the
+    /// shard continues: a wrong count affects one name, and the end of the process would affect all.
+    pub(crate) fn count_underflow(&self) {
+        self.underflows.set(self.underflows.get() + 1);
     }
 
     /// Counts a refusal by the permission.

@@ -126,6 +126,7 @@ impl Shard {
                     refused: Cell::default(),
                     lag: Cell::default(),
                     work: Cell::default(),
+                    underflows: Cell::default(),
                     expired: 0,
                     revoked: 0,
                     revocations: Revocations::default(),

@@ -47,6 +47,7 @@ mod reauthorize;
 mod record;
 mod rpc;
 mod session;
+mod shard_counts;
 mod sweep;
 mod table;
 mod timer;

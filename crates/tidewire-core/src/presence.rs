@@ -41,14 +41,18 @@ impl PresenceOwner {
         user: Name,
         opened: Option<SessionId>,
     ) {
-        let sessions = self.online.entry(user.clone()).or_insert(0);
-        *sessions = match opened {
-            Some(_) => *sessions + 1,
-            None => sessions.saturating_sub(1),
+        let known = self.online.get(&user).copied().unwrap_or(0);
+        let sessions = match opened {
+            Some(_) => Some(known + 1),
+            None => known.checked_sub(1),
         };
-        let sessions = *sessions;
+        let Some(sessions) = sessions else {
+            return turn.shard.count_underflow();
+        };
         if sessions == 0 {
             self.online.remove(&user);
+        } else {
+            self.online.insert(user.clone(), sessions);
         }
         if sessions == u32::from(opened.is_some()) {
             for everyone in [true, false] {

@@ -443,6 +443,11 @@ const COUNTERS: &[Number] = &[
         |stats| &stats.engine.deferred,
     ),
     (
+        "count_underflows",
+        "Counts of subscriptions, online users and calls that would have fallen below zero; each is a bug",
+        |stats| &stats.engine.underflows,
+    ),
+    (
         "history_replayed_events",
         "Events replayed to resuming subscribers",
         |stats| &stats.engine.history_replayed,

@@ -215,6 +215,7 @@ pub struct EngineStats {
     pub owed: AtomicU64,
     pub deferred_bytes: AtomicU64,
     pub deferred: AtomicU64,
+    pub underflows: AtomicU64,
     pub expiring: AtomicU64,
     pub expired: AtomicU64,
     pub rights_lost: AtomicU64,
@@ -264,6 +265,7 @@ impl EngineStats {
         set(&self.owed, counts.owed);
         set(&self.deferred_bytes, counts.deferred_bytes as u64);
         set(&self.deferred, counts.deferred);
+        set(&self.underflows, counts.underflows);
         set(&self.expiring, counts.expiring as u64);
         set(&self.expired, counts.expired);
         set(&self.rights_lost, counts.rights_lost);

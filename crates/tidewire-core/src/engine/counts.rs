@@ -62,6 +62,8 @@ pub struct Counts {
     pub lagging_names: usize,
     /// How often limits and rules took effect.
     pub refused: Refused,
+    /// Counts of subscriptions, online users and calls that would have fallen below zero. Each is a bug. Only grows.
+    pub underflows: u64,
     /// Sessions whose message waits for a rate.
     pub throttled: usize,
     /// Sessions that owe work.
@@ -166,6 +168,7 @@ impl Shard {
             history: self.histories.counts(),
             lagging_names: self.state.hub.lagging_count(),
             refused: self.state.context.refused.get(),
+            underflows: self.state.context.underflows.get(),
             throttled: self.rates.waiting_count(),
             owing: self.debtors.len(),
             owed: self.debtors.count(),

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
-use smallvec::SmallVec;
 
 use super::ring::Ring;
 use super::stored::{Stored, Traffic};
@@ -20,6 +19,7 @@ use crate::entry::{Entry, HistoryEntry, HistoryGap, HistoryPage, HistoryRead};
 use crate::history_rules::{HistoryRule, Keep};
 use crate::message::{Position, RareAttributes};
 use crate::publication::OwnedPublication;
+use crate::shard_counts::ShardCounts;
 use crate::store::Opened;
 use crate::table::{self, Map};
 use crate::text::{Name, Payload};
@@ -36,7 +36,7 @@ struct History {
     epoch: u64,
     ring: Ring,
     /// Granted subscriptions by shard.
-    interest: SmallVec<[(u16, u32); 2]>,
+    interest: ShardCounts,
     /// Its position among the idle names, if it is one.
     idle_since: Option<u64>,
     /// Time at which the owner checks whether its first event has expired.
@@ -160,7 +160,7 @@ impl HistoryOwner {
             let trace = publication.rare.and_then(|rare| rare.trace);
             publication.rare = RareAttributes::boxed(Some(offset), trace);
         }
-        for &(shard, _) in &history.interest {
+        for shard in history.interest.shards() {
             let published = HistoryEntry::Published {
                 publication: publication.clone(),
                 except: publisher,
@@ -213,7 +213,7 @@ impl HistoryOwner {
             offset: from - 1,
         };
         if is_last {
-            history.add_interest(read.session.address.shard);
+            history.interest.add(read.session.address.shard);
         }
         self.used(turn, &read.name);
         let page = HistoryPage {
@@ -243,7 +243,9 @@ impl HistoryOwner {
         let Some(history) = self.names.get_mut(name) else {
             return;
         };
-        history.remove_interest(shard);
+        if !history.interest.remove(shard) {
+            return turn.shard.count_underflow();
+        }
         self.used(turn, name);
     }
 
@@ -261,7 +263,7 @@ impl HistoryOwner {
             // Never 0, because a peer that knows no epoch might send 0.
             epoch: epoch & NUMBER_MAX | 1,
             ring: Ring::new(1),
-            interest: SmallVec::new(),
+            interest: ShardCounts::default(),
             idle_since: None,
             due: None,
             stored: (rule.keep == Keep::Store).then(Box::default),
@@ -442,23 +444,6 @@ impl History {
                 (wanted.max(first), (missed > 0).then_some(gap))
             }
             Some(_) => (first, Some(HistoryGap { missed: None })),
-        }
-    }
-
-    fn add_interest(&mut self, shard: u16) {
-        match self.interest.iter_mut().find(|(known, _)| *known == shard) {
-            Some((_, count)) => *count += 1,
-            None => self.interest.push((shard, 1)),
-        }
-    }
-
-    fn remove_interest(&mut self, shard: u16) {
-        let index = self.interest.iter().position(|(known, _)| *known == shard);
-        if let Some(index) = index {
-            self.interest[index].1 -= 1;
-            if self.interest[index].1 == 0 {
-                self.interest.remove(index);
-            }
         }
     }
 }

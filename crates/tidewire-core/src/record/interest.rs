@@ -2,8 +2,6 @@
 //!
 //! The session's side of a subscription is in `subscriber`. Subscribers whose read right depends on data are in `readers` as well.
 
-use smallvec::SmallVec;
-
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
@@ -17,6 +15,7 @@ use crate::record::job::{Job, Subscribe};
 use crate::record::owner::RecordOwner;
 use crate::record::request::{Step, answer, authorize, publish, refuse};
 use crate::record::state::{Interest, Value};
+use crate::shard_counts::ShardCounts;
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 
@@ -104,15 +103,7 @@ impl RecordOwner {
             return 0;
         };
         let first = record.interest.shards.is_empty();
-        match record
-            .interest
-            .shards
-            .iter_mut()
-            .find(|(known, _)| *known == shard)
-        {
-            Some((_, count)) => *count += 1,
-            None => record.interest.shards.push((shard, 1)),
-        }
+        record.interest.shards.add(shard);
         if first {
             listens.record_wanted(turn, name);
         }
@@ -146,17 +137,8 @@ impl RecordOwner {
             };
             record = kept;
         }
-        if let Some(index) = record
-            .interest
-            .shards
-            .iter()
-            .position(|(known, _)| *known == shard)
-        {
-            let count = &mut record.interest.shards[index].1;
-            *count -= 1;
-            if *count == 0 {
-                record.interest.shards.remove(index);
-            }
+        if !record.interest.shards.remove(shard) {
+            return turn.shard.count_underflow();
         }
         if record.interest.shards.is_empty() {
             listens.record_unwanted(turn, name);
@@ -181,7 +163,7 @@ impl RecordOwner {
             &mut record.interest,
             Interest {
                 epoch,
-                shards: SmallVec::new(),
+                shards: ShardCounts::default(),
             },
         );
         if !ended.shards.is_empty() {

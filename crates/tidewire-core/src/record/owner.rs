@@ -5,8 +5,6 @@
 
 use std::collections::VecDeque;
 
-use smallvec::SmallVec;
-
 use crate::context::TurnContext;
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{
@@ -26,6 +24,7 @@ use crate::record::request::{is_under, publish};
 use crate::record::state::{Interest, OwnedRecord, Reuse, Value};
 use crate::record::write_queue::{WriteQueue, WriteQueues};
 use crate::settings::Settings;
+use crate::shard_counts::ShardCounts;
 use crate::store::{Incarnation, Opened, StoreChange};
 use crate::table;
 use crate::table::{Map, NameMap};
@@ -301,7 +300,7 @@ impl RecordOwner {
                 },
                 interest: Interest {
                     epoch: *next_epoch,
-                    shards: SmallVec::new(),
+                    shards: ShardCounts::default(),
                 },
                 waiting: None,
                 is_dirty: false,

@@ -236,10 +236,10 @@ pub(super) fn publish<E: Effects>(
     what: &Published,
     except: Option<SessionId>,
 ) {
-    for (shard, _) in &interest.shards {
+    for shard in interest.shards.shards() {
         let to = Address {
             node: turn.shard.address.node,
-            shard: *shard,
+            shard,
         };
         turn.post(
             to,

@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
-use smallvec::SmallVec;
-
 use crate::entry::{Asker, Snapshot};
 use crate::message::Tag;
 use crate::record::job::Job;
+use crate::shard_counts::ShardCounts;
 use crate::store::{Expected, StoredRecord, Version};
 use crate::text::Payload;
 
@@ -67,7 +66,7 @@ impl Value {
 pub(super) struct Interest {
     /// Changes whenever all subscriptions end at once, so that the owner can recognize releases of earlier ones.
     pub(super) epoch: u64,
-    pub(super) shards: SmallVec<[(u16, u32); 2]>,
+    pub(super) shards: ShardCounts,
 }
 
 /// The reason why the requests of a record wait.

@@ -41,7 +41,10 @@ pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, delivery: &RpcD
         CallNotice::Response(_) | CallNotice::Error(_) | CallNotice::Failed(_)
     );
     if ended && let Some(session) = turn.sessions.find_mut(delivery.session) {
-        session.calls = session.calls.saturating_sub(1);
+        match session.calls.checked_sub(1) {
+            Some(calls) => session.calls = calls,
+            None => turn.shard.count_underflow(),
+        }
         session.let_go(delivery.kept_bytes);
     }
     if matches!(delivery.what, CallNotice::Request { .. }) && has_withdrawn(turn, delivery) {

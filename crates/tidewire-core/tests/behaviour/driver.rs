@@ -583,6 +583,11 @@ impl Node {
         self.stored[self.routes.find(name).index()].get(name)
     }
 
+    /// Delivers an entry that no shard has posted.
+    pub fn forge(&mut self, to: u16, entry: Entry) {
+        self.input(to, Input::Entry(entry));
+    }
+
     fn input(&mut self, shard: u16, input: Input) {
         self.give(shard, input);
         self.settle();

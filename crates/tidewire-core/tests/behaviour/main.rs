@@ -24,4 +24,5 @@ mod rights;
 mod routes;
 mod rules;
 mod superseded;
+mod underflows;
 mod work;

@@ -202,6 +202,9 @@ impl Sim {
                 Check::NothingLeaks,
                 || format!("shard {shard} keeps {counts:?}"),
             )?;
+            ensure(counts.underflows == 0, Check::NothingLeaks, || {
+                format!("counts of shard {shard} fell below zero: {counts:?}")
+            })?;
         }
         let wanted = self.outside.interest.wanted();
         ensure(wanted.is_empty(), Check::NothingLeaks, || {
