@@ -8,6 +8,7 @@ mod counts;
 mod deadline;
 mod entry;
 mod leaving;
+mod owners;
 mod rights;
 mod timers;
 

@@ -542,6 +542,11 @@ const COUNTERS: &[Number] = &[
         "Times that reading from a connection was paused because of its bytes in flight",
         |stats| &stats.inflight_pauses,
     ),
+    (
+        "congestion_waits",
+        "Times that a connection waited because its message goes to a shard that has too many unhandled bytes of others",
+        |stats| &stats.congestion_waits,
+    ),
 ];
 
 const TOPIC_COUNTERS: [TopicNumbers; 2] = [

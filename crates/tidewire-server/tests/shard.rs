@@ -4,11 +4,12 @@ mod client;
 mod shard_support;
 
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use client::{DEADLINE, emit, subscribe, wait_until};
-use shard_support::{GatedPublish, Node, Options};
+use shard_support::{GatedPublish, Node, Options, StoppingPublish};
 use tidewire_core::message::{Connection, EventBulk, Message, Presence, Record, RecordBulk};
 use tidewire_http::metrics::exposition::Exposition;
 use tidewire_http::metrics::{Metrics, ShardNumbers};
@@ -294,6 +295,56 @@ fn a_shard_over_its_own_limit_goes_on_when_others_have_caught_up() {
         sender.send_all((0..100).map(|_| emit("many", &text)));
     }
     (0..500).for_each(|_| receiver.expect(&emit("many", &text)));
+}
+
+#[test]
+fn a_congested_shard_delays_only_messages_that_go_to_it() {
+    const LIMIT: u64 = 100_000;
+    const MESSAGES: usize = 300;
+    let (permission, has_stopped, resume) = StoppingPublish::new();
+    let node = Node::start(Options {
+        limits: ShardLimits {
+            shard_inflight_bytes_max: LIMIT as usize,
+            ..ShardLimits::default()
+        },
+        permission: Arc::new(permission),
+        ..Options::default()
+    });
+    let mut receiver = node.log_in(2);
+    receiver.send(&subscribe("many"));
+    receiver.expect_ack(EventBulk::Subscribe);
+    let mut calm: Vec<_> = (0..2).map(|shard| node.log_in(shard)).collect();
+    for client in &mut calm {
+        client.send(&subscribe("calm"));
+        client.expect_ack(EventBulk::Subscribe);
+    }
+    let mut senders: Vec<_> = (0..2).map(|shard| node.log_in(shard)).collect();
+    node.log_in(2).send(&emit("stop", "1"));
+    has_stopped.recv_timeout(DEADLINE).unwrap();
+    // Shard 0 sends more to shard 2 than it may have in flight.
+    let in_flight = |shard| node.stats(shard).inflight_bytes.load(Ordering::Relaxed);
+    let waits = |shard| node.stats(shard).congestion_waits.load(Ordering::Relaxed);
+    let text = format!("\"{}\"", "x".repeat(1_000));
+    let first = &mut senders[0];
+    first.send_all((0..MESSAGES).map(|_| emit("many", &text)));
+    wait_until(|| in_flight(0) > LIMIT);
+    first.send_all((0..MESSAGES).map(|_| emit("many", &text)));
+    // Messages of shards 0 and 1 to each other arrive.
+    for number in 0..100 {
+        let number = number.to_string();
+        for sender in 0..2 {
+            calm[sender].send(&emit("calm", &number));
+            calm[1 - sender].expect(&emit("calm", &number));
+        }
+    }
+    // A connection of shard 1 waits as well, before its first message to shard 2.
+    senders[1].send_all((0..MESSAGES).map(|_| emit("many", &text)));
+    wait_until(|| waits(0) == 1 && waits(1) == 1);
+    wait_until(|| in_flight(1) == 0);
+    calm[1].ping();
+    drop(resume);
+    (0..3 * MESSAGES).for_each(|_| receiver.expect(&emit("many", &text)));
+    senders.iter_mut().for_each(|sender| sender.ping());
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod carried;
 mod closing;
+mod congestion;
 mod inspecting;
 mod memory;
 mod reading;
@@ -118,6 +119,8 @@ pub(crate) struct Conductor {
     leaving: Vec<Key>,
     /// Connections that are not read because they have too many bytes in flight.
     without_credit: Vec<Key>,
+    /// Connections that are not read because their last message goes to a congested shard.
+    congested: Vec<(Key, u16)>,
     /// The last batch of each shard that was handled in this turn.
     taken_batches: Vec<(u16, u64)>,
     confirmed: Vec<Confirmed>,
@@ -194,6 +197,7 @@ impl Conductor {
             lingering: VecDeque::new(),
             leaving: Vec::new(),
             without_credit: Vec::new(),
+            congested: Vec::new(),
             taken_batches: Vec::new(),
             confirmed: Vec::new(),
             broken: Vec::new(),
@@ -293,7 +297,7 @@ impl Conductor {
             || self.event_loop.has_sends()
             || (self.may_read() && self.event_loop.readable_count() > 0);
         let wants_wake =
-            !self.without_credit.is_empty() || !self.quiet.is_empty() || !self.may_read();
+            !self.without_credit.is_empty() || !self.quiet.is_empty() || self.credit.has_reported();
         if has_work || self.credit.set_waiting(&self.confirmations, wants_wake) {
             return None;
         }
@@ -356,6 +360,7 @@ impl Conductor {
         }
         self.continue_closing();
         self.release_carried();
+        self.release_congested();
         self.read_sockets();
     }
 
@@ -474,20 +479,6 @@ impl Conductor {
                 }
                 Some(_) => self.release(key, PauseReasons::CREDIT),
                 None => {}
-            }
-        }
-    }
-
-    fn may_read(&self) -> bool {
-        !self.credit.is_over() && !self.confirmations.is_congested()
-    }
-
-    /// Reports to the node whether this shard has too much in flight. If the node is no longer congested, wakes the shards that stopped
-    /// reading.
-    fn report_congestion(&mut self) {
-        if self.credit.report(&self.confirmations) {
-            for handle in self.handles.iter() {
-                handle.0.mailbox.wake();
             }
         }
     }
@@ -765,6 +756,7 @@ impl Conductor {
             };
             self.handles[usize::from(target)].0.mailbox.push(mail);
         }
+        self.report_congestion();
     }
 
     /// Logs it when the kernel stops supporting the way in which sends were submitted so far.

@@ -91,6 +91,8 @@ impl PauseReasons {
     pub(crate) const CLOSING: Self = Self(4);
     /// The server drains.
     pub(crate) const DRAIN: Self = Self(8);
+    /// Its last message goes to a congested shard.
+    pub(crate) const CONGESTION: Self = Self(16);
 
     pub(crate) fn is_empty(self) -> bool {
         self.0 == 0

@@ -1,8 +1,12 @@
 //! Bytes in flight: bytes that connections have posted to other shards and that these have not handled yet.
 //!
 //! A mailbox never refuses, so the limit applies to the input: a connection over its limit is not read. Posts that a shard makes because
-//! of its mail belong to no connection. If all posts of a shard together exceed the shard's limit, no shard of the node reads sockets
-//! until enough of them were handled. Mailboxes are always emptied, so there is no deadlock.
+//! of its mail belong to no connection.
+//!
+//! If all posts of a shard together exceed the shard's limit, the shard reports the receivers that have most of them as congested. On all
+//! shards, messages that go to a congested shard wait, and so do the later messages of their connections. All other connections are read. A
+//! congested shard itself reads no sockets. A shard with twice the limit in flight reports itself: the messages that go to it make it post
+//! to a congested shard. Mailboxes are always emptied, so there is no deadlock (decision 0072).
 //!
 //! Receivers confirm with one number for each sender. A sender is woken only if it waits.
 
@@ -33,8 +37,10 @@ pub(crate) struct Confirmations {
     handled: Box<[Padded<AtomicU64>]>,
     /// By origin: whether a confirmation must wake it.
     is_waiting: Box<[Padded<AtomicBool>]>,
-    /// The number of shards over their limit.
-    congested: Padded<AtomicUsize>,
+    /// By shard: the number of shards that report it as congested.
+    reports: Box<[Padded<AtomicUsize>]>,
+    /// The number of all reports.
+    report_count: Padded<AtomicUsize>,
 }
 
 impl Confirmations {
@@ -43,7 +49,8 @@ impl Confirmations {
             count,
             handled: (0..count * count).map(|_| Padded::default()).collect(),
             is_waiting: (0..count).map(|_| Padded::default()).collect(),
-            congested: Padded::default(),
+            reports: (0..count).map(|_| Padded::default()).collect(),
+            report_count: Padded::default(),
         }
     }
 
@@ -58,9 +65,29 @@ impl Confirmations {
             .load(Ordering::SeqCst)
     }
 
-    /// Whether any shard is over its limit, so that no shard reads sockets.
-    pub(crate) fn is_congested(&self) -> bool {
-        self.congested.0.load(Ordering::SeqCst) > 0
+    /// Whether any shard is congested.
+    pub(crate) fn has_congested(&self) -> bool {
+        self.report_count.0.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether messages that go to this shard wait.
+    pub(crate) fn is_congested(&self, shard: u16) -> bool {
+        self.reports[usize::from(shard)].0.load(Ordering::SeqCst) > 0
+    }
+
+    /// Adds a report about a shard.
+    fn report(&self, shard: u16) {
+        self.reports[usize::from(shard)]
+            .0
+            .fetch_add(1, Ordering::SeqCst);
+        self.report_count.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Takes a report back. Returns whether it was the last one about the shard.
+    fn take_back(&self, shard: u16) -> bool {
+        self.report_count.0.fetch_sub(1, Ordering::SeqCst);
+        let reports = &self.reports[usize::from(shard)].0;
+        reports.fetch_sub(1, Ordering::SeqCst) == 1
     }
 
     fn handled(&self, origin: u16, target: u16) -> u64 {
@@ -91,6 +118,10 @@ struct Charge {
 struct Posts {
     /// Batches pushed so far.
     posted: u64,
+    /// Bytes in flight.
+    bytes: usize,
+    /// Whether this shard reports the receiver, which may be itself, as congested.
+    is_reported: bool,
     /// Bytes charged for the batch that is pushed next.
     batch_bytes: usize,
     /// Charges that are not confirmed, oldest first.
@@ -106,8 +137,8 @@ pub(crate) struct Credit {
     posts: Box<[Posts]>,
     bytes: usize,
     bytes_max: usize,
-    /// Whether this shard counts as congested.
-    is_congested: bool,
+    /// The number of shards that this one reports as congested.
+    reported_count: usize,
 }
 
 /// Confirmed bytes of a connection.
@@ -118,14 +149,14 @@ pub(crate) struct Confirmed {
 }
 
 impl Credit {
-    /// Creates it with nothing in flight. More than `bytes_max` congests the node.
+    /// Creates it with nothing in flight. If more than `bytes_max` are, some receivers are congested.
     pub(crate) fn new(shard: u16, shard_count: usize, bytes_max: usize) -> Self {
         Self {
             shard,
             posts: (0..shard_count).map(|_| Posts::default()).collect(),
             bytes: 0,
             bytes_max,
-            is_congested: false,
+            reported_count: 0,
         }
     }
 
@@ -139,24 +170,43 @@ impl Credit {
         self.posts.iter().all(|posts| posts.seen == posts.posted)
     }
 
-    /// Whether more is in flight than this shard may have.
-    pub(crate) fn is_over(&self) -> bool {
-        self.bytes > self.bytes_max
+    /// Whether this shard reports others, or itself, as congested. A confirmation must then wake it, so that it takes the reports back.
+    pub(crate) fn has_reported(&self) -> bool {
+        self.reported_count > 0
     }
 
-    /// Reports to all shards when this one exceeds its limit or falls below it again. Returns whether the node is no longer congested, so
-    /// that the shards that stopped reading must be woken.
+    /// Reports shards as congested, or takes such reports back. Returns whether a shard is no longer congested, so that the shards with
+    /// connections that wait for it must be woken.
     pub(crate) fn report(&mut self, confirmations: &Confirmations) -> bool {
-        let was_congested = self.is_congested;
-        self.is_congested = self.is_over();
-        match (was_congested, self.is_congested) {
-            (false, true) => {
-                confirmations.congested.0.fetch_add(1, Ordering::SeqCst);
-                false
-            }
-            (true, false) => confirmations.congested.0.fetch_sub(1, Ordering::SeqCst) == 1,
-            _ => false,
+        let is_over = self.bytes > self.bytes_max;
+        if !is_over && self.reported_count == 0 {
+            return false;
         }
+        // If all receivers together have more than the limit, at least one has more than its share. A report lasts until half of its cause
+        // is left, so that a shard at the limit does not wake all others after each batch.
+        let share = self.bytes_max / self.posts.len();
+        let mut has_ended = false;
+        for (shard, posts) in (0u16..).zip(&mut self.posts) {
+            let is_congested = match (shard == self.shard, posts.is_reported) {
+                (true, false) => self.bytes / 2 > self.bytes_max,
+                (true, true) => is_over,
+                (false, false) => is_over && posts.bytes > share,
+                (false, true) => posts.bytes > share / 2,
+            };
+            match (posts.is_reported, is_congested) {
+                (false, true) => {
+                    self.reported_count += 1;
+                    confirmations.report(shard);
+                }
+                (true, false) => {
+                    self.reported_count -= 1;
+                    has_ended |= confirmations.take_back(shard);
+                }
+                _ => {}
+            }
+            posts.is_reported = is_congested;
+        }
+        has_ended
     }
 
     /// Charges a connection, or [`NO_CONNECTION`], for an entry that is sent with the next batch to `target`. `message_bytes` are zero if
@@ -166,6 +216,7 @@ impl Credit {
         self.bytes += bytes as usize;
         let posts = &mut self.posts[usize::from(target)];
         let batch = posts.posted + 1;
+        posts.bytes += bytes as usize;
         posts.batch_bytes += bytes as usize;
         match posts.charges.back_mut() {
             Some(last) if last.key == key && last.batch == batch => last.bytes += bytes,
@@ -197,6 +248,7 @@ impl Credit {
                 .pop_front_if(|charge| charge.batch <= posts.seen)
             {
                 self.bytes -= charge.bytes as usize;
+                posts.bytes -= charge.bytes as usize;
                 confirmed.push(Confirmed {
                     key: charge.key,
                     bytes: charge.bytes,
@@ -275,18 +327,32 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_over_its_limit_congests_the_node_until_it_is_below() {
-        let confirmations = Confirmations::new(2);
-        let mut credit = Credit::new(0, 2, 100);
-        credit.charge(1, NO_CONNECTION, 30);
-        assert!(!credit.report(&confirmations) && !confirmations.is_congested());
-        credit.charge(1, key(3), 0);
-        assert!(!credit.report(&confirmations) && confirmations.is_congested());
-        let (batch, _) = credit.next_batch(1);
-        confirmations.confirm(0, 1, batch);
+    fn only_the_receiver_of_most_bytes_is_congested_until_half_of_them_are_handled() {
+        let confirmations = Confirmations::new(4);
+        let mut credit = Credit::new(0, 4, 1000);
+        credit.charge(1, NO_CONNECTION, 100);
+        credit.charge(2, NO_CONNECTION, 700);
+        assert!(!credit.report(&confirmations) && !confirmations.has_congested());
+        let (first, _) = credit.next_batch(2);
+        credit.charge(2, key(3), 50);
+        assert!(!credit.report(&confirmations) && credit.has_reported());
+        let congested =
+            || Vec::from_iter((0..4).filter(|shard| confirmations.is_congested(*shard)));
+        assert_eq!(congested(), [2]);
+        // Another shard reports it as well.
+        let mut other = Credit::new(1, 4, 1000);
+        other.charge(2, key(1), 2000);
+        other.report(&confirmations);
+        let (batch, _) = other.next_batch(2);
+        assert_eq!(congested(), [1, 2], "and itself, with twice the limit");
+        confirmations.confirm(1, 2, batch);
+        collect(&mut other, &confirmations);
+        assert!(other.report(&confirmations), "shard 1 must be woken");
+        assert_eq!(congested(), [2]);
+        confirmations.confirm(0, 2, first);
         collect(&mut credit, &confirmations);
         assert!(credit.report(&confirmations), "the others must be woken");
-        assert!(!confirmations.is_congested());
+        assert!(!confirmations.has_congested() && !credit.has_reported());
         assert!(!credit.report(&confirmations), "only once");
     }
 }

@@ -50,7 +50,8 @@ use credit::Confirmations;
 use handle::{Requests, ShardHandle, Shared};
 use stats::{Clock, ShardStats};
 
-/// The shards stop reading when the bytes in flight of one shard exceed this many times the limit of one connection.
+/// A shard reports the receivers of its messages as congested when its bytes in flight exceed this many times the limit of one
+/// connection.
 const CONNECTIONS_IN_FLIGHT: usize = 16;
 
 /// Limits of the memory that a shard uses for its connections, apart from the engine's limits.
@@ -59,7 +60,8 @@ pub struct ShardLimits {
     /// Bytes of messages that one connection may have posted to other shards and that these have not handled yet. Beyond the limit the
     /// connection is not read.
     pub inflight_bytes_max: usize,
-    /// The same for all connections of one shard together. Beyond the limit none of its sockets is read.
+    /// The same for all connections of one shard together. Beyond the limit, messages wait that go to the shards with most of these
+    /// bytes.
     pub shard_inflight_bytes_max: usize,
     /// Bytes that the engine touches before the shard polls its sockets and its mailbox again.
     pub turn_work_max: usize,

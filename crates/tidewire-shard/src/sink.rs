@@ -21,6 +21,7 @@ use tidewire_wire::protocol::deepstream::json::DeepstreamJson;
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::ShardLimits;
+use super::credit::Confirmations;
 use super::deflation::Deflation;
 use super::handle::{AuthReply, Requests, ShardHandle};
 use super::message_count::MessageEnds;
@@ -133,6 +134,10 @@ pub(crate) struct Sink {
     pub(crate) deferred: VecDeque<DeferredEffect>,
     /// The entries for each shard that are posted at the end of the turn.
     pub(crate) outgoing: Box<[Vec<Entry>]>,
+    /// Whether some shard is congested, as of the start of the turn.
+    pub(crate) has_congested: bool,
+    /// The congested shard to which the current message goes, if the message has to wait for it.
+    pub(crate) awaited_shard: Option<u16>,
     /// Targets of the entries that the current message has caused.
     pub(crate) targets: Vec<u16>,
     /// Bytes that were compressed since the engine last asked.
@@ -162,12 +167,24 @@ impl Sink {
             deflation: Deflation::new(limits),
             deferred: VecDeque::new(),
             outgoing: (0..shard_count).map(|_| Vec::new()).collect(),
+            has_congested: false,
+            awaited_shard: None,
             targets: Vec::new(),
             compressed_bytes: 0,
             own,
             interest,
             requests,
         }
+    }
+
+    /// Calls `visit` with the other shards that need publications of a name.
+    pub(super) fn visit_interested(
+        &self,
+        topic: InterestTopic,
+        name: &str,
+        visit: impl FnMut(u16),
+    ) {
+        self.interest.visit(topic, name, self.own.index(), visit);
     }
 }
 
@@ -270,6 +287,25 @@ impl Sink {
             start: range.start,
             end: range.end,
         }
+    }
+
+    /// Passes a message of a connection to the engine, unless the message has to wait for a congested shard (`awaited_shard`).
+    #[inline]
+    pub(crate) fn give(
+        &mut self,
+        engine: &mut Shard,
+        confirmations: &Confirmations,
+        now: Now,
+        session: SessionId,
+        message: &Message<'_>,
+    ) -> Flow {
+        if self.has_congested {
+            self.awaited_shard = self.congested_target(engine, confirmations, message);
+            if self.awaited_shard.is_some() {
+                return Flow::Wait;
+            }
+        }
+        self.handle_message(engine, now, session, message)
     }
 
     /// Passes a message of a session to the engine. If the message is a publication that is traced, its span is recorded.

@@ -187,6 +187,8 @@ pub struct ShardStats {
     pub inflight_bytes: AtomicU64,
     /// How often a connection was not read because of its bytes in flight.
     pub inflight_pauses: AtomicU64,
+    /// How often a connection waited because its message goes to a congested shard.
+    pub congestion_waits: AtomicU64,
     /// Connections that were cut off because they had lost a right and did not read their earlier messages.
     pub rights_cuts: AtomicU64,
     /// Gauges of the engine.

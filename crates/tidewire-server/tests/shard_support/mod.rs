@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -38,6 +38,34 @@ impl Permission for GatedPublish {
                 Ok(_) => Decision::Allow,
                 Err(need) => need,
             };
+        }
+        Decision::Allow
+    }
+}
+
+/// A permission that stops a shard's thread when a client of the shard publishes the event `stop`, until the test drops its sender.
+#[derive(Debug)]
+pub struct StoppingPublish {
+    stopped: Mutex<mpsc::Sender<()>>,
+    resumed: Mutex<mpsc::Receiver<()>>,
+}
+
+impl StoppingPublish {
+    /// Also returns the test's ends: one gets a message when a shard has stopped, and the shard continues when the other one is dropped.
+    pub fn new() -> (Self, mpsc::Receiver<()>, mpsc::Sender<()>) {
+        let (stopped, has_stopped) = mpsc::channel();
+        let (resume, resumed) = mpsc::channel();
+        let (stopped, resumed) = (Mutex::new(stopped), Mutex::new(resumed));
+        (Self { stopped, resumed }, has_stopped, resume)
+    }
+}
+
+impl Permission for StoppingPublish {
+    fn decide(&self, question: &Question<'_>) -> Decision {
+        if question.access == Access::EventPublish && question.name == Some("stop") {
+            self.stopped.lock().unwrap().send(()).unwrap();
+            // The sender is dropped; it never sends.
+            let _ = self.resumed.lock().unwrap().recv();
         }
         Decision::Allow
     }

@@ -16,6 +16,7 @@ use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::Conductor;
 use crate::connection::{CloseCause, PauseReasons, Phase, State};
+use crate::credit::Confirmations;
 use crate::sink::{DeferredEffect, Sink};
 use crate::stats::{ShardStats, add, topic_index};
 
@@ -101,6 +102,7 @@ impl Conductor {
                         engine: &mut self.engine,
                         sink: &mut self.sink,
                         stats: self.own.stats(),
+                        confirmations: &self.confirmations,
                         now: self.now,
                     };
                     let given = call.give(session, connection, kind, &payload);
@@ -109,8 +111,13 @@ impl Conductor {
                         Ok(Flow::Wait) => {
                             let state = &mut connection.state;
                             state.waiting = Some(payload.into_owned().into());
-                            state.pause_reasons.add(PauseReasons::WAITING);
-                            self.event_loop.pause(key);
+                            match self.sink.awaited_shard.take() {
+                                Some(target) => self.await_shard(key, target),
+                                None => {
+                                    state.pause_reasons.add(PauseReasons::WAITING);
+                                    self.event_loop.pause(key);
+                                }
+                            }
                         }
                         Ok(Flow::Taken) => {
                             if payload.len() > UNCOUNTED_PAYLOAD_MAX {
@@ -173,8 +180,8 @@ impl Conductor {
         };
         let is_text = connection.state.is_text;
         let give = |message: Message<'_>| {
-            let sink = &mut self.sink;
-            sink.handle_message(&mut self.engine, self.now, session, &message)
+            let (sink, confirmations) = (&mut self.sink, &self.confirmations);
+            sink.give(&mut self.engine, confirmations, self.now, session, &message)
         };
         // It was decoded when it arrived, so errors are impossible.
         let flow = match is_text {
@@ -191,8 +198,15 @@ impl Conductor {
         }
         match flow {
             Flow::Wait => {
+                let target = self.sink.awaited_shard.take();
                 if let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
                     connection.state.waiting = Some(payload);
+                    if target.is_some() {
+                        connection.state.pause_reasons.remove(PauseReasons::WAITING);
+                    }
+                }
+                if let Some(target) = target {
+                    self.await_shard(key, target);
                 }
             }
             Flow::Taken => {
@@ -206,10 +220,14 @@ impl Conductor {
     pub(super) fn charge(&mut self, key: Key, bytes: usize) {
         let mut message_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let mut charged = 0;
+        let mut congested = None;
         for target in self.sink.targets.drain(..) {
             charged += self
                 .credit
                 .charge(target, key, std::mem::take(&mut message_bytes));
+            if self.sink.has_congested && self.confirmations.is_congested(target) {
+                congested = Some(target);
+            }
         }
         let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
             return;
@@ -222,6 +240,9 @@ impl Conductor {
             self.without_credit.push(key);
             add(&self.own.stats().inflight_pauses, 1);
             self.hold(key, PauseReasons::CREDIT);
+        }
+        if let Some(target) = congested {
+            self.await_shard(key, target);
         }
     }
 
@@ -247,6 +268,7 @@ struct Call<'a> {
     engine: &'a mut Shard,
     sink: &'a mut Sink,
     stats: &'a ShardStats,
+    confirmations: &'a Confirmations,
     now: Now,
 }
 
@@ -315,6 +337,6 @@ impl Call<'_> {
             }
         }
         self.sink
-            .handle_message(self.engine, self.now, session, &message)
+            .give(self.engine, self.confirmations, self.now, session, &message)
     }
 }
