@@ -13,7 +13,6 @@ use crate::hub::{Edge, HubTopic};
 use crate::lag;
 use crate::message::{Event, Message, Position, Publication};
 use crate::publication::InterestTopic;
-use crate::session::Session;
 use crate::session::follows::{Follow, Follows, Start};
 
 use crate::text::{Name, Payload};
@@ -73,7 +72,7 @@ pub(crate) fn subscribe<E: Effects>(
 /// Requests the next pages, unless some are in flight or the session has to read first.
 pub(crate) fn continue_replay<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     let page_max = turn.shard.settings.limits.catch_up_bytes_max;
-    let Some(follows) = turn.sessions.find_mut(id).and_then(follows_of) else {
+    let Some(follows) = turn.sessions.follows_mut(id) else {
         return;
     };
     if follows.is_paused || follows.asked > 0 || follows.queue.is_empty() {
@@ -110,7 +109,7 @@ pub(crate) fn continue_replay<E: Effects>(turn: &mut TurnContext<'_, E>, id: Ses
 
 /// Handles that the session has read the messages that waited for it.
 pub(crate) fn drained<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
-    if let Some(follows) = turn.sessions.find_mut(id).and_then(follows_of) {
+    if let Some(follows) = turn.sessions.follows_mut(id) {
         follows.given_bytes = 0;
         follows.is_paused = false;
         continue_replay(turn, id);
@@ -123,7 +122,7 @@ pub(crate) fn page<E: Effects>(turn: &mut TurnContext<'_, E>, page: HistoryPage)
     // subscription is dropped, but if it is the last page the owner has counted it as a grant, so the grant must be released. The reply
     // is completed in both cases, because the session's acknowledgement waits for it.
     let id = page.session;
-    let follows = turn.sessions.find_mut(id).and_then(follows_of);
+    let follows = turn.sessions.follows_mut(id);
     let is_wanted = follows.is_some_and(|follows| {
         follows.asked -= usize::from(page.is_resumed);
         let follow = follows.names.get(&page.name);
@@ -169,7 +168,7 @@ fn give_up<E: Effects>(
     name: &str,
     end: impl FnOnce(&mut TurnContext<'_, E>) -> Edge,
 ) -> Option<Edge> {
-    let follows = turn.sessions.find_mut(id).and_then(follows_of)?;
+    let follows = turn.sessions.follows_mut(id)?;
     let follow = follows.remove(name)?;
     if let Some(reply) = follow.reply {
         // The first page was not requested yet.
@@ -190,12 +189,8 @@ fn give_up<E: Effects>(
 
 fn give<E: Effects>(turn: &mut TurnContext<'_, E>, page: &HistoryPage) {
     let (id, name) = (page.session, page.name.as_str());
-    let Some(follow) = turn
-        .sessions
-        .find_mut(id)
-        .and_then(follows_of)
-        .and_then(|follows| follows.names.get_mut(name))
-    else {
+    let follows = turn.sessions.follows_mut(id);
+    let Some(follow) = follows.and_then(|follows| follows.names.get_mut(name)) else {
         return;
     };
     let knows_offsets = follow.start != Start::Plain;
@@ -227,7 +222,7 @@ fn give<E: Effects>(turn: &mut TurnContext<'_, E>, page: &HistoryPage) {
         let publication = Publication::new(name, data, Some(offset), None);
         turn.send(id, &Message::Event(Event::Publication(publication)));
     }
-    let Some(follows) = turn.sessions.find_mut(id).and_then(follows_of) else {
+    let Some(follows) = turn.sessions.follows_mut(id) else {
         return;
     };
     follows.given_bytes += given_bytes;
@@ -261,8 +256,4 @@ fn ask<E: Effects>(turn: &mut TurnContext<'_, E>, read: HistoryRead) {
 pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, name: Name) {
     let (owner, shard) = (turn.shard.owner(&name), turn.shard.address.shard);
     turn.post(owner, Entry::History(HistoryEntry::Release { name, shard }));
-}
-
-fn follows_of(session: &mut Session) -> Option<&mut Follows> {
-    session.state.as_mut()?.follows.as_deref_mut()
 }

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use super::Sessions;
+use crate::address::SessionId;
 use crate::entry::PendingReplyId;
 use crate::message::Position;
 use crate::table::{self, Map};
@@ -86,5 +88,12 @@ impl Follows {
         let follow = self.names.remove(name)?;
         self.waiting -= usize::from(!follow.is_granted);
         Some(follow)
+    }
+}
+
+impl Sessions {
+    /// The subscriptions of a session to events with history, if it has any.
+    pub(crate) fn follows_mut(&mut self, id: SessionId) -> Option<&mut Follows> {
+        self.find_mut(id)?.state.as_mut()?.follows.as_deref_mut()
     }
 }
