@@ -247,7 +247,11 @@ fn join<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) ->
     let owned = Name::from(name);
     match turn.hub.join(TOPIC, &owned, id, turn.sessions) {
         Edge::Unchanged => {
-            refuse_again(turn, id, name);
+            let refusal = Refusal {
+                name: Some(name),
+                ..Refusal::new(Reason::MultipleSubscriptions, EventAction::Subscribe)
+            };
+            turn.send(id, &Message::Event(Event::Error(refusal)));
         }
         Edge::Inside => {}
         Edge::Crossed => {
@@ -265,15 +269,6 @@ fn unsubscribe<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &
     {
         lost_last(turn, name.into());
     }
-}
-
-/// Refuses a subscription that the session has already.
-pub(crate) fn refuse_again<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) {
-    let refusal = Refusal {
-        name: Some(name),
-        ..Refusal::new(Reason::MultipleSubscriptions, EventAction::Subscribe)
-    };
-    turn.send(id, &Message::Event(Event::Error(refusal)));
 }
 
 fn refuse<E: Effects>(

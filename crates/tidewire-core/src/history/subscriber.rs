@@ -8,10 +8,9 @@ use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Entry, HistoryEntry, HistoryPage, HistoryRead, PendingReplyId, ReplyPart};
-use crate::event;
 use crate::hub::{Edge, HubTopic};
 use crate::lag;
-use crate::message::{Event, Message, Position, Publication};
+use crate::message::{Event, EventAction, Message, Position, Publication, Reason, Refusal};
 use crate::publication::InterestTopic;
 use crate::session::follows::{Follow, Follows, Start};
 
@@ -41,7 +40,11 @@ pub(crate) fn subscribe<E: Effects>(
         .follows
         .get_or_insert_with(|| Box::new(Follows::new(seed)));
     if follows.names.contains_key(name) {
-        event::refuse_again(turn, id, name);
+        let refusal = Refusal {
+            name: Some(name),
+            ..Refusal::new(Reason::MultipleSubscriptions, EventAction::Subscribe)
+        };
+        turn.send(id, &Message::Event(Event::Error(refusal)));
         return turn.part_done(reply, ReplyPart::Done);
     }
     let name = Name::from(name);
