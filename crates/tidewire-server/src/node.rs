@@ -101,7 +101,9 @@ const FRONT_NICE: i32 = 5;
 /// Gives the calling thread a lower priority than the shards have.
 fn yield_to_shards() {
     // If the system refuses it, the front only competes with the shards as an equal.
-    let _ = rustix::process::setpriority_process(None, FRONT_NICE);
+    let process = rustix::process::getpid();
+    let _ = rustix::process::getpriority_process(Some(process))
+        .and_then(|nice| rustix::process::setpriority_process(None, nice + FRONT_NICE));
 }
 
 impl Node {

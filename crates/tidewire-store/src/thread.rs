@@ -58,7 +58,7 @@ pub struct Scan {
 /// one transaction, so it should take tens of milliseconds at most. `limits.batch_bytes_max` limits the batches of shards.
 const TRANSACTION_BYTES_MAX: usize = 8 << 20;
 
-/// The nice value of the reading thread. On a machine where it shares a core with a shard and the committing thread, loads of ever new names
+/// How much the nice value of the reading thread is above that of the others. On a machine where it shares a core with a shard and the committing thread, loads of ever new names
 /// delay the acknowledgements of other clients' writes less.
 const READER_NICE: i32 = 3;
 
@@ -335,7 +335,7 @@ impl StoreThreads {
             .name("store-reader".to_owned())
             .spawn(move || {
                 // If the system refuses it, the reader only competes with the other threads as an equal.
-                let _ = rustix::process::setpriority_process(None, READER_NICE);
+                let _ = rustix::process::nice(READER_NICE);
                 read(&mut *reader, &read_tasks, &answer, &health);
             })
             .map_err(no_thread)?;

@@ -158,7 +158,10 @@ fn without_one_the_server_serves_all_the_same() {
     assert_eq!(server.get("/health").expect("an answer").0, 200);
 }
 
-/// The longest time between two signs of life while one connection sends 3,000 patches of a record of 1 MB in one burst.
+/// The number of patches of a record of 1 MB in one burst. Without a limit they take the server some seconds.
+const PATCHES: usize = 12_000;
+
+/// The longest time between two signs of life while one connection sends the patches.
 fn longest_silence(limits: &str) -> Duration {
     let manager = Manager::new();
     manager.configure(&format!(
@@ -185,7 +188,7 @@ fn longest_silence(limits: &str) -> Duration {
         let (path, data) = ("count", Some("1"));
         Message::Record(Record::Write(write, Change::Patch { path, data }))
     };
-    let patches = (1..=3_000).map(|number| patch(number == 3_000));
+    let patches = (1..=PATCHES).map(|number| patch(number == PATCHES));
     client.send_all(patches);
     let done = std::thread::spawn(move || {
         client.receive_until(|message| matches!(message, Message::Record(Record::WriteAck { .. })));

@@ -185,9 +185,20 @@ fn write_folder() -> TempDir {
     let command = tidewire(directory.path(), &arguments);
     let elsewhere = tempfile::tempdir().expect("a temporary folder");
     let server = Server::start_command(elsewhere, command);
-    let mut client = server.log_in();
+    let (mut client, mut subscriber) = (server.log_in(), server.log_in());
+    subscriber.send(&Message::Event(Event::Subscribe {
+        names: vec![EVENTS],
+        correlation: Some("0"),
+        positions: Vec::new(),
+    }));
+    subscriber.receive_until(|message| matches!(message, Message::Event(Event::Ack { .. })));
     client.send(&emit(EVENTS, "{\"first\":1}"));
     client.send(&emit(EVENTS, "\"second\""));
+    // Subscribers get an event after its commit.
+    for _ in 0..2 {
+        subscriber
+            .receive_until(|message| matches!(message, Message::Event(Event::Publication(_))));
+    }
     for version in [1, 2] {
         client.send(&write("written", version, &format!("{{\"n\":{version}}}")));
         client.receive_until(|message| *message == acknowledged("written"));

@@ -379,7 +379,7 @@ fn records_that_are_used_once_neither_fill_the_cache_nor_evict_others() {
     let read = |name| Message::Record(Record::Read { name });
     check(&node.ask(session, &read("hot")), &["version: 2"]);
     check(&node.ask(session, &read("large/1999")), &["version: 1"]);
-    check(&node.ask(session, &read("large/0")), &["Error(Load"]);
+    check(&node.ask(session, &read("large/0")), &["LoadFailed"]);
 }
 
 #[test]

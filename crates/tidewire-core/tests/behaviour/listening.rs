@@ -73,6 +73,7 @@ fn listen_to_events(pattern: &str) -> Message<'_> {
 fn listen_in_time(node: &mut Node, session: SessionId, pattern: &str) -> Seen {
     while !node.offer(session, &listen(pattern)) {
         node.pass(Duration::from_nanos(1));
+        node.begin_turns();
     }
     node.take(session)
 }

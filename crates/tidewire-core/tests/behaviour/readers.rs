@@ -298,7 +298,9 @@ fn an_answer_to_a_slow_session_comes_after_the_change_being_authorized() {
 
 #[test]
 fn more_readers_than_a_turn_takes_are_authorized_in_several() {
-    let mut scene = scene(Rule::Old, Settings::default());
+    let mut settings = Settings::default();
+    settings.limits.connection_work_max = 512 << 10;
+    let mut scene = scene(Rule::Old, settings);
     let readers: Vec<_> = (0..1_200)
         .map(|number| scene.reader(number % 2, &format!("user{number}")))
         .collect();
