@@ -23,7 +23,7 @@ export interface Fault {
 }
 
 const CODEC: Program = { package: 'tidewire-wire', target: 'codec', test: 'mutation::mutations_of_the_corpus_find_nothing' };
-const JSON_TEXT: Program = { package: 'tidewire-core', target: 'json_corpus', test: 'mutations_of_the_corpus_find_nothing' };
+const JSON_TEXT: Program = { package: 'tidewire-json', target: 'json_corpus', test: 'mutations_of_the_corpus_find_nothing' };
 const RULES: Program = { package: 'tidewire-rules', target: 'corpus', test: 'mutations_of_the_corpus_find_nothing' };
 const SIMULATION: Program = { package: 'tidewire-core', target: 'sim', test: 'every_seed_keeps_every_promise' };
 const HISTORY: Program = { package: 'tidewire-core', target: 'resume', test: 'every_seed_keeps_every_promise' };

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/tidewire-core/tests/json_check/mod.rs"]
+#[path = "../../crates/tidewire-json/tests/json_check/mod.rs"]
 mod json_check;
 
 fuzz_target!(|input: &str| json_check::check_input(input));

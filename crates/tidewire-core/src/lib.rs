@@ -3,6 +3,9 @@
 //! Nothing here opens a socket, reads a clock, starts a thread or draws a random number. Time and seeds are arguments. Everything that
 //! the engine needs from outside is requested through [`effect::Effects`].
 
+/// JSON as text, of which records and payloads consist.
+pub use tidewire_json as json;
+
 pub mod address;
 pub mod effect;
 pub mod engine;
@@ -11,7 +14,6 @@ pub mod history;
 pub mod history_rules;
 pub mod identity;
 pub mod inspect;
-pub mod json;
 pub mod limits;
 pub mod message;
 pub mod name_pattern;

@@ -18,6 +18,7 @@ use process::{Server, run, tidewire};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use tempfile::TempDir;
+use tidewire_core::message::{Event, Message};
 use tidewire_core::store::{
     Expected, Incarnation, Loaded, Store, StoreChange, StoreReader, StoreWrite, StoredRecord,
     Version,

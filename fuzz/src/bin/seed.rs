@@ -165,7 +165,8 @@ fn deflated_payloads() -> Vec<Vec<u8>> {
         Message::Event(Event::publication("n", Some(&text))),
         Message::Event(Event::Subscribe {
             names: vec!["name/of/one"; 20],
-            correlation: Some("7"), positions: Vec::new(),
+            correlation: Some("7"),
+            positions: Vec::new(),
         }),
     ];
     for message in messages {

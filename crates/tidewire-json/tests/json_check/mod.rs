@@ -4,7 +4,7 @@
 //! The input is a document, a path and a value, separated by zero bytes. Without a value, the patch deletes the path.
 
 use serde_json::value::RawValue;
-use tidewire_core::json::{
+use tidewire_json::{
     JsonError, JsonLimits, PatchError, Path, Token, check, lookup, parse_patches, patch, patch_many,
 };
 

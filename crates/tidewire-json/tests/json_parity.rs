@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use serde_json::{Value, json};
-use tidewire_core::json::{
+use tidewire_json::{
     JsonLimits, PatchError, PatchListError, Path, PathError, Token, check, lookup, parse_patches,
     patch_many, string,
 };

@@ -58,7 +58,7 @@ const CONTROLS: [&str; 32] = [
 
 /// Whether the string at `raw` in `document` means `text`.
 #[inline]
-pub(super) fn is_text(document: &str, raw: &RawString, text: &str) -> bool {
+pub(crate) fn is_text(document: &str, raw: &RawString, text: &str) -> bool {
     let Some(inner) = document.as_bytes().get(raw.inner.clone()) else {
         return false;
     };
@@ -74,7 +74,7 @@ pub(super) fn is_text(document: &str, raw: &RawString, text: &str) -> bool {
 }
 
 /// Meaning of the escaped text between two quotes, or `None` if UTF-8 can't represent it (lone surrogates).
-pub(super) fn unescape(inner: &str) -> Option<String> {
+pub(crate) fn unescape(inner: &str) -> Option<String> {
     let mut out = String::with_capacity(inner.len());
     let mut rest = inner;
     while let Some((plain, after)) = rest.split_once('\\') {

@@ -30,7 +30,7 @@ fn corpus_passes() {
 #[test]
 #[should_panic(expected = "the same patch again changes nothing")]
 fn a_wrong_result_is_found() {
-    let path = tidewire_core::json::Path::parse("a").expect("a path");
+    let path = tidewire_json::Path::parse("a").expect("a path");
     json_check::promise(r#"{"b":1}"#, &path, Some("1"), r#"{"b":1,"a":2}"#);
 }
 

@@ -4,7 +4,7 @@ use super::array::{Array, Element};
 use super::object::{Member, Object};
 use super::path_tree::{NodeId, PathTree};
 use super::value::{Source, Value};
-use crate::json::scan::{Entries, Malformed, is_container, peek, value_end};
+use crate::scan::{Entries, Malformed, is_container, peek, value_end};
 
 impl PathTree<'_> {
     /// Opens the container at `at`, and those within that a path leads into; returns the place behind it too.

@@ -97,7 +97,7 @@ pub fn patch(
 }
 
 /// What must hold for a patch of any document; returns the value without white space around it.
-pub(super) fn check_patch<'v>(
+pub(crate) fn check_patch<'v>(
     path: &Path<'_>,
     value: Option<&'v str>,
     limits: JsonLimits,
@@ -114,7 +114,7 @@ pub(super) fn check_patch<'v>(
 }
 
 /// The length that `text` gives an array.
-pub(super) fn length_of_array(text: &str) -> Result<usize, PatchError> {
+pub(crate) fn length_of_array(text: &str) -> Result<usize, PatchError> {
     let length = text.parse().ok().and_then(whole);
     usize::try_from(length.ok_or(PatchError::ArrayLength)?).map_err(|_| PatchError::TooLarge)
 }

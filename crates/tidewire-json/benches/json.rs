@@ -1,4 +1,4 @@
-//! Compares the cost of checking and patching JSON with serde_json, in one run: `cargo bench -p tidewire-core --bench json`.
+//! Compares the cost of checking and patching JSON with serde_json, in one run: `cargo bench -p tidewire-json --bench json`.
 //!
 //! Prints nanoseconds per call in the fastest of many short rounds, since other work on the machine only adds. The
 //! rounds of all rows take turns. What counts is the ratio.
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tidewire_core::json::{JsonLimits, Path, check, lookup, patch};
+use tidewire_json::{JsonLimits, Path, check, lookup, patch};
 
 const LIMITS: JsonLimits = JsonLimits {
     array_gap_max: usize::MAX,

@@ -6,9 +6,9 @@ use super::array::{Array, Step};
 use super::object::Object;
 use super::output::Output;
 use super::path_tree::{NodeId, PathTree};
-use crate::json::patch::PatchError;
-use crate::json::path::Token;
-use crate::json::scan::{Entries, Malformed, is_container, peek, skip_space};
+use crate::patch::PatchError;
+use crate::path::Token;
+use crate::scan::{Entries, Malformed, is_container, peek, skip_space};
 
 /// A value of the new document.
 pub(super) enum Value<'d> {

@@ -122,7 +122,7 @@ impl<'a> Path<'a> {
     }
 
     /// Bytes that its steps take.
-    pub(crate) fn kept_bytes(&self) -> usize {
+    pub fn kept_bytes(&self) -> usize {
         let of_token = |token: &Token<'_>| match token {
             Token::Key(key) => size_of::<Token<'_>>() + key.len(),
             Token::Index(_) => size_of::<Token<'_>>(),
@@ -191,14 +191,14 @@ fn decimal(text: &str) -> Option<u64> {
 }
 
 /// `number` as a whole number, if it is one from 0 to 2^32 - 1.
-pub(super) fn whole(number: f64) -> Option<u64> {
+pub(crate) fn whole(number: f64) -> Option<u64> {
     let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
     // In this range the conversion is exact.
     fits.then_some(number as u64)
 }
 
 /// The index that an array takes `key` for: digits without a leading zero, below 2^32 - 1.
-pub(super) fn array_index(key: &str) -> Option<u32> {
+pub(crate) fn array_index(key: &str) -> Option<u32> {
     let canonical =
         key == "0" || (!key.starts_with('0') && key.bytes().all(|byte| byte.is_ascii_digit()));
     if !canonical {

@@ -52,7 +52,6 @@ impl JsonKind {
 
 /// Why a text is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
 pub enum JsonError {
     /// It is not JSON.
     #[error("malformed JSON at byte {offset}")]

@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::output::{NULL, Nulls, Output};
 use super::path_tree::PathTree;
 use super::value::{Source, Value};
-use crate::json::patch::PatchError;
-use crate::json::path::{Token, array_index};
-use crate::json::scan::{Entries, Malformed};
+use crate::patch::PatchError;
+use crate::path::{Token, array_index};
+use crate::scan::{Entries, Malformed};
 
 #[derive(Default)]
 pub(super) struct Array<'d> {

@@ -7,17 +7,17 @@ use std::ops::Range;
 
 /// The text is not JSON at the place where the scanner looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// The byte at `at`, or 0 behind the end; outside of strings, 0 is not JSON.
 #[inline]
-pub(super) fn peek(bytes: &[u8], at: usize) -> u8 {
+pub(crate) fn peek(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0)
 }
 
 /// Where the white space that starts at `at` ends.
 #[inline]
-pub(super) fn skip_space(bytes: &[u8], mut at: usize) -> usize {
+pub(crate) fn skip_space(bytes: &[u8], mut at: usize) -> usize {
     while matches!(peek(bytes, at), b' ' | b'\n' | b'\r' | b'\t') {
         at += 1;
     }
@@ -68,7 +68,7 @@ fn find_quote(bytes: &[u8], at: usize) -> usize {
 
 /// Position of the next byte that a string must escape or that ends it: quote, backslash, control character.
 #[inline]
-pub(super) fn find_special(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn find_special(bytes: &[u8], at: usize) -> usize {
     find(bytes, at, |word| {
         equal_bytes(word, b'"') | equal_bytes(word, b'\\') | bytes_below(word, 0x20)
     })
@@ -85,7 +85,7 @@ fn find_structure(bytes: &[u8], at: usize) -> usize {
 
 /// A string literal of a source text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RawString {
+pub(crate) struct RawString {
     /// The text between the quotes.
     pub inner: Range<usize>,
     /// Whether it has escapes.
@@ -124,7 +124,7 @@ impl RawString {
 /// The place behind the container whose opening bracket is at `at`. Most of a patch's time is spent here, passing
 /// over what the path does not touch, so it takes 64 bytes a step and looks at single brackets only where the
 /// container may end.
-pub(super) fn container_end(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
+pub(crate) fn container_end(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
     let mut rest = bytes.get(at..).unwrap_or_default();
     let mut done = at;
     let mut strings = StringMask::default();
@@ -217,7 +217,7 @@ impl StringMask {
 }
 
 /// Nesting depth of the containers in the value that starts `bytes`; 0 if the value is not a container.
-pub(super) fn nesting(bytes: &[u8]) -> Result<usize, Malformed> {
+pub(crate) fn nesting(bytes: &[u8]) -> Result<usize, Malformed> {
     let mut at = 0;
     let mut open = 0_usize;
     let mut nesting = 0;
@@ -247,13 +247,13 @@ pub(super) fn nesting(bytes: &[u8]) -> Result<usize, Malformed> {
 
 /// Whether a container opens at `at`.
 #[inline]
-pub(super) fn is_container(bytes: &[u8], at: usize) -> bool {
+pub(crate) fn is_container(bytes: &[u8], at: usize) -> bool {
     matches!(peek(bytes, at), b'{' | b'[')
 }
 
 /// The place behind the value that starts at `at`.
 #[inline]
-pub(super) fn value_end(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
+pub(crate) fn value_end(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
     match peek(bytes, at) {
         b'"' => Ok(RawString::scan(bytes, at)?.end()),
         b'{' | b'[' => container_end(bytes, at),
@@ -269,7 +269,7 @@ pub(super) fn value_end(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
 }
 
 /// A member of an object or an element of an array.
-pub(super) struct JsonMember {
+pub(crate) struct JsonMember {
     /// The key, in objects.
     pub key: Option<RawString>,
     /// The value's text.
@@ -287,7 +287,7 @@ impl JsonMember {
 }
 
 /// Walks the entries of one container in their order.
-pub(super) struct Entries<'a> {
+pub(crate) struct Entries<'a> {
     bytes: &'a [u8],
     close: u8,
     /// Entries so far.

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::json::check::JsonLimits;
-use crate::json::patch::PatchError;
+use crate::check::JsonLimits;
+use crate::patch::PatchError;
 
 /// Value that fills an array up to an index behind its end.
 pub(super) const NULL: &str = "null";

@@ -6,8 +6,8 @@ use std::ops::Range;
 use super::output::Output;
 use super::path_tree::{NodeId, PathTree};
 use super::value::{Source, Value};
-use crate::json::literal::string;
-use crate::json::patch::PatchError;
+use crate::literal::string;
+use crate::patch::PatchError;
 
 #[derive(Default)]
 pub(super) struct Object<'d> {

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::json::literal::unescape;
-use crate::json::path::{Path, Token, array_index};
-use crate::json::scan::RawString;
+use crate::literal::unescape;
+use crate::path::{Path, Token, array_index};
+use crate::scan::RawString;
 
 /// The place of a path's step in [`PathTree::nodes`].
 pub(super) type NodeId = usize;
