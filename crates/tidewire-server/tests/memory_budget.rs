@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use client::{Client, acknowledged, wait_until, write};
 use shard_support::{Node, Options};
 use tidewire_core::message::{Connection, Message, Record, RecordBulk};
+use tidewire_core::settings::Settings;
 use tidewire_shard::ShardLimits;
 use tidewire_shard::backoff::BackoffSettings;
 use tidewire_shard::stats::ShardStats;
+use tidewire_store::memory::MemoryDisk;
 use tidewire_wire::frame::websocket::{CloseCode, Opcode, encode_masked};
 use tidewire_wire::protocol::deepstream::Deepstream;
 
@@ -20,13 +22,17 @@ const SHARDS: usize = 3;
 const LARGE: usize = 100_000;
 
 fn node() -> Node {
-    Node::start(Options {
+    Node::start(options())
+}
+
+fn options() -> Options {
+    Options {
         limits: ShardLimits {
             memory_bytes_max: MEMORY_BYTES_MAX,
             ..ShardLimits::default()
         },
         ..Options::default()
-    })
+    }
 }
 
 /// A connection that makes the first shard hold this many bytes: an incomplete frame.
@@ -134,7 +140,11 @@ fn create_unused(node: &Node, client: &mut Client, count: usize) -> u64 {
 
 #[test]
 fn messages_of_a_turn_count_while_their_log_lives() {
-    let node = node();
+    // One turn answers all requests.
+    let mut settings = Settings::default();
+    settings.limits.connection_work_max = 0;
+    let (store, opened) = MemoryDisk::default().open(None);
+    let node = Node::start_on(options(), settings, Box::new(store), opened);
     let mut client = node.log_in(0);
     let name = created_where(&node, &mut client, |owner| owner == 0);
     let data = text(LARGE);

@@ -158,14 +158,14 @@ fn without_one_the_server_serves_all_the_same() {
     assert_eq!(server.get("/health").expect("an answer").0, 200);
 }
 
-/// The number of patches of a record of 1 MB in one burst. Without a limit they take the server some seconds.
-const PATCHES: usize = 12_000;
+/// The number of patches in the burst. Without limits one turn takes most of them.
+const PATCHES: usize = 500;
 
-/// The longest time between two signs of life while one connection sends the patches.
+/// The longest time between two signs of life while one connection sends patches of a record of 4 MB.
 fn longest_silence(limits: &str) -> Duration {
     let manager = Manager::new();
     manager.configure(&format!(
-        "network: {{host: 127.0.0.1, port: 0}}\nlimits: {{{limits}}}\n"
+        "network: {{host: 127.0.0.1, port: 0}}\nlimits: {{message_bytes_max: 8MiB, record_bytes_max: 8MiB, {limits}}}\n"
     ));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = tidewire(manager.folder.path(), &START);
@@ -173,7 +173,7 @@ fn longest_silence(limits: &str) -> Duration {
     command.env("WATCHDOG_USEC", "400000");
     let server = Server::start_command(folder, command);
     let mut client = server.log_in();
-    let large = format!(r#"{{"count":0,"text":"{}"}}"#, "x".repeat(1_000_000));
+    let large = format!(r#"{{"count":0,"text":"{}"}}"#, "x".repeat(4_000_000));
     client.send(&write("large", -1, &large));
     client.expect(&acknowledged("large"));
     manager.expect("READY=1");
@@ -188,8 +188,7 @@ fn longest_silence(limits: &str) -> Duration {
         let (path, data) = ("count", Some("1"));
         Message::Record(Record::Write(write, Change::Patch { path, data }))
     };
-    let patches = (1..=PATCHES).map(|number| patch(number == PATCHES));
-    client.send_all(patches);
+    client.send_all((1..=PATCHES).map(|number| patch(number == PATCHES)));
     let done = std::thread::spawn(move || {
         client.receive_until(|message| matches!(message, Message::Record(Record::WriteAck { .. })));
     });
