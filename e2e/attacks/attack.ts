@@ -30,6 +30,8 @@ export interface Attack {
   harm: 'reached' | 'memory' | 'floods' | `tidewire_${string}`;
   /** With the limit, the harm is at most this number; without the limit, it is larger. */
   bound: number;
+  /** For limits of a rate: the bound grows by this with each second of the attack. */
+  boundPerSecond?: number;
   /** Attacks until `isOver`; returns the harm if only the attacker can measure it. */
   run: (target: Target) => Promise<number>;
 }

@@ -6,6 +6,8 @@ import { binary } from '../harness/server.ts';
 import { SECONDS, type Attack } from './attack.ts';
 
 export interface Felt {
+  /** The duration of the attack, which is longer than `SECONDS` on a busy machine. */
+  seconds: number;
   /** Worst p99 of a pair before and during the attack, in milliseconds. `calm` is measured only with the limit. */
   calm: number;
   attacked: number;

@@ -43,7 +43,8 @@ function testAttack(attack: Attack): void {
       const outcome = await suffer(t, attack, attack.options ?? {}, true);
       t.diagnostic(shown(outcome));
       const { calm, attacked, harm, counted, growth, logLines } = outcome;
-      assert.ok(harm <= attack.bound, `the harm is ${harm}, more than ${attack.bound}`);
+      const bound = boundAfter(outcome.seconds, attack);
+      assert.ok(harm <= bound, `the harm is ${harm}, more than ${bound}`);
       assert.ok(counted > 0, `${attack.metric} does not name the attack`);
       assert.ok(growth <= GROWTH_MAX, `the server grew by ${growth} bytes`);
       assert.ok(logLines <= LOG_LINES_MAX, `the log grew by ${logLines} lines`);
@@ -59,7 +60,8 @@ function testAttack(attack: Attack): void {
     await felt(attack, false, async () => {
       const outcome = await suffer(t, attack, off, false);
       t.diagnostic(shown(outcome));
-      assert.ok(outcome.harm > attack.bound, `the harm is ${outcome.harm}, at most ${attack.bound}`);
+      const bound = boundAfter(SECONDS, attack);
+      assert.ok(outcome.harm > bound, `the harm is ${outcome.harm}, at most ${bound}`);
       return outcome;
     });
   });
@@ -101,7 +103,7 @@ async function suffer(t: TestContext, attack: Attack, options: ServerOptions, is
     if (seconds < SECONDS) return false;
     if (isHeld) return (await server.metric(attack.metric)) > before.metric;
     // The attacker reports the number that it reached only at its end.
-    return attack.harm === 'reached' ? seconds > 2 * SECONDS : measured() > attack.bound;
+    return attack.harm === 'reached' ? seconds > 2 * SECONDS : measured() > boundAfter(SECONDS, attack);
   };
   const deadline = started + SECONDS * 1_000 + PATIENCE_MS;
   while (!(await isSeen()) && performance.now() < deadline) await pause(LOOK_INTERVAL_MS);
@@ -111,6 +113,7 @@ async function suffer(t: TestContext, attack: Attack, options: ServerOptions, is
   const toldAtEnd = await within(DEADLINE_MS, reached, 'the attacker stops');
   const harm = attack.harm === 'reached' ? toldAtEnd : measured();
   const outcome = {
+    seconds: (performance.now() - started) / 1_000,
     calm,
     attacked,
     harm,
@@ -126,6 +129,10 @@ async function suffer(t: TestContext, attack: Attack, options: ServerOptions, is
     await isBack.finally(() => t.diagnostic(`memory +${(kept() / 1e6).toFixed(1)} MB afterwards`));
   }
   return outcome;
+}
+
+function boundAfter(seconds: number, { bound, boundPerSecond = 0 }: Attack): number {
+  return bound + boundPerSecond * seconds;
 }
 
 /** The worst p99 of a pair since the last call, in milliseconds. */

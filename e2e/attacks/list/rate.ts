@@ -1,11 +1,11 @@
 // Floods against the rate limits: events, writes, unanswered calls, presence queries, patterns that are added and removed.
 
 import { C } from '../../harness/client.ts';
-import { type Attack, CONTROL_FLOOD, SECONDS, emit, refused, say, together, write } from '../attack.ts';
+import { type Attack, CONTROL_FLOOD, emit, refused, say, together, write } from '../attack.ts';
 
 const { TOPIC, RECORD_ACTION, RPC_ACTION, PRESENCE_ACTION } = C;
-/** Messages that a rate of 100 a second admits during the attack, including the burst, which is one second's worth. */
-const HUNDREDS = 100 * (3 + SECONDS);
+/** Messages that a rate of 100 a second admits in addition: the burst, which is one second's worth, and those of two late seconds. */
+const HUNDREDS = 300;
 
 export const RATES: Attack[] = [
   {
@@ -17,7 +17,8 @@ export const RATES: Attack[] = [
     off: {},
     harm: 'floods',
     // Both pairs receive each event; the first second's worth is the burst.
-    bound: 2 * 500 * (2 + SECONDS),
+    bound: 2 * 500 * 2,
+    boundPerSecond: 2 * 500,
     run: (target) => say(target, () => emit(CONTROL_FLOOD, '1'), { burst: 20 }),
   },
   {
@@ -27,7 +28,8 @@ export const RATES: Attack[] = [
     options: { rates: { user: { write: '200/s' } } },
     off: {},
     harm: 'tidewire_records',
-    bound: 10 + 200 * (2 + SECONDS),
+    bound: 10 + 200 * 2,
+    boundPerSecond: 200,
     run: (target) => together(10, (index) => {
       return say(target, (round) => write(`attack/${index}/${round}`, '{}'), { burst: 20, details: { username: 'mallory' } });
     }),
@@ -40,6 +42,7 @@ export const RATES: Attack[] = [
     off: {},
     harm: 'tidewire_messages_received_total{topic="rpc"}',
     bound: HUNDREDS,
+    boundPerSecond: 100,
     run: (target) => say(target, (round) => {
       return { topic: TOPIC.RPC, action: RPC_ACTION.REQUEST, name: `nobody/${round}`, correlationId: `${round}`, data: '1' };
     }, { burst: 20 }),
@@ -52,6 +55,7 @@ export const RATES: Attack[] = [
     off: {},
     harm: 'tidewire_messages_received_total{topic="presence"}',
     bound: HUNDREDS,
+    boundPerSecond: 100,
     run: (target) => say(target, () => ({ topic: TOPIC.PRESENCE, action: PRESENCE_ACTION.QUERY_ALL, correlationId: '1' }), { burst: 20 }),
   },
   {
@@ -63,6 +67,7 @@ export const RATES: Attack[] = [
     harm: 'tidewire_messages_received_total{topic="record"}',
     // Removing a pattern costs no permit.
     bound: 2 * HUNDREDS,
+    boundPerSecond: 2 * 100,
     run: (target) => say(target, (round) => {
       const action = round % 2 === 0 ? RECORD_ACTION.LISTEN : RECORD_ACTION.UNLISTEN;
       return { topic: TOPIC.RECORD, action, name: `^come/${round >> 1}` };
