@@ -3,11 +3,11 @@
 //! The generator has a seed, so a run can be repeated. `e2e/json-parity/parity.mjs` computes the expected results. Planted faults
 //! prove that the comparison can fail.
 
-use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::thread;
+mod node;
 
+use std::io::Write;
+
+use node::Report;
 use serde_json::{Value, json};
 use tidewire_json::{
     JsonLimits, PatchError, PatchListError, Path, PathError, Token, check, lookup, parse_patches,
@@ -24,7 +24,7 @@ const LIMITS: JsonLimits = JsonLimits {
 #[ignore = "needs Node; npm --prefix e2e run parity runs it"]
 fn patching_agrees_with_node() {
     let report = compare(0x7469_6465, 100_000, None);
-    assert_eq!(report.disagreements, Vec::<String>::new());
+    assert_eq!(report.disagreements, Vec::<Value>::new());
     let summary = &report.summary;
     println!("{summary}");
     assert_eq!(summary["cases"], 100_000);
@@ -70,42 +70,12 @@ enum Fault {
     IndicesTakenAsKeys,
 }
 
-/// The answers of Node.
-struct Report {
-    disagreements: Vec<String>,
-    summary: Value,
-}
-
 /// Sends `count` cases of `seed` to Node and collects its answers.
 fn compare(seed: u64, count: usize, fault: Option<Fault>) -> Report {
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../e2e/json-parity/parity.mjs");
-    let mut node = Command::new("node")
-        .arg(script)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("needs Node 18 or later: apt-get install nodejs");
-    let stdin = node.stdin.take().expect("stdin is piped");
-    let writer = thread::spawn(move || {
+    let (report, _) = node::compare("json-parity/parity.mjs", move |out| {
         let mut random = Random(seed);
-        let mut out = BufWriter::new(stdin);
-        // If Node ends early, the write fails, and the test notices the missing summary.
         (0..count).try_for_each(|_| writeln!(out, "{}", case(&mut random, fault)))
     });
-    let mut report = Report {
-        disagreements: Vec::new(),
-        summary: Value::Null,
-    };
-    for line in BufReader::new(node.stdout.take().expect("stdout is piped")).lines() {
-        let mut answer: Value = serde_json::from_str(&line.expect("text")).expect("JSON");
-        match answer.get_mut("summary") {
-            Some(summary) => report.summary = summary.take(),
-            None => report.disagreements.push(format!("{answer:#}")),
-        }
-    }
-    let status = node.wait().expect("node was started");
-    let written = writer.join().expect("the generator does not panic");
-    assert!(status.success(), "node ended with {status}, {written:?}");
     report
 }
 

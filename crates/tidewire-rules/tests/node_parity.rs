@@ -4,12 +4,11 @@
 //! Planted faults (our side runs a slightly different rule) show that the comparison finds what it is for.
 
 mod generator;
+#[path = "../../tidewire-json/tests/node/mod.rs"]
+mod node;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::thread;
+use std::io::Write;
 
 use serde_json::{Value, json};
 use tidewire_rules::limits::RuleLimits;
@@ -17,6 +16,7 @@ use tidewire_rules::rule::{Document, Records, Rule, Scope, User};
 use tidewire_rules::tree::Tree;
 
 use generator::{Counts, Random, Scene};
+use node::Report;
 
 /// Pairs of a run of the tests; the proof makes a million.
 const PAIRS: usize = 8_000;
@@ -35,12 +35,6 @@ const FAULTS: [Fault; 6] = [
     ("(-0)", "(0)"),
     (" + ", " - "),
 ];
-
-#[derive(Default)]
-struct Report {
-    disagreements: Vec<Value>,
-    summary: Value,
-}
 
 struct Known<'v>(&'v [(String, String)]);
 
@@ -144,40 +138,15 @@ fn line(
 
 /// Sends this many pairs of `seed` to Node and collects its answers.
 fn compare(seed: u64, pairs: usize, fault: Option<Fault>) -> (Report, Counts, [usize; 3]) {
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../e2e/rule-parity/parity.mjs");
-    let mut node = Command::new("node")
-        .arg(script)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("needs Node 18 or later: apt-get install nodejs");
-    let stdin = node.stdin.take().expect("stdin is piped");
-    let writer = thread::spawn(move || {
+    let (report, (counts, outcomes)) = node::compare("rule-parity/parity.mjs", move |out| {
         let mut random = Random::new(seed);
         let (mut counts, mut outcomes) = (Counts::default(), [0; 3]);
-        let mut out = BufWriter::new(stdin);
-        // If Node ends early the write fails, and the missing summary reports it.
-        let written = (0..pairs / RULES_PER_SCENE).try_for_each(|_| {
-            writeln!(
-                out,
-                "{}",
-                line(&mut random, &mut counts, &mut outcomes, fault)
-            )
+        let _ = (0..pairs / RULES_PER_SCENE).try_for_each(|_| {
+            let line = line(&mut random, &mut counts, &mut outcomes, fault);
+            writeln!(out, "{line}")
         });
-        drop(out);
-        (written, counts, outcomes)
+        (counts, outcomes)
     });
-    let mut report = Report::default();
-    for line in BufReader::new(node.stdout.take().expect("stdout is piped")).lines() {
-        let mut answer: Value = serde_json::from_str(&line.expect("text")).expect("JSON");
-        match answer.get_mut("summary") {
-            Some(summary) => report.summary = summary.take(),
-            None => report.disagreements.push(answer),
-        }
-    }
-    let status = node.wait().expect("node was started");
-    let (written, counts, outcomes) = writer.join().expect("the generator does not panic");
-    assert!(status.success(), "node ended with {status}, {written:?}");
     (report, counts, outcomes)
 }
 
