@@ -100,7 +100,8 @@ const FRONT_NICE: i32 = 5;
 
 /// Gives the calling thread a lower priority than the shards have.
 fn yield_to_shards() {
-    // If the system refuses it, the front only competes with the shards as an equal.
+    // If the system refuses it, the front only competes with the shards as an equal. Not `nice`, which would add to the value that a thread
+    // has inherited from another thread of the front.
     let process = rustix::process::getpid();
     let _ = rustix::process::getpriority_process(Some(process))
         .and_then(|nice| rustix::process::setpriority_process(None, nice + FRONT_NICE));

@@ -58,8 +58,8 @@ pub struct Scan {
 /// one transaction, so it should take tens of milliseconds at most. `limits.batch_bytes_max` limits the batches of shards.
 const TRANSACTION_BYTES_MAX: usize = 8 << 20;
 
-/// How much the nice value of the reading thread is above that of the others. On a machine where it shares a core with a shard and the committing thread, loads of ever new names
-/// delay the acknowledgements of other clients' writes less.
+/// How much the nice value of the reading thread is above that of the others. On a machine where it shares a core with a shard and the
+/// committing thread, loads of ever new names delay the acknowledgements of other clients' writes less.
 const READER_NICE: i32 = 3;
 
 /// A store that has not answered a request for this long counts as slow.

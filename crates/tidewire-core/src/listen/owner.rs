@@ -2,8 +2,8 @@
 //! states of a search are in the comment of the folder (`mod.rs`).
 //!
 //! A search goes through the listeners, which are sessions with patterns, in a random order (`order.rs`), and asks one at a time. It asks
-//! each listener once, however many of its patterns match, and only if the `listen` rule allows the listener this very name. Listeners that left their last question
-//! unanswered come after all others.
+//! each listener once, however many of its patterns match, and only if the `listen` rule allows the listener this very name. Listeners
+//! that left their last question unanswered come after all others.
 //!
 //! All of this is done in steps: one step tries one pattern with one name, or examines one name. A turn makes [`TURN_STEPS`] of them, and
 //! the rest waits in queues for later turns. When a pattern or a session ends, the pattern's own list of names gives the names that are
