@@ -21,7 +21,7 @@ const FRONT_SHARE: u16 = 4;
 /// Maximum bytes of the cache for each shard, if no option sets its size.
 const CACHE_BYTES_PER_SHARD: u64 = 64 << 20;
 /// If `limits.memory_bytes_max` is set, the cache has at most one part in `BUDGET_PER_CACHE` of it.
-const BUDGET_PER_CACHE: u64 = 16;
+const BUDGET_PER_CACHE: u64 = 32;
 /// The drain delay if load balancers may be in front of the server.
 const PUBLIC_DRAIN_DELAY: Duration = Duration::from_secs(5);
 /// Minimum of `http.head_bytes_max`: browsers with cookies need about this size.

@@ -58,7 +58,7 @@ section! {
         /// Data folder.
         path: PathBuf = PathBuf::from("./tidewire-data"), Traits::NONE.flag("data");
         /// Bytes of unused records that the node keeps in memory. `auto` is an eighth of the memory of the container or
-        /// machine, but at most 64MiB for each shard, and at most a sixteenth of `limits.memory_bytes_max` if that is set.
+        /// machine, but at most 64MiB for each shard, and at most a 32nd of `limits.memory_bytes_max` if that is set.
         cache: Auto<ByteCount> = Auto::Auto;
     }
 }

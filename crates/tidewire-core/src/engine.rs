@@ -420,8 +420,9 @@ impl Shard {
         self.state.hub.owed_count()
     }
 
-    /// Evicts at least `bytes` of records that no session uses and that the store has, least recently used first, or all of them. Returns
-    /// the number of bytes evicted. If it is smaller than `bytes`, all other records are in use.
+    /// Evicts at least `bytes` of records that no session uses and that the store has, least recently used first, or as many as there are.
+    /// Returns the number of bytes evicted. If it is smaller than `bytes`, all other records are in use, or are the last few that were used
+    /// repeatedly, which only `usize::MAX` evicts.
     pub fn shrink_cache(&mut self, bytes: usize) -> usize {
         self.records.shrink(&self.state.context.settings, bytes)
     }

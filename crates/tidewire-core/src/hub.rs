@@ -24,7 +24,7 @@ use crate::membership::ChannelId;
 use crate::publication::InterestTopic;
 use crate::table::{self, Map};
 
-use channel::Channel;
+use channel::{Channel, Key};
 use due::{Due, HeavyDue};
 use flush::{Joined, Touched};
 use formats::FormatCounts;
@@ -43,7 +43,7 @@ pub(crate) enum HubTopic {
 #[derive(Debug)]
 pub(crate) struct Hub {
     /// The channels by topic and name. The channel itself holds the name.
-    keys: Box<[HashTable<ChannelId>]>,
+    keys: Box<[HashTable<Key>]>,
     hasher: FixedState,
     seed: u64,
     channels: Vec<Option<Channel>>,

@@ -1,14 +1,14 @@
 //! Settings of the C library's allocator, which also serves Rust's allocations and so all buffers.
 
-/// A block of at least this size is a separate mapping, which returns to the system when it is freed. Below it are
-/// nearly all messages; above it are outboxes, incomplete messages and long turn logs, which make up a flood. Linux's
-/// own default; the point is to fix it.
+/// A block of at least this size is a separate mapping, which returns to the system when it is freed. Smaller blocks are
+/// reused: new pages would cost a message of a megabyte more than its checks. Larger ones are outboxes and turn logs of
+/// a flood.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const MAPPED_BYTES_MIN: libc::c_int = 128 << 10;
+const MAPPED_BYTES_MIN: libc::c_int = 3 << 19;
 
 /// This much free memory stays at the end of an arena, so that a turn's memory does not move to and fro.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const TRIMMED_BYTES_MIN: libc::c_int = 2 << 20;
+const TRIMMED_BYTES_MIN: libc::c_int = 4 << 20;
 
 /// Makes large blocks return to the system at once when they are freed, whatever was freed before. Call it before
 /// other threads run.

@@ -437,6 +437,12 @@ impl<C> EventLoop<C> {
         self.to_read.len()
     }
 
+    /// Whether the next connection to be read is one whose last read was expensive.
+    #[must_use]
+    pub fn is_next_expensive(&self) -> bool {
+        self.to_read.is_next_expensive()
+    }
+
     /// Whether sends are queued.
     #[must_use]
     pub fn has_sends(&self) -> bool {

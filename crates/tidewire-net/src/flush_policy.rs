@@ -5,6 +5,7 @@
 //! message leaves at once. Decisions 12 and 16 have the figures.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use crate::event_loop::{EventLoop, SLICE_SENDS_MAX};
 
@@ -17,6 +18,12 @@ const AWAIT_BYTES_MAX: usize = 256 << 10;
 
 /// The cost of a sleep for the waiting recipients, in sends.
 const SENDS_PER_SLEEP: usize = 10;
+
+/// The time of a send. Input that takes longer than [`SHORT_INPUT`] counts as many sends as fit into its time.
+const SEND_TIME: Duration = Duration::from_micros(2);
+
+/// Input that is handled in this time counts as one send.
+const SHORT_INPUT: Duration = Duration::from_micros(100);
 
 /// With fewer sends the loop polls without sleeping: their flush takes less than twenty sleeps.
 const SLEEP_SENDS_MIN: usize = 256;
@@ -38,6 +45,11 @@ pub trait Owner {
 
     /// Bytes read in this turn.
     fn turn_bytes(&self) -> usize;
+
+    /// How long this turn has taken so far.
+    fn turn_time(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Whether sockets may be read.
     fn may_read(&self) -> bool {
@@ -86,7 +98,9 @@ pub fn flush(owner: &mut impl Owner) -> io::Result<()> {
 /// polls, because a flood to many recipients lasts for milliseconds, and a processor that spins for that time is its
 /// most expensive part.
 fn await_input(owner: &mut impl Owner) -> io::Result<()> {
-    let mut left = owner.owed_count();
+    let mut left = owner
+        .owed_count()
+        .saturating_sub(sends_in(owner.turn_time()));
     let mut is_flood = false;
     while left > 0 && owner.turn_bytes() < AWAIT_BYTES_MAX && owner.may_read() {
         let owed = owner.owed_count();
@@ -99,8 +113,18 @@ fn await_input(owner: &mut impl Owner) -> io::Result<()> {
             break;
         }
         left = left.saturating_sub(if sleeps { SENDS_PER_SLEEP } else { 1 });
+        let start = Instant::now();
         owner.take_input()?;
+        left = left.saturating_sub(sends_in(start.elapsed()));
         is_flood = true;
     }
     Ok(())
+}
+
+/// The number of sends that fit into the time of an input, if it was long: answers of a store, or the end of a session with many names.
+fn sends_in(time: Duration) -> usize {
+    match time > SHORT_INPUT {
+        true => (time.as_nanos() / SEND_TIME.as_nanos()) as usize,
+        false => 0,
+    }
 }

@@ -17,6 +17,8 @@ struct ReportedUsage {
     bytes: AtomicUsize,
     spare: AtomicUsize,
     wanted: AtomicUsize,
+    /// How often the shares were asked to free their spare memory.
+    clearings: AtomicU64,
     /// Until this time no caller closes a holder, in the nanoseconds of their clock.
     settling_until: AtomicU64,
     /// The shards that close holders. Locked when one joins or the budget is nearly used up.
@@ -37,6 +39,17 @@ impl MemoryBudget {
     #[must_use]
     pub fn used(&self) -> usize {
         self.held.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Asks all shares to free their spare memory. Each does so when it next compares [`MemoryBudget::clearings`].
+    pub fn clear_spare(&self) {
+        self.held.clearings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often the shares were asked to free their spare memory.
+    #[must_use]
+    pub fn clearings(&self) -> u64 {
+        self.held.clearings.load(Ordering::Relaxed)
     }
 
     /// Bytes above the budget.

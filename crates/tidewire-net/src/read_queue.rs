@@ -28,13 +28,20 @@ impl ReadQueue {
     }
 
     pub(crate) fn pop(&mut self) -> Option<Key> {
-        let is_cheap_due = self.cheap_reads < CHEAP_READS_MAX || self.expensive.is_empty();
-        if is_cheap_due && let Some(key) = self.cheap.pop_front() {
+        if !self.is_next_expensive()
+            && let Some(key) = self.cheap.pop_front()
+        {
             self.cheap_reads = (self.cheap_reads + 1).min(CHEAP_READS_MAX);
             return Some(key);
         }
         self.cheap_reads = 0;
         self.expensive.pop_front()
+    }
+
+    /// Whether the next connection is an expensive one.
+    pub(crate) fn is_next_expensive(&self) -> bool {
+        let is_due = self.cheap.is_empty() || self.cheap_reads >= CHEAP_READS_MAX;
+        is_due && !self.expensive.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -64,9 +71,9 @@ mod tests {
         for (index, is_expensive) in [(1, true), (2, false), (3, true), (4, false)] {
             queue.push(key(index), is_expensive);
         }
-        assert_eq!(queue.len(), 4);
+        assert_eq!((queue.len(), queue.is_next_expensive()), (4, false));
         assert_eq!(popped(&mut queue), [2, 4, 1, 3]);
-        assert_eq!(queue.len(), 0);
+        assert_eq!((queue.len(), queue.is_next_expensive()), (0, false));
     }
 
     #[test]
@@ -76,10 +83,15 @@ mod tests {
         let mut cheap_reads = 0;
         loop {
             queue.push(key(1), false);
+            let is_expensive = queue.is_next_expensive();
             match queue.pop() {
                 Some(key) if key.index == 1 => cheap_reads += 1,
-                _ => break,
+                _ => {
+                    assert!(is_expensive);
+                    break;
+                }
             }
+            assert!(!is_expensive);
         }
         assert_eq!(cheap_reads, CHEAP_READS_MAX);
     }

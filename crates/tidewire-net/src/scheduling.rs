@@ -1,6 +1,7 @@
-//! Scheduling classes of a thread.
+//! Scheduling classes of a thread, and processor time.
 
 use std::io;
+use std::time::Duration;
 
 /// Lets this thread run only while its processor is otherwise idle. Any other thread that wakes up there preempts it
 /// at once; next to a thread of merely low priority it might wait for the end of that thread's time slice, which is
@@ -111,9 +112,34 @@ pub fn realtime() -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// The processor time that this thread has used.
+#[must_use]
+pub fn thread_time() -> Duration {
+    processor_time(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// The processor time that all threads of this process have used together.
+#[must_use]
+pub fn process_time() -> Duration {
+    processor_time(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn processor_time(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is to a live value of the type that the call fills.
+    let got = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    debug_assert_eq!(got, 0, "the system has the clock");
+    let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
+    seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::io;
+    use std::time::{Duration, Instant};
 
     fn policy() -> String {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
@@ -141,6 +167,18 @@ mod tests {
         assert_eq!((slice(), nice_there), ((usual, nice), nice));
         // Linux before 6.12 reports no slice.
         assert!(usual == 0 || short == super::SHORT_SLICE_NS, "{short}");
+    }
+
+    #[test]
+    fn processor_time_counts_work_and_no_sleep() {
+        let (thread, process) = (super::thread_time(), super::process_time());
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(super::thread_time() < thread + Duration::from_millis(10));
+        let end = Instant::now() + Duration::from_secs(10);
+        while super::thread_time() < thread + Duration::from_millis(10) {
+            assert!(Instant::now() < end, "the clock stands still");
+        }
+        assert!(super::process_time() >= process + Duration::from_millis(10));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod carried;
 mod closing;
 mod congestion;
+mod expensive_reads;
 mod inspecting;
 mod memory;
 mod reading;
@@ -34,6 +35,7 @@ use tidewire_wire::protocol::deepstream::Dialect;
 use tokio::sync::oneshot;
 
 use carried::CarriedSessions;
+use expensive_reads::ExpensiveReads;
 use memory::Shedding;
 use rights::Settling;
 
@@ -61,6 +63,9 @@ const TURN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Approximate cost of a byte of a short message for the engine, which checks, keeps and encodes it.
 const WORK_PER_BYTE: usize = 4;
+
+/// A turn handles answers to loads for this long, and finishes the one that it is at.
+const LOADED_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// How often the engine's gauges are published.
 const GAUGE_INTERVAL: Duration = Duration::from_millis(100);
@@ -100,8 +105,11 @@ pub(crate) struct Conductor {
     /// Logins that wait for an answer. An entry is removed with its session.
     logins: HashMap<Key, PendingLogin>,
     now: Now,
+    /// When this turn began.
+    turn_started: Instant,
     /// Bytes read in this turn.
     turn_bytes: usize,
+    expensive_reads: ExpensiveReads,
     /// The engine's work count when this turn last began to take input, and when its log began.
     turn_work_start: u64,
     log_work_start: u64,
@@ -130,6 +138,8 @@ pub(crate) struct Conductor {
     memory: Share,
     participant: Participant,
     shedding: Shedding,
+    /// Answers to loads that were not handled yet.
+    loaded: VecDeque<StoreCompletion>,
     mail_count: u64,
     /// Whether the shard refuses new work. A caller that waits for the end of running calls reads the gauges.
     is_refusing: bool,
@@ -187,7 +197,9 @@ impl Conductor {
             login_bytes_max: limits.login_bytes_max.min(message_bytes_max),
             logins: HashMap::new(),
             now: Now::default(),
+            turn_started: Instant(0),
             turn_bytes: 0,
+            expensive_reads: ExpensiveReads::default(),
             turn_work_start: 0,
             log_work_start: 0,
             has_unflushed: false,
@@ -205,6 +217,7 @@ impl Conductor {
             memory,
             participant,
             shedding: Shedding::default(),
+            loaded: VecDeque::new(),
             mail_count: 0,
             is_refusing: false,
             is_draining: false,
@@ -244,11 +257,11 @@ impl Conductor {
         // ranges of the listed sends are fixed. Statistics and `settle_rights` come last: they report the sends of this turn as made.
         self.take_in();
         let started = self.now.monotonic;
+        self.turn_started = started;
         flush_policy::flush(self)?;
         self.end_input();
         loop {
-            self.event_loop
-                .submit_slice(&self.sink.logs, &mut self.broken);
+            self.submit_slice();
             if !self.event_loop.has_sends() {
                 break;
             }
@@ -291,6 +304,7 @@ impl Conductor {
         // with connections that may be read.
         self.engine_deadline = self.engine.next_deadline();
         let has_work = self.has_unflushed
+            || !self.loaded.is_empty()
             || !self.closing.is_empty()
             || self.carried.has_ending()
             || self.engine.has_work()
@@ -334,7 +348,7 @@ impl Conductor {
         // The order matters. Confirmations come first, because they release connections that this turn can then read. Mail comes before
         // the sockets: it is work that the node has already accepted, and a shard that read more before it handled that could fill the
         // other shards' mailboxes without end. The deadline comes after the mail, so an answer that has already arrived counts before its
-        // timeout.
+        // timeout, unless it waits in `loaded`.
         let wall = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -351,6 +365,7 @@ impl Conductor {
         self.charge(NO_CONNECTION, 0);
         self.run_deferred();
         self.take_mail();
+        self.take_loaded();
         if self
             .engine_deadline
             .is_some_and(|deadline| deadline <= self.now.monotonic)
@@ -375,6 +390,7 @@ impl Conductor {
         }
         self.has_unflushed = false;
         self.turn_bytes = 0;
+        self.expensive_reads.end_turn();
         self.log_work_start = self.engine.work();
         for (key, pong) in self.pongs.drain(..) {
             self.event_loop.push_bytes(key, &pong);
@@ -387,13 +403,21 @@ impl Conductor {
         self.say_goodbyes();
     }
 
-    /// Passes the store requests to the store and posts the entries for other shards. Posts precede every answer of the turn, so a client
+    /// Collects the store requests and posts the entries for other shards. Posts precede every answer of the turn, so a client
     /// that has an answer can rely on its effects being posted.
     fn decide(&mut self) {
         self.engine.end_turn(self.now, &mut self.sink);
         self.charge(NO_CONNECTION, 0);
         self.run_deferred();
         self.post();
+    }
+
+    /// Submits a slice of the sends, then passes the requests of the turn to the stores. In the other order the threads of the stores would
+    /// preempt a shard on the same core, and recipients would wait for a commit that has nothing to do with them.
+    fn submit_slice(&mut self) {
+        self.event_loop
+            .submit_slice(&self.sink.logs, &mut self.broken);
+        self.sink.request_stores();
     }
 
     /// Lists the sends of at most `count` sessions.
@@ -504,6 +528,23 @@ impl Conductor {
         }
     }
 
+    /// Handles answers to loads, in their order. The requests that waited for the records continue, and thousands of them may have waited
+    /// for one load, so the rest may have to wait for the next turns. The outcomes of commits do not wait behind it: the next batch of
+    /// writes leaves only after them.
+    fn take_loaded(&mut self) {
+        if self.loaded.is_empty() {
+            return;
+        }
+        let started = self.clock();
+        while let Some(completion) = self.loaded.pop_front() {
+            let bytes = loaded_bytes(&completion);
+            self.handle_charged(Input::Store(completion), bytes);
+            if self.clock().since(started) >= LOADED_TIME_MAX {
+                break;
+            }
+        }
+    }
+
     fn take(&mut self, mail: Mail) {
         match mail {
             Mail::Entries {
@@ -527,10 +568,8 @@ impl Conductor {
                 }
             }
             Mail::Upgraded(connection) => self.add_connection(connection),
-            Mail::Store(completion) => {
-                let bytes = loaded_bytes(&completion);
-                self.handle_charged(Input::Store(completion), bytes);
-            }
+            Mail::Store(loaded @ StoreCompletion::Loaded { .. }) => self.loaded.push_back(loaded),
+            Mail::Store(completion) => self.handle(Input::Store(completion)),
             Mail::Auth(answer) => self.complete_auth(answer),
             Mail::Rights {
                 number,
@@ -819,8 +858,12 @@ impl flush_policy::Owner for Conductor {
         self.turn_bytes.max(work as usize / WORK_PER_BYTE)
     }
 
+    fn turn_time(&self) -> Duration {
+        self.clock().since(self.turn_started)
+    }
+
     fn may_read(&self) -> bool {
-        Self::may_read(self)
+        Self::may_read(self) && !self.expensive_reads.are_postponed()
     }
 
     fn take_input(&mut self) -> io::Result<()> {
@@ -831,8 +874,7 @@ impl flush_policy::Owner for Conductor {
     fn send_slice(&mut self) {
         self.decide();
         self.list_sends(SLICE_SENDS_MAX);
-        self.event_loop
-            .submit_slice(&self.sink.logs, &mut self.broken);
+        self.submit_slice();
     }
 }
 

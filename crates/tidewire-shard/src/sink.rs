@@ -140,6 +140,8 @@ pub(crate) struct Sink {
     pub(crate) awaited_shard: Option<u16>,
     /// Targets of the entries that the current message has caused.
     pub(crate) targets: Vec<u16>,
+    /// Requests for stores that were not passed on yet.
+    store_requests: Vec<StoreRequest>,
     /// Bytes that were compressed since the engine last asked.
     compressed_bytes: usize,
     /// The recording of traces, if a collector is configured.
@@ -170,10 +172,18 @@ impl Sink {
             has_congested: false,
             awaited_shard: None,
             targets: Vec::new(),
+            store_requests: Vec::new(),
             compressed_bytes: 0,
             own,
             interest,
             requests,
+        }
+    }
+
+    /// Passes the requests to the stores, in their order.
+    pub(super) fn request_stores(&mut self) {
+        for request in self.store_requests.drain(..) {
+            self.requests.store(self.own.index(), request);
         }
     }
 
@@ -240,7 +250,7 @@ impl Effects for Sink {
     }
 
     fn store(&mut self, request: StoreRequest) {
-        self.requests.store(self.own.index(), request);
+        self.store_requests.push(request);
     }
 
     fn authenticate(&mut self, request: AuthRequest) {

@@ -58,6 +58,10 @@ pub struct Scan {
 /// one transaction, so it should take tens of milliseconds at most. `limits.batch_bytes_max` limits the batches of shards.
 const TRANSACTION_BYTES_MAX: usize = 8 << 20;
 
+/// Maximum number of names in one answer of a load: a shard does other work between two answers, because the requests that waited for
+/// the names continue with each of them.
+const ANSWERED_MAX: usize = 128;
+
 /// How much the nice value of the reading thread is above that of the others. On a machine where it shares a core with a shard and the
 /// committing thread, loads of ever new names delay the acknowledgements of other clients' writes less.
 const READER_NICE: i32 = 3;
@@ -220,8 +224,8 @@ pub struct StoreClient {
 }
 
 impl StoreClient {
-    /// Queues a request of a shard and returns at once. Each request gets one completion, and the commits of a shard get theirs in
-    /// order. A load sees every commit that was answered before the load was requested.
+    /// Queues a request of a shard and returns at once. Each commit gets one completion, in the order of the shard's commits. The names of
+    /// a load may get theirs in several parts. A load sees every commit that was answered before the load was requested.
     pub fn request(&self, shard: u16, request: StoreRequest) {
         match request {
             StoreRequest::Load { names, .. } => {
@@ -592,13 +596,18 @@ fn read(
         match task {
             ReadTask::Load { shard, names } => {
                 let result = load(reader, &names, health);
-                let records = match result {
+                let mut records: Vec<_> = match result {
                     Ok(found) => names.into_iter().zip(found.into_iter().map(Ok)).collect(),
                     Err(error) => names
                         .into_iter()
                         .map(|name| (name, Err(error.clone())))
                         .collect(),
                 };
+                while records.len() > ANSWERED_MAX {
+                    let rest = records.split_off(ANSWERED_MAX);
+                    answer(shard, StoreCompletion::Loaded { records });
+                    records = rest;
+                }
                 answer(shard, StoreCompletion::Loaded { records });
             }
             ReadTask::Find { names, answer } => answer(load(reader, &names, health)),

@@ -55,6 +55,8 @@ function hasRoom(folder: string): boolean {
 
 /** The server runs on the first core, all other processes on the last one. */
 const CORES = { server: '0', others: String(cpus().length - 1) };
+// This process too: on the server's core, its compiler and garbage collector would delay the server by milliseconds.
+spawnSync('taskset', ['--all-tasks', '--pid', '--cpu-list', CORES.others, String(process.pid)]);
 
 /**
  * Starts a program on a core, with precedence over other processes as far as this process may set it. Linux groups processes by session

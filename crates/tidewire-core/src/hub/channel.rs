@@ -119,19 +119,24 @@ impl Hub {
             value_bytes: 0,
         };
         self.bytes += channel.own_bytes();
+        let end = self.channels.len() as ChannelId;
         let id = match self.free.pop() {
-            Some(Reverse(id)) => {
+            Some(Reverse(id)) if id < end => {
                 self.channels[id as usize] = Some(channel);
                 id
             }
-            None => {
+            _ => {
+                // The table has become shorter than the lowest free index.
+                self.free.clear();
                 self.channels.push(Some(channel));
-                (self.channels.len() - 1) as ChannelId
+                end
             }
         };
-        let (channels, hasher) = (&self.channels, &self.hasher);
-        let hash = hash(hasher, topic, name);
-        self.keys[table::part(hash)].insert_unique(hash, id, |id| hash_of(hasher, channels, *id));
+        let key = Key {
+            hash: hash(&self.hasher, topic, name),
+            id,
+        };
+        self.keys[table::part(key.spread())].insert_unique(key.spread(), key, Key::spread);
         id
     }
 
@@ -139,29 +144,32 @@ impl Hub {
         if let Some(channel) = self.channels[id as usize].take() {
             self.bytes -= channel.own_bytes();
             let hash = hash(&self.hasher, channel.topic, &channel.name);
-            let keys = &mut self.keys[table::part(hash)];
-            if let Ok(entry) = keys.find_entry(hash, |known| *known == id) {
+            let key = Key { hash, id };
+            let part = table::part(key.spread());
+            let keys = &mut self.keys[part];
+            if let Ok(entry) = keys.find_entry(key.spread(), |known| known.id == id) {
                 entry.remove();
             }
             self.free.push(Reverse(id));
-            self.shrink(table::part(hash));
+            self.shrink_keys(part);
+            self.shorten();
         }
     }
 
-    /// Frees memory that only a burst of names needed: of one part of the keys and, with the first part, of the channels.
-    fn shrink(&mut self, part: usize) {
+    /// Frees memory of one part of the keys that only a burst of names needed.
+    fn shrink_keys(&mut self, part: usize) {
         let keys = &mut self.keys[part];
         if let Some(room) = table::shrunk_part(keys.len(), keys.capacity()) {
-            let (channels, hasher) = (&self.channels, &self.hasher);
-            keys.shrink_to(room, |id| hash_of(hasher, channels, *id));
+            keys.shrink_to(room, Key::spread);
         }
-        if part == 0
-            && let Some(room) = table::shrunk(self.name_count(), self.channels.capacity())
-        {
-            // Entries in the middle can't be removed, because memberships refer to them by index.
-            let used = self.channels.iter().rposition(Option::is_some);
-            self.channels.truncate(used.map_or(0, |last| last + 1));
-            self.channels.shrink_to(self.channels.len() * 2);
+    }
+
+    /// Removes the free entries at the end of the table, and frees memory that only a burst of names needed. Entries in the middle can't
+    /// be removed, because memberships refer to them by index.
+    fn shorten(&mut self) {
+        while self.channels.pop_if(|channel| channel.is_none()).is_some() {}
+        if let Some(room) = table::shrunk(self.channels.len(), self.channels.capacity()) {
+            self.channels.shrink_to(room);
             let end = self.channels.len() as ChannelId;
             self.free.retain(|Reverse(id)| *id < end);
             self.free.shrink_to(room);
@@ -201,11 +209,14 @@ impl Hub {
     /// The index of a name that has members or had some in this turn.
     pub(crate) fn find(&self, topic: HubTopic, name: &str) -> Option<ChannelId> {
         let hash = hash(&self.hasher, topic, name);
-        let is_it = |id: &ChannelId| {
-            let channel = self.channels[*id as usize].as_ref();
-            channel.is_some_and(|channel| channel.topic == topic && *channel.name == *name)
+        let is_it = |key: &Key| {
+            let channel = self.channels[key.id as usize].as_ref();
+            key.hash == hash
+                && channel.is_some_and(|channel| channel.topic == topic && *channel.name == *name)
         };
-        self.keys[table::part(hash)].find(hash, is_it).copied()
+        let spread = spread(hash);
+        let found = self.keys[table::part(spread)].find(spread, is_it);
+        found.map(|key| key.id)
     }
 
     pub(super) fn has_channel(&self, id: ChannelId) -> bool {
@@ -225,12 +236,25 @@ impl Hub {
     }
 }
 
-fn hash(hasher: &FixedState, topic: HubTopic, name: &str) -> u64 {
-    hasher.hash_one((topic, name))
+/// An entry of the table of names. It contains the hash, so that the table can grow without reading the names, which may be long and
+/// outside the cache: thousands of them would stop the shard for milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key {
+    hash: u32,
+    id: ChannelId,
 }
 
-/// The hash of the channel at that index.
-fn hash_of(hasher: &FixedState, channels: &[Option<Channel>], id: ChannelId) -> u64 {
-    let channel = channels[id as usize].as_ref();
-    channel.map_or(0, |channel| hash(hasher, channel.topic, &channel.name))
+impl Key {
+    fn spread(&self) -> u64 {
+        spread(self.hash)
+    }
+}
+
+fn hash(hasher: &FixedState, topic: HubTopic, name: &str) -> u32 {
+    (hasher.hash_one((topic, name)) >> 32) as u32
+}
+
+/// Spreads a hash over the bits that a table uses: the lowest and the highest ones.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

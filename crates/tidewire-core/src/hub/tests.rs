@@ -498,3 +498,36 @@ fn a_large_fan_out_progresses_while_small_names_are_sent() {
     assert_eq!(sent[..50], Vec::from_iter(member_count..member_count + 50));
     assert_eq!(sent[50..], Vec::from_iter(50..100));
 }
+
+#[test]
+fn a_burst_of_names_leaves_no_memory_in_the_table() {
+    let mut both = Both::new();
+    both.open(0, Format(0));
+    both.open(1, Format(0));
+    let ids: Vec<SessionId> = [0, 1]
+        .map(|index| both.sessions.at(index).unwrap().id)
+        .into();
+    let name = |number: usize| Name::from(&*format!("n{number}"));
+    let join = |both: &mut Both, number: usize| {
+        let id = ids[usize::from(number >= 100)];
+        both.hub.join(TOPIC, &name(number), id, &mut both.sessions);
+    };
+    (0..100_000).for_each(|number| join(&mut both, number));
+    assert_eq!(both.hub.table_len(), 100_000);
+    // In an order in which the last entries of the table are not the last to leave.
+    for number in (0..100_000).map(|number| (number * 7_919) % 100_000) {
+        if number >= 100 {
+            both.hub
+                .leave(TOPIC, &name(number), ids[1], &mut both.sessions);
+        }
+    }
+    assert_eq!(both.hub.table_len(), 100);
+    assert!(
+        both.hub.channels.capacity() < 10_000,
+        "{}",
+        both.hub.channels.capacity()
+    );
+    (100..300).for_each(|number| join(&mut both, number));
+    assert_eq!((both.hub.name_count(), both.hub.table_len()), (300, 300));
+    assert!(both.hub.find(TOPIC, "n299").is_some());
+}

@@ -32,6 +32,11 @@ const ASKED_BYTES_MAX: usize = 256 << 10;
 const ONCE_BYTES_MAX: usize = 4 << 20;
 const ONCE_PARTS: usize = 4;
 
+/// Bytes of idle records that were used again and stay although others fill the cache, at most, and at most one part of the cache in this
+/// many. Records in use count as well, so a session with many records would otherwise make each request of other clients a load.
+const KEPT_BYTES: usize = 256 << 10;
+const KEPT_PARTS: usize = 4;
+
 /// The number of names that are remembered after their records were evicted. A power of two.
 const EVICTED_NAMES: usize = 1 << 16;
 
@@ -41,7 +46,7 @@ pub(super) struct Cache {
     pub(super) bytes: usize,
     stamp: u64,
     /// Records that were used again. Entries with an outdated stamp are skipped.
-    idle: VecDeque<(Name, u64)>,
+    idle: SizedQueue,
     /// The same for records that were used once, and for records that were only requested.
     once: SizedQueue,
     asked: SizedQueue,
@@ -55,7 +60,7 @@ impl Cache {
         Self {
             bytes: 0,
             stamp: 0,
-            idle: VecDeque::new(),
+            idle: SizedQueue::default(),
             once: SizedQueue::default(),
             asked: SizedQueue::default(),
             evicted: EvictedNames::new(seed),
@@ -83,6 +88,14 @@ impl SizedQueue {
         self.bytes -= bytes;
         table::shrink_queue(&mut self.entries);
         Some((name, stamp))
+    }
+
+    /// Drops the outdated entries.
+    fn compact(&mut self, is_current: impl Fn(&Name, u64) -> bool) {
+        self.entries
+            .retain(|(name, stamp, _)| is_current(name, *stamp));
+        self.bytes = self.entries.iter().map(|(_, _, bytes)| bytes).sum();
+        table::shrink_queue(&mut self.entries);
     }
 }
 
@@ -127,10 +140,15 @@ impl EvictedNames {
 }
 
 impl RecordOwner {
-    /// Evicts at least `bytes` of idle records, or all idle records if they have fewer. Returns the number of bytes evicted.
+    /// Evicts at least `bytes` of idle records, or as many as there are. `usize::MAX` includes the last ones that were used again. Returns
+    /// the number of bytes evicted.
     pub(crate) fn shrink(&mut self, settings: &Settings, bytes: usize) -> usize {
         let before = self.cache.bytes;
-        self.evict(settings, before.saturating_sub(bytes));
+        let kept_bytes = match bytes {
+            usize::MAX => 0,
+            _ => kept_bytes(settings),
+        };
+        self.evict(settings, before.saturating_sub(bytes), kept_bytes);
         before - self.cache.bytes
     }
 
@@ -165,7 +183,7 @@ impl RecordOwner {
                 if record.is_only_asked_for() {
                     cache.asked.push(name, record);
                 } else if record.reuse == Reuse::Again {
-                    cache.idle.push_back((name.clone(), record.stamp));
+                    cache.idle.push(name, record);
                 } else {
                     record.reuse = Reuse::Once;
                     cache.once.push(name, record);
@@ -176,24 +194,26 @@ impl RecordOwner {
         let bytes_max = settings.limits.cache_bytes_max;
         let once_bytes_max = ONCE_BYTES_MAX.min(bytes_max / ONCE_PARTS);
         while self.cache.once.bytes > once_bytes_max && self.evict_once(settings) {}
-        self.evict(settings, bytes_max);
-        if self.cache.idle.len() > 2 * self.table.len() + 1_000 {
+        self.evict(settings, bytes_max, kept_bytes(settings));
+        if self.cache.idle.entries.len() > 2 * self.table.len() + 1_000 {
             let table = &self.table;
-            self.cache.idle.retain(|(name, stamp)| {
-                table.get(name).is_some_and(|record| record.stamp == *stamp)
-            });
-            table::shrink_queue(&mut self.cache.idle);
+            self.cache
+                .idle
+                .compact(|name, stamp| table.get(name).is_some_and(|record| record.stamp == stamp));
         }
     }
 
-    /// Evicts idle records until at most `bytes_max` are left or no record is idle: first those that were only requested, then those that
-    /// were used once, then those that were unused for longest.
-    fn evict(&mut self, settings: &Settings, bytes_max: usize) {
+    /// Evicts idle records until at most `bytes_max` are left: first those that were only requested, then those that were used once, then
+    /// those that were unused for longest. Of those, the last `kept_bytes` stay.
+    fn evict(&mut self, settings: &Settings, bytes_max: usize, kept_bytes: usize) {
         while self.cache.bytes > bytes_max {
             if self.evict_asked(settings) || self.evict_once(settings) {
                 continue;
             }
-            let Some((name, stamp)) = self.cache.idle.pop_front() else {
+            if self.cache.idle.bytes <= kept_bytes {
+                break;
+            }
+            let Some((name, stamp)) = self.cache.idle.pop() else {
                 break;
             };
             self.remove_idle(settings, &name, stamp);
@@ -243,6 +263,11 @@ impl RecordOwner {
             self.cache.bytes -= name.len() + RECORD_OVERHEAD_BYTES + data;
         }
     }
+}
+
+/// Bytes of idle records that were used again and stay.
+fn kept_bytes(settings: &Settings) -> usize {
+    KEPT_BYTES.min(settings.limits.cache_bytes_max / KEPT_PARTS)
 }
 
 /// Whether nothing would be lost if the record was removed.

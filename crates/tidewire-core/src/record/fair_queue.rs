@@ -5,6 +5,9 @@
 //! that the queue is split by share, and shares are served by deficit round robin: each visit adds a quantum to the bytes that the share
 //! may take. A share that was not waiting is served before those that have been waiting, up to half of the batch, so neither delays the
 //! other.
+//!
+//! A record that is larger than a batch does not join one that has other records, so their commit stays short. It is in the next batch,
+//! and only records that would have to wait for it join it there.
 
 use std::collections::VecDeque;
 
@@ -37,6 +40,8 @@ pub(super) struct FairQueue {
     /// Shares with a backlog. Those in `fresh` have not been served yet, those in `served` have.
     fresh: VecDeque<Share>,
     served: VecDeque<Share>,
+    /// Whether the last batch left out a record that is larger than a batch. The record's share is the first in `served`.
+    is_large_due: bool,
     entries: usize,
 }
 
@@ -48,6 +53,7 @@ impl FairQueue {
             backlogs: table::map(seed),
             fresh: VecDeque::new(),
             served: VecDeque::new(),
+            is_large_due: false,
             entries: 0,
         }
     }
@@ -121,6 +127,12 @@ impl FairQueue {
                 if cost.is_some_and(|cost| cost > backlog.credit) {
                     break;
                 }
+                let is_large = cost.is_some_and(|cost| cost > bytes_max);
+                if is_large && taken > 0 && !self.is_large_due {
+                    self.is_large_due = true;
+                    self.served.push_front(share);
+                    return;
+                }
                 if let Some(name) = backlog.names.pop_front() {
                     self.entries -= 1;
                     if let Some(cost) = cost {
@@ -128,6 +140,10 @@ impl FairQueue {
                         taken += cost;
                         take(name);
                     }
+                }
+                if is_large {
+                    self.is_large_due = false;
+                    break;
                 }
             }
             if backlog.names.is_empty() {
@@ -207,6 +223,24 @@ mod tests {
             let bytes: usize = taken.iter().map(|name| bytes_of(name)).sum();
             assert!((BATCH..BATCH + 60_000).contains(&bytes), "{bytes}");
         }
+    }
+
+    #[test]
+    fn a_record_that_is_larger_than_a_batch_does_not_delay_the_others_of_its_batch() {
+        let mut queue = FairQueue::new(1);
+        push(&mut queue, "large", 10, 3 * BATCH);
+        assert_eq!(batch(&mut queue).len(), 1, "it is alone");
+        for round in 0..4 {
+            push(&mut queue, "ann", 1, 100);
+            let taken = batch(&mut queue);
+            assert_eq!((count_of(&taken, "ann"), taken.len()), (1, 1), "in {round}");
+            push(&mut queue, "bob", 1, 100);
+            let taken = batch(&mut queue);
+            let counts = (count_of(&taken, "bob"), count_of(&taken, "large"));
+            assert_eq!(counts, (1, 1), "bob's record would have to wait for it");
+        }
+        let left: Vec<_> = (0..5).map(|_| batch(&mut queue).len()).collect();
+        assert_eq!((left, queue.is_empty()), (vec![1; 5], true));
     }
 
     #[test]

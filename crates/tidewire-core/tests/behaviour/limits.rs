@@ -398,6 +398,28 @@ fn records_that_are_used_again_soon_after_their_eviction_stay() {
 }
 
 #[test]
+fn records_that_are_used_repeatedly_stay_though_records_in_use_fill_the_cache() {
+    let mut node = node(|limits| limits.cache_bytes_max = 100_000);
+    let (session, subscriber) = (node.login(), node.login());
+    for _ in 0..2 {
+        check(&node.ask(session, &set("hot", "{}")), &["WriteAck"]);
+    }
+    check(&node.ask(session, &set("once", "{}")), &["WriteAck"]);
+    write_large(&mut node, session, 0..20);
+    let names: Vec<String> = (0..20).map(|number| format!("large/{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    node.ask(subscriber, &bulk(RecordBulk::SubscribeAndRead, &names));
+    assert!(node.counts(0).record_bytes > 200_000, "more than the cache");
+    node.loads_fail = true;
+    let read = |name| Message::Record(Record::Read { name });
+    check(&node.ask(session, &read("hot")), &["version: 2"]);
+    node.shrink_cache(0, 200_000);
+    check(&node.ask(session, &read("hot")), &["version: 2"]);
+    node.shrink_cache(0, usize::MAX);
+    check(&node.ask(session, &read("hot")), &["LoadFailed"]);
+}
+
+#[test]
 fn a_shrinking_cache_drops_only_the_oldest_unused_records() {
     let mut node = node(|_| {});
     let (session, subscriber) = (node.login(), node.login());

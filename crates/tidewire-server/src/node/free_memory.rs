@@ -5,12 +5,14 @@
 //! allocator return its free pages after the use of the memory budget has fallen.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidewire_net::allocator::give_back_free_pages;
 use tidewire_net::memory_budget::MemoryBudget;
+use tidewire_net::scheduling::{process_time, thread_time};
+use tokio::time::{Instant, MissedTickBehavior};
 
-/// How often the node reads the use of the budget.
+/// How often the node reads its memory use.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// For how many samples in a row the use must stay low. Memory that is only free between turns is used again at once.
@@ -19,8 +21,19 @@ const SAMPLES: usize = 8;
 /// The smallest fall from the peak, in bytes, that is worth the work. The use of a busy node varies by less from moment to moment.
 const FALLEN_BYTES_MIN: usize = 8 << 20;
 
-/// Returning memory takes at most one part in this many of the time.
+/// Returning memory takes at most one part in this many of the processor time of one core.
 const TIME_PARTS: u32 = 100;
+
+/// If a node that has returned memory still has this many bytes more than at its start, and a quarter of the use of the budget, small blocks
+/// in use pin its pages. Most of them are the node's unused records, so it evicts them.
+const PINNED_BYTES_MIN: usize = 12 << 20;
+const PINNED_PARTS: usize = 4;
+
+/// How long the shards have for that. Each of them makes a turn in this time.
+const EVICTION_TIME: Duration = Duration::from_secs(1);
+
+/// A node is calm if it uses at most one part in this many of the processor time of one core.
+const CALM_PARTS: u32 = 2;
 
 /// Detects when the memory use of a node has fallen and stays low.
 #[derive(Debug, Default)]
@@ -46,27 +59,103 @@ impl Falls {
     }
 }
 
-/// Returns free memory to the system each time that the use of the budget has fallen. Runs as long as the node.
+/// Detects that a calm process has much memory that the budget does not count. A burst may come and go between two samples of the use,
+/// and the store's threads allocate as well.
+#[derive(Debug, Default)]
+struct Surplus {
+    /// The least surplus since memory was returned, in bytes.
+    least: Option<usize>,
+    /// Samples in a row of a calm node with a large surplus.
+    large_count: usize,
+}
+
+impl Surplus {
+    /// Adds a sample. Returns whether returning free memory is worth the work.
+    fn note(&mut self, surplus: usize, is_calm: bool) -> bool {
+        let least = self.least.map_or(surplus, |least| least.min(surplus));
+        self.least = Some(least);
+        let is_large = is_calm && surplus >= least + FALLEN_BYTES_MIN;
+        self.large_count = if is_large { self.large_count + 1 } else { 0 };
+        self.large_count >= SAMPLES
+    }
+
+    /// Notes that free memory was returned. The rest is in use, so the next sample is the new measure.
+    fn returned(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// Returns free memory to the system each time that the use of the budget has fallen, or that a calm node has much memory that the budget
+/// does not count. Runs as long as the node.
 pub(super) async fn give_back(budget: MemoryBudget) {
-    let mut falls = Falls::default();
+    let (mut falls, mut surplus) = (Falls::default(), Surplus::default());
+    let at_start = surplus_bytes(budget.used()).unwrap_or(0);
     let mut interval = tokio::time::interval(SAMPLE_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_due = false;
+    let (mut last, mut last_processor_time) = (Instant::now(), Duration::ZERO);
+    let mut not_before = last;
     loop {
-        interval.tick().await;
-        if !falls.note(budget.used()) {
+        let now = interval.tick().await;
+        let processor_time = process_time();
+        let spent = processor_time.saturating_sub(last_processor_time);
+        let is_calm = spent * CALM_PARTS <= now.duration_since(last);
+        (last, last_processor_time) = (now, processor_time);
+        let used = budget.used();
+        is_due |= falls.note(used);
+        let has_surplus = surplus_bytes(used).is_some_and(|bytes| surplus.note(bytes, is_calm));
+        if !(is_due || has_surplus) || now < not_before {
             continue;
         }
-        let start = Instant::now();
-        // On a separate thread, so that the front keeps working.
-        if tokio::task::spawn_blocking(give_back_free_pages)
-            .await
-            .is_err()
-        {
+        is_due = false;
+        let Some(mut processor_time) = return_pages().await else {
             return;
+        };
+        let used = budget.used();
+        let pinned_min = at_start + PINNED_BYTES_MIN + used / PINNED_PARTS;
+        if surplus_bytes(used).is_some_and(|bytes| bytes > pinned_min) {
+            budget.clear_spare();
+            tokio::time::sleep(EVICTION_TIME).await;
+            let Some(more) = return_pages().await else {
+                return;
+            };
+            processor_time += more;
         }
-        let elapsed = start.elapsed();
-        tracing::debug!(?elapsed, "returned free memory to the system");
-        tokio::time::sleep(elapsed * TIME_PARTS).await;
+        surplus.returned();
+        tracing::debug!(?processor_time, "returned free memory to the system");
+        not_before = Instant::now() + processor_time * TIME_PARTS;
     }
+}
+
+/// Bytes of the process that the budget does not count. `None` if the system does not report them.
+fn surplus_bytes(used: usize) -> Option<usize> {
+    allocated_bytes().map(|bytes| bytes.saturating_sub(used))
+}
+
+/// Returns free pages on a separate thread, so that the front keeps working. The result is the processor time that it took, or `None` if
+/// the node stops.
+async fn return_pages() -> Option<Duration> {
+    tokio::task::spawn_blocking(give_back_pages_timed)
+        .await
+        .ok()
+}
+
+/// Returns the free pages, and the processor time that it took. On a busy core the call lasts much longer.
+fn give_back_pages_timed() -> Duration {
+    let start = thread_time();
+    give_back_free_pages();
+    thread_time().saturating_sub(start)
+}
+
+/// Bytes of memory that the process has and that no file holds, free blocks of the allocator included. `None` if the system does not
+/// report them.
+fn allocated_bytes() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kibibytes: usize = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes << 10)
 }
 
 #[cfg(test)]
@@ -105,5 +194,32 @@ mod tests {
             .filter(|used| fall(&mut falls, *used))
             .count();
         assert!((5..=12).contains(&fallen), "{fallen}");
+    }
+
+    #[test]
+    fn a_surplus_counts_once_a_calm_node_has_kept_it() {
+        let mut surplus = Surplus::default();
+        assert!(!surplus.note(5 * MEBIBYTE, true));
+        let busy = (0..2 * SAMPLES).any(|_| surplus.note(30 * MEBIBYTE, false));
+        assert!(!busy, "the node is busy");
+        let calm: Vec<bool> = (0..SAMPLES)
+            .map(|_| surplus.note(30 * MEBIBYTE, true))
+            .collect();
+        assert_eq!(calm.iter().position(|is_due| *is_due), Some(SAMPLES - 1));
+        assert!(
+            surplus.note(30 * MEBIBYTE, true),
+            "until memory was returned"
+        );
+        surplus.returned();
+        let again = (0..2 * SAMPLES).any(|_| surplus.note(28 * MEBIBYTE, true));
+        assert!(!again, "the rest is in use");
+    }
+
+    #[test]
+    fn the_process_has_memory_that_no_file_holds() {
+        let before = allocated_bytes().expect("Linux reports it");
+        let block = vec![1_u8; 64 * MEBIBYTE];
+        let after = allocated_bytes().expect("Linux reports it");
+        assert!(after >= before + block.len() / 2, "{before} {after}");
     }
 }

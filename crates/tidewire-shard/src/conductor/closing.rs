@@ -233,10 +233,11 @@ impl Conductor {
         if self.quiet.is_empty() {
             return;
         }
-        // All five conditions are needed. A shard can be quiet only if its mailbox is empty, no decision waits for a flush, no commit is
-        // outstanding, no bytes wait for a socket, and the other shards have handled all its posts. One quiet shard proves little,
+        // All conditions are needed. A shard can be quiet only if its mailbox is empty, no answer to a load is left, no decision waits for a
+        // flush, no commit is outstanding, no bytes wait for a socket, and the other shards have handled all its posts. One quiet shard proves little,
         // because another one may post to it a moment later. So the caller compares `mail_count` of two rounds over all shards.
         let is_quiet = self.own.0.mailbox.is_empty()
+            && self.loaded.is_empty()
             && !self.has_unflushed
             && !self.engine.is_uncommitted()
             && self.event_loop.backlog_count() == 0

@@ -67,6 +67,8 @@ pub(super) struct Shedding {
     tried: Instant,
     /// The time at which memory was last missing.
     lacked: Instant,
+    /// How often all unused records were evicted on request.
+    clearings: u64,
 }
 
 impl Shedding {
@@ -121,7 +123,11 @@ impl Conductor {
             self.memory.report_wanted(0);
         }
         let budget = self.memory.budget();
-        let excess = budget.excess().max(budget.missing());
+        let clearings = budget.clearings();
+        let excess = match std::mem::replace(&mut shedding.clearings, clearings) == clearings {
+            true => budget.excess().max(budget.missing()),
+            false => usize::MAX,
+        };
         let stats = self.own.stats();
         if excess > 0 {
             let freed = self.engine.shrink_cache(excess);

@@ -24,6 +24,8 @@ use crate::stats::{ShardStats, add, topic_index};
 pub(super) const UNCOUNTED_PAYLOAD_MAX: usize = 256;
 /// A read that costs at least this much work, the bytes included, is expensive: the connection is read behind the cheap ones afterwards.
 const EXPENSIVE_READ: u64 = 64 << 10;
+/// A turn that makes expensive reads has one part in this many of the work of other turns, because input that arrives meanwhile waits for it.
+const EXPENSIVE_PARTS: u64 = 4;
 /// Cost of inflating a byte, relative to reading it.
 const INFLATION_WORK: usize = 3;
 
@@ -31,8 +33,18 @@ impl Conductor {
     pub(super) fn read_sockets(&mut self) {
         for _ in 0..self.event_loop.readable_count() {
             let work = self.engine.work().wrapping_sub(self.turn_work_start);
-            let is_long = work >= self.limits.turn_work_max as u64;
+            let work_max = self.limits.turn_work_max as u64;
+            let is_long = match self.expensive_reads.have_begun() {
+                false => work >= work_max,
+                // The parts of a large message cost no work before the last one, but they are copied.
+                true => work + self.turn_bytes as u64 >= work_max / EXPENSIVE_PARTS,
+            };
             if is_long || self.turn_bytes >= TURN_BYTES_MAX || !self.may_read() {
+                return;
+            }
+            if self.event_loop.is_next_expensive()
+                && !self.expensive_reads.are_due(self.has_unflushed)
+            {
                 return;
             }
             let Some((key, outcome)) = self.event_loop.read_next(&mut self.buffer) else {

@@ -18,7 +18,7 @@ const LARGE_COMMITS_BYTES_MIN: u64 = 512 << 10;
 /// A commit that writes at least this many bytes of log pages is large.
 const LARGE_COMMIT_BYTES: u64 = 128 << 10;
 /// If a checkpoint after large commits takes longer, the next ones come sooner and move less.
-const CHECKPOINT_TIME: Duration = Duration::from_millis(4);
+const CHECKPOINT_TIME: Duration = Duration::from_millis(2);
 
 /// Bytes of the header that precedes each page in the log.
 const FRAME_HEAD_BYTES: u64 = 24;
