@@ -23,7 +23,7 @@ const SENDS_PER_SLEEP: usize = 10;
 const SEND_TIME: Duration = Duration::from_micros(2);
 
 /// Input that is handled in this time counts as one send.
-const SHORT_INPUT: Duration = Duration::from_micros(100);
+const SHORT_INPUT: Duration = Duration::from_millis(2);
 
 /// With fewer sends the loop polls without sleeping: their flush takes less than twenty sleeps.
 const SLEEP_SENDS_MIN: usize = 256;

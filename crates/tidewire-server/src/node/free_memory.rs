@@ -59,6 +59,14 @@ impl Falls {
     }
 }
 
+/// The smallest growth of the memory that the budget does not count, in bytes, that is worth the work on a calm node, and the part of that
+/// memory that it must be.
+const SURPLUS_BYTES_MIN: usize = 1 << 20;
+const SURPLUS_PARTS: usize = 8;
+
+/// For how many samples in a row the node must be calm.
+const CALM_SAMPLES: usize = 4;
+
 /// Detects that a calm process has much memory that the budget does not count. A burst may come and go between two samples of the use,
 /// and the store's threads allocate as well.
 #[derive(Debug, Default)]
@@ -74,9 +82,10 @@ impl Surplus {
     fn note(&mut self, surplus: usize, is_calm: bool) -> bool {
         let least = self.least.map_or(surplus, |least| least.min(surplus));
         self.least = Some(least);
-        let is_large = is_calm && surplus >= least + FALLEN_BYTES_MIN;
+        let growth_min = SURPLUS_BYTES_MIN.max(least / SURPLUS_PARTS);
+        let is_large = is_calm && surplus >= least + growth_min;
         self.large_count = if is_large { self.large_count + 1 } else { 0 };
-        self.large_count >= SAMPLES
+        self.large_count >= CALM_SAMPLES
     }
 
     /// Notes that free memory was returned. The rest is in use, so the next sample is the new measure.
@@ -200,18 +209,21 @@ mod tests {
     fn a_surplus_counts_once_a_calm_node_has_kept_it() {
         let mut surplus = Surplus::default();
         assert!(!surplus.note(5 * MEBIBYTE, true));
-        let busy = (0..2 * SAMPLES).any(|_| surplus.note(30 * MEBIBYTE, false));
+        let busy = (0..2 * CALM_SAMPLES).any(|_| surplus.note(30 * MEBIBYTE, false));
         assert!(!busy, "the node is busy");
-        let calm: Vec<bool> = (0..SAMPLES)
+        let calm: Vec<bool> = (0..CALM_SAMPLES)
             .map(|_| surplus.note(30 * MEBIBYTE, true))
             .collect();
-        assert_eq!(calm.iter().position(|is_due| *is_due), Some(SAMPLES - 1));
+        assert_eq!(
+            calm.iter().position(|is_due| *is_due),
+            Some(CALM_SAMPLES - 1)
+        );
         assert!(
             surplus.note(30 * MEBIBYTE, true),
             "until memory was returned"
         );
         surplus.returned();
-        let again = (0..2 * SAMPLES).any(|_| surplus.note(28 * MEBIBYTE, true));
+        let again = (0..2 * CALM_SAMPLES).any(|_| surplus.note(28 * MEBIBYTE, true));
         assert!(!again, "the rest is in use");
     }
 
