@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use tidewire_net::event_loop::{EventLoop, SLICE_SENDS_MAX};
 use tidewire_net::flush_policy::{self, Owner};
@@ -17,6 +18,7 @@ struct Fixture {
     peers: Vec<TcpStream>,
     owed_count: usize,
     turn_bytes: usize,
+    turn_time: Duration,
     /// Peers who send a byte, one when something was read, the next when that was.
     followers: Vec<TcpStream>,
     /// Bytes that were read before each slice.
@@ -42,6 +44,7 @@ impl Fixture {
             peers,
             owed_count,
             turn_bytes: 0,
+            turn_time: Duration::ZERO,
             followers: Vec::new(),
             read_before_slices: Vec::new(),
         }
@@ -61,6 +64,10 @@ impl Owner for Fixture {
 
     fn turn_bytes(&self) -> usize {
         self.turn_bytes
+    }
+
+    fn turn_time(&self) -> Duration {
+        self.turn_time
     }
 
     fn take_input(&mut self) -> io::Result<()> {
@@ -110,6 +117,15 @@ fn few_sends_do_not_wait() {
     fixture.peers[0].write_all(b"x").unwrap();
     flush_policy::flush(&mut fixture).unwrap();
     assert_eq!((fixture.turn_bytes, fixture.owed_count), (0, 3));
+}
+
+#[test]
+fn a_flush_after_a_turn_that_took_longer_does_not_wait() {
+    let mut fixture = Fixture::new(200, 1);
+    fixture.turn_time = Duration::from_millis(10);
+    fixture.peers[0].write_all(b"x").unwrap();
+    flush_policy::flush(&mut fixture).unwrap();
+    assert_eq!(fixture.read_before_slices[0], 0, "the first slice");
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod closing;
 mod congestion;
 mod expensive_reads;
 mod inspecting;
+mod loading;
 mod memory;
 mod reading;
 mod rights;
@@ -21,7 +22,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{AuthOutcome, CloseReason, Format, Input, Span, StoreCompletion};
 use tidewire_core::engine::Shard;
-use tidewire_core::store::Loaded;
 use tidewire_core::time::{Instant, Now, WallTime};
 use tidewire_net::connection::Key;
 use tidewire_net::event_loop::{EventLoop, SLICE_SENDS_MAX, Settled};
@@ -63,9 +63,6 @@ const TURN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Approximate cost of a byte of a short message for the engine, which checks, keeps and encodes it.
 const WORK_PER_BYTE: usize = 4;
-
-/// A turn handles answers to loads for this long, and finishes the one that it is at.
-const LOADED_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// How often the engine's gauges are published.
 const GAUGE_INTERVAL: Duration = Duration::from_millis(100);
@@ -528,23 +525,6 @@ impl Conductor {
         }
     }
 
-    /// Handles answers to loads, in their order. The requests that waited for the records continue, and thousands of them may have waited
-    /// for one load, so the rest may have to wait for the next turns. The outcomes of commits do not wait behind it: the next batch of
-    /// writes leaves only after them.
-    fn take_loaded(&mut self) {
-        if self.loaded.is_empty() {
-            return;
-        }
-        let started = self.clock();
-        while let Some(completion) = self.loaded.pop_front() {
-            let bytes = loaded_bytes(&completion);
-            self.handle_charged(Input::Store(completion), bytes);
-            if self.clock().since(started) >= LOADED_TIME_MAX {
-                break;
-            }
-        }
-    }
-
     fn take(&mut self, mail: Mail) {
         match mail {
             Mail::Entries {
@@ -876,18 +856,6 @@ impl flush_policy::Owner for Conductor {
         self.list_sends(SLICE_SENDS_MAX);
         self.submit_slice();
     }
-}
-
-/// Bytes of the records that the store has found.
-fn loaded_bytes(completion: &StoreCompletion) -> usize {
-    let StoreCompletion::Loaded { records } = completion else {
-        return 0;
-    };
-    let found = records.iter().map(|(_, loaded)| match loaded {
-        Ok(Loaded::Found(record)) => record.data.len(),
-        _ => 0,
-    });
-    found.sum()
 }
 
 fn key(session: SessionId) -> Key {

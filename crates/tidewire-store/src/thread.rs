@@ -596,19 +596,18 @@ fn read(
         match task {
             ReadTask::Load { shard, names } => {
                 let result = load(reader, &names, health);
-                let mut records: Vec<_> = match result {
+                let records: Vec<_> = match result {
                     Ok(found) => names.into_iter().zip(found.into_iter().map(Ok)).collect(),
                     Err(error) => names
                         .into_iter()
                         .map(|name| (name, Err(error.clone())))
                         .collect(),
                 };
-                while records.len() > ANSWERED_MAX {
-                    let rest = records.split_off(ANSWERED_MAX);
+                let mut left = records.into_iter();
+                while left.len() > 0 {
+                    let records = left.by_ref().take(ANSWERED_MAX).collect();
                     answer(shard, StoreCompletion::Loaded { records });
-                    records = rest;
                 }
-                answer(shard, StoreCompletion::Loaded { records });
             }
             ReadTask::Find { names, answer } => answer(load(reader, &names, health)),
             ReadTask::Scan { scan, answer } => {

@@ -35,6 +35,14 @@ const EVICTION_TIME: Duration = Duration::from_secs(1);
 /// A node is calm if it uses at most one part in this many of the processor time of one core.
 const CALM_PARTS: u32 = 2;
 
+/// The smallest growth of the memory that the budget does not count, in bytes, that is worth the work on a calm node, and the part of that
+/// memory that it must be.
+const SURPLUS_BYTES_MIN: usize = 1 << 20;
+const SURPLUS_PARTS: usize = 8;
+
+/// For how many samples in a row the node must be calm.
+const CALM_SAMPLES: usize = 4;
+
 /// Detects when the memory use of a node has fallen and stays low.
 #[derive(Debug, Default)]
 struct Falls {
@@ -58,14 +66,6 @@ impl Falls {
         has_fallen
     }
 }
-
-/// The smallest growth of the memory that the budget does not count, in bytes, that is worth the work on a calm node, and the part of that
-/// memory that it must be.
-const SURPLUS_BYTES_MIN: usize = 1 << 20;
-const SURPLUS_PARTS: usize = 8;
-
-/// For how many samples in a row the node must be calm.
-const CALM_SAMPLES: usize = 4;
 
 /// Detects that a calm process has much memory that the budget does not count. A burst may come and go between two samples of the use,
 /// and the store's threads allocate as well.
@@ -94,6 +94,28 @@ impl Surplus {
     }
 }
 
+/// The processor time of the process at the last sample.
+struct ProcessorUse {
+    at: Instant,
+    time: Duration,
+}
+
+impl ProcessorUse {
+    fn new(now: Instant) -> Self {
+        Self {
+            at: now,
+            time: process_time(),
+        }
+    }
+
+    /// Adds a sample. Returns whether the node was calm since the last one.
+    fn is_calm(&mut self, now: Instant) -> bool {
+        let last = std::mem::replace(self, Self::new(now));
+        let spent = self.time.saturating_sub(last.time);
+        spent * CALM_PARTS <= now.duration_since(last.at)
+    }
+}
+
 /// Returns free memory to the system each time that the use of the budget has fallen, or that a calm node has much memory that the budget
 /// does not count. Runs as long as the node.
 pub(super) async fn give_back(budget: MemoryBudget) {
@@ -102,14 +124,11 @@ pub(super) async fn give_back(budget: MemoryBudget) {
     let mut interval = tokio::time::interval(SAMPLE_INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_due = false;
-    let (mut last, mut last_processor_time) = (Instant::now(), Duration::ZERO);
-    let mut not_before = last;
+    let mut not_before = Instant::now();
+    let mut processor_use = ProcessorUse::new(not_before);
     loop {
         let now = interval.tick().await;
-        let processor_time = process_time();
-        let spent = processor_time.saturating_sub(last_processor_time);
-        let is_calm = spent * CALM_PARTS <= now.duration_since(last);
-        (last, last_processor_time) = (now, processor_time);
+        let is_calm = processor_use.is_calm(now);
         let used = budget.used();
         is_due |= falls.note(used);
         let has_surplus = surplus_bytes(used).is_some_and(|bytes| surplus.note(bytes, is_calm));

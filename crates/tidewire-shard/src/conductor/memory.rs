@@ -124,9 +124,10 @@ impl Conductor {
         }
         let budget = self.memory.budget();
         let clearings = budget.clearings();
-        let excess = match std::mem::replace(&mut shedding.clearings, clearings) == clearings {
-            true => budget.excess().max(budget.missing()),
-            false => usize::MAX,
+        let is_clearing = std::mem::replace(&mut shedding.clearings, clearings) != clearings;
+        let excess = match is_clearing {
+            true => usize::MAX,
+            false => budget.excess().max(budget.missing()),
         };
         let stats = self.own.stats();
         if excess > 0 {

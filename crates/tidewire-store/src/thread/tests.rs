@@ -217,6 +217,29 @@ fn a_store_that_does_not_answer_is_slow_until_it_does() {
 }
 
 #[test]
+fn a_load_of_many_names_is_answered_in_parts_of_bounded_memory() {
+    let rig = rig();
+    let names: Vec<Name> = (0..2 * ANSWERED_MAX + 1)
+        .map(|number| Name::from(&*format!("n{number}")))
+        .collect();
+    let (store, wanted) = (StoreId::DEFAULT, names.clone());
+    let request = StoreRequest::Load { store, names };
+    rig.threads.client().request(1, request);
+    let mut answered = Vec::new();
+    for count in [ANSWERED_MAX, ANSWERED_MAX, 1] {
+        let answer = rig.answers.recv_timeout(DEADLINE).unwrap();
+        let (1, StoreCompletion::Loaded { records }) = answer else {
+            panic!("not a part of the load: {answer:?}");
+        };
+        assert_eq!(records.len(), count);
+        assert!(records.capacity() <= ANSWERED_MAX, "{}", records.capacity());
+        answered.extend(records.into_iter().map(|(name, _)| name));
+    }
+    assert_eq!(answered, wanted);
+    rig.threads.stop(Ending::Complete).unwrap();
+}
+
+#[test]
 fn reads_do_not_wait_behind_a_commit() {
     let rig = rig();
     let client = rig.threads.client();
