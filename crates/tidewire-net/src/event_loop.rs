@@ -536,7 +536,7 @@ impl<C> EventLoop<C> {
     pub fn recount(&mut self, key: Key, owner_bytes: usize) {
         if let Some(connection) = self.connections.get_mut(key) {
             let sealed = connection.tls.as_ref().map_or(0, |tls| tls.kept_bytes());
-            let bytes = owner_bytes + connection.remainder.bytes() + sealed;
+            let bytes = owner_bytes + connection.remainder.capacity() + sealed;
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             self.inbound_bytes -= connection.inbound_bytes();
             self.inbound_bytes += bytes as usize;
@@ -563,7 +563,7 @@ impl<C> EventLoop<C> {
     pub fn resume(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.flags.paused = false;
-            connection.flags.reload = connection.remainder.bytes() > 0;
+            connection.flags.reload = connection.remainder.has_bytes();
             self.queue_to_read(key);
         }
     }

@@ -15,6 +15,9 @@ pub const READ_BYTES_MAX: usize = 64 << 10;
 /// A remainder above this capacity is moved into a smaller allocation when little of it is left.
 const KEPT_CAPACITY_MAX: usize = 4 << 10;
 
+/// The room for a large message grows by this factor.
+const GROWTH: usize = 4;
+
 /// Bytes of an incomplete frame of a connection. One word while it is empty.
 #[derive(Debug, Default)]
 pub struct Remainder(Option<Box<Kept>>);
@@ -26,6 +29,19 @@ struct Kept {
     needed: usize,
 }
 
+impl Kept {
+    /// Appends bytes. Each growth copies everything before it, so the room for a large message grows to four times the size, but never
+    /// beyond the message: it is in proportion to what the peer has sent.
+    fn append(&mut self, bytes: &[u8]) {
+        let length = self.bytes.len();
+        let grown = (length * GROWTH).min(self.needed);
+        if self.bytes.capacity() < length + bytes.len() && grown > length + bytes.len() {
+            self.bytes.reserve_exact(grown - length);
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
 impl Remainder {
     /// Bytes that came with the connection and must be handled before anything is read.
     #[must_use]
@@ -33,10 +49,16 @@ impl Remainder {
         Self::keep(bytes.to_vec(), 0)
     }
 
-    /// The number of stored bytes.
+    /// Whether bytes are stored.
     #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, |kept| kept.bytes.len())
+    pub fn has_bytes(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The size of the memory for the stored bytes.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.0.as_ref().map_or(0, |kept| kept.bytes.capacity())
     }
 
     fn keep(bytes: Vec<u8>, needed: usize) -> Self {
@@ -150,7 +172,7 @@ impl ReadBuffer {
             (self.start, self.end) = (0, count);
             return;
         };
-        kept.bytes.extend_from_slice(&self.shared[..count]);
+        kept.append(&self.shared[..count]);
         if kept.bytes.len() < kept.needed {
             remainder.0 = Some(kept);
             return;
@@ -242,7 +264,7 @@ mod tests {
         assert_eq!(buffer.unread(), b"abcdef");
         buffer.consume(4);
         buffer.store_rest(&mut remainder, 3);
-        assert_eq!(remainder.bytes(), 2);
+        assert_eq!(remainder.0.as_ref().map(|kept| kept.bytes.len()), Some(2));
         client.write_all(b"gh").unwrap();
         buffer.read(&server, &mut remainder);
         assert_eq!(buffer.unread(), b"efgh");
@@ -266,6 +288,23 @@ mod tests {
         client.write_all(b"c").unwrap();
         buffer.read(&server, &mut remainder);
         assert_eq!(buffer.unread(), b"abc");
+    }
+
+    #[test]
+    fn a_large_message_is_copied_rarely_and_has_no_more_room_than_it_needs() {
+        let needed = 1 << 20;
+        let mut kept = Kept {
+            bytes: vec![0; 64 << 10],
+            needed,
+        };
+        let mut growths = 0;
+        while kept.bytes.len() < needed {
+            let (length, capacity) = (kept.bytes.len(), kept.bytes.capacity());
+            kept.append(&[0; 16 << 10]);
+            growths += usize::from(kept.bytes.capacity() > capacity);
+            assert!(kept.bytes.capacity() <= (GROWTH * length).min(needed));
+        }
+        assert_eq!((growths, kept.bytes.capacity()), (2, needed));
     }
 
     #[test]

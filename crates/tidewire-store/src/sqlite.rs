@@ -1,7 +1,7 @@
 //! The default store: one SQLite database in the data folder, in WAL mode, synced at every commit.
 //!
 //! `spec/store.md` describes the format. One connection writes. Each reader has its own connection and runs only short
-//! transactions, so checkpoints can proceed and the log never grows far beyond [`log::CHECKPOINT_BYTES`].
+//! transactions, so checkpoints can proceed and the log rarely grows far beyond [`log::CHECKPOINT_BYTES`].
 
 mod format;
 mod location;
@@ -27,7 +27,7 @@ use super::folder::{self, DataFolder, FolderError};
 use super::row_id::RowIds;
 use format::begin;
 use location::{BUSY_TIMEOUT, Location};
-use log::{CHECKPOINT_BYTES, CheckpointSize, Log, checkpoint, log_bytes, unless_busy};
+use log::{CHECKPOINT_BYTES, CheckpointSize, Log, LogUse, checkpoint, move_unread, unless_busy};
 use quota::{Charges, Quota, Usage};
 use statements::Statements;
 
@@ -39,9 +39,11 @@ pub use reader::SqliteReader;
 /// The database within the data folder. SQLite keeps its log and the log's index in the same folder.
 pub const FILE: &str = "records.sqlite";
 
-/// How long a checkpoint between commits waits for readers. Loads and pages of scans take milliseconds. A backup takes longer, and the
-/// checkpoint does not wait for it.
-const TIDY_TIMEOUT: Duration = Duration::from_millis(200);
+/// If readers that overlap have kept the log from restarting until it has this size, a checkpoint waits for them.
+const WAITING_BYTES: u64 = 4 * CHECKPOINT_BYTES;
+/// How long that checkpoint waits. Loads and pages of scans take milliseconds. A backup takes longer, and the checkpoint does not wait
+/// for its end.
+const WAITING_TIME: Duration = Duration::from_millis(200);
 
 /// How long a start waits for a backup that was started while an earlier server was running.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -103,11 +105,13 @@ pub struct SqliteStore {
     closed: bool,
     rows: RowIds,
     usage: Usage,
-    /// The size of the log after the previous commit.
-    log_bytes: u64,
-    /// Bytes that the last checkpoint left in the log because a reader blocked it. The store tries the next checkpoint when the
-    /// log has grown beyond them by the usual limit.
-    kept_log_bytes: u64,
+    /// The log after the previous commit, and after the checkpoint that followed it.
+    log: LogUse,
+    /// Bytes that the last checkpoint did not move because of a reader. The store tries the next checkpoint when the usual limit has
+    /// been written in addition to them.
+    blocked_bytes: u64,
+    /// The size of the log at which a checkpoint waits for readers.
+    waiting_bytes: u64,
     checkpoint_size: CheckpointSize,
 }
 
@@ -138,8 +142,9 @@ impl SqliteStore {
             closed: false,
             rows: RowIds::default(),
             usage,
-            log_bytes: 0,
-            kept_log_bytes: 0,
+            log: LogUse::default(),
+            blocked_bytes: 0,
+            waiting_bytes: WAITING_BYTES,
             checkpoint_size: CheckpointSize::new(),
         };
         Ok((store, opened))
@@ -187,6 +192,21 @@ impl SqliteStore {
             abandon(connection);
         }
         Err(self.location.failure(&failed))
+    }
+
+    /// Moves the whole log into the database and restarts it, after the readers of the log have ended.
+    fn move_after_readers(&mut self, log: LogUse) -> Result<LogUse, StoreError> {
+        let (is_done, log_after) = self.attempt(|connection| {
+            connection.busy_timeout(WAITING_TIME)?;
+            let done = unless_busy(checkpoint(connection, Log::FromItsStart));
+            connection.busy_timeout(BUSY_TIMEOUT)?;
+            Ok((done?, LogUse::of(connection)?))
+        })?;
+        // A reader that stays, such as a backup, is not a failure, but the next commits should not wait for it again at once.
+        if !is_done {
+            self.waiting_bytes = log.bytes + WAITING_BYTES;
+        }
+        Ok(log_after)
     }
 }
 
@@ -247,27 +267,23 @@ impl Store for SqliteStore {
         if self.connection.is_none() {
             return Ok(());
         }
-        let log_bytes = self.attempt(|connection| log_bytes(connection))?;
-        let commit_bytes = log_bytes.saturating_sub(self.log_bytes);
+        let log = self.attempt(|connection| LogUse::of(connection))?;
+        let commit_bytes = log.commit_bytes(self.log);
         let bytes_max = self.checkpoint_size.bytes_max_after(commit_bytes);
-        self.log_bytes = log_bytes;
-        if log_bytes < bytes_max + self.kept_log_bytes {
+        self.log = log;
+        if log.bytes < WAITING_BYTES {
+            self.waiting_bytes = WAITING_BYTES;
+        }
+        if log.unmoved() < bytes_max + self.blocked_bytes {
             return Ok(());
         }
         let began = Instant::now();
-        let is_done = self.attempt(|connection| {
-            connection.busy_timeout(TIDY_TIMEOUT)?;
-            let done = unless_busy(checkpoint(connection, Log::FromItsStart));
-            connection.busy_timeout(BUSY_TIMEOUT)?;
-            done
-        })?;
-        if !is_done {
-            // A reader that blocks the checkpoint is not a failure, but the next commits should not wait for it again at once.
-            self.kept_log_bytes = log_bytes;
-            return Ok(());
-        }
-        (self.log_bytes, self.kept_log_bytes) = (0, 0);
-        if bytes_max < CHECKPOINT_BYTES {
+        self.log = match log.bytes < self.waiting_bytes {
+            true => self.attempt(|connection| move_unread(connection))?,
+            false => self.move_after_readers(log)?,
+        };
+        self.blocked_bytes = self.log.unmoved();
+        if self.blocked_bytes == 0 && bytes_max < CHECKPOINT_BYTES {
             self.checkpoint_size.adapt(began.elapsed());
         }
         Ok(())

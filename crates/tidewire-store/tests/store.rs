@@ -9,6 +9,7 @@ mod store_suite;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use limited::LimitedSubject;
 use proptest::collection::{btree_map, vec};
@@ -406,6 +407,124 @@ fn log_begins_again(count: usize, bytes: usize, marks: std::ops::RangeInclusive<
             .iter()
             .all(|found| *found == expected)
     );
+}
+
+/// A store that writes a record of a megabyte in each commit, and a reader of the same database.
+struct Growing {
+    subject: SqliteFolder,
+    store: Open,
+    reader: rusqlite::Connection,
+    count: u32,
+}
+
+impl Growing {
+    fn new() -> Self {
+        let mut subject = SqliteFolder::default();
+        let store = subject.open();
+        let reader = subject.sql();
+        Self {
+            subject,
+            store,
+            reader,
+            count: 0,
+        }
+    }
+
+    fn commit(&mut self) {
+        let value = format!("[\"{}\"]", "x".repeat(1 << 20));
+        let name = self.count.to_string();
+        self.store.commit(&[put(&name, record(1, &value))]).unwrap();
+        self.count += 1;
+    }
+
+    fn tidy(&mut self) -> Duration {
+        let began = Instant::now();
+        self.store.tidy().unwrap();
+        began.elapsed()
+    }
+
+    /// Begins a transaction that keeps the log as it is.
+    fn begin_to_read(&self) {
+        self.reader.execute_batch("BEGIN").unwrap();
+        assert_eq!(self.read(), self.count);
+    }
+
+    fn end_to_read(&self) {
+        self.reader.execute_batch("COMMIT").unwrap();
+    }
+
+    /// The number of records that the reader sees.
+    fn read(&self) -> u32 {
+        let count = "SELECT count(*) FROM records";
+        self.reader.query_row(count, [], |row| row.get(0)).unwrap()
+    }
+
+    fn log_bytes(&self) -> u64 {
+        let log = format!("{}-wal", sqlite::FILE);
+        std::fs::metadata(self.subject.directory.path().join(log))
+            .unwrap()
+            .len()
+    }
+
+    /// Commits until the log's file becomes shorter, which it does when the log restarts after it has grown.
+    fn commit_until_it_restarts(&mut self) {
+        let restarted = (0..30).any(|_| {
+            self.commit();
+            self.tidy();
+            self.log_bytes() <= 16 << 20
+        });
+        assert!(restarted, "the log has {} bytes", self.log_bytes());
+        assert_eq!(self.read(), self.count);
+    }
+}
+
+#[test]
+fn a_reader_that_stays_delays_no_checkpoint_and_the_log_restarts_after_it() {
+    let mut growing = Growing::new();
+    growing.commit();
+    growing.begin_to_read();
+    let mut durations = Vec::new();
+    for _ in 0..30 {
+        growing.commit();
+        durations.push(growing.tidy());
+    }
+    durations.sort();
+    // A checkpoint that waits for a reader waits 200 ms.
+    assert!(
+        durations[durations.len() / 2] < Duration::from_millis(100),
+        "{durations:?}"
+    );
+    assert_eq!(growing.read(), 1, "the reader sees later commits");
+    assert!(
+        growing.log_bytes() > 30 << 20,
+        "the reader did not keep the log"
+    );
+    growing.end_to_read();
+    growing.commit_until_it_restarts();
+}
+
+#[test]
+fn a_long_log_waits_for_readers_but_not_at_each_commit() {
+    let mut growing = Growing::new();
+    growing.commit();
+    growing.begin_to_read();
+    let mut durations = Vec::new();
+    while growing.log_bytes() < 90 << 20 {
+        growing.commit();
+        durations.push(growing.tidy());
+        // The reader is always one commit behind, so no checkpoint without a wait moves the whole log.
+        growing.end_to_read();
+        growing.begin_to_read();
+        assert!(growing.count < 120, "{} bytes", growing.log_bytes());
+    }
+    durations.sort();
+    let [.., second, longest] = durations.as_slice() else {
+        unreachable!("90 MB need many commits");
+    };
+    assert!(*longest >= Duration::from_millis(200), "{durations:?}");
+    assert!(*second < Duration::from_millis(200), "{durations:?}");
+    growing.end_to_read();
+    growing.commit_until_it_restarts();
 }
 
 #[test]

@@ -65,15 +65,55 @@ impl CheckpointSize {
     }
 }
 
-/// Bytes of the log that are in use. Reads only the log's index.
-pub(super) fn log_bytes(connection: &Connection) -> rusqlite::Result<u64> {
-    let frames: i64 = connection
-        .prepare_cached("PRAGMA wal_checkpoint(NOOP)")?
-        .query_row([], |row| row.get(1))?;
-    let page: i64 = connection
-        .prepare_cached("PRAGMA page_size")?
-        .query_row([], |row| row.get(0))?;
-    Ok(frames.max(0).cast_unsigned() * (page.cast_unsigned() + FRAME_HEAD_BYTES))
+/// The part of the log's file that is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LogUse {
+    /// Bytes from the start of the log to its newest commit.
+    pub(super) bytes: u64,
+    /// How many of them are in the database too.
+    pub(super) moved: u64,
+}
+
+impl LogUse {
+    /// Reads only the log's index.
+    pub(super) fn of(connection: &Connection) -> rusqlite::Result<Self> {
+        Self::after(connection, "PRAGMA wal_checkpoint(NOOP)")
+    }
+
+    /// Runs a checkpoint, and returns the log's use after it.
+    fn after(connection: &Connection, checkpoint: &str) -> rusqlite::Result<Self> {
+        let page: i64 = connection
+            .prepare_cached("PRAGMA page_size")?
+            .query_row([], |row| row.get(0))?;
+        let frame_bytes = page.cast_unsigned() + FRAME_HEAD_BYTES;
+        let bytes = |frames: i64| frames.max(0).cast_unsigned() * frame_bytes;
+        connection.prepare_cached(checkpoint)?.query_row([], |row| {
+            Ok(Self {
+                bytes: bytes(row.get(1)?),
+                moved: bytes(row.get(2)?),
+            })
+        })
+    }
+
+    /// Bytes that only the log has.
+    pub(super) fn unmoved(self) -> u64 {
+        self.bytes.saturating_sub(self.moved)
+    }
+
+    /// Bytes of the newest commit, if this is the use of the log after it and `before` the use before it.
+    pub(super) fn commit_bytes(self, before: Self) -> u64 {
+        match self.moved < before.moved {
+            // The commit has restarted the log.
+            true => self.bytes,
+            false => self.bytes.saturating_sub(before.bytes),
+        }
+    }
+}
+
+/// Moves the log into the database, synced, as far as no reader needs the database as it is, and does not wait for readers. If the
+/// whole log was moved, the next commit restarts it, unless a reader still reads from it.
+pub(super) fn move_unread(connection: &Connection) -> rusqlite::Result<LogUse> {
+    LogUse::after(connection, "PRAGMA wal_checkpoint(PASSIVE)")
 }
 
 /// How a checkpoint leaves the log's file.
@@ -85,7 +125,7 @@ pub(super) enum Log {
     Emptied,
 }
 
-/// Moves the whole log into the database, synced.
+/// Moves the whole log into the database, synced, and waits for readers.
 pub(super) fn checkpoint(connection: &Connection, log: Log) -> rusqlite::Result<()> {
     let checkpoint = match log {
         Log::FromItsStart => "PRAGMA wal_checkpoint(RESTART)",

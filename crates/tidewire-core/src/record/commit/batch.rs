@@ -20,7 +20,7 @@ pub(super) const BATCH_BYTES_FIRST: usize = 1 << 20;
 const BATCH_BYTES_MIN: usize = 128 << 10;
 /// If a full batch takes longer, the next ones become smaller. An acknowledged write of another session waits for the commit in flight
 /// and for its own commit, so it is stored within twice this time.
-const COMMIT_TIME: Duration = Duration::from_millis(4);
+const COMMIT_TIME: Duration = Duration::from_millis(2);
 
 /// The batch that the store has, or that has failed and is sent again.
 #[derive(Debug)]
