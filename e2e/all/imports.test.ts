@@ -42,7 +42,7 @@ const BELOW: Record<string, string[]> = {
     'tidewire-wire',
   ],
   'tidewire-torture': ['tidewire-core', 'tidewire-net', 'tidewire-server', 'tidewire-store', 'tidewire-wire'],
-  'tidewire-migrate': ['tidewire-config'],
+  'tidewire-migrate': ['tidewire-config', 'tidewire-core', 'tidewire-store'],
   tidewire: [
     'tidewire-auth',
     'tidewire-config',

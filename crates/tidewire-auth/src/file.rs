@@ -1,4 +1,4 @@
-//! Authentication of the users in a file: deepstream's `users.yml`, a mapping of user names.
+//! Authentication of the users in a file such as `users.yml`, a mapping of user names.
 //!
 //! Each user has a `password`, and may have `serverData` for rules and `clientData` for the client. Passwords are hashed on
 //! blocking threads, a limited number at a time. Unknown users cost the same work as known ones.
@@ -21,7 +21,7 @@ use super::password::StoredPassword;
 use super::turns::WaiterGroup;
 use super::{AuthDecision, AuthFuture, Authenticator, LoginAttempt};
 
-/// The error text of deepstream for a login without a user name or password.
+/// The error text for a login without a user name or password. Applications compare it.
 pub(super) const MISSING_PARAMETER: &str =
     "missing authentication parameter: username or/and password";
 

@@ -90,7 +90,7 @@ pub struct Trouble {
     pub is_blocking: bool,
 }
 
-/// The data of a refusal in the form of deepstream's handlers: an object with `error`.
+/// The data of a refusal: an object with `error`.
 fn reason(code: &'static str) -> Option<Payload> {
     Some(Payload::from(
         serde_json::json!({ "error": code }).to_string(),

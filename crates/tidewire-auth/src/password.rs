@@ -1,4 +1,4 @@
-//! Stored passwords: deepstream's PBKDF2 form, argon2id, and plain text.
+//! Stored passwords: PBKDF2 with a salt, argon2id, and plain text.
 
 use argon2::Argon2;
 use argon2::password_hash::phc::PasswordHash;
@@ -13,7 +13,7 @@ use tidewire_config::section::{AuthFile, HashKind};
 
 const ARGON2ID: &str = "$argon2id$";
 
-/// How deepstream hashed the passwords of a file.
+/// How the passwords of a file were hashed with PBKDF2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pbkdf2 {
     /// The digest; not [`HashKind::None`].
@@ -194,10 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn verifies_what_deepstream_stored() {
+    fn verifies_pbkdf2_with_the_salt_behind_the_hash() {
         let stored = "rCOSZxJrgze2AZdVQh12c6ErDMOG0M+Rx5Yu7S5d91c=GS4SbTQYmoaGwjm2shEobg==";
-        let stored = StoredPassword::parse(stored, &options(HashKind::Md5))
-            .expect("as deepstream writes it");
+        let stored =
+            StoredPassword::parse(stored, &options(HashKind::Md5)).expect("a stored password");
         assert!(stored.matches("password"));
         assert!(!stored.matches("Password"));
         assert!(!stored.matches(""));

@@ -1,7 +1,6 @@
-//! Authentication by the operator's HTTP server, with the contract of deepstream's HTTP authentication.
+//! Authentication by the operator's HTTP server, with the contract of `docs/authentication.md`.
 //!
-//! Requests and the interpretation of answers follow deepstream. Three things are added: concurrent requests are limited, an
-//! answer may contain an expiry, and a login is put off instead of refused while the server is down.
+//! Concurrent requests are limited, and a login is put off instead of refused while the server is down.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +25,7 @@ use super::login_attempt::Field;
 use super::turns::{Turns, WaiterGroup};
 use super::{AuthDecision, AuthFuture, Authenticator, LoginAttempt, Trouble, outbound};
 
-/// Maximum number of redirects, the same as in deepstream.
+/// Maximum number of redirects.
 const REDIRECTS_MAX: usize = 2;
 /// How long `/ready` reports a failure if no login has succeeded since.
 const TROUBLE_TIME: Duration = Duration::from_secs(30);
@@ -241,7 +240,7 @@ impl Webhook {
     }
 }
 
-/// The body of a request, as deepstream sends it.
+/// The body of a request.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Question<'a> {
@@ -272,7 +271,7 @@ fn body(attempt: &LoginAttempt) -> Option<String> {
     serde_json::to_string(&question).ok()
 }
 
-/// The body of an answer, as deepstream's handler interprets it.
+/// The body of an answer.
 #[derive(Debug, PartialEq)]
 enum Body {
     Empty,

@@ -17,7 +17,7 @@ use crate::store::{Loaded, StoreError, StoreWrite, Written};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
-/// A wire format: protocol, dialect and compression together. The engine only compares them.
+/// A wire format: the id of an encoding. The engine only compares them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Format(pub u8);
 
@@ -66,7 +66,7 @@ pub enum Input {
         session: SessionId,
         /// When the session gets the answer.
         until: Instant,
-        /// Whether the answer is a final refusal, after which a deepstream client does not connect again.
+        /// Whether the answer is a final refusal, after which the client does not connect again.
         refuse: bool,
     },
     /// Too much data waits for a session to read. If the session coalesces, publications skip it until it has read the waiting data. If it
@@ -210,15 +210,15 @@ pub enum AuthOutcome {
         /// The reason for the client, as JSON.
         client_data: Option<Payload>,
     },
-    /// These credentials are refused for good, for example because they were revoked. The answer is final: a deepstream client does not
-    /// connect again after it.
+    /// These credentials are refused for good, for example because they were revoked. The answer is final: the client does not connect
+    /// again after it.
     Barred {
         /// The reason for the client, as JSON.
         client_data: Option<Payload>,
     },
     /// The login can't be decided now, because a server that the decision needs is down. The session waits
-    /// [`crate::settings::Settings::auth_retry_delay`] and is then closed without an answer. A deepstream client then reconnects by itself
-    /// and tries the same credentials again. It would take a refusal as final.
+    /// [`crate::settings::Settings::auth_retry_delay`] and is then closed without an answer. The client then reconnects by itself and tries
+    /// the same credentials again. It would take a refusal as final.
     Unavailable,
 }
 
@@ -261,8 +261,8 @@ impl CloseReason {
     }
 
     /// The last messages to a peer whose session the engine has already forgotten. After an expired login there are no such messages:
-    /// `@deepstream/client` would take a refusal for the answer to a `login()` that it keeps for the next connection. It reconnects at
-    /// once, and gets the refusal then.
+    /// a client that keeps a login for the next connection would take a refusal for its answer. The client reconnects at once, and gets
+    /// the refusal then.
     #[must_use]
     pub fn close_messages(self) -> &'static [Message<'static>] {
         const REVOKED: [Message<'static>; 2] = [

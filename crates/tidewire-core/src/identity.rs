@@ -1,9 +1,9 @@
 //! User ids that many peers share because they have no name.
 //!
-//! deepstream has two of them, and both are visible to rules and to clients, so both stay. State of a user, such as a rate or a reconnect
-//! delay, is not kept for these ids: it would affect all other peers with the same id.
+//! There are two of them, both visible to rules and to clients. State of a user, such as a rate or a reconnect delay, is not kept for
+//! these ids: it would affect all other peers with the same id.
 
-/// The user id that open authentication gives to a login without a name. Presence shows it, as deepstream does.
+/// The user id that open authentication gives to a login without a name. Presence shows it.
 pub const OPEN: &str = "open";
 
 /// The user id of a login whose authentication names no user. Presence never shows it.

@@ -84,8 +84,8 @@ pub(crate) fn message<E: Effects>(
     Flow::Taken
 }
 
-/// Accepts a connection, which may now authenticate. Clients of deepstream get the answer that they know. Clients that coalesce also get
-/// the size limit of their messages.
+/// Accepts a connection, which may now authenticate. Clients that coalesce also get the size limit of
+/// their messages; other clients do not know that form of the answer.
 fn accept<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, coalesces: bool) {
     if !coalesces {
         return turn.send(id, &Message::Connection(Connection::Accept));
@@ -368,8 +368,8 @@ pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) 
 }
 
 /// Handles the end of the time to log in after `refused` refusals. Returns true if the time starts again, because the server delayed the
-/// session. After another refusal, the timeout of that refusal counts instead. This is the behaviour of deepstream, where the first
-/// decided login ends the timeout that started with the connection.
+/// session. After another refusal, the timeout of that refusal counts instead: the first decided login ends the
+/// timeout that started with the connection.
 pub(crate) fn timed_out<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,

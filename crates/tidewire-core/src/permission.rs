@@ -10,7 +10,7 @@ use crate::principal::Principal;
 use crate::text::{Name, Payload};
 use crate::time::WallTime;
 
-/// Kind of access that a principal requests. The names follow deepstream's rule types.
+/// Kind of access that a principal requests. The names follow the types of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Publish an event.

@@ -1,9 +1,10 @@
-//! `tidewire import deepstream FOLDER`: converts a deepstream configuration, with its files of rules and users, into one of
-//! Tidewire. Reports every setting that has no counterpart.
+//! `tidewire import deepstream`: converts a deepstream configuration, with its files of rules and users, into one of Tidewire,
+//! and imports records from the database of a deepstream server. Reports every setting that has no counterpart.
 //!
-//! `table` maps each setting; `draft` is the configuration under construction.
+//! `table` maps each setting; `draft` is the configuration under construction; [`records`] imports the records.
 
 mod draft;
+pub mod records;
 mod table;
 
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! deepstream's numbers of actions, which rules see as `action`.
+//! The numbers of actions, which rules see as `action`.
 
 use tidewire_core::message::{PresenceAction, RecordAction, RecordBulk};
 use tidewire_core::permission::{Access, RequestedAction};

@@ -21,7 +21,7 @@ pub struct Scope<'v> {
     pub old_data: Document<'v>,
     /// `now`, in milliseconds since the epoch.
     pub now: u64,
-    /// `action`, deepstream's number of the message's action.
+    /// `action`, the number of the message's action.
     pub action: u8,
     /// `name`
     pub name: Option<&'v str>,

@@ -1,4 +1,4 @@
-//! Permission rules: deepstream's Valve language with JavaScript's semantics, rule sets, and their file format.
+//! Permission rules: the Valve language with JavaScript's semantics, rule sets, and their file format.
 //!
 //! This crate decides and does nothing else: no files, no clock, no threads. The text of a file becomes a
 //! [`set::RuleSet`], which is a [`tidewire_core::permission::Permission`]. Loading refuses every invalid rule;

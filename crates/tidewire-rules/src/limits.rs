@@ -21,7 +21,7 @@ pub struct RuleLimits {
     pub height_max: usize,
     /// Bytes of a compiled regular expression. A larger one is refused. Default 1 MiB.
     pub regular_bytes_max: usize,
-    /// Runs of a rule with references to other records, as deepstream's `maxRuleIterations`. A rule that needs more
+    /// Runs of a rule with references to other records. A rule that needs more
     /// fails. Default 3.
     pub iterations_max: usize,
     /// Steps of one evaluation: parts of the expression, scanned bytes of documents, created bytes of texts. A rule

@@ -1,4 +1,4 @@
-//! The rules file in deepstream's format: sections of paths of rules. Loading reports all errors at once, each with
+//! The rules file in Valve's format: sections of paths of rules. Loading reports all errors at once, each with
 //! line and column; a file with an error gives no rules.
 
 use std::fmt;

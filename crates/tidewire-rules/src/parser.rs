@@ -52,7 +52,7 @@ pub(crate) fn parse(
         return Err(RuleError::new("the rule is empty", 0));
     }
     let built = parser.expression()?;
-    // deepstream inserts the text between `return` and `;`, so a `;` at the end is harmless.
+    // A rule is the expression of a `return` statement, so a `;` at the end is harmless.
     parser.eat(";")?;
     match parser.token {
         Token::End => Ok((built.expression, parser.uses)),

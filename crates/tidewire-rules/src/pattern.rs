@@ -1,5 +1,5 @@
 //! Paths of rules: `*` matches any characters, `$name` one or more without `/`, `.` any one character, and every
-//! other character itself. A path matches a whole name, like deepstream's regular expression: each wildcard takes as
+//! other character itself. A path matches a whole name, like an anchored regular expression: each wildcard takes as
 //! much as it can. The work is bounded by wildcards times bytes of the name.
 
 use smallvec::SmallVec;
@@ -84,8 +84,9 @@ impl Pattern {
                     at = end;
                 }
                 '\\' | '^' | '(' | ')' | '[' | ']' | '{' | '}' | '|' | '+' | '?' => {
-                    let reason =
-                        format!("`{letter}` is special in deepstream's paths and is not supported");
+                    let reason = format!(
+                        "`{letter}` is an operator of regular expressions, which paths do not support"
+                    );
                     return Err((reason, start));
                 }
                 _ => match pattern.tokens.last_mut() {

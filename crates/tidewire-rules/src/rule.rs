@@ -74,7 +74,7 @@ impl Rule {
         self.uses
     }
 
-    /// Runs the rule as deepstream does: with the records that were read, again after each one that it requests, and
+    /// Runs the rule with the records that were read, again after each one that it requests, and
     /// at most `iterations_max` times.
     pub fn decide<'v, R: Records<'v>>(
         &'v self,

@@ -191,7 +191,7 @@ impl RuleSet {
     }
 }
 
-/// deepstream compares the lengths of paths in JavaScript's units.
+/// The length of a path in JavaScript's units. The longest path that matches decides, and rules have JavaScript's semantics.
 fn utf16_length(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }

@@ -8,7 +8,7 @@ pub enum Exit {
     /// The server stopped on request and lost nothing.
     Stopped,
     /// The command found a problem. For `tidewire health` it is an unhealthy server; for `store check`, `backup`, `restore` and
-    /// `export` a damaged record; for `store import` and `import deepstream` a record that was kept unchanged or refused; for
+    /// `export` a damaged record; for an import of records a record that was kept unchanged or refused; for
     /// `torture` a loss.
     Unwell,
     /// The configuration, the command line or the file of `store import` is wrong.

@@ -1,6 +1,6 @@
 //! Reconnect back-off for peers that were disconnected for exceeding a limit.
 //!
-//! A client of deepstream reconnects at once and without end, so a client that is closed without a delay returns at full speed. All
+//! Some clients reconnect at once and without end, so a client that is closed without a delay returns at full speed. All
 //! shards share the table, which has one lock. The lock is taken once for each connection and login if the table has entries, and never
 //! if it is empty. The table only computes the delay; the engine delays the answers.
 

@@ -11,11 +11,11 @@ use hashbrown::HashTable;
 use tidewire_core::effect::{Format, Span};
 use tidewire_net::outbox::LogRange;
 use tidewire_net::turn_log::TurnLogs;
-use tidewire_wire::frame::websocket::{self, Opcode};
-use tidewire_wire::protocol::deepstream::Deepstream;
+use tidewire_wire::frame::websocket;
+use tidewire_wire::protocol::Encoding;
 
 use super::deflation::Deflation;
-use super::sink::{Encoding, FORMAT_COUNT};
+use super::sink::FORMAT_COUNT;
 use super::stats::ShardStats;
 
 /// The log of frames made of ranges: compressed frames, and headers.
@@ -113,12 +113,13 @@ impl Batches {
     ) {
         let (first_span, first_range) = (self.spans.len(), self.ranges.len());
         self.spans.extend_from_slice(spans);
+        let encoding = Encoding::of(format.0);
         for pieces in cut(format, spans, logs) {
             let ranges = pieces.iter().map(|span| LogRange {
                 format: format.0,
                 range: span.start..span.end,
             });
-            if Encoding::of(format).is_deflated {
+            if encoding.is_deflated {
                 self.payload.clear();
                 for LogRange { format, range } in ranges.clone() {
                     self.payload.extend_from_slice(logs.slice(format, &range));
@@ -126,7 +127,7 @@ impl Batches {
                 let payload = &self.payload;
                 let range = logs
                     .log_mut(FRAMES)
-                    .append(|out| deflation.deflate_frame(Opcode::Binary, payload, stats, out));
+                    .append(|out| deflation.deflate_frame(encoding.opcode(), payload, stats, out));
                 if !range.is_empty() {
                     self.ranges.push(LogRange {
                         format: FRAMES,
@@ -138,7 +139,7 @@ impl Batches {
             let bytes = pieces.iter().map(Span::len).sum::<u64>() as usize;
             let range = logs
                 .log_mut(FRAMES)
-                .append(|out| websocket::encode_header(Opcode::Binary, bytes, out));
+                .append(|out| websocket::encode_header(encoding.opcode(), bytes, out));
             self.ranges.push(LogRange {
                 format: FRAMES,
                 range,
@@ -164,13 +165,16 @@ fn cut(format: Format, spans: &[Span], logs: &TurnLogs) -> Vec<Vec<Span>> {
     if bytes <= BATCH_BYTES_MAX as u64 {
         return vec![spans.to_vec()];
     }
+    let encoding = Encoding::of(format.0);
     let (mut lists, mut list, mut list_bytes) = (Vec::new(), Vec::new(), 0);
     for span in spans {
         let bytes = logs.slice(format.0, &(span.start..span.end));
         let (mut first, mut end) = (0, 0);
         while end < bytes.len() {
             // The server encoded these messages itself, so they are complete.
-            let message = Deepstream::message_bytes(&bytes[end..]).unwrap_or(bytes.len() - end);
+            let message = encoding
+                .first_bytes(&bytes[end..])
+                .unwrap_or(bytes.len() - end);
             if list_bytes > 0 && list_bytes + message > BATCH_BYTES_MAX {
                 push(&mut list, *span, first..end);
                 lists.push(std::mem::take(&mut list));
@@ -199,11 +203,26 @@ fn push(list: &mut Vec<Span>, span: Span, part: Range<usize>) {
 mod tests {
     use super::*;
     use crate::sink::LOG_COUNT;
+    use tidewire_wire::protocol::Protocol;
+
+    /// A format with batches. Its messages begin with their length.
+    fn batched() -> Format {
+        let mut protocols = Protocol::ALL.iter();
+        let protocol = protocols.find(|protocol| protocol.has_batches());
+        let first = Encoding::first(*protocol.expect("one with batches"), false);
+        Format(
+            Encoding {
+                is_batched: true,
+                ..first
+            }
+            .id(),
+        )
+    }
 
     /// A log of messages with these sizes in bytes, as one range.
     fn log_of(messages: &[usize]) -> (TurnLogs, Span) {
         let mut logs = TurnLogs::new(LOG_COUNT);
-        let range = logs.log_mut(4).append(|out| {
+        let range = logs.log_mut(batched().0).append(|out| {
             for bytes in messages {
                 // The length of a message precedes it, in three bytes.
                 let length = bytes - 3;
@@ -226,7 +245,7 @@ mod tests {
     fn long_batches_are_cut_between_messages() {
         let check = |messages: &[usize], expected: &[u64]| {
             let (logs, span) = log_of(messages);
-            let lists = cut(Format(4), &[span], &logs);
+            let lists = cut(batched(), &[span], &logs);
             let lengths: Vec<u64> = lists
                 .iter()
                 .map(|list| list.iter().map(Span::len).sum())
@@ -248,9 +267,9 @@ mod tests {
             end: span.start + end,
         };
         let spans = [part(0, 40_000), part(80_000, 100_000)];
-        assert_eq!(cut(Format(4), &spans, &logs), [spans.to_vec()]);
+        assert_eq!(cut(batched(), &spans, &logs), [spans.to_vec()]);
         let spans = [part(0, 40_000), part(40_000, 100_000)];
-        let lists = cut(Format(4), &spans, &logs);
+        let lists = cut(batched(), &spans, &logs);
         assert_eq!(lists, [vec![part(0, 40_000)], vec![part(40_000, 100_000)]]);
     }
 }

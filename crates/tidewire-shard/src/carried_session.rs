@@ -12,8 +12,8 @@ use crate::outlet::Outlet;
 use crate::share::Standing;
 
 impl ShardHandle {
-    /// Opens a session that is carried by the caller instead of a socket, and sends its first messages: messages of deepstream's
-    /// protocol, concatenated.
+    /// Opens a session that is carried by the caller instead of a socket, and sends its first messages: messages in the form
+    /// of [`tidewire_wire::protocol::in_process`].
     #[must_use]
     pub fn carry(&self, peer: Arc<PeerDetails>, stay: Stay, messages: Vec<u8>) -> CarriedSession {
         self.carry_for(peer, None, stay, messages)

@@ -31,7 +31,7 @@ use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::ReadBuffer;
 use tidewire_net::send_batch::Path;
 use tidewire_wire::frame::deflate::Inflater;
-use tidewire_wire::protocol::deepstream::Dialect;
+use tidewire_wire::protocol::{Encoding, Introduction};
 use tokio::sync::oneshot;
 
 use carried::CarriedSessions;
@@ -50,7 +50,7 @@ use super::handle::{
     AuthAnswer, AuthReply, Mail, PendingLogin, Quiet, Requests, ShardHandle, UpgradedSocket,
 };
 use super::peer::{ClientCertificate, PeerDetails};
-use super::sink::{CARRIED, DeferredEffect, Encoding, Sink};
+use super::sink::{CARRIED, DeferredEffect, Sink};
 use super::stats::{LongestTurn, ShardStats, add, set, time_index};
 use crate::backoff::{Delay, ReconnectBackoff};
 use crate::connection_limiter::Subject;
@@ -428,7 +428,7 @@ impl Conductor {
             if format == CARRIED {
                 return carried.push(key(session), spans, &sink.logs);
             }
-            if Encoding::of(format).is_batched {
+            if Encoding::of(format.0).is_batched {
                 let Sink {
                     logs, deflation, ..
                 } = sink;
@@ -595,15 +595,15 @@ impl Conductor {
             peer,
             permit,
             is_deflated,
-            is_text,
+            protocol,
         } = connection;
         let address = peer.address;
         // The engine learns of the session before anything else can refer to it, and before its first message: the unread bytes of the
         // upgrade are handled in `read_sockets` later in this turn. If the peer has to wait, the delay also precedes that message. While
         // the shard drains, it takes the connection and closes it with a reason, because the front has already accepted it. If the kernel
         // refuses the socket, the handle has already counted the connection, so it is subtracted here.
-        let state = State::new(peer, permit, is_deflated, is_text);
-        let format = state.format(Dialect::Client, false);
+        let state = State::new(peer, permit, is_deflated, protocol);
+        let format = state.format(Introduction::default());
         match self.event_loop.add_with_tls(stream, &unread, tls, state) {
             Ok(key) => {
                 let session = self.session(key);

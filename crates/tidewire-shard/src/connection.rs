@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use tidewire_core::effect::{CloseReason, Format};
 use tidewire_wire::frame::websocket::{self, CloseCode, Decoder, FrameError, Opcode, Role};
-use tidewire_wire::protocol::deepstream::Dialect;
-use tidewire_wire::protocol::deepstream::json::TextError;
+use tidewire_wire::protocol::{Encoding, ForeignPayload, Introduction, Protocol};
 
 use super::peer::PeerDetails;
-use super::sink::Encoding;
 use crate::backoff::DisconnectCause;
 use crate::connection_limiter::ConnectionPermit;
 
@@ -26,8 +24,7 @@ pub(crate) struct State {
     pub(crate) pause_reasons: PauseReasons,
     /// Whether the peer has introduced itself. Its format is fixed then.
     pub(crate) introduced: bool,
-    /// Whether it speaks JSON in text messages.
-    pub(crate) is_text: bool,
+    pub(crate) protocol: Protocol,
     /// Released when the socket is closed.
     _permit: ConnectionPermit,
 }
@@ -37,7 +34,7 @@ impl State {
         peer: Arc<PeerDetails>,
         permit: ConnectionPermit,
         is_deflated: bool,
-        is_text: bool,
+        protocol: Protocol,
     ) -> Self {
         Self {
             decoder: match is_deflated {
@@ -50,20 +47,19 @@ impl State {
             phase: Phase::Open,
             pause_reasons: PauseReasons::default(),
             introduced: false,
-            is_text,
+            protocol,
             _permit: permit,
         }
     }
 
-    /// The format for this peer, whose library reads `dialect` and possibly batches. JSON has no batches.
-    pub(crate) fn format(&self, dialect: Dialect, is_batched: bool) -> Format {
-        Encoding {
-            dialect,
-            is_deflated: self.decoder.has_deflate(),
-            is_batched: is_batched && !self.is_text,
-            is_text: self.is_text,
-        }
-        .format()
+    /// The format for a peer that introduces itself so.
+    pub(crate) fn format(&self, introduction: Introduction) -> Format {
+        let encoding = Encoding {
+            variant: introduction.variant,
+            is_batched: introduction.reads_batches && self.protocol.has_batches(),
+            ..Encoding::first(self.protocol, self.decoder.has_deflate())
+        };
+        Format(encoding.id())
     }
 }
 
@@ -118,10 +114,8 @@ pub(crate) enum CloseCause {
     Peer(Option<CloseCode>),
     /// The peer broke the protocol of frames.
     Frame(FrameError),
-    /// A peer that speaks JSON sent bytes.
-    NotText,
-    /// A peer that speaks JSON sent a message that is not JSON.
-    NotJson(TextError),
+    /// The peer does not speak the protocol of its path.
+    Foreign(ForeignPayload),
     /// The engine closes it.
     Engine(CloseReason),
     /// The same for a session that must not get its unsent messages. It gets no last message either.
@@ -133,18 +127,14 @@ pub(crate) enum CloseCause {
 }
 
 impl CloseCause {
-    /// The last message and the close frame. The reason in it helps with debugging; clients of deepstream ignore both code and reason.
-    pub(crate) fn frame(self, is_text: bool) -> Vec<u8> {
+    /// The last message and the close frame. The reason in it helps with debugging; clients may ignore both code and reason.
+    pub(crate) fn frame(self, protocol: Protocol) -> Vec<u8> {
         let payload = match self {
             Self::Peer(None) => Vec::new(),
             Self::Peer(Some(code)) => websocket::close_payload(code, ""),
             Self::Frame(error) => websocket::close_payload(error.close_code(), &error.to_string()),
-            Self::NotText => {
-                let reason = "this path takes text messages";
-                websocket::close_payload(CloseCode::UNSUPPORTED, reason)
-            }
-            Self::NotJson(error) => {
-                websocket::close_payload(CloseCode::INVALID_PAYLOAD, &error.to_string())
+            Self::Foreign(foreign) => {
+                websocket::close_payload(foreign.close_code(), &foreign.to_string())
             }
             Self::Engine(reason) | Self::Severed(reason) => {
                 websocket::close_payload(close_code(reason), reason_text(reason))
@@ -156,12 +146,7 @@ impl CloseCause {
         };
         let mut frame = Vec::new();
         if let Self::Engine(reason) = self {
-            let encoding = Encoding {
-                dialect: Dialect::Client,
-                is_deflated: false,
-                is_batched: false,
-                is_text,
-            };
+            let encoding = Encoding::first(protocol, false);
             for message in reason.close_messages() {
                 encoding.encode_frame(message, &mut frame);
             }
@@ -174,8 +159,7 @@ impl CloseCause {
     pub(crate) fn cause(self) -> Option<DisconnectCause> {
         match self {
             Self::Frame(_)
-            | Self::NotText
-            | Self::NotJson(_)
+            | Self::Foreign(_)
             | Self::Engine(CloseReason::InvalidLogin | CloseReason::TooManyAuthAttempts) => {
                 Some(DisconnectCause::Fault)
             }
@@ -225,9 +209,6 @@ fn reason_text(reason: CloseReason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use tidewire_wire::protocol::deepstream::Deepstream;
-    use tidewire_wire::protocol::deepstream::json::DeepstreamJson;
-
     use super::*;
 
     #[test]
@@ -237,33 +218,28 @@ mod tests {
 
     #[test]
     fn a_close_message_is_sent_before_the_close_frame() {
-        for is_text in [false, true] {
-            let frame = CloseCause::Engine(CloseReason::Revoked).frame(is_text);
+        for protocol in Protocol::ALL {
+            let frame = CloseCause::Engine(CloseReason::Revoked).frame(*protocol);
             let mut close_message = Vec::new();
             for message in CloseReason::Revoked.close_messages() {
-                match is_text {
-                    false => Deepstream::encode_frame(Dialect::Client, message, &mut close_message),
-                    true => {
-                        DeepstreamJson::encode_frame(Dialect::Client, message, &mut close_message)
-                    }
-                }
+                Encoding::first(*protocol, false).encode_frame(message, &mut close_message);
             }
             assert!(!close_message.is_empty() && frame.starts_with(&close_message));
             assert_eq!(frame[close_message.len()], 0x88);
             let severed = CloseCause::Severed(CloseReason::Revoked);
-            assert_eq!(severed.frame(is_text)[0], 0x88);
+            assert_eq!(severed.frame(*protocol)[0], 0x88);
         }
     }
 
     #[test]
     fn a_goodbye_is_repeated() {
-        assert_eq!(CloseCause::Peer(None).frame(false), [0x88, 0]);
+        assert_eq!(CloseCause::Peer(None).frame(Protocol::ALL[0]), [0x88, 0]);
         assert_eq!(
-            CloseCause::Peer(Some(CloseCode::NORMAL)).frame(false),
+            CloseCause::Peer(Some(CloseCode::NORMAL)).frame(Protocol::ALL[0]),
             [0x88, 2, 0x03, 0xE8]
         );
         assert_eq!(
-            CloseCause::Frame(FrameError::TooBig).frame(false)[2..4],
+            CloseCause::Frame(FrameError::TooBig).frame(Protocol::ALL[0])[2..4],
             1009u16.to_be_bytes()
         );
     }

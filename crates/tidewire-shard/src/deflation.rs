@@ -24,10 +24,10 @@ pub(crate) struct Deflation {
     /// Bytes that a turn may compress, including [`START_BYTES`] for each message.
     turn_bytes_max: usize,
     turn_bytes: usize,
-    /// The payload that was encoded last, and its compressed frame, which is empty if it is sent uncompressed. Dialects mostly have the
-    /// same payload, which is then compressed once for both. JSON never equals a payload of the other opcode, since it begins with a
-    /// brace, and no protobuf message has a quote after one.
+    /// The payload that was encoded last, and its compressed frame, which is empty if it is sent uncompressed. Variants of a protocol
+    /// mostly have the same payload, which is then compressed once for all.
     payload: Vec<u8>,
+    opcode: Opcode,
     frame: Vec<u8>,
     /// The payload that is being encoded.
     next: Vec<u8>,
@@ -41,6 +41,7 @@ impl Deflation {
             turn_bytes_max: limits.deflate_turn_bytes_max,
             turn_bytes: 0,
             payload: Vec::new(),
+            opcode: Opcode::Binary,
             frame: Vec::new(),
             next: Vec::new(),
         }
@@ -56,7 +57,8 @@ impl Deflation {
     ) {
         self.next.clear();
         encode(&mut self.next);
-        if self.next != self.payload {
+        if self.next != self.payload || self.opcode != opcode {
+            self.opcode = opcode;
             std::mem::swap(&mut self.payload, &mut self.next);
             let (payload, mut frame) = (
                 std::mem::take(&mut self.payload),

@@ -13,6 +13,7 @@ use tidewire_core::inspect::{Inspected, SubscribedName};
 use tidewire_core::rights::RightsChange;
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::tls::TlsState;
+use tidewire_wire::protocol::Protocol;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
@@ -42,8 +43,8 @@ pub struct UpgradedSocket {
     pub permit: ConnectionPermit,
     /// Whether permessage-deflate was agreed on.
     pub is_deflated: bool,
-    /// Whether it speaks JSON in text messages, by its path.
-    pub is_text: bool,
+    /// The protocol of its path.
+    pub protocol: Protocol,
 }
 
 /// Takes over connections: the shards of a node.

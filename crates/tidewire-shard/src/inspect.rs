@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use tidewire_core::inspect::{Inspected, SessionView, SubscribedName};
 use tidewire_net::connection::{Key, Traffic};
+use tidewire_wire::protocol::Protocol;
 use tokio::sync::oneshot;
 
 /// A request in a shard's mailbox.
@@ -34,10 +35,8 @@ pub(crate) struct TableSlice {
 /// How a peer is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carriage {
-    /// By a WebSocket with deepstream's protocol.
-    Protobuf,
-    /// By a WebSocket with JSON.
-    Json,
+    /// By a WebSocket.
+    WebSocket(Protocol),
     /// By an HTTP request or stream.
     Http,
 }

@@ -16,9 +16,7 @@ use tidewire_core::message::{Event, Message, Publication};
 use tidewire_core::publication::InterestTopic;
 use tidewire_core::time::Now;
 use tidewire_net::turn_log::TurnLogs;
-use tidewire_wire::frame::websocket::Opcode;
-use tidewire_wire::protocol::deepstream::json::DeepstreamJson;
-use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
+use tidewire_wire::protocol::{Encoding, encoding, in_process};
 
 use super::ShardLimits;
 use super::credit::Confirmations;
@@ -31,86 +29,14 @@ use super::traces::ShardTraces;
 use crate::interest::InterestMap;
 use crate::tracer::Tracer;
 
-/// Wire formats, each with a separate turn log.
-pub(crate) const FORMAT_COUNT: u8 = 13;
+/// The engine's formats, each with a separate turn log: one for each encoding, and [`CARRIED`].
+pub(crate) const FORMAT_COUNT: u8 = CARRIED.0 + 1;
 
 /// The logs of a shard: one for each format, and one for frames made of ranges (see [`super::batch`]).
 pub(crate) const LOG_COUNT: u8 = FORMAT_COUNT + 1;
 
-/// The format of sessions without a socket: messages without frames, as in a batch.
-pub(crate) const CARRIED: Format = Format(12);
-
-/// Properties of a format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Encoding {
-    pub(crate) dialect: Dialect,
-    /// Messages may be compressed.
-    pub(crate) is_deflated: bool,
-    /// All messages of a turn are put into one frame; they are in the log without separate frames. Never JSON.
-    pub(crate) is_batched: bool,
-    /// Messages are JSON in text messages.
-    pub(crate) is_text: bool,
-}
-
-impl Encoding {
-    /// The encoding of a format.
-    pub(crate) fn of(format: Format) -> Self {
-        if format == CARRIED {
-            return Self {
-                dialect: Dialect::Server,
-                is_deflated: false,
-                is_batched: true,
-                is_text: false,
-            };
-        }
-        let Format(number) = format;
-        Self {
-            dialect: if number & 1 == 0 {
-                Dialect::Client
-            } else {
-                Dialect::ClientWithPatchMulti
-            },
-            is_deflated: number & 2 != 0,
-            is_batched: number & 4 != 0,
-            is_text: number & 8 != 0,
-        }
-    }
-
-    /// The format of this encoding.
-    pub(crate) fn format(self) -> Format {
-        let dialect = match self.dialect {
-            Dialect::Client | Dialect::Server => 0,
-            Dialect::ClientWithPatchMulti => 1,
-        };
-        let flags = [self.is_deflated, self.is_batched, self.is_text];
-        let bits = (1..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit);
-        Format(dialect | bits.sum::<u8>())
-    }
-
-    /// Appends `message` without a frame.
-    pub(crate) fn encode(self, message: &Message<'_>, out: &mut Vec<u8>) {
-        match self.is_text {
-            false => Deepstream::encode(self.dialect, message, out),
-            true => DeepstreamJson::encode(self.dialect, message, out),
-        }
-    }
-
-    /// Appends `message` as a frame.
-    pub(crate) fn encode_frame(self, message: &Message<'_>, out: &mut Vec<u8>) {
-        match self.is_text {
-            false => Deepstream::encode_frame(self.dialect, message, out),
-            true => DeepstreamJson::encode_frame(self.dialect, message, out),
-        }
-    }
-
-    /// The opcode of its frames.
-    pub(crate) fn opcode(self) -> Opcode {
-        match self.is_text {
-            false => Opcode::Binary,
-            true => Opcode::Text,
-        }
-    }
-}
+/// The format of sessions without a socket. Other formats have the number of their [`Encoding`].
+pub(crate) const CARRIED: Format = Format(encoding::COUNT as u8);
 
 /// An effect that waits until the engine has returned.
 #[derive(Debug)]
@@ -277,8 +203,16 @@ impl Sink {
     fn encode(&mut self, format: Format, message: &Message<'_>) -> Span {
         let stats = self.own.stats();
         add(&stats.messages_out[topic_index(message)], 1);
-        let encoding = Encoding::of(format);
         let log = self.logs.log_mut(format.0);
+        if format == CARRIED {
+            let range = log.append(|out| in_process::encode(message, out));
+            self.ends.note(format, range.end);
+            return Span {
+                start: range.start,
+                end: range.end,
+            };
+        }
+        let encoding = Encoding::of(format.0);
         let range = if encoding.is_batched {
             log.append(|out| encoding.encode(message, out))
         } else if encoding.is_deflated {
@@ -347,19 +281,5 @@ impl Sink {
     /// Passes a request to the auth chain. Returns its answer if that is known at once.
     pub(crate) fn ask_auth(&self, request: AuthRequest, peer: Arc<PeerDetails>) -> AuthReply {
         self.requests.authenticate(request, peer)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn formats_and_encodings_match() {
-        for number in 0..CARRIED.0 {
-            let encoding = Encoding::of(Format(number));
-            assert_eq!(encoding.format(), Format(number));
-            assert!(!(encoding.is_text && encoding.is_batched), "{encoding:?}");
-        }
     }
 }

@@ -114,13 +114,8 @@ pub fn open(kind: &StoreKind, folder: &DataFolder) -> Result<OpenStore, OpenErro
             patiently("Redis", &|| redis::RedisStore::open(options.clone()))
         }
         #[cfg(not(all(feature = "mongodb", feature = "postgres", feature = "redis")))]
-        _ => patiently("a server", &|| Err(not_built())),
+        _ => patiently("a server", &|| Err(RemoteError::not_built())),
     }
-}
-
-#[cfg(not(all(feature = "mongodb", feature = "postgres", feature = "redis")))]
-fn not_built() -> RemoteError {
-    RemoteError::Refused("this build does not include it; enable its cargo feature".to_owned())
 }
 
 /// A store that is read without being opened, so a running server can continue to use it.
@@ -176,7 +171,7 @@ pub fn open_read_only(kind: &StoreKind, path: &Path) -> Result<ReadOnlyStore, Op
                 .map(|reader| Box::new(reader) as Box<dyn StoreReader>),
         ),
         #[cfg(not(all(feature = "mongodb", feature = "postgres", feature = "redis")))]
-        _ => remote("a server", Err(not_built())),
+        _ => remote("a server", Err(RemoteError::not_built())),
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod batch;
 mod key;
-pub(super) mod location;
+pub mod location;
 
 use std::collections::HashMap;
 use std::ops::Bound;

@@ -310,7 +310,10 @@ impl PostgresReader {
 }
 
 /// Connects to a database that may not hold a store.
-pub(super) fn connect_to_any(options: &RemoteOptions) -> Result<Client, RemoteError> {
+///
+/// # Errors
+/// The database can't be reached, or refuses the connection.
+pub fn connect_to_any(options: &RemoteOptions) -> Result<Client, RemoteError> {
     let location = Location::new(options.clone())?;
     location.wait(location.open_connection())
 }

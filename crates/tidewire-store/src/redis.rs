@@ -346,7 +346,10 @@ impl StoreReader for RedisReader {
 }
 
 /// Connects to a server that may not hold a store.
-pub(super) fn connect_to_any(options: &RemoteOptions) -> Result<Connection, RemoteError> {
+///
+/// # Errors
+/// The server can't be reached, or refuses the connection.
+pub fn connect_to_any(options: &RemoteOptions) -> Result<Connection, RemoteError> {
     let connection = Location::new(options.clone())?.open_connection();
     connection.map_err(|error| refusal(&error))
 }

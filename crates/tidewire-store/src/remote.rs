@@ -131,6 +131,14 @@ impl From<RemoteError> for StoreError {
     }
 }
 
+impl RemoteError {
+    /// The refusal of a server whose cargo feature the build does not have.
+    #[must_use]
+    pub fn not_built() -> Self {
+        Self::Refused("this build does not include it; enable its cargo feature".to_owned())
+    }
+}
+
 impl RemoteOptions {
     /// Blocks this thread until `work` is done or the timeout of a request has passed.
     ///

@@ -4,6 +4,7 @@ use tidewire_wire::frame::websocket::PayloadKind;
 use tidewire_wire::message::{
     Auth, Call, Change, Connection, Event, Message, Publication, Record, RecordBulk, Rpc, Write,
 };
+use tidewire_wire::protocol::Protocol;
 use tidewire_wire::protocol::deepstream::Deepstream as Codec;
 
 use super::{Incoming, MASK, PASSWORD, Unintelligible, user_name};
@@ -26,7 +27,7 @@ pub struct Deepstream {
 
 impl Deepstream {
     /// Its name on the command line and in results.
-    pub const NAME: &str = Codec::NAME;
+    pub const NAME: &str = Protocol::Deepstream.name();
     /// The path of servers of this protocol.
     pub const PATH: &str = "/deepstream";
 

@@ -25,7 +25,7 @@ pub enum Connection<'a> {
     },
     /// The peer may authenticate next.
     Accept,
-    /// The same, with the limits of its messages: for peers that coalesce. No client of deepstream is such a peer.
+    /// The same, with the limits of its messages: for peers that coalesce. Other peers do not know this message.
     AcceptWithin {
         /// A JSON object: `{"messageBytesMax":…}`.
         limits: &'a str,

@@ -53,7 +53,7 @@ pub enum Change<'a> {
     },
     /// Sets one path; absent data deletes it.
     Patch {
-        /// The path, see `spec/deepstream.md`.
+        /// The path: keys and indexes such as `a.b[0]`.
         path: &'a str,
         /// Any JSON value.
         data: Option<&'a str>,

@@ -18,11 +18,12 @@ use tidewire_core::message::{
 use tidewire_auth::credentials::Credentials;
 use tidewire_core::trace::Trace;
 use tidewire_shard::share::Caller;
+use tidewire_wire::protocol::in_process::{encode, messages};
 use tokio::time::timeout;
 
 use super::answer::{self, HttpResponse};
 use super::answer_room::{AnswerMemory, Pieces, RETRY_INTERVAL, Reserved};
-use super::caller::{CallError, encode, messages};
+use super::caller::CallError;
 use super::command::{AnswerSize, Command, Properties};
 use super::login::{body_credentials, unparsable};
 use super::outcome::{Outcome, user_list};

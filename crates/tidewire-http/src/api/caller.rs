@@ -9,7 +9,7 @@ use tidewire_core::effect::CloseReason;
 use tidewire_core::message::{Auth, Connection, Message};
 use tidewire_shard::carried_session::CarriedSession;
 use tidewire_shard::carrier::{End, Stay};
-use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
+use tidewire_wire::protocol::in_process::encode;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{self, HttpResponse};
@@ -126,7 +126,7 @@ impl Caller {
         self.session
     }
 
-    /// Receives the next chunk of whole messages; [`messages`] decodes it.
+    /// Receives the next chunk of whole messages; [`tidewire_wire::protocol::in_process::messages`] decodes it.
     pub(super) async fn receive(&mut self) -> Result<Bytes, CallError> {
         match timeout_at(self.deadline, self.session.receive()).await {
             Ok(chunk) => Ok(chunk?),
@@ -188,20 +188,4 @@ fn introduction(credentials: &Credentials, coalesces: bool) -> Vec<u8> {
     let data = Some(credentials.as_json());
     encode(&Message::Auth(Auth::Request { data }), &mut out);
     out
-}
-
-/// Appends a message in the encoding that carried sessions use.
-pub(super) fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
-    Deepstream::encode(Dialect::Server, message, out);
-}
-
-/// Decodes the messages of a chunk, in order.
-pub(super) fn messages(mut chunk: &[u8]) -> impl Iterator<Item = Message<'_>> {
-    std::iter::from_fn(move || {
-        let bytes = Deepstream::message_bytes(chunk)?;
-        let (message, rest) = chunk.split_at(bytes);
-        chunk = rest;
-        // The shard encoded the chunk with the same codec, so every message decodes.
-        Deepstream::decode(message).ok()
-    })
 }

@@ -9,8 +9,7 @@ use tidewire_core::message::{
 };
 use tidewire_core::text::RESERVED;
 use tidewire_core::trace::Trace;
-
-use super::caller::encode;
+use tidewire_wire::protocol::in_process::encode;
 
 /// The version of a write that replaces whatever version exists.
 const ANY_VERSION: WireVersion = -1;

@@ -9,11 +9,12 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tidewire_auth::credentials::Credentials;
 use tidewire_core::message::{Auth, Message};
+use tidewire_wire::protocol::in_process::messages;
 use tokio::time::Instant;
 
 use super::answer::{self, HttpResponse};
 use super::body::BodyLimit;
-use super::caller::{CallError, messages};
+use super::caller::CallError;
 use super::command::{is_object, text_of};
 use super::problem::Problem;
 use super::{Api, ApiRequest};

@@ -10,11 +10,12 @@ use serde_json::Value;
 use tidewire_auth::credentials::Credentials;
 use tidewire_core::message::{Message, Only, Record, RecordAction, Refusal, Tag};
 use tidewire_core::text::RESERVED;
+use tidewire_wire::protocol::in_process::{encode, messages};
 use tokio::time::sleep;
 
 use super::answer::{Body, HttpResponse};
 use super::answer_room::{Pieces, RETRY_INTERVAL, Reserved};
-use super::caller::{CallError, Caller, encode, messages};
+use super::caller::{CallError, Caller};
 use super::command::is_container;
 use super::condition::{ConditionResult, Conditions, entity_tag};
 use super::login::credentials_of_request;

@@ -27,12 +27,13 @@ use tidewire_core::text::RESERVED;
 use tidewire_shard::carried_session::CarriedSession;
 use tidewire_shard::outlet::Outlet;
 use tidewire_shard::share::{Caller as Holder, Refused, Standing};
+use tidewire_wire::protocol::in_process::{encode, messages};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::answer::{Body, HttpResponse};
 use super::answer_room::{AnswerMemory, RETRY_INTERVAL, Reserved};
-use super::caller::{Caller, encode, messages};
+use super::caller::Caller;
 use super::login::credentials_of_request;
 use super::name::parameters;
 use super::problem::Problem;

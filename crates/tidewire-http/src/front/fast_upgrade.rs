@@ -16,6 +16,7 @@ use hyper::{HeaderMap, Request, Uri};
 use tidewire_config::plan::Speaks;
 use tidewire_shard::connection_limiter::SocketPermits;
 use tidewire_shard::handle::UpgradedSocket;
+use tidewire_wire::protocol::Protocol;
 
 use super::http::{allow_origin, is_page, switching_protocols};
 use super::{Front, TooMany, handshake};
@@ -52,7 +53,7 @@ struct Opening {
     head_bytes: usize,
     answer: Vec<u8>,
     is_deflated: bool,
-    is_text: bool,
+    protocol: Protocol,
 }
 
 /// Reads once from a new nonblocking socket, and opens the WebSocket that the client requests.
@@ -116,7 +117,7 @@ pub fn try_upgrade(
         peer: Arc::new(peer(address, &opening.parts)),
         permit,
         is_deflated: opening.is_deflated,
-        is_text: opening.is_text,
+        protocol: opening.protocol,
     }))
 }
 
@@ -143,7 +144,7 @@ fn opening(front: &Front, input: &[u8]) -> Option<Opening> {
     if head_bytes > front.head_bytes_max || is_page(path) {
         return None;
     }
-    let is_text = front.is_text(path)?;
+    let protocol = front.protocol(path)?;
     let admitted = front
         .settings
         .read()
@@ -162,7 +163,7 @@ fn opening(front: &Front, input: &[u8]) -> Option<Opening> {
     Some(Opening {
         answer: format_head(&headers),
         is_deflated: deflate.is_some(),
-        is_text,
+        protocol,
         parts,
         head_bytes,
     })

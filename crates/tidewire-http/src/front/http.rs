@@ -27,6 +27,7 @@ use tidewire_shard::handle::UpgradedSocket;
 use tidewire_shard::outlet::{Outflow, Outlet};
 use tidewire_shard::peer::{ClientCertificate, PeerDetails};
 use tidewire_shard::peer_log::peer_line;
+use tidewire_wire::protocol::Protocol;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -300,8 +301,8 @@ impl Socket {
             let client = self.client(request.headers());
             let outlet = Arc::clone(&self.outlet);
             api.answer(ApiRequest::new(request, client, outlet)).await
-        } else if let Some(is_text) = front.is_text(path) {
-            self.upgrade(request, is_text)
+        } else if let Some(protocol) = front.protocol(path) {
+            self.upgrade(request, protocol)
         } else if let Some(answer) = front.page(&request) {
             answer
         } else {
@@ -369,18 +370,13 @@ impl Socket {
         typed(
             StatusCode::OK,
             HTML,
-            page::index(
-                host,
-                self.is_encrypted,
-                &self.front.paths,
-                &self.front.json_paths,
-            ),
+            page::index(host, self.is_encrypted, &self.front.paths),
         )
     }
 
     fn not_found(&self) -> HttpResponse {
-        let paths = self.front.paths.iter().chain(&self.front.json_paths);
-        let paths = paths.map(String::as_str).collect::<Vec<_>>().join(", ");
+        let paths = self.front.paths.iter().map(|(path, _)| path.as_str());
+        let paths = paths.collect::<Vec<_>>().join(", ");
         let text = format!("this path does not exist; WebSocket clients connect to {paths}\n");
         plain(StatusCode::NOT_FOUND, text)
     }
@@ -433,7 +429,11 @@ impl Socket {
         plain(StatusCode::FORBIDDEN, text.into())
     }
 
-    fn upgrade(self: &Arc<Self>, mut request: Request<Incoming>, is_text: bool) -> HttpResponse {
+    fn upgrade(
+        self: &Arc<Self>,
+        mut request: Request<Incoming>,
+        protocol: Protocol,
+    ) -> HttpResponse {
         let on_upgrade = hyper::upgrade::on(&mut request);
         let (parts, _) = request.into_parts();
         let accepted = match handshake::accept(&parts) {
@@ -471,7 +471,7 @@ impl Socket {
             peer: Arc::new(peer(client, &parts)),
             permit,
             is_deflated: deflate.is_some(),
-            is_text,
+            protocol,
         };
         tokio::spawn(hand_over(front, on_upgrade, opened));
         let mut answer = HttpResponse::default();
@@ -553,7 +553,7 @@ struct Opened {
     peer: Arc<PeerDetails>,
     permit: ConnectionPermit,
     is_deflated: bool,
-    is_text: bool,
+    protocol: Protocol,
 }
 
 /// Waits until the 101 answer has left, removes the socket from the runtime, and hands it over to a shard.
@@ -562,7 +562,7 @@ async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, ope
         peer,
         permit,
         is_deflated,
-        is_text,
+        protocol,
     } = opened;
     let address = peer.address;
     let upgraded = match timeout(front.connection_timeout, on_upgrade).await {
@@ -590,7 +590,7 @@ async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, ope
                 peer,
                 permit,
                 is_deflated,
-                is_text,
+                protocol,
             }]);
         }
         Err(error) => {

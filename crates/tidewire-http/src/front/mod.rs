@@ -30,6 +30,7 @@ use tidewire_config::value::Auto;
 use tidewire_shard::connection_limiter::{ConnectionLimiter, Counted};
 use tidewire_shard::handle::HandOver;
 use tidewire_shard::peer_log::peer_line;
+use tidewire_wire::protocol::Protocol;
 
 use crate::admin::page::Page;
 use crate::api::{Api, HttpResponse};
@@ -76,16 +77,27 @@ impl ReloadableSettings {
     }
 }
 
+/// The options with the paths of WebSockets, and the protocol of each.
+fn paths(plan: &Plan) -> Vec<(String, Protocol)> {
+    let network = &plan.config.network;
+    let options = [
+        (&network.paths, Protocol::Deepstream),
+        (&network.json_paths, Protocol::DeepstreamJson),
+    ];
+    let paths = options
+        .iter()
+        .flat_map(|(paths, protocol)| paths.iter().map(|path| (path.clone(), *protocol)));
+    paths.collect()
+}
+
 /// The address has reached `limits.connections_per_address_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
 /// State that all connections of the front share.
 pub struct Front {
-    /// Paths of WebSockets.
-    pub paths: Vec<String>,
-    /// Paths of WebSockets that speak JSON.
-    pub json_paths: Vec<String>,
+    /// Paths of WebSockets, each with the protocol that the WebSockets speak.
+    pub paths: Vec<(String, Protocol)>,
     /// Whether the server accepts offers of permessage-deflate.
     pub takes_deflate: bool,
     /// Whether this is development mode.
@@ -155,8 +167,7 @@ impl Front {
             Auto::Set(count) => count,
         };
         Arc::new(Self {
-            paths: plan.config.network.paths.to_vec(),
-            json_paths: plan.config.network.json_paths.to_vec(),
+            paths: paths(plan),
             takes_deflate: plan.config.compression.enabled,
             is_development: plan.is_development,
             sites: sites(plan),
@@ -184,14 +195,12 @@ impl Front {
         })
     }
 
-    /// Whether the WebSockets of this path speak JSON; `None` if this is not a WebSocket path.
+    /// The protocol that the WebSockets of this path speak; `None` if this is not a WebSocket path.
     #[must_use]
-    pub fn is_text(&self, path: &str) -> Option<bool> {
-        let has = |paths: &[String]| paths.iter().any(|known| known == path);
-        match has(&self.paths) {
-            true => Some(false),
-            false => has(&self.json_paths).then_some(true),
-        }
+    pub fn protocol(&self, path: &str) -> Option<Protocol> {
+        let mut paths = self.paths.iter();
+        let found = paths.find(|(known, _)| known == path);
+        found.map(|(_, protocol)| *protocol)
     }
 
     /// The answer to a request for a web page; `None` if no site has this path.

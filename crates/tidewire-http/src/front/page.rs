@@ -2,17 +2,16 @@
 
 use std::fmt::Write as _;
 
+use tidewire_wire::protocol::Protocol;
+
 /// The HTML of the page, for a server that the browser reached as `host`.
 #[must_use]
-pub fn index(host: &str, is_encrypted: bool, paths: &[String], json_paths: &[String]) -> String {
+pub fn index(host: &str, is_encrypted: bool, paths: &[(String, Protocol)]) -> String {
     let host = escape(host);
     let scheme = if is_encrypted { "wss" } else { "ws" };
     let mut rows = String::new();
-    let of_json = json_paths
-        .iter()
-        .map(|path| (path, "clients that speak JSON"));
-    let paths = paths.iter().map(|path| (path, "deepstream clients"));
-    for (path, clients) in paths.chain(of_json) {
+    for (path, protocol) in paths {
+        let clients = protocol.clients();
         let path = escape(path);
         let _ = writeln!(
             rows,
@@ -58,9 +57,9 @@ mod tests {
 
     #[test]
     fn text_of_the_peer_is_not_markup() {
-        let paths = ["/deepstream".to_owned(), "/<json>".to_owned()];
-        let page = index("<script>\"&", false, &paths[..1], &paths[1..]);
-        for path in ["/deepstream", "/&lt;json&gt;"] {
+        let paths = ["/plain", "/<marked>"].map(|path| (path.to_owned(), Protocol::ALL[0]));
+        let page = index("<script>\"&", false, &paths);
+        for path in ["/plain", "/&lt;marked&gt;"] {
             let expected = format!("ws://&lt;script&gt;&quot;&amp;{path}<");
             assert!(page.contains(&expected), "{page}");
         }

@@ -137,7 +137,7 @@ impl Exporter {
     }
 }
 
-/// The number of refused spans in an answer. Protobuf's JSON writes it as a string, but some collectors write a number.
+/// The number of refused spans in an answer. OTLP's JSON has it as a string, but some collectors write a number.
 fn refused(answer: &[u8]) -> u64 {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     let refused = &answer["partialSuccess"]["rejectedSpans"];

@@ -45,7 +45,7 @@ fn span_json(span: &Span) -> Value {
         "spanId": hex(&span.id),
         "name": kind_name(span.kind),
         "kind": kind_number(span.kind),
-        // Protobuf's JSON writes 64-bit numbers as strings.
+        // OTLP's JSON has 64-bit numbers as strings.
         "startTimeUnixNano": span.start.to_string(),
         "endTimeUnixNano": span.end.to_string(),
         "attributes": [

@@ -23,6 +23,7 @@ use tidewire_shard::stats::ShardStats;
 use tidewire_shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
 use tidewire_store::memory::MemoryDisk;
 use tidewire_store::thread::{Ending, StoreClient, StoreHealth, StoreThreads};
+use tidewire_wire::protocol::Protocol;
 use tokio::sync::Semaphore;
 
 use crate::client::Client;
@@ -221,22 +222,22 @@ impl Node {
 
     /// A connection that the front hands over with bytes that it has already read.
     pub fn connect_with(&self, shard: usize, unread: Vec<u8>) -> Client {
-        Client::new(self.hand_over(shard, unread, false, false))
+        Client::new(self.hand_over(shard, unread, false, Protocol::Deepstream))
     }
 
     /// A connection that has agreed on compression.
     pub fn connect_deflated(&self, shard: usize) -> Client {
-        Client::with_deflate(self.hand_over(shard, Vec::new(), true, false))
+        Client::with_deflate(self.hand_over(shard, Vec::new(), true, Protocol::Deepstream))
     }
 
     /// A connection that speaks JSON.
     pub fn connect_json(&self, shard: usize) -> Client {
-        Client::new(self.hand_over(shard, Vec::new(), false, true))
+        Client::new(self.hand_over(shard, Vec::new(), false, Protocol::DeepstreamJson))
     }
 
     /// A connection that speaks JSON and has agreed on compression.
     pub fn connect_deflated_json(&self, shard: usize) -> Client {
-        Client::with_deflate(self.hand_over(shard, Vec::new(), true, true))
+        Client::with_deflate(self.hand_over(shard, Vec::new(), true, Protocol::DeepstreamJson))
     }
 
     fn hand_over(
@@ -244,7 +245,7 @@ impl Node {
         shard: usize,
         unread: Vec<u8>,
         is_deflated: bool,
-        is_text: bool,
+        protocol: Protocol,
     ) -> TcpStream {
         let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -270,7 +271,7 @@ impl Node {
                 })
                 .unwrap(),
             is_deflated,
-            is_text,
+            protocol,
         }]);
         stream
     }

@@ -14,7 +14,7 @@ use tidewire_core::rate::Charged;
 use tidewire_core::time::Instant;
 use tidewire_net::connection::Key;
 use tidewire_net::turn_log::TurnLogs;
-use tidewire_wire::protocol::deepstream::Deepstream;
+use tidewire_wire::protocol::in_process;
 
 use super::Conductor;
 use super::reading::UNCOUNTED_PAYLOAD_MAX;
@@ -290,14 +290,14 @@ impl Conductor {
                 return;
             }
             let untaken = &carried.messages[carried.taken..];
-            let Some(bytes) = Deepstream::message_bytes(untaken) else {
+            let Some(bytes) = in_process::first_bytes(untaken) else {
                 // The front encodes whole messages, so no part of a message follows the last one.
                 carried.messages.clear();
                 carried.taken = 0;
                 return;
             };
-            let flow = match Deepstream::decode(&untaken[..bytes]) {
-                Ok(message) => {
+            let flow = match in_process::decode(&untaken[..bytes]) {
+                Some(message) => {
                     let was_counted = std::mem::replace(&mut carried.is_counted, true);
                     if !was_counted {
                         add(&self.own.stats().messages_in[topic_index(&message)], 1);
@@ -323,7 +323,7 @@ impl Conductor {
                     let (engine, sink) = (&mut self.engine, &mut self.sink);
                     sink.handle_message(engine, self.now, session, &message)
                 }
-                Err(_) => Flow::Taken,
+                None => Flow::Taken,
             };
             match flow {
                 Flow::Taken => {

@@ -42,10 +42,7 @@ impl Conductor {
             let state: &crate::connection::State = &connection.state;
             Some(ConnectionView {
                 key,
-                carriage: match state.is_text {
-                    true => Carriage::Json,
-                    false => Carriage::Protobuf,
-                },
+                carriage: Carriage::WebSocket(state.protocol),
                 is_deflated: state.decoder.has_deflate(),
                 is_encrypted: connection.is_encrypted(),
                 address: connection.peer_address(),

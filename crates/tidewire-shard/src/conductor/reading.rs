@@ -5,14 +5,12 @@ use std::borrow::Cow;
 use tidewire_core::address::SessionId;
 use tidewire_core::effect::{Flow, Input};
 use tidewire_core::engine::Shard;
-use tidewire_core::message::{Connection as Introduction, Message};
+use tidewire_core::message::Message;
 use tidewire_core::time::Now;
 use tidewire_net::connection::{Connection, Key};
 use tidewire_net::flush_policy::TURN_BYTES_MAX;
 use tidewire_net::read_buffer::ReadOutcome;
 use tidewire_wire::frame::websocket::{self, Decoded, Event, FrameError, Opcode, PayloadKind};
-use tidewire_wire::protocol::deepstream::json::{JsonFields, TextError};
-use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::Conductor;
 use crate::connection::{CloseCause, PauseReasons, Phase, State};
@@ -190,17 +188,14 @@ impl Conductor {
         let Some(payload) = connection.state.waiting.take() else {
             return;
         };
-        let is_text = connection.state.is_text;
-        let give = |message: Message<'_>| {
-            let (sink, confirmations) = (&mut self.sink, &self.confirmations);
-            sink.give(&mut self.engine, confirmations, self.now, session, &message)
-        };
-        // It was decoded when it arrived, so errors are impossible.
-        let flow = match is_text {
-            false => Deepstream::decode(&payload).map_or(Flow::Taken, give),
-            true => JsonFields::read(&payload).map_or(Flow::Taken, |fields| {
-                fields.message().map_or(Flow::Taken, give)
+        let protocol = connection.state.protocol;
+        let flow = match protocol.read(protocol.kind(), &payload) {
+            Ok(read) => read.message().map_or(Flow::Taken, |message| {
+                let (sink, confirmations) = (&mut self.sink, &self.confirmations);
+                sink.give(&mut self.engine, confirmations, self.now, session, &message)
             }),
+            // It was a message when it arrived, so this is impossible.
+            Err(_) => Flow::Taken,
         };
         self.has_unflushed = true;
         self.charge(key, payload.len());
@@ -285,8 +280,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Passes a payload to the engine. If a peer that speaks JSON sends something else, its connection is closed. From other peers that
-    /// is an undecodable message.
+    /// Passes a payload to the engine, or returns why the connection has to be closed.
     fn give(
         self,
         session: SessionId,
@@ -294,53 +288,31 @@ impl Call<'_> {
         kind: PayloadKind,
         payload: &[u8],
     ) -> Result<Flow, CloseCause> {
-        match (connection.state.is_text, kind) {
-            (false, PayloadKind::Binary) => {
-                let message = Deepstream::decode(payload).ok();
-                Ok(self.give_message(session, connection, message))
-            }
-            (false, PayloadKind::Text) => Ok(self.give_message(session, connection, None)),
-            (true, PayloadKind::Binary) => Err(CloseCause::NotText),
-            (true, PayloadKind::Text) => {
-                let fields = match JsonFields::read(payload) {
-                    Ok(fields) => fields,
-                    Err(error @ TextError::Malformed { .. }) => {
-                        return Err(CloseCause::NotJson(error));
-                    }
-                    Err(_) => return Ok(self.give_message(session, connection, None)),
-                };
-                let message = fields.message().ok();
-                Ok(self.give_message(session, connection, message))
-            }
-        }
+        let protocol = connection.state.protocol;
+        let read = protocol.read(kind, payload).map_err(CloseCause::Foreign)?;
+        let Some(message) = read.message() else {
+            add(&self.stats.undecodable, 1);
+            self.engine
+                .handle(self.now, Input::Undecodable { session }, self.sink);
+            return Ok(Flow::Taken);
+        };
+        Ok(self.give_message(session, connection, &message))
     }
 
-    /// Passes a message to the engine, or reports that it could not be decoded.
     fn give_message(
         self,
         session: SessionId,
         connection: &mut Connection<State>,
-        message: Option<Message<'_>>,
+        message: &Message<'_>,
     ) -> Flow {
-        let Some(message) = message else {
-            add(&self.stats.undecodable, 1);
-            self.engine
-                .handle(self.now, Input::Undecodable { session }, self.sink);
-            return Flow::Taken;
-        };
-        add(&self.stats.messages_in[topic_index(&message)], 1);
-        if let Message::Connection(Introduction::Challenge {
-            sdk_version,
-            batches,
-            coalesces,
-            ..
-        }) = message
-            && !connection.state.introduced
+        add(&self.stats.messages_in[topic_index(message)], 1);
+        let state = &mut connection.state;
+        if !state.introduced
+            && let Some(introduction) = state.protocol.introduction(message)
         {
-            let state = &mut connection.state;
             state.introduced = true;
-            let format = state.format(Dialect::of_client(sdk_version), batches);
-            if coalesces {
+            let format = state.format(introduction);
+            if introduction.coalesces {
                 connection.watch();
             }
             if let Some((format, spans)) = self.engine.set_format(session, format) {
@@ -349,6 +321,6 @@ impl Call<'_> {
             }
         }
         self.sink
-            .give(self.engine, self.confirmations, self.now, session, &message)
+            .give(self.engine, self.confirmations, self.now, session, message)
     }
 }

@@ -23,7 +23,7 @@ pub(super) const DUPLICATE_KEY: i32 = 11_000;
 
 /// The database and how to connect to it.
 #[derive(Clone)]
-pub(crate) struct Location {
+pub struct Location {
     options: RemoteOptions,
     client: Client,
     database: Database,
@@ -35,17 +35,21 @@ pub(crate) struct Location {
 
 /// Why a request failed.
 #[derive(Debug)]
-pub(crate) struct Failed {
+pub struct Failed {
     /// The server's error code, if the server has answered.
     pub(super) code: Option<i32>,
     /// Whether the same request may succeed later.
     may_pass: bool,
-    pub(crate) message: String,
+    /// The server's reason.
+    pub message: String,
 }
 
 impl Location {
     /// Creates the driver's client, which connects at its first use.
-    pub(crate) fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
+    ///
+    /// # Errors
+    /// The address or its options are wrong.
+    pub fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
         if options.url.starts_with("mongodb+srv:") {
             let reason = "an address with mongodb+srv:// is not supported; name the hosts, such as mongodb://one,two/database";
             return Err(RemoteError::Refused(reason.to_owned()));
@@ -85,10 +89,10 @@ impl Location {
     }
 
     /// Waits for the driver's answer.
-    pub(crate) fn wait<T>(
-        &self,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Failed> {
+    ///
+    /// # Errors
+    /// The request has failed, or the timeout of a request has passed.
+    pub fn wait<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {
         wait(&self.options, work)
     }
 
@@ -130,7 +134,8 @@ impl Location {
     }
 
     /// The database, which may not hold a store.
-    pub(crate) fn database(&self) -> &Database {
+    #[must_use]
+    pub fn database(&self) -> &Database {
         &self.database
     }
 

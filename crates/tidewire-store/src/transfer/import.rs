@@ -34,8 +34,11 @@ impl Limits {
         self.json.bytes_max + name + LINE_OVERHEAD_BYTES
     }
 
-    /// The record if it is within the limits, or the reason why not.
-    pub(super) fn check(
+    /// The record if it is within the limits.
+    ///
+    /// # Errors
+    /// It is not; the text is the reason.
+    pub fn check(
         &self,
         name: &str,
         version: Version,

@@ -49,14 +49,21 @@ impl<'a> Importer<'a> {
         Ok(Self { intakes, routes })
     }
 
-    pub(super) fn add(&mut self, record: ExportedRecord) -> Result<(), ImportError> {
+    /// Imports a record. It is stored with the batch to which it belongs.
+    ///
+    /// # Errors
+    /// The store has failed.
+    pub fn add(&mut self, record: ExportedRecord) -> Result<(), ImportError> {
         let target = self.routes.find(&record.name);
         let added = self.intakes[target.index()].add(record);
         added.map_err(|error| self.failed(error))
     }
 
     /// Commits the last batches, and returns the result of the import.
-    pub(super) fn finish(mut self) -> Result<Imported, ImportError> {
+    ///
+    /// # Errors
+    /// The store has failed.
+    pub fn finish(mut self) -> Result<Imported, ImportError> {
         let committed = self.intakes.iter_mut().try_for_each(Intake::commit);
         committed.map_err(|error| self.failed(error))?;
         Ok(self.done())

@@ -1,7 +1,5 @@
-//! Transfer of records between stores: as JSON Lines (contract: `spec/export.md`), from one store of a node to another, and from
-//! deepstream.
+//! Transfer of records between stores: as JSON Lines (contract: `spec/export.md`), and from one store of a node to another.
 
-pub mod deepstream;
 pub mod export;
 pub mod import;
 pub mod importer;

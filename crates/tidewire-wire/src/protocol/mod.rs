@@ -1,4 +1,214 @@
-//! Protocols: the meaning of the bytes of one frame. Each protocol translates to and from
-//! [`tidewire_core::message::Message`] and has a page in `spec/`.
+//! Protocols: the meaning of the bytes of one frame. Each protocol is a folder here with a [`Codec`], a line in [`Protocol`], and a page in
+//! `spec/`. It translates to and from [`tidewire_core::message::Message`]. Code outside this crate uses [`Protocol`] and [`Encoding`], and
+//! names a protocol only where a path or a port selects it.
 
 pub mod deepstream;
+pub mod encoding;
+pub mod in_process;
+
+use thiserror::Error;
+use tidewire_core::message::Message;
+
+use crate::frame::websocket::{CloseCode, Opcode, PayloadKind};
+
+pub use encoding::Encoding;
+
+/// A form of a protocol's messages, chosen by what the peer's library reads. Each protocol numbers its own from 0, which is the form for
+/// peers that have not introduced themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Variant(pub u8);
+
+/// The features that a peer has announced in its first message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Introduction {
+    /// The form of messages that it reads.
+    pub variant: Variant,
+    /// Whether it reads frames with several messages.
+    pub reads_batches: bool,
+    /// Whether it accepts the newest value of a record instead of each change if it lags.
+    pub coalesces: bool,
+}
+
+/// Why a payload shows that the peer does not speak the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[non_exhaustive]
+pub enum ForeignPayload {
+    /// The protocol has text messages, and this one is binary.
+    #[error("this path takes text messages")]
+    NotText,
+    /// It can't be parsed.
+    #[error("malformed {format} at byte {offset}")]
+    Malformed {
+        /// The format of the protocol's messages.
+        format: &'static str,
+        /// The first byte that can't continue the payload; its length if it is incomplete.
+        offset: usize,
+    },
+}
+
+impl ForeignPayload {
+    /// The code of the close frame.
+    #[must_use]
+    pub fn close_code(self) -> CloseCode {
+        match self {
+            Self::NotText => CloseCode::UNSUPPORTED,
+            Self::Malformed { .. } => CloseCode::INVALID_PAYLOAD,
+        }
+    }
+}
+
+/// A protocol whose payloads are messages, without state between them.
+pub trait Codec {
+    /// The protocol's name in the log, the metrics and the admin page.
+    const NAME: &'static str;
+    /// The clients that speak it, in a text such as "WebSockets for CLIENTS".
+    const CLIENTS: &'static str;
+    /// The kind of the server's WebSocket messages.
+    const KIND: PayloadKind;
+    /// The number of its variants.
+    const VARIANTS: u8;
+    /// Whether a frame may have several messages, one behind the other. [`Codec::first_bytes`] finds their ends.
+    const HAS_BATCHES: bool;
+
+    /// A payload that was checked, with the texts that had to be unescaped for its message.
+    type Payload<'a>;
+
+    /// Reads a payload.
+    ///
+    /// # Errors
+    /// The peer does not speak the protocol, and its connection is closed.
+    fn read(kind: PayloadKind, payload: &[u8]) -> Result<Self::Payload<'_>, ForeignPayload>;
+
+    /// The message of a payload. `None` if it has none: that gets the answer of an unknown topic, and the session stays open. Unknown kinds
+    /// of messages are messages.
+    fn message<'p>(payload: &'p Self::Payload<'_>) -> Option<Message<'p>>;
+
+    /// The features that `message` announces, if it is the message with which peers introduce themselves.
+    fn introduction(message: &Message<'_>) -> Option<Introduction>;
+
+    /// Appends `message` as a payload. Called once per encoding, not once per recipient.
+    fn encode(variant: Variant, message: &Message<'_>, out: &mut Vec<u8>);
+
+    /// Appends `message` as a server's WebSocket frame, as it goes to the turn log.
+    fn encode_frame(variant: Variant, message: &Message<'_>, out: &mut Vec<u8>);
+
+    /// Bytes of the first message of a batch; `None` if it is incomplete.
+    fn first_bytes(batch: &[u8]) -> Option<usize>;
+}
+
+/// Declares the enum of protocols and passes each call to the protocol's codec.
+macro_rules! protocols {
+    ($($(#[$about:meta])* $protocol:ident: $codec:ty,)+) => {
+        /// The protocols that a connection can speak.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Protocol {
+            $($(#[$about])* $protocol,)+
+        }
+
+        /// A payload that was read.
+        #[derive(Debug)]
+        #[expect(clippy::large_enum_variant, reason = "it exists on the stack, for one message")]
+        pub enum Payload<'a> {
+            $(#[doc = "Of the protocol with this name."] $protocol(<$codec as Codec>::Payload<'a>),)+
+        }
+
+        impl Payload<'_> {
+            /// Its message; `None` if it has none, which gets the answer of an unknown topic.
+            #[must_use]
+            #[inline(always)]
+            pub fn message(&self) -> Option<Message<'_>> {
+                match self { $(Self::$protocol(payload) => <$codec as Codec>::message(payload),)+ }
+            }
+        }
+
+        impl Protocol {
+            /// All protocols.
+            pub const ALL: &[Self] = &[$(Self::$protocol),+];
+
+            /// Its name in the log, the metrics and the admin page.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$protocol => <$codec as Codec>::NAME,)+ }
+            }
+
+            /// The clients that speak it.
+            #[must_use]
+            pub const fn clients(self) -> &'static str {
+                match self { $(Self::$protocol => <$codec as Codec>::CLIENTS,)+ }
+            }
+
+            /// The kind of the server's WebSocket messages.
+            #[must_use]
+            pub const fn kind(self) -> PayloadKind {
+                match self { $(Self::$protocol => <$codec as Codec>::KIND,)+ }
+            }
+
+            /// The number of its variants.
+            #[must_use]
+            pub const fn variants(self) -> u8 {
+                match self { $(Self::$protocol => <$codec as Codec>::VARIANTS,)+ }
+            }
+
+            /// Whether a frame may have several messages.
+            #[must_use]
+            pub const fn has_batches(self) -> bool {
+                match self { $(Self::$protocol => <$codec as Codec>::HAS_BATCHES,)+ }
+            }
+
+            /// Reads a payload, whose message is [`Payload::message`].
+            ///
+            /// # Errors
+            /// The peer does not speak the protocol, and its connection is closed.
+            #[inline(always)]
+            pub fn read(
+                self,
+                kind: PayloadKind,
+                payload: &[u8],
+            ) -> Result<Payload<'_>, ForeignPayload> {
+                Ok(match self {
+                    $(Self::$protocol => Payload::$protocol(<$codec as Codec>::read(kind, payload)?),)+
+                })
+            }
+
+            /// See [`Codec::introduction`].
+            #[must_use]
+            #[inline(always)]
+            pub fn introduction(self, message: &Message<'_>) -> Option<Introduction> {
+                match self { $(Self::$protocol => <$codec as Codec>::introduction(message),)+ }
+            }
+
+            #[inline(always)]
+            fn encode(self, variant: Variant, message: &Message<'_>, out: &mut Vec<u8>) {
+                match self { $(Self::$protocol => <$codec as Codec>::encode(variant, message, out),)+ }
+            }
+
+            #[inline(always)]
+            fn encode_frame(self, variant: Variant, message: &Message<'_>, out: &mut Vec<u8>) {
+                match self { $(Self::$protocol => <$codec as Codec>::encode_frame(variant, message, out),)+ }
+            }
+
+            #[inline(always)]
+            fn first_bytes(self, batch: &[u8]) -> Option<usize> {
+                match self { $(Self::$protocol => <$codec as Codec>::first_bytes(batch),)+ }
+            }
+        }
+    };
+}
+
+protocols! {
+    /// `spec/deepstream.md`.
+    Deepstream: deepstream::Deepstream,
+    /// `spec/deepstream-json.md`.
+    DeepstreamJson: deepstream::json::DeepstreamJson,
+}
+
+impl Protocol {
+    /// The opcode of the server's WebSocket messages.
+    #[must_use]
+    pub const fn opcode(self) -> Opcode {
+        match self.kind() {
+            PayloadKind::Text => Opcode::Text,
+            PayloadKind::Binary => Opcode::Binary,
+        }
+    }
+}

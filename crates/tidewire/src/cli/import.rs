@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use tidewire_store::transfer::deepstream::Layout;
+use tidewire_migrate::records::Layout;
 
 use super::text_argument;
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::time::Instant;
 
 use tidewire_config::plan::{Plan, has_password};
+use tidewire_migrate::records::{MigrationError, Source, SourceKind, migrate};
 use tidewire_store::remote::RemoteOptions;
-use tidewire_store::transfer::deepstream::{MigrationError, Source, SourceKind, migrate};
 use tokio::runtime::Handle;
 
 use crate::cli::RecordImport;

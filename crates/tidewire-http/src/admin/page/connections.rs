@@ -112,8 +112,7 @@ fn show(shard: usize, view: &ConnectionView) -> Value {
         "user": user.map(|user| user.as_str()),
         "operator": session.is_some_and(|session| session.is_operator),
         "protocol": match view.carriage {
-            Carriage::Protobuf => "deepstream",
-            Carriage::Json => "deepstream-json",
+            Carriage::WebSocket(protocol) => protocol.name(),
             Carriage::Http => "http",
         },
         "compressed": view.is_deflated,

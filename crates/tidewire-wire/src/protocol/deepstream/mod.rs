@@ -4,6 +4,7 @@
 //! [`Message`]. One frame carries one message.
 
 mod action;
+mod codec;
 mod connection;
 mod emit;
 mod event;
@@ -86,9 +87,6 @@ impl Dialect {
 pub struct Deepstream;
 
 impl Deepstream {
-    /// The protocol's name in configuration, log and metrics.
-    pub const NAME: &str = "deepstream";
-
     /// Decodes the message in the payload of one frame and ignores bytes after the first envelope. Memory is
     /// proportional to the payload, whatever lengths it announces, so the frame limit is the limit.
     ///

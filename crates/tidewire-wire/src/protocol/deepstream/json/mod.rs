@@ -38,9 +38,6 @@ pub enum TextError {
 pub struct DeepstreamJson;
 
 impl DeepstreamJson {
-    /// The protocol's name in configuration, log and metrics.
-    pub const NAME: &str = "deepstream-json";
-
     /// Appends `message` as the payload of one text message. For a client payloads are written unchanged as
     /// `parsedData`, so they must be JSON; the engine accepts nothing else. Called once per fan-out, not once per
     /// recipient.

@@ -1,10 +1,10 @@
 //! Reads the records of deepstream's connector for PostgreSQL. Its schema has a table for each first part of a name, with the
 //! columns `id`, `version` and `val`, which is text or `jsonb`.
 
+use tidewire_store::postgres::connect_to_any;
 use tokio_postgres::Error;
 
 use super::{Found, Layout, MigrationError, Source, Visit, too_large};
-use crate::postgres::connect_to_any;
 
 /// Rows of a page.
 const PAGE_COUNT: u32 = 100;

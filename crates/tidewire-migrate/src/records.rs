@@ -14,10 +14,9 @@ use std::fmt;
 use tidewire_core::json::{self, JsonKind};
 use tidewire_core::store::Version;
 use tidewire_core::text::RESERVED;
-
-use super::import::{ImportError, Imported, Limits};
-use super::importer::Importer;
-use crate::remote::{RemoteError, RemoteOptions};
+use tidewire_store::remote::{RemoteError, RemoteOptions};
+use tidewire_store::transfer::import::{ExportedRecord, ImportError, Imported, Limits};
+use tidewire_store::transfer::importer::Importer;
 
 /// Refused records that the result lists; further ones are only counted.
 const NAMED_MAX: usize = 100;
@@ -192,7 +191,7 @@ pub fn migrate(
 }
 
 /// The record if it can be imported, or the reason why not.
-fn checked(found: &Found, limits: Limits) -> Result<super::import::ExportedRecord, String> {
+fn checked(found: &Found, limits: Limits) -> Result<ExportedRecord, String> {
     if found.name.starts_with(RESERVED) {
         return Err("names that begin with U+0001 are the server's own".to_owned());
     }
@@ -225,7 +224,7 @@ fn read(source: &Source, bytes_max: usize, visit: Visit<'_>) -> Result<(), Migra
         #[cfg(not(all(feature = "mongodb", feature = "postgres", feature = "redis")))]
         _ => {
             let _ = (bytes_max, visit);
-            Err(MigrationError::Source(crate::not_built()))
+            Err(MigrationError::Source(RemoteError::not_built()))
         }
     }
 }

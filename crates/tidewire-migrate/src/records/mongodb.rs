@@ -3,9 +3,9 @@
 
 use mongodb::bson::{Bson, Document, doc};
 use mongodb::options::FindOptions;
+use tidewire_store::mongodb::location::{Failed, Location};
 
 use super::{Found, Layout, MigrationError, Source, Visit};
-use crate::mongodb::location::{Failed, Location};
 
 /// Documents of a page.
 const PAGE_COUNT: u32 = 100;

@@ -3,9 +3,9 @@
 use std::iter;
 
 use redis::{Connection, Pipeline, RedisResult};
+use tidewire_store::redis::connect_to_any;
 
 use super::{Found, MigrationError, Source, Visit, too_large};
-use crate::redis::connect_to_any;
 
 /// Keys that one request scans.
 const PAGE_COUNT: u32 = 100;
