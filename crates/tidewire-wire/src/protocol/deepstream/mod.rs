@@ -4,7 +4,6 @@
 //! [`Message`]. One frame carries one message.
 
 mod action;
-mod codec;
 mod connection;
 mod emit;
 mod event;
@@ -18,9 +17,10 @@ mod rpc;
 mod write;
 
 use thiserror::Error;
-use tidewire_core::message::{Message, Reason, Refusal, Topic};
+use tidewire_core::message::{Connection, Message, Reason, Refusal, Topic};
 
-use crate::frame::websocket::{self, Opcode};
+use super::{Codec, ForeignPayload, Introduction, Variant};
+use crate::frame::websocket::{self, Opcode, PayloadKind};
 use emit::Emit;
 use fields::{Envelope, Fields, WireTopic};
 use protobuf::Reader;
@@ -161,6 +161,79 @@ impl Deepstream {
         websocket::encode_masked_with(Opcode::Binary, measure.payload, key, out, |out| {
             fields.encode_payload(topic, measure, out);
         });
+    }
+}
+
+/// A client from 7.1 on, which reads PATCH_MULTI. Other clients have the first variant.
+const WITH_PATCH_MULTI: Variant = Variant(1);
+const VARIANTS: u8 = 2;
+
+impl Dialect {
+    fn of(variant: Variant) -> Self {
+        match variant {
+            WITH_PATCH_MULTI => Self::ClientWithPatchMulti,
+            _ => Self::Client,
+        }
+    }
+}
+
+/// The features of the sender of a challenge.
+fn introduction(message: &Message<'_>) -> Option<Introduction> {
+    let Message::Connection(Connection::Challenge {
+        sdk_version,
+        batches,
+        coalesces,
+        ..
+    }) = message
+    else {
+        return None;
+    };
+    Some(Introduction {
+        variant: match Dialect::of_client(*sdk_version) {
+            Dialect::ClientWithPatchMulti => WITH_PATCH_MULTI,
+            Dialect::Client | Dialect::Server => Variant::default(),
+        },
+        reads_batches: *batches,
+        coalesces: *coalesces,
+    })
+}
+
+impl Codec for Deepstream {
+    const NAME: &'static str = "deepstream";
+    const CLIENTS: &'static str = "deepstream clients";
+    const KIND: PayloadKind = PayloadKind::Binary;
+    const VARIANTS: u8 = VARIANTS;
+    const HAS_BATCHES: bool = true;
+
+    /// `None` for a text message.
+    type Payload<'a> = Option<&'a [u8]>;
+
+    #[inline(always)]
+    fn read(kind: PayloadKind, payload: &[u8]) -> Result<Self::Payload<'_>, ForeignPayload> {
+        Ok((kind == PayloadKind::Binary).then_some(payload))
+    }
+
+    #[inline(always)]
+    fn message<'p>(payload: &'p Self::Payload<'_>) -> Option<Message<'p>> {
+        Self::decode((*payload)?).ok()
+    }
+
+    fn introduction(message: &Message<'_>) -> Option<Introduction> {
+        introduction(message)
+    }
+
+    #[inline(always)]
+    fn encode(variant: Variant, message: &Message<'_>, out: &mut Vec<u8>) {
+        Self::encode(Dialect::of(variant), message, out);
+    }
+
+    #[inline(always)]
+    fn encode_frame(variant: Variant, message: &Message<'_>, out: &mut Vec<u8>) {
+        Self::encode_frame(Dialect::of(variant), message, out);
+    }
+
+    fn first_bytes(batch: &[u8]) -> Option<usize> {
+        Self::message_bytes(batch)
     }
 }
 

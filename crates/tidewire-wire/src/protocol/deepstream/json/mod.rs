@@ -12,8 +12,9 @@ use thiserror::Error;
 use tidewire_core::message::Message;
 
 use super::protobuf::Counter;
-use super::{DecodeError, Dialect, to_wire};
-use crate::frame::websocket::{self, Opcode};
+use super::{DecodeError, Dialect, VARIANTS, introduction, to_wire};
+use crate::frame::websocket::{self, Opcode, PayloadKind};
+use crate::protocol::{Codec, ForeignPayload, Introduction, Variant};
 
 pub use read::JsonFields;
 
@@ -61,6 +62,54 @@ impl DeepstreamJson {
         let mut payload = Vec::new();
         Self::encode(Dialect::Server, message, &mut payload);
         websocket::encode_masked(Opcode::Text, &payload, key, out);
+    }
+}
+
+impl Codec for DeepstreamJson {
+    const NAME: &'static str = "deepstream-json";
+    const CLIENTS: &'static str = "clients that speak JSON";
+    const KIND: PayloadKind = PayloadKind::Text;
+    const VARIANTS: u8 = VARIANTS;
+    const HAS_BATCHES: bool = false;
+
+    /// `None` for JSON that is no message.
+    type Payload<'a> = Option<JsonFields<'a>>;
+
+    fn read(kind: PayloadKind, payload: &[u8]) -> Result<Self::Payload<'_>, ForeignPayload> {
+        if kind == PayloadKind::Binary {
+            return Err(ForeignPayload::NotText);
+        }
+        match JsonFields::read(payload) {
+            Ok(fields) => Ok(Some(fields)),
+            Err(TextError::Malformed { offset }) => {
+                let format = "JSON";
+                Err(ForeignPayload::Malformed { format, offset })
+            }
+            Err(TextError::Unreadable(_)) => Ok(None),
+        }
+    }
+
+    fn message<'p>(payload: &'p Self::Payload<'_>) -> Option<Message<'p>> {
+        payload.as_ref()?.message().ok()
+    }
+
+    fn introduction(message: &Message<'_>) -> Option<Introduction> {
+        introduction(message)
+    }
+
+    #[inline(always)]
+    fn encode(variant: Variant, message: &Message<'_>, out: &mut Vec<u8>) {
+        Self::encode(Dialect::of(variant), message, out);
+    }
+
+    #[inline(always)]
+    fn encode_frame(variant: Variant, message: &Message<'_>, out: &mut Vec<u8>) {
+        Self::encode_frame(Dialect::of(variant), message, out);
+    }
+
+    /// Each message has a frame of its own.
+    fn first_bytes(batch: &[u8]) -> Option<usize> {
+        Some(batch.len())
     }
 }
 
