@@ -456,6 +456,7 @@ fn stored(before: Option<StoredRecord>, user: &StoredUser) -> Result<StoredRecor
         incarnation,
         version,
         data: Payload::from(data),
+        write_keys: None,
     })
 }
 

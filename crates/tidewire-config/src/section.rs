@@ -612,8 +612,8 @@ section! {
         write_timeout: Duration = seconds(30);
         /// Prefixes of records that are whole values with version 0 if `setData` writes them.
         hot_path_prefixes: List<String> = words(&[]);
-        /// How long the server remembers the key of a write that clients may repeat (`spec/deepstream.md`, "Repeating a
-        /// write").
+        /// How long the server remembers the key of a write that clients may repeat, in memory. Each record also keeps its
+        /// last 8 keys, over restarts (`spec/deepstream.md`, "Repeating a write").
         write_key_age: Duration = Duration::from_secs(600);
         /// Prefixes of records that are kept in memory only, not in a store.
         memory_only_prefixes: List<String> = words(&[]);
@@ -749,8 +749,8 @@ section! {
         deferred_bytes_max: ByteCount = bytes(CoreLimits::default().deferred_bytes_max);
         /// Maximum bytes of the key of a write that clients may repeat. The server refuses a longer one.
         write_key_bytes_max: usize = CoreLimits::default().write_key_bytes_max;
-        /// Maximum number of these keys that the server remembers. At the limit the user with most keys loses its oldest one.
-        /// Each session without a user name counts as a user.
+        /// Maximum number of these keys that the server remembers in memory. At the limit the user with most keys loses its
+        /// oldest one. Each session without a user name counts as a user.
         write_keys_max: usize = 100_000;
         /// Maximum number of names with history (`event.history`) that the server keeps without a subscriber. At the limit it
         /// forgets the least recently used ones with their events.

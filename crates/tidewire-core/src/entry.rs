@@ -23,9 +23,9 @@ use crate::text::{Name, Payload};
 pub use history::{HistoryEntry, HistoryGap, HistoryPage, HistoryRead};
 pub use listen::{ListenNotice, Listening};
 pub use record::{
-    Answer, BulkName, OwnedChange, OwnedPatch, OwnedPut, OwnedWrite, Published, Reauthorization,
-    RecordAnswer, RecordOperation, RecordRead, RecordRefusal, RecordRequest, RecordRequestKind,
-    Snapshot, Stored,
+    Answer, BulkName, OwnedChange, OwnedKey, OwnedPatch, OwnedPut, OwnedWrite, Published,
+    Reauthorization, RecordAnswer, RecordOperation, RecordRead, RecordRefusal, RecordRequest,
+    RecordRequestKind, Snapshot, Stored,
 };
 pub(crate) use reply::{BulkReply, DelayedAck, ReplyAction};
 pub use reply::{PendingReplyId, ReplyPart};

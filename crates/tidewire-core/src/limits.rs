@@ -58,7 +58,7 @@ pub struct Limits {
     pub catch_up_bytes_max: usize,
     /// Bytes of the key of a write that may be repeated. A longer one is refused with INVALID_MESSAGE_DATA. Default 128.
     pub write_key_bytes_max: usize,
-    /// Write keys that a shard remembers. At the limit the user with the most keys loses its oldest one. Default 100,000.
+    /// Write keys that a shard remembers in memory. At the limit the user with the most keys loses its oldest one. Default 100,000.
     pub write_keys_max: usize,
     /// Names with history that a shard keeps without subscribers. At the limit the least recently used names are forgotten with their
     /// events. Default 10,000.

@@ -18,7 +18,9 @@ pub use event::{Event, EventAction, EventBulk, GAP_MAX, Position};
 pub use listen::Listen;
 pub use presence::{Presence, PresenceAction};
 pub use publication::{Publication, RareAttributes};
-pub use record::{Change, Only, Record, RecordAction, RecordBulk, Tag, WireVersion, Write};
+pub use record::{
+    Change, Only, Record, RecordAction, RecordBulk, Tag, WireVersion, Write, WriteKey,
+};
 pub use refusal::{Reason, Refusal};
 pub use rpc::{Call, Rpc, RpcAction};
 

@@ -56,7 +56,7 @@ pub struct Settings {
     pub load_timeout: Duration,
     /// Time for an acknowledged write to become durable. Afterwards the server reports its outcome as unknown. Default 30 s.
     pub write_timeout: Duration,
-    /// How long the key of an acknowledged write is remembered, so that the server does not repeat the write. Default 10 min.
+    /// How long the key of an acknowledged write is remembered in memory, so that the server does not repeat the write. Default 10 min.
     pub write_key_age: Duration,
     /// Records under these prefixes are whole values with version 0 when written by `setData`. Default none.
     pub hot_path_prefixes: Vec<String>,

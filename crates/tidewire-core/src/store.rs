@@ -3,8 +3,12 @@
 //! A store is called from its own thread and may block. The engine never calls it, and sees only requests and completions. Retries,
 //! batches, the cache and metrics are implemented once, around the trait.
 
-use std::fmt;
+mod write_keys;
 
+use std::fmt;
+use std::sync::Arc;
+
+pub use self::write_keys::{Dropped, StoredKey, WRITE_KEYS_KEPT, WriteKeys};
 use crate::address::Epoch;
 use crate::message::{Tag, WireVersion};
 use crate::quota::QuotaChange;
@@ -44,9 +48,23 @@ pub struct StoredRecord {
     pub version: Version,
     /// Its value: an object or array.
     pub data: Payload,
+    /// The keys of its last repeatable writes; absent if it has had none.
+    pub write_keys: Option<Arc<WriteKeys>>,
 }
 
 impl StoredRecord {
+    /// Bytes of the value and of the keys of its writes.
+    pub(crate) fn bytes(&self) -> usize {
+        let keys = self.write_keys.as_ref();
+        self.data.len() + keys.map_or(0, |keys| keys.bytes())
+    }
+
+    /// Whether both have the same state and value. The keys of their writes do not matter.
+    pub(crate) fn is_same_value(&self, other: &Self) -> bool {
+        (self.incarnation, self.version, &self.data)
+            == (other.incarnation, other.version, &other.data)
+    }
+
     /// The state that conditions compare.
     #[must_use]
     pub fn tag(&self) -> Tag {
@@ -82,8 +100,8 @@ impl StoreChange {
         }
     }
 
-    /// Whether `stored` is already the result of the change. The data are compared as well: two owners that do not know of each other may
-    /// have made the same version of different values.
+    /// Whether `stored` is already the result of the change. The data and the keys are compared as well: two owners that do not know of
+    /// each other may have made the same version of different values, or of equal values for different senders.
     #[must_use]
     pub fn is_done(&self, stored: Option<&StoredRecord>) -> bool {
         match self {

@@ -24,6 +24,7 @@ pub mod stray;
 pub mod thread;
 pub mod transfer;
 mod walk;
+mod write_keys;
 
 use std::path::Path;
 
@@ -207,15 +208,20 @@ fn epoch_after(last: Epoch) -> Epoch {
     Epoch(now_ms.max(last.0.saturating_add(1)))
 }
 
-/// CRC-32C of the name's length, the name, incarnation, version and data; numbers in little-endian order.
-fn checksum(name: &str, record: &StoredRecord) -> u32 {
+/// CRC-32C of the name's length, the name, incarnation, version, data, and the stored text of the write keys if the record has any; numbers
+/// in little-endian order.
+fn checksum(name: &str, record: &StoredRecord, write_keys: Option<&str>) -> u32 {
     // Only two calls: each one has a fixed cost, which dominates for short inputs.
     let mut head: SmallVec<[u8; 128]> = SmallVec::new();
     head.extend_from_slice(&(name.len() as u64).to_le_bytes());
     head.extend_from_slice(name.as_bytes());
     head.extend_from_slice(&record.incarnation.0.to_le_bytes());
     head.extend_from_slice(&record.version.0.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c(&head), record.data.as_str().as_bytes())
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&head), record.data.as_str().as_bytes());
+    match write_keys {
+        Some(text) => crc32c::crc32c_append(checksum, text.as_bytes()),
+        None => checksum,
+    }
 }
 
 #[cfg(test)]
@@ -231,8 +237,11 @@ mod tests {
             incarnation: Incarnation(u64::MAX - 1),
             version: Version(3),
             data: Payload::from_checked("{\"a\":1}"),
+            write_keys: None,
         };
-        assert_eq!(checksum("user/é", &record), 0xb503_df2c);
+        assert_eq!(checksum("user/é", &record, None), 0xb503_df2c);
+        let text = r#"{"kept":[[3,"ann","k1"]]}"#;
+        assert_eq!(checksum("user/é", &record, Some(text)), 0x82f5_4ba0);
     }
 
     #[test]

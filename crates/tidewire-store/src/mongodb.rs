@@ -22,10 +22,10 @@ use tidewire_core::text::{Name, Payload};
 use self::location::{DUPLICATE_KEY, Failed, Location};
 use super::range::ScanRange;
 use super::remote::{OpenStore, RemoteError, RemoteOptions, refuse_format};
-use super::{checksum, epoch_after};
+use super::{checksum, epoch_after, write_keys};
 
 /// The version of the stored format, see `spec/store-mongodb.md`.
-pub const FORMAT: i64 = 1;
+pub const FORMAT: i64 = 2;
 
 /// The id of the only document in `tidewire_meta`.
 const META_ID: &str = "store";
@@ -240,12 +240,20 @@ fn read_record(document: &RawDocumentBuf) -> (String, Loaded) {
         return (name, Loaded::Missing);
     }
     let sound = || {
+        let keys_text = match document.get("write_keys").ok()? {
+            Some(text) => Some(text.as_str()?),
+            None => None,
+        };
         let record = StoredRecord {
             incarnation: Incarnation(document.get_str("incarnation").ok()?.parse().ok()?),
             version: Version(u32::try_from(document.get_i64("version").ok()?).ok()?),
             data: Payload::from_checked(document.get_str("data").ok()?),
+            write_keys: match keys_text {
+                Some(text) => Some(write_keys::from_text(text)?),
+                None => None,
+            },
         };
-        let expected = i64::from(checksum(&name, &record));
+        let expected = i64::from(checksum(&name, &record, keys_text));
         (document.get_i64("checksum").ok()? == expected).then_some(record)
     };
     let loaded = sound().map_or(Loaded::Corrupt, Loaded::Found);
@@ -277,7 +285,8 @@ fn begin(location: &Location) -> Result<(Opened, i64), RemoteError> {
             "findAndModify": location.meta().name(),
             "query": { "_id": META_ID, "opening": meta.opening, "writer": meta.writer },
             "update": { "$set": {
-                "epoch": epoch.0.cast_signed(), "opening": opening, "writer": writer, "clean": false,
+                "format": FORMAT, "epoch": epoch.0.cast_signed(), "opening": opening, "writer": writer,
+                "clean": false,
             } },
         })?;
         if answer.get_document("value").is_ok() {

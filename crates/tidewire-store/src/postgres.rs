@@ -24,10 +24,10 @@ use super::remote::{
     OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, outcomes,
     refuse_format,
 };
-use super::{checksum, epoch_after};
+use super::{checksum, epoch_after, write_keys};
 
 /// The version of the stored format, see `spec/store-postgres.md`.
-pub const FORMAT: i64 = 1;
+pub const FORMAT: i64 = 2;
 
 /// The advisory lock for creating the tables, so that two servers that start at the same time do not both create them.
 const SCHEMA_LOCK: i64 = 0x7469_6465_7769_7265;
@@ -39,11 +39,16 @@ const SCHEMA: &str = "
         incarnation BIGINT NOT NULL,
         version BIGINT NOT NULL,
         data TEXT NOT NULL,
-        checksum BIGINT NOT NULL
+        checksum BIGINT NOT NULL,
+        write_keys TEXT
     );
-    INSERT INTO tidewire_meta VALUES ('format', 1), ('epoch', 0), ('opening', 0), ('clean', 0),
+    INSERT INTO tidewire_meta VALUES ('format', 2), ('epoch', 0), ('opening', 0), ('clean', 0),
         ('connection', 0)
     ON CONFLICT DO NOTHING;";
+
+/// The upgrade of the tables from format 1. PostgreSQL adds the column without a change of the rows.
+const ADD_WRITE_KEYS: &str =
+    "ALTER TABLE tidewire_records ADD COLUMN IF NOT EXISTS write_keys TEXT";
 
 /// Commits a batch. Each array has one element for each write. `data` is null for a delete. `expects` is 0 for any state, 1 for no
 /// record, 2 for the expected incarnation and version. The row locks make a server that opens the store or reconnects wait until the
@@ -56,10 +61,10 @@ const COMMIT: &str = "
     batch AS (
         SELECT * FROM UNNEST(
             $2::BYTEA[], $3::INT[], $4::BIGINT[], $5::BIGINT[],
-            $6::BIGINT[], $7::BIGINT[], $8::TEXT[], $9::BIGINT[]
+            $6::BIGINT[], $7::BIGINT[], $8::TEXT[], $9::BIGINT[], $11::TEXT[]
         ) WITH ORDINALITY AS batch (
             name, expects, expected_incarnation, expected_version,
-            incarnation, version, data, checksum, place
+            incarnation, version, data, checksum, write_keys, place
         )
         WHERE (SELECT value FROM owner WHERE key = 'opening') = $1
             AND (SELECT value FROM owner WHERE key = 'connection') = $10
@@ -76,19 +81,21 @@ const COMMIT: &str = "
     changed AS (
         UPDATE tidewire_records AS stored
         SET incarnation = batch.incarnation, version = batch.version,
-            data = batch.data, checksum = batch.checksum
+            data = batch.data, checksum = batch.checksum, write_keys = batch.write_keys
         FROM batch
         WHERE stored.name = batch.name AND batch.data IS NOT NULL
             AND (batch.expects = 0
                 OR (batch.expects = 2 AND stored.incarnation = batch.expected_incarnation
                     AND stored.version = batch.expected_version)
                 OR (stored.incarnation = batch.incarnation AND stored.version = batch.version
-                    AND stored.data = batch.data AND stored.checksum = batch.checksum))
+                    AND stored.data = batch.data AND stored.checksum = batch.checksum
+                    AND stored.write_keys IS NOT DISTINCT FROM batch.write_keys))
         RETURNING batch.place
     ),
     made AS (
-        INSERT INTO tidewire_records (name, incarnation, version, data, checksum)
-        SELECT batch.name, batch.incarnation, batch.version, batch.data, batch.checksum
+        INSERT INTO tidewire_records (name, incarnation, version, data, checksum, write_keys)
+        SELECT batch.name, batch.incarnation, batch.version, batch.data, batch.checksum,
+            batch.write_keys
         FROM batch JOIN known USING (place)
         WHERE batch.data IS NOT NULL AND known.is_met AND NOT known.is_there
         ON CONFLICT DO NOTHING
@@ -113,16 +120,20 @@ const COMMIT: &str = "
         )
     )";
 
-const LOAD: &str = "SELECT name, incarnation, version, data, checksum FROM tidewire_records
-    WHERE name = ANY($1)";
-const SCAN: &str = "SELECT name, incarnation, version, data, checksum FROM tidewire_records
+/// The columns of a record. A program that only reads may find tables of format 1.
+const COLUMNS: &str = "name, incarnation, version, data, checksum, write_keys";
+const COLUMNS_OF_FORMAT_1: &str = "name, incarnation, version, data, checksum, NULL::TEXT";
+const HAS_WRITE_KEYS: &str = "SELECT EXISTS (SELECT FROM pg_attribute
+    WHERE attrelid = to_regclass('tidewire_records') AND attname = 'write_keys')";
+const LOAD: &str = "FROM tidewire_records WHERE name = ANY($1)";
+const SCAN: &str = "FROM tidewire_records
     WHERE name >= $1 AND ($2::BYTEA IS NULL OR name < $2) ORDER BY name LIMIT $3";
 
 /// The writing half.
 pub struct PostgresStore {
     location: Location,
     opened: Opened,
-    session: Option<Session>,
+    writer: Option<Writer>,
     closed: bool,
 }
 
@@ -142,10 +153,14 @@ struct Location {
 /// A connection with its prepared statements.
 struct Session {
     client: Client,
-    commit: Statement,
     load: Statement,
     scan: Statement,
-    promise: Promise,
+}
+
+/// The connection for writing.
+struct Writer {
+    client: Client,
+    commit: Statement,
     /// The connection's number among those that were opened for writing; 0 if it must not write.
     number: i64,
 }
@@ -157,12 +172,11 @@ impl PostgresStore {
     /// The database can't be reached or used, or may lose acknowledged writes.
     pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
         let location = Location::new(options)?;
-        let (session, opened) = location.wait(location.open())?;
-        let promise = session.promise.clone();
+        let (writer, opened, promise) = location.wait(location.open())?;
         let store = Self {
             location,
             opened,
-            session: Some(session),
+            writer: Some(writer),
             closed: false,
         };
         Ok(OpenStore {
@@ -173,12 +187,12 @@ impl PostgresStore {
     }
 
     /// The connection for writing. If the last one was given up, opens a new one and checks the server's settings again.
-    fn session(&mut self) -> Result<Session, StoreError> {
+    fn writer(&mut self) -> Result<Writer, StoreError> {
         if self.closed {
             return Err(StoreError::unavailable("the store is closed"));
         }
-        match self.session.take() {
-            Some(session) if !session.client.is_closed() => Ok(session),
+        match self.writer.take() {
+            Some(writer) if !writer.client.is_closed() => Ok(writer),
             _ => Ok(self
                 .location
                 .wait(self.location.connect_writer(self.opened))?),
@@ -195,8 +209,8 @@ impl Store for PostgresStore {
     }
 
     fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
-        let session = self.session()?;
-        let answer = self.location.attempt(session.commit(term, writes))?;
+        let writer = self.writer()?;
+        let answer = self.location.attempt(writer.commit(term, writes))?;
         if answer.newest > term {
             return Err(StoreError::stale_term(term, answer.newest));
         }
@@ -204,17 +218,17 @@ impl Store for PostgresStore {
             let message = "the database was replaced while it was in use";
             return Err(StoreError::unavailable(message));
         }
-        self.session = Some(session);
+        self.writer = Some(writer);
         Ok(outcomes(writes.len(), answer.refused))
     }
 
     fn close(&mut self) -> Result<(), StoreError> {
-        let session = self.session()?;
+        let writer = self.writer()?;
         let opening = self.opened.opening.cast_signed();
         let set_clean = "UPDATE tidewire_meta SET value = 1 WHERE key = 'clean'
             AND (SELECT value FROM tidewire_meta WHERE key = 'opening') = $1";
         self.location
-            .attempt(session.client.execute(set_clean, &[&opening]))?;
+            .attempt(writer.client.execute(set_clean, &[&opening]))?;
         self.closed = true;
         Ok(())
     }
@@ -379,7 +393,7 @@ impl Location {
     }
 
     /// Creates missing tables and stores the opening.
-    async fn open(&self) -> Result<(Session, Opened), RemoteError> {
+    async fn open(&self) -> Result<(Writer, Opened, Promise), RemoteError> {
         let mut client = self.open_connection().await?;
         let promise = promise(&client, self.options.is_relaxed).await?;
         let opened = {
@@ -393,46 +407,54 @@ impl Location {
             transaction.commit().await.map_err(refusal)?;
             opened
         };
-        let mut session = Session::new(client, promise).await.map_err(refusal)?;
-        session.take_over(opened).await.map_err(refusal)?;
-        Ok((session, opened))
+        let writer = Writer::new(client, opened).await.map_err(refusal)?;
+        Ok((writer, opened, promise))
     }
 
     /// Opens the connection for writing. Batches of earlier connections that PostgreSQL has not started yet then have no effect.
-    async fn connect_writer(&self, opened: Opened) -> Result<Session, RemoteError> {
-        let mut session = self.connect().await?;
-        session.take_over(opened).await.map_err(refusal)?;
-        Ok(session)
+    async fn connect_writer(&self, opened: Opened) -> Result<Writer, RemoteError> {
+        let client = self.open_connection().await?;
+        promise(&client, self.options.is_relaxed).await?;
+        Writer::new(client, opened).await.map_err(refusal)
     }
 
     /// Opens a connection to the store. Checks the server's settings again, because they may have changed.
     async fn connect(&self) -> Result<Session, RemoteError> {
         let client = self.open_connection().await?;
-        let promise = promise(&client, self.options.is_relaxed).await?;
-        Session::new(client, promise).await.map_err(refusal)
+        promise(&client, self.options.is_relaxed).await?;
+        Session::new(client).await.map_err(refusal)
     }
 }
 
 impl Session {
-    async fn new(client: Client, promise: Promise) -> Result<Self, Error> {
+    async fn new(client: Client) -> Result<Self, Error> {
+        let has_write_keys: bool = client.query_one(HAS_WRITE_KEYS, &[]).await?.try_get(0)?;
+        let columns = match has_write_keys {
+            true => COLUMNS,
+            false => COLUMNS_OF_FORMAT_1,
+        };
         Ok(Self {
-            commit: client.prepare(COMMIT).await?,
-            load: client.prepare(LOAD).await?,
-            scan: client.prepare(SCAN).await?,
+            load: client.prepare(&format!("SELECT {columns} {LOAD}")).await?,
+            scan: client.prepare(&format!("SELECT {columns} {SCAN}")).await?,
             client,
-            promise,
-            number: 0,
         })
     }
+}
 
+impl Writer {
     /// Makes this the connection for writing, unless another server has opened the store since.
-    async fn take_over(&mut self, opened: Opened) -> Result<(), Error> {
+    async fn new(client: Client, opened: Opened) -> Result<Self, Error> {
+        let commit = client.prepare(COMMIT).await?;
         let count = "UPDATE tidewire_meta SET value = value + 1 WHERE key = 'connection'
             AND (SELECT value FROM tidewire_meta WHERE key = 'opening') = $1 RETURNING value";
         let opening = opened.opening.cast_signed();
-        let row = self.client.query_opt(count, &[&opening]).await?;
-        self.number = row.map_or(Ok(0), |row| row.try_get(0))?;
-        Ok(())
+        let row = client.query_opt(count, &[&opening]).await?;
+        let number = row.map_or(Ok(0), |row| row.try_get(0))?;
+        Ok(Self {
+            client,
+            commit,
+            number,
+        })
     }
 
     /// Commits a batch.
@@ -454,6 +476,7 @@ impl Session {
                     &columns.data,
                     &columns.checksums,
                     &self.number,
+                    &columns.write_keys,
                 ],
             )
             .await?;
@@ -487,6 +510,7 @@ struct Columns<'a> {
     versions: Vec<i64>,
     data: Vec<Option<&'a str>>,
     checksums: Vec<i64>,
+    write_keys: Vec<Option<String>>,
 }
 
 impl<'a> Columns<'a> {
@@ -510,23 +534,29 @@ impl<'a> Columns<'a> {
         self.expects.push(expects);
         self.expected_incarnations.push(incarnation);
         self.expected_versions.push(version);
-        let (incarnation, version, data, checksum) = match &write.change {
-            StoreChange::Put(record) => (
-                record.incarnation.0.cast_signed(),
-                i64::from(record.version.0),
-                Some(record.data.as_str()),
-                i64::from(checksum(&write.name, record)),
-            ),
-            StoreChange::Delete => (0, 0, None, 0),
+        let (incarnation, version, data, checksum, write_keys) = match &write.change {
+            StoreChange::Put(record) => {
+                let write_keys = record.write_keys.as_deref().map(write_keys::to_text);
+                let checksum = checksum(&write.name, record, write_keys.as_deref());
+                (
+                    record.incarnation.0.cast_signed(),
+                    i64::from(record.version.0),
+                    Some(record.data.as_str()),
+                    i64::from(checksum),
+                    write_keys,
+                )
+            }
+            StoreChange::Delete => (0, 0, None, 0, None),
         };
         self.incarnations.push(incarnation);
         self.versions.push(version);
         self.data.push(data);
         self.checksums.push(checksum);
+        self.write_keys.push(write_keys);
     }
 }
 
-/// Stores the opening. Refuses a store of a newer version.
+/// Stores the opening. Refuses a store of a newer version, and upgrades one of an older version.
 async fn begin(transaction: &Transaction<'_>) -> Result<Opened, RemoteError> {
     let rows = transaction
         .query(
@@ -553,12 +583,19 @@ async fn begin(transaction: &Transaction<'_>) -> Result<Opened, RemoteError> {
             known: FORMAT,
         });
     }
+    if found < FORMAT {
+        transaction
+            .batch_execute(ADD_WRITE_KEYS)
+            .await
+            .map_err(refusal)?;
+    }
     let mut epoch = Epoch(value("epoch")?.cast_unsigned());
     if value("clean")? == 0 {
         epoch = epoch_after(epoch);
     }
     let opening = value("opening")?.cast_unsigned() + 1;
     let news = [
+        ("format", FORMAT),
         ("epoch", epoch.0.cast_signed()),
         ("opening", opening.cast_signed()),
         ("clean", 0),
@@ -606,12 +643,18 @@ fn loaded_from(row: &Row) -> Result<Loaded, StoreError> {
     ) else {
         return Ok(Loaded::Corrupt);
     };
+    let keys_text: Option<&str> = column(row, 5)?;
+    let write_keys = keys_text.map(write_keys::from_text);
+    if write_keys == Some(None) {
+        return Ok(Loaded::Corrupt);
+    }
     let record = StoredRecord {
         incarnation: Incarnation(column::<i64>(row, 1)?.cast_unsigned()),
         version: Version(version),
         data: Payload::from_checked(column::<&str>(row, 3)?),
+        write_keys: write_keys.flatten(),
     };
-    if column::<i64>(row, 4)? == i64::from(checksum(name, &record)) {
+    if column::<i64>(row, 4)? == i64::from(checksum(name, &record, keys_text)) {
         Ok(Loaded::Found(record))
     } else {
         Ok(Loaded::Corrupt)

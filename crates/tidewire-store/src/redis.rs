@@ -23,10 +23,10 @@ use super::remote::{
     OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, outcomes,
     refuse_format,
 };
-use super::{checksum, epoch_after};
+use super::{checksum, epoch_after, write_keys};
 
 /// The version of the stored format, see `spec/store-redis.md`.
-pub const FORMAT: i64 = 1;
+pub const FORMAT: i64 = 2;
 
 const META: &str = "{tidewire}:meta";
 const NAMES: &str = "{tidewire}:names";
@@ -41,6 +41,7 @@ static OPEN: LazyLock<Script> = LazyLock::new(|| {
         "redis.call('HSETNX', KEYS[1], 'format', ARGV[1])
         local format = redis.call('HGET', KEYS[1], 'format')
         if tonumber(format) > tonumber(ARGV[1]) then return {format, '0', '0'} end
+        redis.call('HSET', KEYS[1], 'format', ARGV[1])
         if redis.call('HGET', KEYS[1], 'clean') ~= '1' then
             redis.call('HSET', KEYS[1], 'epoch', ARGV[2])
         end
@@ -60,7 +61,7 @@ static TAKE_OVER: LazyLock<Script> = LazyLock::new(|| {
 });
 
 /// Commits a batch. Keys: the meta key, the key of all names, and one key for each write. Arguments: the term, the number of the
-/// connection, and eight values for each write. Returns the last opening and the numbers of the refused writes, counted from 1, or 0 if
+/// connection, and nine values for each write. Returns the last opening and the numbers of the refused writes, counted from 1, or 0 if
 /// the whole batch was refused. Numbers are compared as text, because a Lua number has only 53 bits.
 static COMMIT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
@@ -70,10 +71,10 @@ static COMMIT: LazyLock<Script> = LazyLock::new(|| {
             return {opening, '0'}
         end
         for place = 1, #KEYS - 2 do
-            local key, at = KEYS[place + 2], (place - 1) * 8 + 3
+            local key, at = KEYS[place + 2], (place - 1) * 9 + 3
             local name, expects = ARGV[at], ARGV[at + 1]
             local incarnation, version = ARGV[at + 4], ARGV[at + 5]
-            local checksum, data = ARGV[at + 6], ARGV[at + 7]
+            local checksum, data, write_keys = ARGV[at + 6], ARGV[at + 7], ARGV[at + 8]
             local stored = redis.call('HMGET', key, 'incarnation', 'version')
             local is_met = expects == 'anything' or (expects == 'missing' and not stored[1])
                 or (expects == 'at' and stored[1] == ARGV[at + 2] and stored[2] == ARGV[at + 3])
@@ -87,9 +88,15 @@ static COMMIT: LazyLock<Script> = LazyLock::new(|| {
             elseif is_met then
                 redis.call('HSET', key, 'incarnation', incarnation, 'version', version,
                     'checksum', checksum, 'data', data)
+                if write_keys == '' then
+                    redis.call('HDEL', key, 'write_keys')
+                else
+                    redis.call('HSET', key, 'write_keys', write_keys)
+                end
                 redis.call('ZADD', KEYS[2], 0, name)
             elseif stored[1] ~= incarnation or stored[2] ~= version
-                or redis.call('HGET', key, 'data') ~= data then
+                or redis.call('HGET', key, 'data') ~= data
+                or (redis.call('HGET', key, 'write_keys') or '') ~= write_keys then
                 answer[#answer + 1] = tostring(place)
             end
         end
@@ -248,12 +255,15 @@ fn commit(
             Expected::At(incarnation, version) => call.arg("at").arg(incarnation.0).arg(version.0),
         };
         match &write.change {
-            StoreChange::Put(record) => call
-                .arg(record.incarnation.0)
-                .arg(record.version.0)
-                .arg(checksum(&write.name, record))
-                .arg(record.data.as_str()),
-            StoreChange::Delete => call.arg("").arg("").arg("").arg(""),
+            StoreChange::Put(record) => {
+                let write_keys = record.write_keys.as_deref().map(write_keys::to_text);
+                call.arg(record.incarnation.0)
+                    .arg(record.version.0)
+                    .arg(checksum(&write.name, record, write_keys.as_deref()))
+                    .arg(record.data.as_str())
+                    .arg(write_keys.unwrap_or_default())
+            }
+            StoreChange::Delete => call.arg("").arg("").arg("").arg("").arg(""),
         };
     }
     call.invoke(connection)
@@ -297,6 +307,7 @@ impl StoreReader for RedisReader {
                     "version",
                     "checksum",
                     "data",
+                    "write_keys",
                 ]);
             }
             let rows: Vec<StoredRow> = self.attempt(|connection| lookups.query(connection))?;
@@ -438,19 +449,21 @@ struct StoredRow {
     version: Option<u32>,
     checksum: Option<u32>,
     data: Option<Vec<u8>>,
+    write_keys: Option<Vec<u8>>,
     is_there: bool,
 }
 
 impl FromRedisValue for StoredRow {
     fn from_redis_value(value: redis::Value) -> Result<Self, redis::ParsingError> {
-        let fields: [Option<Vec<u8>>; 4] = FromRedisValue::from_redis_value(value)?;
+        let fields: [Option<Vec<u8>>; 5] = FromRedisValue::from_redis_value(value)?;
         let is_there = fields.iter().any(Option::is_some);
-        let [incarnation, version, checksum, data] = fields;
+        let [incarnation, version, checksum, data, write_keys] = fields;
         Ok(Self {
             incarnation: number(incarnation),
             version: number(version),
             checksum: number(checksum),
             data,
+            write_keys,
             is_there,
         })
     }
@@ -466,12 +479,20 @@ impl StoredRow {
             return Loaded::Missing;
         }
         let sound = || {
+            let keys_text = match &self.write_keys {
+                Some(text) => Some(std::str::from_utf8(text).ok()?),
+                None => None,
+            };
             let record = StoredRecord {
                 incarnation: Incarnation(self.incarnation?),
                 version: Version(self.version?),
                 data: Payload::from_checked(std::str::from_utf8(self.data.as_deref()?).ok()?),
+                write_keys: match keys_text {
+                    Some(text) => Some(write_keys::from_text(text)?),
+                    None => None,
+                },
             };
-            (self.checksum? == checksum(name, &record)).then_some(record)
+            (self.checksum? == checksum(name, &record, keys_text)).then_some(record)
         };
         sound().map_or(Loaded::Corrupt, Loaded::Found)
     }

@@ -213,6 +213,7 @@ mod tests {
                     incarnation: Incarnation(1),
                     version: Version(1),
                     data: Payload::from(format!("[\"{}\"]", "x".repeat(1_000))),
+                    write_keys: None,
                 }),
             })
             .collect();

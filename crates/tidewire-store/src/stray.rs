@@ -102,6 +102,7 @@ mod tests {
                     incarnation: Incarnation(1),
                     version: Version(1),
                     data: Payload::from_checked("{}"),
+                    write_keys: None,
                 }),
             };
             let writes: Vec<StoreWrite> = names.iter().map(put).collect();

@@ -2,7 +2,7 @@
 //! the writer repeats it on the next connection. The version of the record shows whether the server made it exactly once. A removal
 //! is conditional on the state that the writer read just before.
 
-use tidewire_core::message::{Change, Message, Only, Record, Write};
+use tidewire_core::message::{Change, Message, Only, Record, Write, WriteKey};
 
 use super::direct::MessageResult;
 use super::operation_history::{self, OperationHistory, Value};
@@ -49,7 +49,7 @@ impl Keyed {
         }
     }
 
-    /// Begins in a new run of the server, after the book was settled. The server has forgotten the keys of earlier runs.
+    /// Begins in a new run of the server, after the outcome of the last request was read.
     pub(super) fn begin(&mut self) {
         self.step = Step::Idle;
     }
@@ -96,7 +96,7 @@ impl Keyed {
             version: -1,
             correlation: Some(&correlation),
             write_ack: true,
-            key: Some(&key),
+            key: Some(WriteKey::new(&key)),
         };
         let change = Change::CreateAndUpdate { data: Some(&text) };
         out.push(&Message::Record(Record::Write(write, change)));

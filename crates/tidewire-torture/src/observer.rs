@@ -50,6 +50,7 @@ impl Observer {
                 name,
                 version,
                 data,
+                ..
             } => {
                 let shown = self.shown(name)?;
                 shown.version = Some((*version).max(0));
@@ -153,6 +154,7 @@ mod tests {
             name: "r",
             version: 3,
             data: &operation_history::text("r", 5, 5),
+            incarnation: Some(1),
         };
         observer.take(&first, &mut Outbox::new(&mut bytes)).unwrap();
         let mut fault = None;
@@ -184,6 +186,7 @@ mod tests {
             name: "r",
             version: -1,
             data: "{}",
+            incarnation: None,
         };
         observer.take(&read, &mut Outbox::new(&mut bytes)).unwrap();
         observer

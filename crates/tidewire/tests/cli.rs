@@ -314,6 +314,7 @@ fn store_check_names_damaged_records() {
             incarnation: Incarnation(1),
             version: Version(1),
             data: Payload::from_checked("[]"),
+            write_keys: None,
         }),
     };
     let folder = DataFolder::open(&data).expect("an empty folder");

@@ -45,6 +45,7 @@ fn record(incarnation: u64, version: Version, data: &str) -> StoredRecord {
         incarnation: Incarnation(incarnation),
         version,
         data: Payload::from_checked(data),
+        write_keys: None,
     }
 }
 

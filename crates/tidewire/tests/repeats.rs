@@ -5,7 +5,7 @@ mod process;
 
 use client::Client;
 use process::Server;
-use tidewire_core::message::{Change, Message, Record, RecordBulk, Write};
+use tidewire_core::message::{Change, Message, Record, RecordBulk, Write, WriteKey};
 
 const ROUNDS: i32 = 300;
 
@@ -16,7 +16,7 @@ fn write<'a>(key: &'a str, data: &'a str) -> Message<'a> {
         version: -1,
         correlation: Some("9"),
         write_ack: true,
-        key: Some(key),
+        key: Some(WriteKey::new(key)),
     };
     let change = Change::CreateAndPatch {
         path: Some("last"),

@@ -12,6 +12,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 
 use client::{acknowledged, emit, write};
 use process::{Server, run, tidewire};
@@ -20,8 +21,8 @@ use rusqlite::config::DbConfig;
 use tempfile::TempDir;
 use tidewire_core::message::{Event, Message};
 use tidewire_core::store::{
-    Expected, Incarnation, Loaded, Store, StoreChange, StoreReader, StoreWrite, StoredRecord,
-    Version,
+    Dropped, Expected, Incarnation, Loaded, Store, StoreChange, StoreReader, StoreWrite, StoredKey,
+    StoredRecord, Version, WriteKeys,
 };
 use tidewire_core::text::{Name, Payload};
 use tidewire_store::backup::MANIFEST;
@@ -76,10 +77,18 @@ fn text(data: &Path) -> String {
                 incarnation,
                 version,
                 data,
+                write_keys,
             }) => {
                 let (incarnation, version) = (incarnation.0, version.0);
                 let data = data.as_str().escape_debug();
-                writeln!(text, "{name} {incarnation}/{version} {data}").expect("text");
+                write!(text, "{name} {incarnation}/{version} {data}").expect("text");
+                if let Some(keys) = write_keys {
+                    let kept = keys.kept().iter();
+                    let kept = kept.map(|key| (&key.user, &key.key, key.version.0));
+                    let (kept, dropped) = (Vec::from_iter(kept), keys.dropped());
+                    write!(text, " {kept:?} {dropped:?}").expect("text");
+                }
+                writeln!(text).expect("text");
             }
             Loaded::Corrupt => writeln!(text, "{name} corrupt").expect("text"),
             Loaded::Missing => panic!("{name} is listed and missing"),
@@ -109,6 +118,25 @@ fn record(incarnation: u64, version: Version, data: &str) -> StoreChange {
         incarnation: Incarnation(incarnation),
         version,
         data: Payload::from_checked(data),
+        write_keys: None,
+    })
+}
+
+/// A record with the keys of writes of two users, of which one was dropped.
+fn keyed(incarnation: u64, version: Version, data: &str) -> StoreChange {
+    let key = |(user, key, version): (&str, &str, u32)| StoredKey {
+        user: Name::from(user),
+        key: key.into(),
+        version: Version(version),
+    };
+    let kept = [("ann", "k-1", 4), ("b\"é", "\0", 12)].map(key);
+    let keys = WriteKeys::stored(kept.to_vec(), Dropped::UpTo(Version(3)));
+    let StoreChange::Put(plain) = record(incarnation, version, data) else {
+        unreachable!("a record is put")
+    };
+    StoreChange::Put(StoredRecord {
+        write_keys: Some(Arc::new(keys)),
+        ..plain
     })
 }
 
@@ -125,6 +153,7 @@ fn write_folder() -> TempDir {
         ("big", record(1, Version(1), &big)),
         (CORRUPT, record(1, Version(1), "{\"is\":\"sound\"}")),
         ("created", record(1, Version::CREATED, "{}")),
+        ("keyed", keyed(1, Version(12), "{\"n\":1}")),
         (
             "last/version",
             record(u64::MAX, Version::LAST, "{\"a\":null}"),

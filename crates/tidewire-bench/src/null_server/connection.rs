@@ -164,6 +164,7 @@ impl<'a> MessageHandler<'a> {
                         name,
                         version,
                         data,
+                        incarnation: None,
                     }));
                 }
                 self.say(&Message::Record(Record::Ack {

@@ -124,7 +124,16 @@ pub struct OwnedWrite {
     /// For a `Put`: whether the record existed before.
     pub put: Option<bool>,
     /// A write of the same user with the same key is not made again.
-    pub key: Option<Box<str>>,
+    pub key: Option<OwnedKey>,
+}
+
+/// The key of a write.
+#[derive(Clone, Debug)]
+pub struct OwnedKey {
+    /// The client's own text.
+    pub text: Arc<str>,
+    /// For a repetition: the state that the client had last seen when it first sent the write.
+    pub seen: Option<Tag>,
 }
 
 /// A checked change.
@@ -325,8 +334,8 @@ impl Answer {
 /// The state of a record that an owner reports: its value, its version or nothing.
 #[derive(Clone, Debug)]
 pub enum Snapshot {
-    /// Version and value; `None` if it does not exist.
-    Read(Option<(Version, Payload)>),
+    /// State and value; `None` if it does not exist.
+    Read(Option<(Tag, Payload)>),
     /// The version; `None` if it does not exist.
     Head(Option<Version>),
     /// Nothing.
@@ -354,6 +363,8 @@ pub enum RecordRefusal {
     InvalidData,
     /// Patches are refused under a hot-path prefix.
     PatchOnHotPath,
+    /// The repeated write may have been made, and its key is not kept.
+    WriteUnknown,
 }
 
 /// A change of a record, for its subscribers.

@@ -128,6 +128,7 @@ fn record(epoch: u64, text: &str) -> StoredRecord {
         incarnation: Incarnation(epoch),
         version: Version::CREATED,
         data: Payload::from_checked(text),
+        write_keys: None,
     }
 }
 

@@ -38,9 +38,27 @@ pub struct Write<'a> {
     pub correlation: Correlation<'a>,
     /// Whether the client requests a write acknowledgement.
     pub write_ack: bool,
-    /// The peer's own. An acknowledged write with a key is made once, however often it comes with this key: the peer may repeat it
-    /// where it does not know whether it was made.
-    pub key: Option<&'a str>,
+    /// An acknowledged write with a key is made once, however often it comes with this key: the peer may repeat it where it does not
+    /// know whether it was made.
+    pub key: Option<WriteKey<'a>>,
+}
+
+/// The key of a write that may be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteKey<'a> {
+    /// The peer's own text.
+    pub text: &'a str,
+    /// For a repetition: the state of the record that the peer had last seen when it first sent the write. If the write may have been
+    /// made although its key is not kept, the owner refuses a repetition with this state, and makes one without it again.
+    pub seen: Option<Tag>,
+}
+
+impl<'a> WriteKey<'a> {
+    /// The key of a write that is sent for the first time.
+    #[must_use]
+    pub fn new(text: &'a str) -> Self {
+        Self { text, seen: None }
+    }
 }
 
 /// Effect of a write.
@@ -177,6 +195,8 @@ pub enum Record<'a> {
         version: WireVersion,
         /// Its value.
         data: &'a str,
+        /// Its incarnation; absent if it does not exist.
+        incarnation: Option<u64>,
     },
     /// The answer to `Head`.
     HeadResponse {

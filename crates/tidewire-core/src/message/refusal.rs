@@ -86,4 +86,6 @@ pub enum Reason {
     NotifyFailed,
     /// A patch of a record whose prefix takes whole values only.
     PatchOnHotPath,
+    /// The repeated write may have been made, and its key is not kept. Nothing was done.
+    WriteUnknown,
 }

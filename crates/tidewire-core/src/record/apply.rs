@@ -3,11 +3,14 @@
 //! The rules decide first, then the condition on the version or state, then the limits. A change is published before the new value
 //! replaces the old one, and before any answer.
 
+use std::sync::Arc;
+
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{
-    Answer, OwnedChange, OwnedPut, OwnedWrite, Published, RecordOperation, RecordRefusal, Stored,
+    Answer, OwnedChange, OwnedKey, OwnedPut, OwnedWrite, Published, RecordOperation, RecordRefusal,
+    Stored,
 };
 use crate::json::PatchError;
 use crate::listen::ListenOwner;
@@ -19,14 +22,14 @@ use crate::record::authorize::{authorize_read, refuse_by_rule, refuse_change};
 use crate::record::change;
 use crate::record::job::{Delete, Job, JobKind};
 use crate::record::owner::RecordOwner;
-use crate::record::repeat::{RepeatKey, Repeats};
+use crate::record::repeat::RepeatKey;
 use crate::record::request::{
     Asking, Given, Step, answer, ask, authorize, is_under, publish, refuse,
 };
 use crate::record::share::Share;
 use crate::record::state::{Blocked, Value};
 use crate::record::waiter::Waiter;
-use crate::store::{StoredRecord, Version};
+use crate::store::{StoredKey, StoredRecord, Version, WriteKeys};
 use crate::text::{Name, Payload};
 
 /// A value of this size or more is written only if the node's memory budget has room for it. A session may have this many bytes kept in any
@@ -86,11 +89,13 @@ impl RecordOwner {
         value: &Value,
     ) -> Step {
         let write = &job.kind;
-        let key = repeat_key(name, &job.principal, write);
-        if key.as_ref().is_some_and(|key| self.repeats.contains(key)) {
+        if let Some(key) = &write.key
+            && self.is_made(name, value, &job.principal, key)
+        {
             self.answer_repeated(turn, name, job);
             return Step::Done;
         }
+        let seen = write.key.as_ref().and_then(|key| key.seen);
         let (action, version, upserts) = (write.action, write.version, write.write_ack);
         let creates = matches!(
             action,
@@ -149,6 +154,11 @@ impl RecordOwner {
             refuse(turn, name, job, RecordRefusal::UpdateFailed);
             return Step::Done;
         }
+        // The rules come first: a session that may not write the record must not learn whether others have written it.
+        if seen.is_some_and(|seen| value.may_have_made(seen)) {
+            refuse(turn, name, job, RecordRefusal::WriteUnknown);
+            return Step::Done;
+        }
         if let Some(version) = version.filter(|_| !hot)
             && version != next_of(value)
         {
@@ -161,15 +171,34 @@ impl RecordOwner {
         };
         let (session, principal) = (job.session, job.principal);
         let by = (session, &*principal);
+        let key = job.kind.key.clone();
         let is_made = self.apply(turn, name, by, *job.kind, value, after, hot);
         if let Some(key) = key.filter(|_| is_made) {
             let settings = &turn.shard.settings;
             let (count_max, age_max) = (settings.limits.write_keys_max, settings.write_key_age);
             let share = Share::of(session, &principal);
+            let key = repeat_key(name, &principal, &key);
             self.repeats
                 .note(key, share, turn.now.monotonic, count_max, age_max);
         }
         Step::Done
+    }
+
+    /// Whether the user has made a write of the record with this key: the record has it, or the memory of recent keys.
+    fn is_made(&self, name: &Name, value: &Value, principal: &Principal, key: &OwnedKey) -> bool {
+        value.has_key(&principal.user_id, &key.text)
+            || self.repeats.contains(&repeat_key(name, principal, key))
+    }
+
+    /// Whether a job is a write that was made already. While the record is not loaded, only the memory of recent keys can tell.
+    pub(super) fn is_repeated(&self, name: &Name, job: &Job) -> bool {
+        match (&job.kind, self.table.get(name)) {
+            (JobKind::Requested(RecordOperation::Write(write)), Some(record)) => {
+                let key = write.key.as_ref();
+                key.is_some_and(|key| self.is_made(name, &record.value, &job.principal, key))
+            }
+            _ => false,
+        }
     }
 
     /// Answers a repeated write like the first time, as soon as the first one is durable.
@@ -294,11 +323,16 @@ impl RecordOwner {
             action,
             change,
             put,
-            ..
+            key,
+            version: _,
         } = write;
-        let (incarnation, current) = match before {
-            Value::Present(record) => (record.incarnation, record.version),
-            _ => (self.new_incarnation(turn, name), Version::CREATED),
+        let (incarnation, current, keys) = match before {
+            Value::Present(record) => (
+                record.incarnation,
+                record.version,
+                record.write_keys.clone(),
+            ),
+            _ => (self.new_incarnation(turn, name), Version::CREATED, None),
         };
         let next = if hot {
             Version::CREATED
@@ -318,10 +352,19 @@ impl RecordOwner {
             return false;
         }
         let deadline = turn.now.monotonic + turn.shard.settings.write_timeout;
+        let stored_key = key.map(|key| StoredKey {
+            user: by.1.user_id.clone(),
+            key: key.text,
+            version: next,
+        });
+        // In most records versions grow. Version 1 follows the last one, and under a hot-path prefix whole values have version 0.
+        let is_ordered = next > current
+            && !(stored_key.is_some() && is_under(&turn.shard.settings.hot_path_prefixes, name));
         let written = StoredRecord {
             incarnation,
             version: next,
             data: after.clone(),
+            write_keys: keys_after(keys, stored_key, is_ordered),
         };
         let stored = put.map(|existed| Stored {
             existed,
@@ -363,12 +406,13 @@ impl RecordOwner {
         let settings = &turn.shard.settings;
         let limits = &settings.limits;
         let old = before.data().map_or(0, Payload::len);
+        let kept = before.bytes();
         // Small writes are bounded by the number of records that are not stored yet.
         if bytes >= LARGE_VALUE_BYTES && !turn.shard.has_memory(0, bytes) {
             return false;
         }
         if is_under(&settings.memory_only_prefixes, name) {
-            let has_room = self.memory_only_bytes - old + bytes <= limits.cache_bytes_max;
+            let has_room = self.memory_only_bytes - kept + bytes <= limits.cache_bytes_max;
             if !has_room {
                 turn.shard.count(|refused| refused.dirty += 1);
             }
@@ -426,8 +470,8 @@ impl RecordOwner {
             Some(what) => publish(turn, name, &record.interest, &what, Some(session)),
             None => {}
         }
-        let old = record.value.data().map_or(0, Payload::len);
-        let new = value.data().map_or(0, Payload::len);
+        let old = record.value.bytes();
+        let new = value.bytes();
         let before = record.value.expected();
         record.value = value;
         self.cache.bytes = self.cache.bytes - old + new;
@@ -519,22 +563,32 @@ fn answer_conflict<E: Effects>(
     Step::Done
 }
 
-/// Whether a job is a write that was made already.
-pub(super) fn is_repeated(repeats: &Repeats, name: &Name, job: &Job) -> bool {
-    match &job.kind {
-        JobKind::Requested(RecordOperation::Write(write)) => {
-            let key = repeat_key(name, &job.principal, write);
-            key.is_some_and(|key| repeats.contains(&key))
-        }
-        _ => false,
+/// The keys of the record after a write with this key. A record that has had no repeatable writes has none. `is_ordered` says whether the
+/// version of the write is later than all earlier ones.
+fn keys_after(
+    keys: Option<Arc<WriteKeys>>,
+    key: Option<StoredKey>,
+    is_ordered: bool,
+) -> Option<Arc<WriteKeys>> {
+    if key.is_none() && (is_ordered || keys.is_none()) {
+        return keys;
     }
+    let mut keys = keys.unwrap_or_default();
+    let list = Arc::make_mut(&mut keys);
+    if !is_ordered {
+        list.restart_versions();
+    }
+    if let Some(key) = key {
+        list.add(key);
+    }
+    Some(keys)
 }
 
-/// The key under which a write is remembered, if it has one.
-fn repeat_key(name: &Name, principal: &Principal, write: &OwnedWrite) -> Option<RepeatKey> {
-    Some(RepeatKey {
+/// The key under which a write is remembered in memory.
+fn repeat_key(name: &Name, principal: &Principal, key: &OwnedKey) -> RepeatKey {
+    RepeatKey {
         name: name.clone(),
         user: principal.user_id.clone(),
-        key: write.key.clone()?,
-    })
+        key: key.text.clone(),
+    }
 }

@@ -19,7 +19,7 @@ use crate::record::request::is_under;
 use crate::record::state::{OwnedRecord, Reuse, Value};
 use crate::settings::Settings;
 use crate::table;
-use crate::text::{Name, Payload};
+use crate::text::Name;
 
 /// Approximate bytes of a record in addition to its name and data: its entries in the tables and its share of their spare room.
 pub(super) const RECORD_OVERHEAD_BYTES: usize = 256;
@@ -77,8 +77,7 @@ struct SizedQueue {
 
 impl SizedQueue {
     fn push(&mut self, name: &Name, record: &OwnedRecord) {
-        let data = record.value.data().map_or(0, Payload::len);
-        let bytes = name.len() + RECORD_OVERHEAD_BYTES + data;
+        let bytes = name.len() + RECORD_OVERHEAD_BYTES + record.value.bytes();
         self.entries.push_back((name.clone(), record.stamp, bytes));
         self.bytes += bytes;
     }
@@ -259,8 +258,7 @@ impl RecordOwner {
             {
                 self.cache.bytes -= readers.count() * READER_BYTES;
             }
-            let data = record.value.data().map_or(0, Payload::len);
-            self.cache.bytes -= name.len() + RECORD_OVERHEAD_BYTES + data;
+            self.cache.bytes -= name.len() + RECORD_OVERHEAD_BYTES + record.value.bytes();
         }
     }
 }

@@ -51,6 +51,7 @@ impl RecordOwner {
                 incarnation: self.new_incarnation(turn, name),
                 version: Version::CREATED,
                 data,
+                write_keys: None,
             };
             if !self.has_room(turn, name, &value, created.data.len(), &job.principal) {
                 refuse(turn, name, job, RecordRefusal::CreateFailed);

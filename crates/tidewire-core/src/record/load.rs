@@ -18,7 +18,7 @@ use crate::record::owner::RecordOwner;
 use crate::record::request::{Step, answer, answer_value, authorize, is_under, refuse};
 use crate::record::state::{Blocked, Value};
 use crate::store::{Loaded, StoreError};
-use crate::text::{Name, Payload};
+use crate::text::Name;
 use crate::time::Instant;
 
 /// If another owner has written a record and the store can't be read, the record is loaded again after this pause.
@@ -116,7 +116,7 @@ impl RecordOwner {
         match result {
             Ok(Loaded::Found(found)) => {
                 turn.shard.count_work(found.data.len());
-                self.cache.bytes += found.data.len();
+                self.cache.bytes += found.bytes();
                 record.value = Value::Present(found);
             }
             Ok(Loaded::Missing) => record.value = Value::Missing,
@@ -185,7 +185,7 @@ impl RecordOwner {
             return Step::Done;
         }
         job.kind.reloaded = Some(value.clone());
-        self.cache.bytes -= value.data().map_or(0, Payload::len);
+        self.cache.bytes -= value.bytes();
         if let Some(record) = self.table.get_mut(name) {
             record.value = Value::Unknown;
         }
@@ -202,7 +202,7 @@ impl RecordOwner {
         value: &Value,
     ) {
         match (before, value) {
-            (Value::Present(before), Value::Present(now)) if before == now => {}
+            (Value::Present(before), Value::Present(now)) if before.is_same_value(now) => {}
             (_, Value::Present(now)) => {
                 let full = now.data.clone();
                 let what = Published::Changed {

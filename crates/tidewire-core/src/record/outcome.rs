@@ -12,7 +12,7 @@ use crate::record::waiter::Waiter;
 use crate::record::write_queue::WriteQueue;
 use crate::route::StoreId;
 use crate::store::{StoreError, StoreTrouble, Written};
-use crate::text::{Name, Payload};
+use crate::text::Name;
 
 impl RecordOwner {
     /// Handles the store's answer to a commit.
@@ -63,7 +63,7 @@ impl RecordOwner {
         }
         record.is_dirty = false;
         let before = std::mem::replace(&mut record.value, Value::Unknown);
-        self.cache.bytes -= before.data().map_or(0, Payload::len);
+        self.cache.bytes -= before.bytes();
         let waits = record.waiting_mut();
         waits.superseded = Some(before);
         if waits.blocked == Blocked::No {

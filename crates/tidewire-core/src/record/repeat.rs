@@ -1,11 +1,13 @@
 //! Acknowledged writes that a client may repeat: if it loses its connection before the answer, it can't know whether the write was made. If
 //! the write has a key, the client may repeat it. The owner remembers the keys of the writes that it made, and makes none of them twice.
 //!
-//! A key belongs to one user and one record. Clients that log in without a name share one user id, so keys should be random. Keys are kept
-//! in memory; decision 0033 explains the effect of a restart. At the limit the user with the most keys loses its oldest one, so a user that
-//! writes many keys does not displace the keys of another user.
+//! A key belongs to one user and one record. Clients that log in without a name share one user id, so keys should be random. This module
+//! keeps the keys of all writes in memory, for a while. The record itself has the keys of its last writes (`store::WriteKeys`), which
+//! also survive a restart; decisions 0033 and 0069. At the limit the user with the most keys loses its oldest one, so a user that writes
+//! many keys does not displace the keys of another user.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::record::share::Share;
@@ -18,7 +20,7 @@ use crate::time::Instant;
 pub(super) struct RepeatKey {
     pub(super) name: Name,
     pub(super) user: Name,
-    pub(super) key: Box<str>,
+    pub(super) key: Arc<str>,
 }
 
 /// A write that was made.
@@ -148,7 +150,7 @@ mod tests {
         RepeatKey {
             name: "a".into(),
             user: user.into(),
-            key: key.to_string().into(),
+            key: key.to_string().as_str().into(),
         }
     }
 

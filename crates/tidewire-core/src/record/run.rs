@@ -15,7 +15,6 @@ use crate::entry::{
 };
 use crate::listen::ListenOwner;
 use crate::permission::{Access, Authorization};
-use crate::record::apply::is_repeated;
 use crate::record::authorize::{authorize_early, refuse_by_rule};
 use crate::record::job::{Delete, Job, JobKind, Kind};
 use crate::record::owner::RecordOwner;
@@ -68,7 +67,7 @@ impl RecordOwner {
     /// Queues a job behind the earlier ones. A denial that does not depend on the record is sent at once: its delay would reveal whether
     /// other sessions use the record.
     fn queue<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, name: &Name, mut job: Job) {
-        if !is_repeated(&self.repeats, name, &job)
+        if !self.is_repeated(name, &job)
             && let Some(authorization @ (Authorization::Deny | Authorization::Failed)) =
                 authorize_early(turn, &mut job, name, false)
         {
@@ -218,7 +217,7 @@ impl RecordOwner {
         // The result of a patch to an earlier value is no longer valid.
         job.after = None;
         let is_begun = matches!(&job.kind, JobKind::Notify(notify) if notify.reloaded.is_some());
-        if !is_begun && !is_repeated(&self.repeats, name, &job) {
+        if !is_begun && !self.is_repeated(name, &job) {
             match authorize_early(turn, &mut job, name, true) {
                 None | Some(Authorization::Allow) => {}
                 Some(authorization) => return stopped(turn, name, job, authorization),

@@ -26,6 +26,14 @@ impl Value {
         }
     }
 
+    /// Bytes of the value and of the keys of its writes.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Present(record) => record.bytes(),
+            _ => 0,
+        }
+    }
+
     pub(super) fn version(&self) -> Option<Version> {
         match self {
             Self::Present(record) => Some(record.version),
@@ -57,7 +65,39 @@ impl Value {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        Snapshot::Read(self.read())
+        match self {
+            Self::Present(record) => Snapshot::Read(Some((record.tag(), record.data.clone()))),
+            _ => Snapshot::Read(None),
+        }
+    }
+
+    /// Whether the record has the key of a write that the user has made.
+    pub(super) fn has_key(&self, user: &str, key: &str) -> bool {
+        match self {
+            Self::Present(StoredRecord {
+                write_keys: Some(keys),
+                ..
+            }) => keys.contains(user, key),
+            _ => false,
+        }
+    }
+
+    /// Whether a write whose key the record does not have may have been made all the same. `seen` is the state that the sender had last
+    /// seen when it first sent the write.
+    ///
+    /// The write was not made before that state, because the sender sent it afterwards. In the same incarnation it would have made a
+    /// later version, and the keys that were dropped decide (`WriteKeys`). If the record was deleted since, its keys are gone. If the
+    /// record is older than the state that the sender has seen, versions were lost: the owner will make them again with other writes, and
+    /// they would no longer order this write after what its sender has seen.
+    pub(super) fn may_have_made(&self, seen: Tag) -> bool {
+        let (Self::Present(record), Ok(version)) = (self, u32::try_from(seen.version)) else {
+            return true;
+        };
+        let version = Version(version);
+        let keys = record.write_keys.as_ref();
+        record.incarnation.0 != seen.incarnation
+            || record.version < version
+            || keys.is_some_and(|keys| keys.may_have_dropped(version))
     }
 }
 

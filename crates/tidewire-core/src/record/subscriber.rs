@@ -17,7 +17,8 @@ use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{Effects, Flow};
 use crate::entry::{
-    Entry, OwnedPut, OwnedWrite, RecordOperation, RecordRead, RecordRequest, RecordRequestKind,
+    Entry, OwnedKey, OwnedPut, OwnedWrite, RecordOperation, RecordRead, RecordRequest,
+    RecordRequestKind,
 };
 use crate::json::JsonKind;
 use crate::listen;
@@ -148,7 +149,7 @@ fn write<E: Effects>(
         return turn.send(id, &error(refusal.because(Reason::UpdateFailed)));
     }
     let is_key = write.key.is_none_or(|key| {
-        write.write_ack && key.len() <= turn.shard.settings.limits.write_key_bytes_max
+        write.write_ack && key.text.len() <= turn.shard.settings.limits.write_key_bytes_max
     });
     let checked = match name {
         Some(_) if is_key => change::check(turn.shard, change),
@@ -170,7 +171,10 @@ fn write<E: Effects>(
         action,
         change,
         put: None,
-        key: write.key.map(Box::from),
+        key: write.key.map(|key| OwnedKey {
+            text: key.text.into(),
+            seen: key.seen,
+        }),
     };
     let operation = RecordOperation::Write(Box::new(owned));
     post_operation(turn, id, write.name, operation);

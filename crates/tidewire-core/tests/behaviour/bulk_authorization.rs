@@ -34,6 +34,7 @@ fn node(permission: &Arc<TestPermission>) -> Node {
             incarnation: Incarnation(1),
             version: Version(1),
             data: Payload::from(data),
+            write_keys: None,
         };
         node.store_has(&format!("gate/{name}"), record);
     }

@@ -16,6 +16,7 @@ fn stored(data: &str) -> StoredRecord {
         incarnation: Incarnation(1),
         version: Version(7),
         data: Payload::from_checked(data),
+        write_keys: None,
     }
 }
 

@@ -50,6 +50,7 @@ pub fn foreign(version: u32) -> StoredRecord {
         incarnation: Incarnation(77),
         version: Version(version),
         data: Payload::from_checked(r#"{"foreign":true}"#),
+        write_keys: None,
     }
 }
 
@@ -151,6 +152,8 @@ pub struct Node {
     world: World,
     pub now: Now,
     routes: StoreRoutes,
+    /// How often the stores were opened before.
+    openings: u64,
     /// The content of each store.
     stored: [BTreeMap<Name, StoredRecord>; STORES],
     /// The stores that are down: their loads and commits fail.
@@ -194,6 +197,16 @@ impl Node {
 
     /// Creates a node.
     pub fn with(shards: u16, settings: Settings, permission: Arc<dyn Permission>) -> Self {
+        Self::with_openings(shards, settings, permission, 0)
+    }
+
+    /// Creates a node whose stores were opened `openings` times before.
+    fn with_openings(
+        shards: u16,
+        settings: Settings,
+        permission: Arc<dyn Permission>,
+        openings: u64,
+    ) -> Self {
         let shards: Vec<Shard> = (0..shards)
             .map(|shard| {
                 Shard::new(ShardConfig {
@@ -203,7 +216,9 @@ impl Node {
                     permission: permission.clone(),
                     seed: 7,
                     owner_key: 11,
-                    opened: (1..=STORES as u64).map(opened).collect(),
+                    opened: (1..=STORES as u64)
+                        .map(|store| opened(openings + store))
+                        .collect(),
                 })
             })
             .collect();
@@ -220,6 +235,7 @@ impl Node {
             world,
             now,
             routes: settings.routes,
+            openings,
             stored: Default::default(),
             down: BTreeSet::new(),
             seen: BTreeMap::new(),
@@ -553,6 +569,16 @@ impl Node {
     pub fn take_over_store(&mut self, other: Self) {
         self.stored = other.stored;
         self.now = other.now;
+    }
+
+    /// Kills the node and starts another one with its stores, which allows every operation. The stores have not done the requests that
+    /// they left unanswered.
+    pub fn restart(self, settings: Settings) -> Self {
+        let openings = self.openings + STORES as u64;
+        let mut next =
+            Self::with_openings(self.world.shards, settings, Arc::new(AllowAll), openings);
+        next.take_over_store(self);
+        next
     }
 
     /// Number of records in all stores.

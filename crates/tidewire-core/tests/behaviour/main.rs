@@ -19,6 +19,7 @@ mod readers;
 mod refusals;
 mod renewal;
 mod repeats;
+mod repeats_after_restart;
 mod revocation;
 mod rights;
 mod routes;

@@ -358,6 +358,7 @@ fn after_the_last_version_comes_the_first_as_a_whole_update() {
             incarnation: Incarnation(9),
             version: Version::LAST,
             data,
+            write_keys: None,
         },
     );
     let names = vec!["r"];

@@ -290,6 +290,7 @@ fn stored() -> StoredRecord {
         incarnation: Incarnation(1),
         version: Version(7),
         data: Payload::from_checked(&format!(r#"{{"open":false,"list":[],"text":"{SECRET}"}}"#)),
+        write_keys: None,
     }
 }
 

@@ -11,7 +11,7 @@ use tidewire_core::effect::{
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::entry::{Entry, HistoryEntry, RecordOperation, RecordRequestKind};
 use tidewire_core::history_rules::{HistoryRule, HistoryRules, Keep};
-use tidewire_core::message::{Auth, Change, Connection, Event, Message, Record, Write};
+use tidewire_core::message::{Auth, Change, Connection, Event, Message, Record, Write, WriteKey};
 use tidewire_core::name_pattern::NamePattern;
 use tidewire_core::permission::AllowAll;
 use tidewire_core::principal::Principal;
@@ -280,6 +280,7 @@ impl World {
             incarnation: Incarnation(FOREIGN + self.foreign_writes),
             version: Version(1 + self.random.below(5) as u32),
             data: Payload::from_checked("{}"),
+            write_keys: None,
         };
         self.stored.insert(Name::from(RECORD), record);
     }
@@ -476,7 +477,7 @@ impl World {
                     version: -1,
                     correlation: Some(&key),
                     write_ack: true,
-                    key: Some(&key),
+                    key: Some(WriteKey::new(&key)),
                 };
                 let change = Change::CreateAndPatch {
                     path: Some("last"),

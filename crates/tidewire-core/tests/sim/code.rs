@@ -29,6 +29,7 @@ pub fn code_of(message: &Message<'_>) -> Option<&'static str> {
             Reason::DeleteFailed => "error: record DELETE",
             Reason::NotifyFailed => "error: record NOTIFY",
             Reason::PatchOnHotPath => "error: record PATCH_ON_HOT_PATH",
+            Reason::WriteUnknown => "error: record WRITE_UNKNOWN",
             _ => "error: record UNKNOWN",
         },
         Message::Rpc(Rpc::Error(refusal)) => match refusal.reason {

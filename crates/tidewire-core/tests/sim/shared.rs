@@ -32,6 +32,7 @@ pub fn foreign(number: u64) -> StoredRecord {
         incarnation: Incarnation(FOREIGN + number),
         version: Version::CREATED,
         data: Payload::from_checked(&json!({ "n": number }).to_string()),
+        write_keys: None,
     }
 }
 

@@ -322,6 +322,7 @@ impl Sim {
             incarnation: Incarnation(1),
             version,
             data: Payload::from_checked("{}"),
+            write_keys: None,
         };
         self.stores.of_mut(name).begin_with(name, record);
         let owner = self.owner(name);

@@ -633,6 +633,7 @@ impl Heard {
                 name,
                 version,
                 data,
+                ..
             } => Self::Value {
                 name: (*name).into(),
                 version: *version,

@@ -426,6 +426,7 @@ impl<'a> Batch<'a> {
                 name,
                 version,
                 data,
+                ..
             } => self.settle(is_read(name), || Outcome::read(*version, data)),
             Record::HeadResponse { name, version } => {
                 self.settle(is_head(name), || Outcome::head(*version));

@@ -174,6 +174,13 @@ impl Client {
         self.stream.write_all(&bytes).unwrap();
     }
 
+    /// The same for a server that may be killed in the meantime. Returns whether the bytes were passed to the kernel.
+    pub fn try_send(&mut self, message: &Message<'_>) -> bool {
+        let mut bytes = Vec::new();
+        Deepstream::encode_masked_frame(message, [0xA, 0xB, 0xC, 0xD], &mut bytes);
+        self.stream.write_all(&bytes).is_ok()
+    }
+
     /// Sends all messages from another thread, so that this thread can read while the server is slow to take them.
     pub fn send_all<'a>(&mut self, messages: impl Iterator<Item = Message<'a>>) {
         let mut bytes = Vec::new();
@@ -297,6 +304,16 @@ impl Client {
                 other => panic!("{other:?} instead of a message"),
             }
         }
+    }
+
+    /// The same for a server that may be killed in the meantime. Returns false if the connection ends before.
+    pub fn try_receive_until(&mut self, mut is_last: impl FnMut(&Message<'_>) -> bool) -> bool {
+        while let Received::Message(payload) = self.receive() {
+            if is_last(&Deepstream::decode(&payload).unwrap()) {
+                return true;
+            }
+        }
+        false
     }
 
     /// The same, with the number of bytes received up to the end of each message.

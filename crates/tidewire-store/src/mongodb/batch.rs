@@ -13,7 +13,7 @@ use tidewire_core::text::Name;
 
 use super::key;
 use super::location::{DUPLICATE_KEY, Failed, Location};
-use crate::checksum;
+use crate::{checksum, write_keys};
 
 /// Maximum number of writes in one command.
 const COUNT_MAX: usize = 1_000;
@@ -44,7 +44,11 @@ fn part_len(writes: &[StoreWrite]) -> usize {
     let mut bytes = 0;
     let fitting = writes.iter().take(COUNT_MAX).take_while(|write| {
         let data = match &write.change {
-            StoreChange::Put(record) => record.data.as_str().len(),
+            // The text of write keys is longer than the keys in memory where characters have to be escaped.
+            StoreChange::Put(record) => {
+                let keys = record.write_keys.as_ref().map_or(0, |keys| keys.bytes());
+                record.data.len() + 6 * keys
+            }
             StoreChange::Delete => 0,
         };
         bytes += 7 * write.name.len() + data + WRITE_BYTES;
@@ -153,13 +157,18 @@ fn put(write: &StoreWrite, writer: i64) -> Option<Document> {
 }
 
 fn document(name: &Name, record: &StoredRecord, writer: i64) -> Document {
-    doc! {
+    let write_keys = record.write_keys.as_deref().map(write_keys::to_text);
+    let mut document = doc! {
         "incarnation": record.incarnation.0.to_string(),
         "version": i64::from(record.version.0),
-        "checksum": i64::from(checksum(name, record)),
+        "checksum": i64::from(checksum(name, record, write_keys.as_deref())),
         "data": record.data.as_str(),
         "writer": writer,
+    };
+    if let Some(text) = write_keys {
+        document.insert("write_keys", text);
     }
+    document
 }
 
 /// The delete command of a write. A delete that expects no record has nothing to do.

@@ -1,13 +1,13 @@
 //! The tables of the database, their creation and upgrade, and the values that describe the store.
 
-use rusqlite::{Connection, TransactionBehavior, params};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tidewire_core::address::Epoch;
 use tidewire_core::store::Opened;
 
 use super::super::epoch_after;
 
 /// The version of the stored format, see `spec/store.md`.
-pub const FORMAT: i64 = 2;
+pub const FORMAT: i64 = 3;
 
 const SCHEMA: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
@@ -17,7 +17,8 @@ const SCHEMA: &str = "
         version INTEGER NOT NULL,
         data TEXT NOT NULL,
         checksum INTEGER NOT NULL,
-        writer TEXT
+        writer TEXT,
+        write_keys TEXT
     ) STRICT;
     CREATE TABLE quarantine (
         name TEXT NOT NULL,
@@ -27,10 +28,16 @@ const SCHEMA: &str = "
         checksum INTEGER NOT NULL,
         UNIQUE (name, incarnation, version)
     ) STRICT;
-    INSERT INTO meta VALUES ('format', 2), ('epoch', 0), ('opening', 0), ('clean', 0);";
+    INSERT INTO meta VALUES ('format', 3), ('epoch', 0), ('opening', 0), ('clean', 0);";
 
-/// The upgrade of a database from format 1 to format 2.
-const ADD_WRITER: &str = "ALTER TABLE records ADD COLUMN writer TEXT";
+/// The upgrade of a database from each format to the next one, from format 1 on. SQLite adds a column without a change of the rows.
+const UPGRADES: [&str; (FORMAT - 1) as usize] = [
+    "ALTER TABLE records ADD COLUMN writer TEXT",
+    "ALTER TABLE records ADD COLUMN write_keys TEXT",
+];
+
+/// The first format with the column `write_keys`.
+const WRITE_KEYS_FORMAT: i64 = 3;
 
 /// Stores the opening in the database, synced, and returns it. Creates the tables in an empty database.
 pub(super) fn begin(connection: &mut Connection) -> rusqlite::Result<Opened> {
@@ -39,9 +46,8 @@ pub(super) fn begin(connection: &mut Connection) -> rusqlite::Result<Opened> {
         transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if tables == 0 {
         transaction.execute_batch(SCHEMA)?;
-    } else if meta(&transaction, "format")? < FORMAT {
-        transaction.execute_batch(ADD_WRITER)?;
-        set_meta(&transaction, "format", FORMAT)?;
+    } else {
+        upgrade(&transaction)?;
     }
     let mut epoch = Epoch(meta(&transaction, "epoch")?.cast_unsigned());
     if meta(&transaction, "clean")? == 0 {
@@ -53,6 +59,25 @@ pub(super) fn begin(connection: &mut Connection) -> rusqlite::Result<Opened> {
     set_meta(&transaction, "clean", 0)?;
     transaction.commit()?;
     Ok(Opened { epoch, opening })
+}
+
+/// Brings the tables of an older format up to this one.
+fn upgrade(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    let found = meta(transaction, "format")?;
+    for (next, upgrade) in (2..).zip(UPGRADES) {
+        if next > found {
+            transaction.execute_batch(upgrade)?;
+        }
+    }
+    match found < FORMAT {
+        true => set_meta(transaction, "format", FORMAT),
+        false => Ok(()),
+    }
+}
+
+/// Whether the records have write keys. A program that only reads may find a folder that no server of this version has opened yet.
+pub(super) fn has_write_keys(connection: &Connection) -> rusqlite::Result<bool> {
+    Ok(meta(connection, "format")? >= WRITE_KEYS_FORMAT)
 }
 
 pub(crate) fn meta(connection: &Connection, key: &str) -> rusqlite::Result<i64> {

@@ -226,6 +226,7 @@ mod tests {
                 incarnation: Incarnation(1),
                 version: Version(1),
                 data: Payload::from_checked(&text),
+                write_keys: None,
             }),
         }
     }

@@ -8,15 +8,23 @@ use tidewire_core::text::{Name, Payload};
 use super::super::check::{CheckReport, check_records};
 use super::super::checksum;
 use super::super::range::ScanRange;
+use super::super::write_keys;
 use super::abandon;
+use super::format::has_write_keys;
 use super::location::Location;
 
 /// Maximum number of names that one read transaction looks up, which keeps these transactions short.
 const LOAD_COUNT_MAX: usize = 256;
 
 pub(super) const LOAD: &str =
-    "SELECT name, incarnation, version, data, checksum FROM records WHERE name = ?1";
-const SCAN: &str = "SELECT name, incarnation, version, data, checksum FROM records
+    "SELECT name, incarnation, version, data, checksum, write_keys FROM records WHERE name = ?1";
+const SCAN: &str = "SELECT name, incarnation, version, data, checksum, write_keys FROM records
+    WHERE name >= ?1 AND name < ?2 ORDER BY name LIMIT ?3";
+/// The same for a format without write keys.
+const LOAD_WITHOUT_KEYS: &str =
+    "SELECT name, incarnation, version, data, checksum, NULL FROM records WHERE name = ?1";
+const SCAN_WITHOUT_KEYS: &str =
+    "SELECT name, incarnation, version, data, checksum, NULL FROM records
     WHERE name >= ?1 AND name < ?2 ORDER BY name LIMIT ?3";
 const QUARANTINE: &str =
     "INSERT OR IGNORE INTO quarantine (name, incarnation, version, data, checksum)
@@ -26,6 +34,8 @@ const QUARANTINE: &str =
 pub struct SqliteReader {
     pub(super) location: Location,
     connection: Option<Connection>,
+    /// Whether the records are known to have write keys.
+    has_write_keys: bool,
 }
 
 impl SqliteReader {
@@ -33,6 +43,7 @@ impl SqliteReader {
         Self {
             location,
             connection: None,
+            has_write_keys: false,
         }
     }
 
@@ -42,7 +53,7 @@ impl SqliteReader {
     /// The database can't be read.
     pub fn check(&mut self) -> Result<CheckReport, StoreError> {
         let mut report = check_records(self)?;
-        self.attempt(|connection| {
+        self.attempt(|connection, _| {
             report.quarantined_count = connection
                 .query_row("SELECT count(*) FROM quarantine", [], |row| {
                     row.get::<_, i64>(0)
@@ -58,9 +69,10 @@ impl SqliteReader {
         Ok(report)
     }
 
+    /// Runs `work` with the connection, and with whether the records have write keys.
     fn attempt<T>(
         &mut self,
-        work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
+        work: impl FnOnce(&mut Connection, bool) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let attempt = || {
             let connection = match self.connection.take() {
@@ -68,7 +80,9 @@ impl SqliteReader {
                 None => self.location.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?,
             };
             let connection = self.connection.insert(connection);
-            work(connection)
+            // A server may open the folder, and so upgrade it, while another program reads it.
+            self.has_write_keys = self.has_write_keys || has_write_keys(connection)?;
+            work(connection, self.has_write_keys)
         };
         attempt().map_err(|error| {
             if let Some(connection) = self.connection.take() {
@@ -81,7 +95,7 @@ impl SqliteReader {
     /// Copies a corrupt record into the table `quarantine`, so that a later write of the name does not destroy the remains.
     fn quarantine(&mut self, name: &str) {
         // If this fails, the record stays corrupt, and the next load tries again.
-        let copied = self.attempt(|connection| connection.execute(QUARANTINE, [name]));
+        let copied = self.attempt(|connection, _| connection.execute(QUARANTINE, [name]));
         // Logs only the first copy, because any client can request the record repeatedly.
         if copied.is_ok_and(|rows| rows > 0) {
             tracing::error!(
@@ -96,9 +110,12 @@ impl StoreReader for SqliteReader {
     fn load(&mut self, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
         let mut found = Vec::with_capacity(names.len());
         for names in names.chunks(LOAD_COUNT_MAX) {
-            self.attempt(|connection| {
+            self.attempt(|connection, has_write_keys| {
                 let transaction = connection.transaction()?;
-                let mut load = transaction.prepare_cached(LOAD)?;
+                let mut load = transaction.prepare_cached(match has_write_keys {
+                    true => LOAD,
+                    false => LOAD_WITHOUT_KEYS,
+                })?;
                 for name in names {
                     let mut rows = load.query([name.as_str()])?;
                     found.push(match rows.next()? {
@@ -129,8 +146,11 @@ impl StoreReader for SqliteReader {
         let first = range.first();
         let end = range.end.map_or(Value::Blob(Vec::new()), Value::Text);
         let mut corrupt = Vec::new();
-        let more = self.attempt(|connection| {
-            let mut scan = connection.prepare_cached(SCAN)?;
+        let more = self.attempt(|connection, has_write_keys| {
+            let mut scan = connection.prepare_cached(match has_write_keys {
+                true => SCAN,
+                false => SCAN_WITHOUT_KEYS,
+            })?;
             let mut rows = scan.query(params![first, end, range.limit])?;
             let mut count = 0;
             while let Some(row) = rows.next()? {
@@ -154,7 +174,7 @@ impl StoreReader for SqliteReader {
     }
 }
 
-/// Reads a row of name, incarnation, version, data and checksum. If the record does not pass its checksum, it is corrupt.
+/// Reads a row of name, incarnation, version, data, checksum and write keys. If the record does not pass its checksum, it is corrupt.
 pub(super) fn loaded_from(row: &Row<'_>) -> rusqlite::Result<Loaded> {
     let (Ok(name), Ok(data)) = (
         std::str::from_utf8(text(row, 0)?),
@@ -165,12 +185,22 @@ pub(super) fn loaded_from(row: &Row<'_>) -> rusqlite::Result<Loaded> {
     let Ok(version) = u32::try_from(row.get::<_, i64>(2)?) else {
         return Ok(Loaded::Corrupt);
     };
+    let Ok(keys_text) = std::str::from_utf8(text(row, 5)?) else {
+        return Ok(Loaded::Corrupt);
+    };
+    // A null has no bytes, and no stored text is empty.
+    let keys_text = Some(keys_text).filter(|text| !text.is_empty());
+    let write_keys = keys_text.map(write_keys::from_text);
+    if write_keys == Some(None) {
+        return Ok(Loaded::Corrupt);
+    }
     let record = StoredRecord {
         incarnation: Incarnation(row.get::<_, i64>(1)?.cast_unsigned()),
         version: Version(version),
         data: Payload::from_checked(data),
+        write_keys: write_keys.flatten(),
     };
-    if row.get::<_, i64>(4)? == i64::from(checksum(name, &record)) {
+    if row.get::<_, i64>(4)? == i64::from(checksum(name, &record, keys_text)) {
         Ok(Loaded::Found(record))
     } else {
         Ok(Loaded::Corrupt)

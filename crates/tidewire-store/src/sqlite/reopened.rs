@@ -67,6 +67,7 @@ fn commit(store: &mut SqliteStore, name: &str) {
         incarnation: Incarnation(1),
         version: Version::CREATED,
         data: Payload::from_checked(&data),
+        write_keys: None,
     };
     let write = StoreWrite {
         writer: None,

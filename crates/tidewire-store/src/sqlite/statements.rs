@@ -6,22 +6,26 @@ use tidewire_core::text::Name;
 
 use super::super::checksum;
 use super::super::row_id::RowIds;
+use super::super::write_keys;
 use super::quota::Charges;
 use super::reader::{LOAD, loaded_from};
 
 const PUT: &str =
-    "INSERT INTO records (name, incarnation, version, data, checksum, writer) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+    "INSERT INTO records (name, incarnation, version, data, checksum, writer, write_keys)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
     ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, version = excluded.version,
-        data = excluded.data, checksum = excluded.checksum, writer = excluded.writer";
+        data = excluded.data, checksum = excluded.checksum, writer = excluded.writer,
+        write_keys = excluded.write_keys";
 const ADD: &str =
-    "INSERT INTO records (name, incarnation, version, data, checksum, writer) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+    "INSERT INTO records (name, incarnation, version, data, checksum, writer, write_keys)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
     ON CONFLICT (name) DO NOTHING";
 const REPLACE: &str =
-    "UPDATE records SET incarnation = ?2, version = ?3, data = ?4, checksum = ?5, writer = ?6
-    WHERE name = ?1 AND incarnation = ?7 AND version = ?8";
+    "UPDATE records SET incarnation = ?2, version = ?3, data = ?4, checksum = ?5, writer = ?6, write_keys = ?7
+    WHERE name = ?1 AND incarnation = ?8 AND version = ?9";
 const REPLACE_AT: &str =
-    "UPDATE records SET incarnation = ?2, version = ?3, data = ?4, checksum = ?5, writer = ?6
-    WHERE rowid = ?9 AND name = ?1 AND incarnation = ?7 AND version = ?8";
+    "UPDATE records SET incarnation = ?2, version = ?3, data = ?4, checksum = ?5, writer = ?6, write_keys = ?7
+    WHERE rowid = ?10 AND name = ?1 AND incarnation = ?8 AND version = ?9";
 const FIND: &str = "SELECT rowid FROM records WHERE name = ?1";
 const HEAD: &str = "SELECT incarnation, version FROM records WHERE name = ?1";
 const DELETE: &str = "DELETE FROM records WHERE name = ?1";
@@ -97,7 +101,10 @@ impl<'transaction> Statements<'transaction> {
         writer: Option<&str>,
     ) -> rusqlite::Result<bool> {
         let (incarnation, version) = (record.incarnation.0.cast_signed(), record.version.0);
-        let (data, checksum) = (record.data.as_str(), checksum(name, record));
+        let write_keys = record.write_keys.as_deref().map(write_keys::to_text);
+        let write_keys = write_keys.as_deref();
+        let checksum = checksum(name, record, write_keys);
+        let data = record.data.as_str();
         let name_text = name.as_str();
         let rows = match expected {
             Expected::Anything | Expected::Missing => {
@@ -111,7 +118,8 @@ impl<'transaction> Statements<'transaction> {
                     version,
                     data,
                     checksum,
-                    writer
+                    writer,
+                    write_keys
                 ])?
             }
             Expected::At(was, at) => {
@@ -125,6 +133,7 @@ impl<'transaction> Statements<'transaction> {
                         data,
                         checksum,
                         writer,
+                        write_keys,
                         was,
                         at,
                         row
@@ -139,6 +148,7 @@ impl<'transaction> Statements<'transaction> {
                         data,
                         checksum,
                         writer,
+                        write_keys,
                         was,
                         at
                     ])?;

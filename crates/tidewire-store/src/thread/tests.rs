@@ -95,6 +95,7 @@ fn record(version: u32) -> StoredRecord {
         incarnation: Incarnation(1),
         version: Version(version),
         data: Payload::from_checked("[]"),
+        write_keys: None,
     }
 }
 

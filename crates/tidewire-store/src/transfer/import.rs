@@ -229,8 +229,9 @@ impl<R: BufRead> Lines<R> {
                 incarnation: Incarnation(incarnation),
                 version,
                 data: record.data.clone(),
+                write_keys: None,
             };
-            let found = checksum(&record.name, &stored);
+            let found = checksum(&record.name, &stored, None);
             if found != expected {
                 return Err(format!(
                     "the checksum is {found}, but the line has {expected}; if you have changed the line on purpose, remove its checksum"

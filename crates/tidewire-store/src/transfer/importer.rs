@@ -182,6 +182,7 @@ impl<'a> Intake<'a> {
                 incarnation: Incarnation(self.next_incarnation),
                 version: record.version,
                 data: record.data,
+                write_keys: None,
             });
             self.next_incarnation += 1;
             writes.push(StoreWrite {

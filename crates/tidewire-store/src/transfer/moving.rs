@@ -146,6 +146,7 @@ mod tests {
             incarnation: Incarnation(7),
             version: Version(version),
             data: Payload::from_checked(&format!("[{version}]")),
+            write_keys: None,
         }
     }
 

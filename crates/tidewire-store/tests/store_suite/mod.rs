@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use tidewire_core::store::{
-    Expected, Incarnation, Loaded, Opened, Store, StoreChange, StoreError, StoreReader,
-    StoreTrouble, StoreWrite, StoredRecord, Term, Version, Written,
+    Dropped, Expected, Incarnation, Loaded, Opened, Store, StoreChange, StoreError, StoreReader,
+    StoreTrouble, StoreWrite, StoredKey, StoredRecord, Term, Version, WriteKeys, Written,
 };
 use tidewire_core::text::{Name, Payload};
 
@@ -52,6 +53,7 @@ macro_rules! suite {
             each_name_is_answered_at_its_position
             the_last_write_of_a_name_counts
             unusual_names_and_values_come_back_unchanged
+            the_keys_of_writes_are_stored_with_the_record
             a_batch_may_be_repeated
             unexpected_records_are_refused_and_stay_unchanged
             a_stale_term_refuses_the_whole_batch
@@ -83,6 +85,7 @@ pub fn record(version: u32, data: &str) -> StoredRecord {
         incarnation: Incarnation(7),
         version: Version(version),
         data: Payload::from_checked(data),
+        write_keys: None,
     }
 }
 
@@ -217,6 +220,7 @@ pub fn unusual_names_and_values_come_back_unchanged(mut subject: impl Subject) {
                 incarnation: Incarnation([0, 1, u64::MAX, 1 << 63][index % 4]),
                 version: [Version::CREATED, Version(1), Version::LAST][index % 3],
                 data: Payload::from_checked(values[index % values.len()]),
+                write_keys: None,
             },
         ));
     }
@@ -235,6 +239,64 @@ pub fn unusual_names_and_values_come_back_unchanged(mut subject: impl Subject) {
     let mut sorted = names.map(str::to_owned);
     sorted.sort();
     assert_eq!(scan(&mut *store, "", None, 100), (sorted.to_vec(), false));
+}
+
+/// The record with the keys of writes of these users.
+pub fn with_keys(record: StoredRecord, users: &[&str], dropped: Dropped) -> StoredRecord {
+    let key = |user: &&str| StoredKey {
+        user: Name::from(*user),
+        key: format!("key of {user}\0\"é").into(),
+        version: record.version,
+    };
+    let keys = WriteKeys::stored(users.iter().map(key).collect(), dropped);
+    StoredRecord {
+        write_keys: Some(Arc::new(keys)),
+        ..record
+    }
+}
+
+pub fn the_keys_of_writes_are_stored_with_the_record(mut subject: impl Subject) {
+    let mut store = subject.open();
+    let plain = record(1, "[1]");
+    let dropped = Dropped::UpTo(Version(3));
+    let many = with_keys(record(4, "[4]"), &["a", "b\0", "\"é"], dropped);
+    let unordered = with_keys(record(0, "[]"), &[], Dropped::Unordered);
+    let names = ["many", "plain", "unordered"];
+    let records = [many.clone(), plain.clone(), unordered];
+    let found = |records: &[StoredRecord]| -> Vec<Loaded> {
+        records.iter().cloned().map(Loaded::Found).collect()
+    };
+    let writes = std::iter::zip(names, &records).map(|(name, record)| put(name, record.clone()));
+    let writes: Vec<_> = writes.collect();
+    store.commit(&writes).unwrap();
+    assert_eq!(load(&mut *store, &names), found(&records));
+    let mut scanned = Vec::new();
+    let mut reader = store.reader().unwrap();
+    let visit = &mut |_, loaded| scanned.push(loaded);
+    reader.scan("", None, 10, visit).unwrap();
+    assert_eq!(scanned, found(&records));
+    // A write with the same value and another key is another write, which another owner has made.
+    let theirs = with_keys(record(5, "[5]"), &["theirs"], Dropped::Nothing);
+    let ours = with_keys(record(5, "[5]"), &["ours"], Dropped::Nothing);
+    let at = |change| write("many", Expected::of(&many), StoreChange::Put(change));
+    for (change, outcome) in [
+        (&theirs, Written::Done),
+        (&theirs, Written::Done),
+        (&ours, Written::Refused),
+        (&record(5, "[5]"), Written::Refused),
+    ] {
+        assert_eq!(store.commit(&[at(change.clone())]).unwrap(), [outcome]);
+    }
+    assert_eq!(load(&mut *store, &["many"]), found(&[theirs]));
+    // A value without keys leaves none behind, and a record gets keys with a later value.
+    let [later, keyed] = [plain.clone(), with_keys(record(2, "[2]"), &["u"], dropped)];
+    store
+        .commit(&[put("many", later.clone()), put("plain", keyed.clone())])
+        .unwrap();
+    drop(store);
+    let mut store = subject.open();
+    let expected = found(&[later, keyed]);
+    assert_eq!(load(&mut *store, &["many", "plain"]), expected);
 }
 
 pub fn a_batch_may_be_repeated(mut subject: impl Subject) {

@@ -61,6 +61,7 @@ struct VectorFields {
     only: Option<u32>,
     existed: Option<bool>,
     key: Option<String>,
+    seen_version: Option<i32>,
     requestor_name: Option<String>,
     requestor_data: Option<String>,
 }
@@ -126,6 +127,7 @@ impl Vector {
             only: fields.only,
             existed: fields.existed,
             key: fields.key.as_deref(),
+            seen_version: fields.seen_version,
             url: fields.url.as_deref(),
             protocol_version: fields.protocol_version.as_deref(),
             sdk_version: fields.sdk_version.as_deref(),

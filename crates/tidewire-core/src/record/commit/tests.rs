@@ -308,6 +308,7 @@ fn written(incarnation: u64, version: u32) -> StoredRecord {
         incarnation: Incarnation(incarnation),
         version: Version(version),
         data: Payload::from_checked("{}"),
+        write_keys: None,
     }
 }
 

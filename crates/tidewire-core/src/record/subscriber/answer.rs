@@ -194,15 +194,17 @@ pub(super) fn tell<E: Effects>(
     snapshot: &Snapshot,
 ) {
     let message = match snapshot {
-        Snapshot::Read(Some((version, data))) => Record::ReadResponse {
+        Snapshot::Read(Some((tag, data))) => Record::ReadResponse {
             name,
-            version: on_wire(*version),
+            version: tag.version,
             data: data.as_str(),
+            incarnation: Some(tag.incarnation),
         },
         Snapshot::Read(None) => Record::ReadResponse {
             name,
             version: MISSING,
             data: "{}",
+            incarnation: None,
         },
         Snapshot::Head(version) => Record::HeadResponse {
             name,
@@ -314,6 +316,7 @@ pub(super) fn reason(why: RecordRefusal) -> Reason {
         RecordRefusal::DeleteFailed => Reason::DeleteFailed,
         RecordRefusal::InvalidData => Reason::InvalidData,
         RecordRefusal::PatchOnHotPath => Reason::PatchOnHotPath,
+        RecordRefusal::WriteUnknown => Reason::WriteUnknown,
     }
 }
 

@@ -509,5 +509,6 @@ fn decode(file: &[u8], position: LogPosition) -> Loaded {
         incarnation: Incarnation(incarnation),
         version: Version(version),
         data: Payload::from_checked(data),
+        write_keys: None,
     })
 }

@@ -90,6 +90,8 @@ pub mod record {
     pub const MESSAGE_DENIED: u32 = 115;
     pub const INVALID_MESSAGE_DATA: u32 = 116;
     pub const MULTIPLE_SUBSCRIPTIONS: u32 = 117;
+    // Another addition of Tidewire.
+    pub const WRITE_UNKNOWN: u32 = 120;
 }
 
 /// Topic RPC.

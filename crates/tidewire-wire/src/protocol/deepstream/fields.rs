@@ -89,6 +89,7 @@ pub(super) enum Field {
     Only,
     Existed,
     Key,
+    SeenVersion,
     Url,
     ProtocolVersion,
     SdkVersion,
@@ -176,7 +177,7 @@ pub(super) static EVENT: [Option<Field>; 20] = layout(&[
     (19, Field::Trace),
 ]);
 
-pub(super) static RECORD: [Option<Field>; 24] = layout(&[
+pub(super) static RECORD: [Option<Field>; 25] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),
@@ -195,6 +196,7 @@ pub(super) static RECORD: [Option<Field>; 24] = layout(&[
     (21, Field::Only),
     (22, Field::Existed),
     (23, Field::Key),
+    (24, Field::SeenVersion),
 ]);
 
 static RPC: [Option<Field>; 12] = layout(&[
@@ -294,6 +296,8 @@ pub struct Fields<'a> {
     pub existed: Option<bool>,
     /// The key of the write: a repetition with the same key is not made twice.
     pub key: Option<&'a str>,
+    /// The version that the sender of a repeated write had last seen when it first sent the write.
+    pub seen_version: Option<i32>,
     /// A server's address.
     pub url: Option<&'a str>,
     /// Version of the protocol.
@@ -382,6 +386,7 @@ impl<'a> Fields<'a> {
             Field::Only => self.only = Some(reader.number()?),
             Field::Existed => self.existed = Some(reader.varint()? != 0),
             Field::Key => self.key = Some(reader.text()?),
+            Field::SeenVersion => self.seen_version = Some(reader.int32()?),
             Field::Url => self.url = Some(reader.text()?),
             Field::ProtocolVersion => self.protocol_version = Some(reader.text()?),
             Field::SdkVersion => self.sdk_version = Some(reader.text()?),
@@ -420,6 +425,11 @@ impl<'a> Fields<'a> {
                     .for_each(|entry| encode_version(number, *entry, sink)),
                 Field::Version => {
                     encode_some(self.version, |version| sink.int32_field(number, version))
+                }
+                Field::SeenVersion => {
+                    encode_some(self.seen_version, |version| {
+                        sink.int32_field(number, version)
+                    });
                 }
                 Field::IsError
                 | Field::IsAck
@@ -571,6 +581,7 @@ impl Field {
             | Self::Incarnation
             | Self::Only
             | Self::Existed
+            | Self::SeenVersion
             | Self::Version => WireType::Varint,
             _ => WireType::Bytes,
         }

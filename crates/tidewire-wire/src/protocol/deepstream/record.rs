@@ -1,7 +1,7 @@
 //! Topic RECORD: versioned documents.
 
 use tidewire_core::message::{
-    Change, Only, Reason, Record, RecordAction, RecordBulk, Refusal, Tag, Write,
+    Change, Only, Reason, Record, RecordAction, RecordBulk, Refusal, Tag, Write, WriteKey,
 };
 
 use super::action::record as action;
@@ -20,7 +20,7 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Record<'_>>, Decode
         return Ok(Some(Record::Listen(message)));
     }
     if let Some(change) = change_from_wire(fields.action, fields.path, fields.data) {
-        return Ok(Some(Record::Write(write_from_wire(&fields), change)));
+        return Ok(Some(Record::Write(write_from_wire(&fields)?, change)));
     }
     let (name, correlation) = (fields.name(), fields.correlation);
     if let Some(action) = bulk_from_wire(fields.action) {
@@ -48,6 +48,7 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Record<'_>>, Decode
             name,
             version,
             data: fields.data.unwrap_or_default(),
+            incarnation: fields.incarnation,
         },
         action::HEAD_RESPONSE => Record::HeadResponse { name, version },
         action::HEAD_RESPONSE_BULK => Record::HeadResponseBulk {
@@ -122,14 +123,23 @@ fn tagged<'a>(action: u32, name: &'a str, correlation: &'a str, tag: Option<Tag>
     }
 }
 
-fn write_from_wire<'a>(fields: &Fields<'a>) -> Write<'a> {
-    Write {
+fn write_from_wire<'a>(fields: &Fields<'a>) -> Result<Write<'a>, DecodeError> {
+    let seen = match (fields.seen_version, fields.incarnation) {
+        (None, _) => None,
+        (Some(version), Some(incarnation)) => Some(Tag {
+            incarnation,
+            version,
+        }),
+        // Without the incarnation the version could be that of another creation of the record.
+        (Some(_), None) => return Err(DecodeError::Range),
+    };
+    Ok(Write {
         name: fields.name(),
         version: fields.version.unwrap_or_default(),
         correlation: fields.correlation,
         write_ack: fields.is_write_ack == Some(true),
-        key: fields.key,
-    }
+        key: fields.key.map(|text| WriteKey { text, seen }),
+    })
 }
 
 /// The change of an action, `None` for actions without one.
@@ -202,6 +212,7 @@ fn error_from_wire<'a>(
             ..Refusal::new(Reason::NotifyFailed, RecordAction::Bulk(RecordBulk::Notify))
         },
         action::INVALID_PATCH_ON_HOTPATH => refused(Reason::PatchOnHotPath)?,
+        action::WRITE_UNKNOWN => refused(Reason::WriteUnknown)?,
         _ => return Ok(None),
     }))
 }
@@ -229,8 +240,10 @@ pub(super) fn to_wire<'m>(dialect: Dialect, message: &'m Record<'_>) -> Fields<'
             name,
             version,
             data,
+            incarnation,
         } => Fields {
             data: Some(data),
+            incarnation: *incarnation,
             ..versioned(action::READ_RESPONSE, name, *version)
         },
         Record::HeadResponse { name, version } => versioned(action::HEAD_RESPONSE, name, *version),
@@ -306,12 +319,15 @@ pub(super) fn to_wire<'m>(dialect: Dialect, message: &'m Record<'_>) -> Fields<'
 
 fn write_to_wire<'m>(dialect: Dialect, write: &Write<'m>, change: &Change<'m>) -> Fields<'m> {
     let (action, path, data) = change_to_wire(dialect, change);
+    let seen = write.key.and_then(|key| key.seen);
     Fields {
         path,
         data,
         correlation: write.correlation,
         is_write_ack: write.write_ack.then_some(true),
-        key: write.key,
+        key: write.key.map(|key| key.text),
+        seen_version: seen.map(|seen| seen.version),
+        incarnation: seen.map(|seen| seen.incarnation),
         ..versioned(action, write.name, write.version)
     }
 }
@@ -350,6 +366,7 @@ fn error_to_wire<'m>(refusal: &Refusal<'m, RecordAction>) -> Fields<'m> {
         Reason::RuleFailed => refused(action::MESSAGE_PERMISSION_ERROR),
         Reason::InvalidData => refused(action::INVALID_MESSAGE_DATA),
         Reason::PatchOnHotPath => refused(action::INVALID_PATCH_ON_HOTPATH),
+        Reason::WriteUnknown => refused(action::WRITE_UNKNOWN),
         Reason::LoadTimeout => load_error(action::STORAGE_RETRIEVAL_TIMEOUT, refusal),
         Reason::LoadFailed => load_error(action::RECORD_LOAD_ERROR, refusal),
         Reason::CreateFailed => Fields {

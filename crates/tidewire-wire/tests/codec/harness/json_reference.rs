@@ -138,6 +138,7 @@ pub fn assert_same(payload: &[u8], read: &Result<JsonFields<'_>, TextError>) {
     assert_eq!(fields.batches, flag("batches"));
     assert_eq!(fields.jumps, flag("jumps"));
     assert_eq!(fields.version.map(f64::from), number("version"));
+    assert_eq!(fields.seen_version.map(f64::from), number("seenVersion"));
     assert_eq!(
         fields.original_topic.map(f64::from),
         number("originalTopic")

@@ -4,7 +4,7 @@
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, EventAction, EventBulk, Listen, Message, Only, Position,
     Presence, PresenceAction, Publication, Reason, Record, RecordAction, RecordBulk, Refusal, Rpc,
-    RpcAction, Tag, Topic, Write,
+    RpcAction, Tag, Topic, Write, WriteKey,
 };
 use tidewire_core::time::Instant;
 use tidewire_core::trace::Trace;
@@ -310,6 +310,13 @@ impl Pool {
                 name,
                 version,
                 data: &self.json,
+                incarnation: None,
+            },
+            Record::ReadResponse {
+                name,
+                version,
+                data: &self.json,
+                incarnation: Some(tag.incarnation),
             },
             Record::HeadResponse { name, version },
             Record::HeadResponseBulk { versions },
@@ -401,9 +408,14 @@ impl Pool {
         ]
         .into_iter()
         .flat_map(|change| {
-            let key = Some(self.subscription.as_str());
-            let repeatable = Write { key, ..write };
-            [write, repeatable].map(|write| Record::Write(write, change))
+            let text = self.subscription.as_str();
+            let seen = Some(Tag {
+                incarnation: u64::MAX,
+                version: self.version,
+            });
+            let first = Some(WriteKey::new(text));
+            let again = Some(WriteKey { text, seen });
+            [None, first, again].map(|key| Record::Write(Write { key, ..write }, change))
         })
         .collect()
     }
@@ -455,6 +467,7 @@ impl Pool {
             };
             errors.extend([
                 self.record_refusal(Reason::PatchOnHotPath, action),
+                self.record_refusal(Reason::WriteUnknown, action),
                 self.named_refusal(Reason::NotFound, action),
                 conflict.because(Reason::InvalidVersion),
                 with_value,

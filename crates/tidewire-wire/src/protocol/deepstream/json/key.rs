@@ -55,6 +55,7 @@ keys! {
     Only = "only",
     Existed = "existed",
     Key = "key",
+    SeenVersion = "seenVersion",
     Url = "url",
     ProtocolVersion = "protocolVersion",
     SdkVersion = "sdkVersion",

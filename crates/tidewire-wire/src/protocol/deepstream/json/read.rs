@@ -101,6 +101,7 @@ impl<'a> JsonFields<'a> {
             original_action: numbers.original_action,
             is_write_ack: numbers.is_write_ack,
             version: numbers.version,
+            seen_version: numbers.seen_version,
             incarnation: numbers.incarnation,
             only: numbers.only,
             existed: numbers.existed,
@@ -146,6 +147,7 @@ impl<'a> JsonFields<'a> {
         match field {
             Field::Action => fields.action = number(value)?,
             Field::Version => fields.version = Some(int32(value)?),
+            Field::SeenVersion => fields.seen_version = Some(int32(value)?),
             Field::OriginalTopic => fields.original_topic = Some(number(value)?),
             Field::OriginalAction => fields.original_action = Some(number(value)?),
             Field::Only => fields.only = Some(number(value)?),

@@ -70,6 +70,7 @@ fn write_field(
             }
         }
         Field::Version
+        | Field::SeenVersion
         | Field::OriginalTopic
         | Field::OriginalAction
         | Field::Only
@@ -125,6 +126,7 @@ fn is_parsed(fields: &Fields<'_>, dialect: Dialect) -> bool {
 fn number(fields: &Fields<'_>, field: Field) -> Option<i64> {
     match field {
         Field::Version => fields.version.map(i64::from),
+        Field::SeenVersion => fields.seen_version.map(i64::from),
         Field::OriginalTopic => fields.original_topic.map(i64::from),
         Field::OriginalAction => fields.original_action.map(i64::from),
         Field::Only => fields.only.map(i64::from),
