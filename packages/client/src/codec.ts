@@ -23,11 +23,12 @@ function sized(field: number, pieces: Piece[]): Piece[] {
   return [varint(field * 8 + 2), varint(lengthOf(pieces)), ...pieces];
 }
 
-/** Encodes a field by the type of its value: a text, a number, a flag, an array of texts or of positions, or versions by name. */
+/** Encodes a field by the type of its value: a text, a number, a flag, the varint of a number, an array of texts or of positions, or versions by name. */
 function written(field: number, value: unknown): Piece[] {
   if (value === undefined) return [];
   if (typeof value === 'string') return sized(field, [encodeText(value)]);
   if (Array.isArray(value)) return value.flatMap((one) => written(field, one));
+  if (value instanceof Uint8Array) return [varint(field * 8), value];
   if (typeof value !== 'object') return [varint(field * 8), varint(Number(value))];
   const { name, epoch, offset } = value as Record<string, unknown>;
   if (typeof name === 'string') return sized(field, [name, epoch, offset].flatMap((one, i) => written(i + 1, one)));
@@ -72,6 +73,11 @@ class Reader {
     throw unreadable();
   }
 
+  /** A number that was just read: if it may exceed the safe integers, its varint. */
+  exact(value: number, start: number): Uint8Array | number {
+    return this.#at - start > 7 ? this.bytes.slice(start, this.#at) : value;
+  }
+
   take(count: number): Uint8Array {
     const start = this.#at;
     this.#at += count;
@@ -79,14 +85,15 @@ class Reader {
     return this.bytes.subarray(start, this.#at);
   }
 
-  /** Calls `found` with every field: its number, and its bytes or its numeric value. */
-  fields(found: (field: number, value: Uint8Array | number) => void): void {
+  /** Calls `found` with every field: its number, and its bytes or its numeric value, in the second case with the index of its varint. */
+  fields(found: (field: number, value: Uint8Array | number, start: number) => void): void {
     while (!this.isAtEnd) {
       const tag = this.varint();
       const type = tag % 8;
       const field = (tag - type) / 8;
-      if (type === 0) found(field, this.varint());
-      else if (type === 2) found(field, this.take(this.varint()));
+      const start = this.#at;
+      if (type === 0) found(field, this.varint(), start);
+      else if (type === 2) found(field, this.take(this.varint()), start);
       else if (type === 1 || type === 5) this.take(type === 1 ? 8 : 4);
       else throw unreadable();
     }
@@ -129,11 +136,12 @@ export function decode(bytes: Uint8Array): Message[] {
 function fieldsOf(topic: number, content: Uint8Array): Message {
   const message: Message = { topic, action: 0 };
   const fields = message as Record<FieldName, unknown>;
-  new Reader(content).fields((field, value) => {
+  const reader = new Reader(content);
+  reader.fields((field, value, start) => {
     const name = FIELDS[topic]?.[field];
     if (name === undefined) return;
     if (typeof value === 'number' && /^(names|versions|positions)$/.test(name)) throw unreadable();
-    else if (typeof value === 'number') fields[name] = FLAGS.includes(name) ? value !== 0 : value;
+    else if (typeof value === 'number') fields[name] = FLAGS.includes(name) ? value !== 0 : name === 'incarnation' ? reader.exact(value, start) : value;
     else if (name === 'names') (message.names ??= []).push(decodeText(value));
     else if (name === 'versions') {
       const [of, version = 0] = entry(value);

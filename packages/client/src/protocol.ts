@@ -35,10 +35,12 @@ export interface Message {
   path?: string;
   version?: number;
   versions?: Record<string, number>;
-  incarnation?: number;
+  /** A number of 64 bits; its varint if it may exceed the safe integers. */
+  incarnation?: number | Uint8Array;
   only?: number;
   existed?: boolean;
   key?: string;
+  seenVersion?: number;
   url?: string;
   protocolVersion?: string;
   sdkVersion?: string;
@@ -73,7 +75,7 @@ export const FIELDS: Record<number, Names> = {
   ],
   [Topic.Record]: [
     , 'action', 'data', 'correlationId', 'isError', 'isAck', 'name', 'names', , 'subscription', 'originalAction', 'isWriteAck',
-    'path', 'version', 'versions', , , , , , 'incarnation', 'only', 'existed', 'key',
+    'path', 'version', 'versions', , , , , , 'incarnation', 'only', 'existed', 'key', 'seenVersion',
   ],
   [Topic.Rpc]: [
     , 'action', 'data', 'correlationId', 'isError', 'isAck', 'names', 'name', , 'originalAction', 'requestorName', 'requestorData',
@@ -130,6 +132,7 @@ export const enum RecordAction {
   Fetched = 61,
   VersionExists = 102,
   InvalidVersion = 108,
+  WriteUnknown = 120,
 }
 
 export const enum RpcAction {
@@ -176,6 +179,7 @@ export const REFUSALS = {
     114: RULE_FAILED,
     115: DENIED,
     116: INVALID,
+    120: 'WRITE_UNKNOWN',
   },
   [Topic.Rpc]: {
     100: 'NO_RPC_PROVIDER',

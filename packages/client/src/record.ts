@@ -33,8 +33,12 @@ interface Edit {
   patches: Patch[];
   update?: (value: never) => unknown;
   key?: string;
+  seen?: Seen | undefined;
   done: Deferred;
 }
+
+/** The state of a record that the client has seen. A repeated write names the one of its first attempt. */
+export type Seen = Pick<Message, 'incarnation' | 'seenVersion'>;
 
 /** A write that was sent to the server and has no answer yet. */
 interface Flight {
@@ -42,8 +46,12 @@ interface Flight {
   count: number;
   base: unknown;
   result: unknown;
+  /** The state of the record when the write was sent first. */
+  seen: Seen;
   /** Whether the write was sent in an earlier session, which may have made it. */
   isRepeated: boolean;
+  /** Whether the server does not know if it has made the write. */
+  isUnknown?: boolean;
 }
 
 /** The most edits in one write. */
@@ -69,6 +77,7 @@ export class Document extends Watched {
   /** Called with the server's value and version whenever they arrive. */
   took: ((value: unknown, version: number) => void) | undefined;
   #base: unknown;
+  #incarnation: Message['incarnation'];
   #edits: Edit[] = [];
   #flight: Flight | undefined;
   /** The number of edits that are sent one at a time, because the server refused a write that contained all of them. */
@@ -89,6 +98,11 @@ export class Document extends Watched {
     super(connection);
   }
 
+  /** The state of the record, if the server has sent its incarnation. */
+  get seen(): Seen {
+    return this.#incarnation === undefined ? {} : { incarnation: this.#incarnation, seenVersion: this.version };
+  }
+
   get isSaved(): boolean {
     return this.#edits.length === 0;
   }
@@ -99,10 +113,11 @@ export class Document extends Watched {
   }
 
   /**
-   * With a `key` the edit is sent as a separate write. The server makes that write once, even if an earlier client has already sent it.
+   * With a `key` the edit is sent as a separate write. The server makes that write once, even if an earlier client has already sent it;
+   * `seen` is then the state that the earlier client had seen.
    * With `isSkippedIfEqual`, an edit that changes nothing is dropped if no other edit waits.
    */
-  async edit(patches: Patch[], update?: Edit['update'], key?: string, isSkippedIfEqual = false): Promise<void> {
+  async edit(patches: Patch[], update?: Edit['update'], key?: string, isSkippedIfEqual = false, seen?: Seen): Promise<void> {
     this.connection.checkUse();
     const over = this.#removed ?? this.notFound;
     if (over) throw over;
@@ -110,6 +125,7 @@ export class Document extends Watched {
       patches: checked(patches),
       ...(update && { update }),
       ...(key && { key }),
+      seen,
       done: deferred(),
     };
     // An edit whose function throws or whose result is invalid changes nothing, and its caller receives the error.
@@ -133,15 +149,23 @@ export class Document extends Watched {
     const isOwn = flight !== undefined && correlationId === flight.message.correlationId;
     if (action === RecordAction.ReadResponse) {
       this.#isRead = true;
+      this.#incarnation = message.incarnation;
       if (version < 0) return this.#miss();
-      this.#take(valueOf(data), version);
+      if (flight?.isUnknown) this.#conflict(flight, valueOf(data), version);
+      else this.#take(valueOf(data), version);
       this.ready.resolve();
-      if (flight?.isRepeated) this.#repeat(flight);
+      if (flight?.isRepeated && !flight.isUnknown) this.#repeat(flight);
     } else if (action === RecordAction.WriteAcknowledgement) {
       if (isOwn) this.#confirm(flight);
     } else if (action === RecordAction.VersionExists) {
       if (isOwn && data === undefined) this.#conflictUnseen(flight);
       else if (isOwn) this.#conflict(flight, valueOf(data), version);
+    } else if (action === RecordAction.WriteUnknown) {
+      // The value shows what to do next, as after a conflict.
+      if (isOwn) {
+        flight.isUnknown = true;
+        this.#read();
+      }
     } else if (action === RecordAction.InvalidVersion) {
       // The server's version is older than this client's: the server has lost writes that this client has seen.
       if (isOwn) this.#flight = undefined;
@@ -251,6 +275,7 @@ export class Document extends Watched {
 
   /** Sends a write again that an earlier session may have made. */
   #repeat(flight: Flight): void {
+    flight.message = { ...flight.message, ...flight.seen };
     try {
       this.connection.send(flight.message);
     } catch (error) {
@@ -261,7 +286,7 @@ export class Document extends Watched {
   /** If no write is in flight, sends the next edits: as many as fit in one message. */
   #write(editsMax = EDITS_MAX): void {
     if (this.#flight || this.#edits.length === 0 || !this.#isRead) return;
-    const { key } = this.#edits[0] as Edit;
+    const { key, seen } = this.#edits[0] as Edit;
     const end = this.#edits.findIndex((edit, at) => at > 0 && (key || edit.key));
     const edits = this.#edits.slice(0, this.#alone > 0 ? 1 : end < 0 ? editsMax : Math.min(end, editsMax));
     const patches = edits.flatMap((edit) => edit.patches);
@@ -279,11 +304,12 @@ export class Document extends Watched {
       version: key && this.merge === 'local' ? -1 : next(this.version),
       isWriteAck: true,
       key: key ?? this.draw(),
+      ...seen,
       ...written(edits, patches, result),
     };
     message.correlationId = message.key as string;
     try {
-      if (this.connection.send(message)) this.#flight = { message, count: edits.length, base: this.#base, result, isRepeated: false };
+      if (this.connection.send(message)) this.#flight = { message, count: edits.length, base: this.#base, result, seen: seen ?? this.seen, isRepeated: false };
     } catch (cause) {
       if (edits.length > 1) return this.#write(edits.length >> 1);
       this.#refuse({ count: 1 }, cause as TidewireError);
@@ -306,24 +332,31 @@ export class Document extends Watched {
     if (this.isSaved) this.settled();
   }
 
+  /** Whether a conflict leaves open if an earlier attempt was made. A server that sends incarnations reads the state that a repetition names. */
+  #isDoubtful(flight: Flight): boolean {
+    return flight.isRepeated && (flight.message.seenVersion === undefined || this.#incarnation === undefined);
+  }
+
   #conflict(flight: Flight, value: unknown, version: number): void {
-    const hasUpdate = this.#edits.slice(0, flight.count).some(({ update }) => update);
-    // After a restart the server no longer knows the keys, so this value may be the result of the first attempt. It may also be the result
-    // of another client's equal write. For patches the difference does not matter; of two equal updates one would be lost.
-    const isEqualResult = flight.isRepeated && version === flight.message.version && isEqual(flight.result, value);
-    if (isEqualResult && !hasUpdate) return this.#confirm(flight);
+    // A write with a key of the app, and an update, must not be made twice.
+    const isOnce = this.#edits.slice(0, flight.count).some(({ update, key }) => update || (key && flight.isUnknown));
+    // An older server that no longer knows the key answers with the value, which may be the result of the first attempt. It may also be the
+    // result of another client's equal write. For patches the difference does not matter; of two equal updates one would be lost.
+    const isDoubtful = this.#isDoubtful(flight);
+    const isEqualResult = isDoubtful && version === flight.message.version && isEqual(flight.result, value);
+    if (isEqualResult && !isOnce) return this.#confirm(flight);
     this.#flight = undefined;
     // If another client has made the version that this write was to make, with another value, this write was not made. In all other cases
     // it may have been.
-    const isUnknown = flight.isRepeated && (isEqualResult || version !== flight.message.version);
+    const isUnknown = flight.isUnknown || (isDoubtful && (isEqualResult || version !== flight.message.version));
     const local = this.value;
     const edits = this.#edits;
-    if (isUnknown && hasUpdate) {
+    if (isUnknown && isOnce) {
       this.#edits = edits.slice(flight.count);
       this.#fail(edits.slice(0, flight.count), new TidewireError('WRITE_UNKNOWN', 'the update may have been made', { subject: this.name }));
     } else if (this.merge === 'remote') {
       this.#edits = [];
-      this.#fail(edits, new TidewireError('CONFLICT', 'another client was faster', { subject: this.name }));
+      this.#fail(edits, new TidewireError(flight.isUnknown ? 'WRITE_UNKNOWN' : 'CONFLICT', 'another client was faster', { subject: this.name }));
     } else if (typeof this.merge === 'function') {
       try {
         const merged = copied(this.merge({ name: this.name, remote: value, local, base: flight.base }));
@@ -347,7 +380,7 @@ export class Document extends Watched {
     this.#flight = undefined;
     this.#alone = Math.max(0, this.#alone - 1);
     // If the write was repeated, its first attempt may have made the version.
-    const code = flight.isRepeated ? 'WRITE_UNKNOWN' : 'CONFLICT';
+    const code = this.#isDoubtful(flight) ? 'WRITE_UNKNOWN' : 'CONFLICT';
     this.#fail(this.#edits.splice(0, flight.count), new TidewireError(code, 'the newer value may not be read', { subject: this.name }));
     this.#read();
     this.#show();

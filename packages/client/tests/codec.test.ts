@@ -81,6 +81,9 @@ test('numbers at their limits survive a round trip', () => {
   for (const version of [0, 1, 127, 128, 2 ** 31 - 1, -1, -(2 ** 31)]) {
     assert.deepEqual(decode(encode({ topic: Topic.Record, action: 18, version })), [{ topic: Topic.Record, action: 18, version }]);
   }
+  for (const incarnation of [0, 2 ** 31, 2 ** 49 - 1, bytes('8080808080808001'), bytes('ffffffffffffffffff01')]) {
+    assert.deepEqual(decode(encode({ topic: Topic.Record, action: 18, incarnation })), [{ topic: Topic.Record, action: 18, incarnation }]);
+  }
   for (const offset of [0, 2 ** 31, 2 ** 32, Number.MAX_SAFE_INTEGER]) {
     assert.deepEqual(decode(encode({ topic: Topic.Event, action: 2, offset })), [{ topic: Topic.Event, action: 2, offset }]);
   }

@@ -295,6 +295,96 @@ test('a repeated write that was not made is applied to the newer value', async (
   await done;
 });
 
+/** The value with an incarnation that is larger than a safe integer. */
+const INCARNATION = Uint8Array.of(135, 128, 128, 128, 128, 128, 128, 128, 16);
+const readOf = (incarnation: Uint8Array, version: number, value: unknown): Message => ({ ...read(version, value), incarnation });
+const unknown = (write: Message): Message => answer(RecordAction.WriteUnknown, write, { isError: true, originalAction: write.action });
+
+/** A write that was sent to a server that has ended, and its repetition at the next one, where the record has another version. */
+async function repeated(stage: Stage): Promise<Message> {
+  const write = sent(stage.last());
+  assert.deepEqual([write.incarnation, write.seenVersion], [undefined, undefined], 'a first attempt names no state');
+  await stage.returns(30, { title: 'theirs', count: 9 });
+  const again = sent(stage.last());
+  assert.deepEqual(again, { ...write, incarnation: INCARNATION, seenVersion: 4 });
+  stage.last().says(unknown(again));
+  assert.equal(sent(stage.last()).action, RecordAction.Read);
+  return again;
+}
+
+test('a repeated write names the state that the client had seen when it sent the write first', async (t) => {
+  const { record, last, returns } = await opened(t);
+  last().says(readOf(INCARNATION, 4, { title: 'old' }));
+  const done = record.setWithAck('title', 'mine');
+  await settle();
+  const write = sent(last());
+  for (const version of [9, 12]) {
+    await returns(version, { title: 'theirs' });
+    assert.deepEqual(sent(last()), { ...write, incarnation: INCARNATION, seenVersion: 4 });
+  }
+  last().says(acknowledged(write));
+  await done;
+});
+
+test('an edit of a path of which the server does not know whether it was made is applied to the new value', async (t) => {
+  const stage = await opened(t);
+  const { record, last } = stage;
+  last().says(readOf(INCARNATION, 4, { title: 'old' }));
+  const done = record.setWithAck('title', 'mine');
+  await settle();
+  const first = await repeated(stage);
+  last().says(readOf(INCARNATION, 31, { title: 'theirs', count: 10 }));
+  const merged = sent(last());
+  assert.deepEqual(shown(merged), [RecordAction.Patch, 32, 'title', '"mine"']);
+  assert.notEqual(merged.key, first.key);
+  last().says(acknowledged(merged));
+  await done;
+  assert.deepEqual([record.value, record.version], [{ title: 'mine', count: 10 }, 32]);
+});
+
+test('an update of which the server does not know whether it was made fails and is not made again', async (t) => {
+  const stage = await opened(t);
+  const { record, last } = stage;
+  last().says(readOf(INCARNATION, 4, { count: 1 }));
+  const update = record.update((todo) => ({ ...todo, count: (todo.count ?? 0) + 1 }));
+  await settle();
+  const failure = assert.rejects(update, { code: 'WRITE_UNKNOWN', subject: 'todo' });
+  await repeated(stage);
+  last().says(readOf(INCARNATION, 31, { count: 10 }));
+  await failure;
+  assert.deepEqual([record.value, record.isSaved, last().take()], [{ count: 10 }, true, []]);
+});
+
+test('a conflict of a repetition that names a state shows that the update was not made', async (t) => {
+  const { record, last, returns } = await opened(t);
+  last().says(readOf(INCARNATION, 4, { count: 1 }));
+  const done = record.update((todo) => ({ ...todo, count: (todo.count ?? 0) + 1 }));
+  await settle();
+  last().take();
+  await returns(5, { count: 2 });
+  last().says(readOf(INCARNATION, 5, { count: 2 }));
+  const again = last().take().at(-1) as Message;
+  assert.equal(again.seenVersion, 4);
+  // Another client has made an equal update.
+  last().says(exists(again, 5, { count: 2 }));
+  const merged = sent(last());
+  assert.deepEqual(shown(merged), [RecordAction.Update, 6, undefined, '{"count":3}']);
+  last().says(acknowledged(merged));
+  await done;
+});
+
+test('if the connection is lost before the value arrives, the next session decides on its value', async (t) => {
+  const stage = await opened(t, 1, { title: 'old' }, { merge: 'remote' });
+  const { record, last, returns } = stage;
+  last().says(readOf(INCARNATION, 4, { title: 'old' }));
+  const done = assert.rejects(record.setWithAck('title', 'mine'), { code: 'WRITE_UNKNOWN' });
+  await settle();
+  await repeated(stage);
+  await returns(33, { title: 'theirs' });
+  await done;
+  assert.deepEqual([record.value, last().take()], [{ title: 'theirs' }, []]);
+});
+
 test('after a restart that lost the keys, an equal value counts as the edit of a path', async (t) => {
   const { record, last, returns } = await opened(t, 1, { count: 1 });
   const edit = record.setWithAck('count', 2);

@@ -246,8 +246,10 @@ fn a_version_that_exists_is_certainly_not_the_repetitions_own() {
 
 #[test]
 fn under_a_hot_path_prefix_only_a_kept_key_decides() {
-    let mut settings = Settings::default();
-    settings.hot_path_prefixes = vec!["r".to_owned()];
+    let settings = Settings {
+        hot_path_prefixes: vec!["r".to_owned()],
+        ..Settings::default()
+    };
     let mut node = Node::new(settings.clone());
     let session = node.login();
     create(&mut node, session);

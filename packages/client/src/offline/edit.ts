@@ -1,7 +1,7 @@
 // An edit as it is stored in the queue of all tabs, and the rejection of an edit that can't be made.
 
 import { TidewireError, type Conflict } from '../index.js';
-import { next, type Patch } from '../record.js';
+import { next, type Patch, type Seen } from '../record.js';
 
 export interface Edit {
   readonly id: string;
@@ -15,13 +15,15 @@ export interface Edit {
   readonly base?: unknown;
   /** The key of the write that carries the edit. It is stored before the write is sent, so that a repetition is the same write. */
   readonly sent?: string;
+  /** The state of the record before that write was sent first. */
+  readonly seen?: Seen;
   /** The edits that a function has merged into this one. */
   readonly merged?: Edit[];
   /** Its position in the queue, once it is stored. */
   readonly seq?: number;
 }
 
-/** An edit that the server will never make, given to the app with its changes. */
+/** An edit that the client does not send again, given to the app with its changes. */
 export interface Rejection {
   readonly id: string;
   readonly name: string;
@@ -30,7 +32,7 @@ export interface Rejection {
   /**
    * - `denied`: a rule refused the edit
    * - `validation`: the server can't accept the value or the path, or the message is too large
-   * - `conflict`: another client wrote first, or has deleted the record
+   * - `conflict`: another client wrote first, or has deleted the record; with the code `WRITE_UNKNOWN`, the server may have made the edit
    */
   readonly reason: Reason;
   /** The code of the error that caused the rejection. */
@@ -48,6 +50,7 @@ const REASONS: Record<string, Reason> = {
   VALIDATION_FAILED: 'validation',
   TOO_LARGE: 'validation',
   CONFLICT: 'conflict',
+  WRITE_UNKNOWN: 'conflict',
   RECORD_DELETED: 'conflict',
 };
 

@@ -461,8 +461,8 @@ export class Offline<App extends Schema = {}> {
       merge: this.#options.merge,
       wanted: () => new Set([...this.#replicas.keys(), ...this.#pending.keys(), ...[...this.#tabs.values()].flatMap(({ names }) => [...names])]),
       sendable,
-      mark: async (edits, keys) => {
-        const marked = edits.map((edit, at) => ({ ...edit, sent: keys[at] ?? (keys[0] as string) }));
+      mark: async (edits, keys, seen) => {
+        const marked = edits.map((edit, at) => ({ ...edit, sent: keys[at] ?? (keys[0] as string), seen }));
         if (isDurable()) await this.#change({ put: marked });
         this.#insert(marked);
       },

@@ -3,7 +3,7 @@
 
 import { TidewireError, type Client, type RecordHandle } from '../index.js';
 import { draw } from '../draw.js';
-import { applied, type Document } from '../record.js';
+import { applied, type Document, type Seen } from '../record.js';
 import { group, isOn, reasonOf, type Edit, type OfflineMerge } from './edit.js';
 
 /** The functions of a tab that its sender uses. */
@@ -13,8 +13,8 @@ export interface Host {
   wanted(): Set<string>;
   /** The edits of `name` that may be sent, in their order. */
   sendable(name: string): Edit[];
-  /** Stores the keys under which `edits` are sent, one for each edit or one for all. */
-  mark(edits: Edit[], keys: string[]): Promise<void>;
+  /** Stores the keys under which `edits` are sent, one for each edit or one for all, and the state that the client has seen. */
+  mark(edits: Edit[], keys: string[], seen: Seen): Promise<void>;
   /** The server has made `edits`, on top of version `on`. */
   made(name: string, edits: Edit[], on: number): Promise<void>;
   reject(name: string, edits: Edit[], code: string): Promise<void>;
@@ -42,6 +42,8 @@ const RETRY_MAX_MS = 10_000;
 export class Sender {
   readonly #held = new Map<string, Held>();
   readonly #timers = new Set<ReturnType<typeof setTimeout>>();
+  /** The keys under which this tab has sent nothing yet, all of this session. */
+  readonly #unsent = new Set<string>();
   readonly #hasConnected: boolean;
   readonly #stopState: () => void;
 
@@ -51,7 +53,10 @@ export class Sender {
   ) {
     this.#stopState = client.onState((state) => {
       // In `checking` and `stale` the session continues.
-      if (state === 'waiting' || state === 'closed') for (const held of this.#held.values()) held.isFresh = false;
+      if (state === 'waiting' || state === 'closed') {
+        for (const held of this.#held.values()) held.isFresh = false;
+        this.#unsent.clear();
+      }
       host.connectionChanged();
     });
     this.#hasConnected = client.state === 'closed';
@@ -130,7 +135,9 @@ export class Sender {
     for (let edits = await this.#next(name, held); edits && isHeld(); edits = await this.#next(name, held)) {
       const on = held.document.version;
       const patches = edits.flatMap((edit) => edit.patches);
-      const error = await held.document.edit(patches, undefined, edits[0]?.sent).then(
+      const [{ sent = '', seen }] = edits as [Edit];
+      const repeated = this.#unsent.delete(sent) ? undefined : seen;
+      const error = await held.document.edit(patches, undefined, sent, false, repeated).then(
         () => undefined,
         (reason: TidewireError) => reason,
       );
@@ -141,7 +148,7 @@ export class Sender {
       const reason = error && reasonOf(error);
       if (!error) await this.host.made(name, edits, on);
       else if (reason && (edits.length === 1 || reason === 'conflict')) await this.host.reject(name, edits, error.code);
-      else if (reason) await this.host.mark(edits, halves(edits));
+      else if (reason) await this.#mark(edits, halves(edits), held);
       else {
         await new Promise<void>((done) => this.#later(waitMs, done));
         waitMs = Math.min(RETRY_MAX_MS, waitMs * 2);
@@ -158,11 +165,17 @@ export class Sender {
     const { merge } = this.host;
     if (first.sent !== undefined || merge === 'local' || isOn(first, version)) {
       const next = group(merge === 'local' ? edits : edits.filter((edit) => edit.on === first.on));
-      if (first.sent === undefined) await this.host.mark(next, [draw()]);
+      if (first.sent === undefined) await this.#mark(next, [draw()], held);
     } else if (merge === 'remote') await this.host.reject(name, edits, 'CONFLICT');
     else await this.#merge(name, edits, first, held, merge);
     const [marked, ...more] = this.host.sendable(name);
     return marked && (marked.sent === undefined ? this.#next(name, held) : group([marked, ...more]));
+  }
+
+  async #mark(edits: Edit[], keys: string[], { document }: Held): Promise<void> {
+    const { seen } = document;
+    keys.forEach((key) => this.#unsent.add(key));
+    await this.host.mark(edits, keys, seen);
   }
 
   /** Another client wrote first: the app's function merges the edits. */

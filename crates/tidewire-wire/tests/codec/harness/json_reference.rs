@@ -57,6 +57,7 @@ const MEMBERS: [&[&str]; 7] = [
         "only",
         "existed",
         "key",
+        "seenVersion",
     ],
     &[
         "data",
