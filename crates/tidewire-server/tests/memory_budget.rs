@@ -35,11 +35,11 @@ fn options() -> Options {
     }
 }
 
-/// A connection that makes the first shard hold this many bytes: an incomplete frame.
+/// A connection that makes the first shard hold this many bytes: a frame without its end.
 fn hoarder(node: &Node, bytes: usize) -> Client {
     let mut hoarder = node.log_in(0);
     let mut frame = Vec::new();
-    encode_masked(Opcode::Binary, &vec![0; 1_000_000], [1; 4], &mut frame);
+    encode_masked(Opcode::Binary, &vec![0; bytes], [1; 4], &mut frame);
     // The server may close the connection before all bytes are sent.
     let _ = hoarder.stream.write_all(&frame[..bytes]);
     hoarder
