@@ -71,7 +71,7 @@ proof-autobahn: $(NODE_TESTS)
 
 .PHONY: proof
 proof: ## what takes hours, part by part; each replaces its line in docs/proof.md
-	@for part in fuzz fuzz-rules fuzz-outside fuzz-faults faults rules sim resume attacks work crash torture million autobahn scale bytes ringless compression backoff schemathesis offline browsers demo store-speed image release unit; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
+	@for part in fuzz fuzz-rules fuzz-outside fuzz-faults faults rules sim resume patterns attacks work crash torture million autobahn scale bytes ringless compression backoff schemathesis offline browsers demo store-speed image release unit; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
 
 proof-%: $(NODE_TESTS)
 	cargo build --locked --release --workspace

@@ -80,6 +80,13 @@ export const PROOFS: Proof[] = [
     figures: [/\d+ seeds: .*/],
   },
   {
+    name: 'patterns',
+    command: [
+      'cargo', 'test', '--locked', '--release', '--package', 'tidewire-shard', '--test', 'event_patterns', '--', '--include-ignored', '--nocapture',
+    ],
+    figures: [/patterns: .*/],
+  },
+  {
     name: 'attacks',
     command: npm('attacks-alone'),
     env: { ATTACK_SECONDS: '10', ATTACK_SLACK_MS: '5', ATTACK_RESUME: '1' },

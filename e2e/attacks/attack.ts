@@ -54,6 +54,8 @@ export const emit = (name: string, data: string): Said => ({ topic: TOPIC.EVENT,
 export const subscribe = (names: string[]): Said => {
   return { topic: TOPIC.EVENT, action: EVENT_ACTION.SUBSCRIBE, names, correlationId: '1' };
 };
+/** Tidewire's action 122. */
+export const subscribePatterns = (patterns: string[]): Said => ({ topic: TOPIC.EVENT, action: 122, names: patterns, correlationId: '1' });
 export const listen = (name: string): Said => ({ topic: TOPIC.EVENT, action: EVENT_ACTION.LISTEN, name });
 export const write = (name: string, data: string): Said => {
   return { topic: TOPIC.RECORD, action: RECORD_ACTION.CREATEANDUPDATE, name, version: -1, data };

@@ -27,6 +27,7 @@ const JSON_TEXT: Program = { package: 'tidewire-json', target: 'json_corpus', te
 const RULES: Program = { package: 'tidewire-rules', target: 'corpus', test: 'mutations_of_the_corpus_find_nothing' };
 const SIMULATION: Program = { package: 'tidewire-core', target: 'sim', test: 'every_seed_keeps_every_promise' };
 const HISTORY: Program = { package: 'tidewire-core', target: 'resume', test: 'every_seed_keeps_every_promise' };
+const PATTERNS: Program = { package: 'tidewire-core', target: 'event_patterns', test: 'every_seed_keeps_every_promise' };
 const SQLITE: Program = { package: 'tidewire-store', target: 'lib', test: 'sqlite::reopened::commits_after_a_failed_sync_survive_a_power_cut' };
 const MONGODB: Program = { package: 'tidewire-store', target: 'remote_stores', test: 'mongodb::an_abandoned_batch_is_never_written' };
 const parser = (name: string): Program => ({ package: 'tidewire-server', target: 'fuzz', test: `${name}_mutations_find_nothing` });
@@ -59,6 +60,9 @@ export const FAULTS: Fault[] = [
   { name: 'record-route', patch: 'record-route', foundBy: SIMULATION },
   { name: 'record-version', patch: 'record-version', foundBy: SIMULATION },
   { name: 'history-deposed', patch: 'history-deposed', foundBy: HISTORY },
+  { name: 'pattern-visible', patch: 'event-pattern', foundBy: PATTERNS },
+  { name: 'pattern-members', patch: 'event-pattern', foundBy: PATTERNS },
+  { name: 'pattern-rules', patch: 'event-pattern', foundBy: PATTERNS },
   { name: 'sqlite-reopened', patch: 'sqlite-reopened', foundBy: SQLITE },
   { name: 'mongodb-fence', patch: 'mongodb-fence', foundBy: MONGODB, needs: 'mongodb' },
   { name: 'mongodb-takeover', patch: 'mongodb-takeover', foundBy: MONGODB, needs: 'mongodb' },

@@ -33,6 +33,8 @@ pub enum Subscription {
     Nothing,
     /// Names, all at once.
     Names(Vec<String>),
+    /// A pattern of events.
+    Pattern(String),
     /// A record, which is created if it is missing.
     Record(String),
     /// An rpc, as its provider.
@@ -436,6 +438,7 @@ impl Connection {
         let out = &mut self.outbox;
         match subscription {
             Subscription::Nothing => self.stage = Stage::Open,
+            Subscription::Pattern(pattern) => self.driver.subscribe_pattern(pattern, out),
             Subscription::Names(names) => {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 self.driver.subscribe(&names, out);

@@ -699,6 +699,13 @@ section! {
         /// Maximum number of patterns that one session may listen with. The server denies further ones. All shards keep each
         /// pattern in compiled form and match it with each new name.
         patterns_max: usize = CoreLimits::default().patterns_max;
+        /// Maximum number of patterns of events that one session may subscribe to. The server denies further ones.
+        event_patterns_max: usize = CoreLimits::default().event_patterns_max;
+        /// Maximum number of segments of a pattern of events. The server refuses a pattern with more with `INVALID_PATTERN`.
+        event_pattern_segments_max: usize = CoreLimits::default().event_pattern_segments_max;
+        /// Maximum number of events that wait for one session because a rule first needs a record to decide about an event of a
+        /// pattern. At the limit the server closes the connection.
+        event_waiting_max: usize = CoreLimits::default().event_waiting_max;
         /// Maximum number of pending questions to one listening session. Above it the server asks other sessions, or the name
         /// waits until the session has answered.
         listen_questions_max: usize = CoreLimits::default().listen_questions_max;

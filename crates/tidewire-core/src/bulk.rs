@@ -21,6 +21,8 @@ const PIECE_RECORDS: usize = 512;
 enum BulkAction {
     SubscribeEvents,
     UnsubscribeEvents,
+    SubscribePatterns,
+    UnsubscribePatterns,
     Provide,
     Unprovide,
     SubscribeUsers,
@@ -186,6 +188,14 @@ impl Copied {
             BulkAction::UnsubscribeEvents => {
                 Message::Event(Event::Unsubscribe { names, correlation })
             }
+            BulkAction::SubscribePatterns => Message::Event(Event::SubscribePatterns {
+                patterns: names,
+                correlation,
+            }),
+            BulkAction::UnsubscribePatterns => Message::Event(Event::UnsubscribePatterns {
+                patterns: names,
+                correlation,
+            }),
             BulkAction::Provide => Message::Rpc(Rpc::Provide { names, correlation }),
             BulkAction::Unprovide => Message::Rpc(Rpc::Unprovide { names, correlation }),
             BulkAction::SubscribeUsers => {
@@ -212,6 +222,14 @@ fn parts<'m, 'a>(message: &'m Message<'a>) -> Option<(BulkAction, &'m [&'a str],
         Message::Event(Event::Unsubscribe { names, correlation }) => {
             (BulkAction::UnsubscribeEvents, names, correlation)
         }
+        Message::Event(Event::SubscribePatterns {
+            patterns,
+            correlation,
+        }) => (BulkAction::SubscribePatterns, patterns, correlation),
+        Message::Event(Event::UnsubscribePatterns {
+            patterns,
+            correlation,
+        }) => (BulkAction::UnsubscribePatterns, patterns, correlation),
         Message::Rpc(Rpc::Provide { names, correlation }) => {
             (BulkAction::Provide, names, correlation)
         }

@@ -98,6 +98,15 @@ fn take_stock<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
                 turn.send(id, &Message::Event(gap));
                 turn.shard.count_lag(|lag| lag.event_gaps += 1);
             }
+            HubTopic::Interest(InterestTopic::EventPattern) if missed > 0 => {
+                let missed = u32::try_from(missed).unwrap_or(GAP_MAX).min(GAP_MAX);
+                let gap = Event::PatternGap {
+                    pattern: &name,
+                    missed,
+                };
+                turn.send(id, &Message::Event(gap));
+                turn.shard.count_lag(|lag| lag.event_gaps += 1);
+            }
             _ => {}
         }
         turn.hub.resume(channel, id, turn.sessions);

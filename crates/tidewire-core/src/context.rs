@@ -15,6 +15,8 @@ use crate::effect::{Effects, InterestChange};
 use crate::entry::{
     Asker, BulkReply, DelayedAck, Entry, Listening, PendingReplyId, ReplyAction, ReplyPart,
 };
+use crate::event_pattern::literal_prefix;
+use crate::event_rights::EventRights;
 use crate::hub::{Hub, HubTopic};
 use crate::json;
 use crate::limits::{LagCounts, Refused};
@@ -258,6 +260,17 @@ pub(crate) struct PendingReply {
 pub(crate) struct AccessRequest {
     access: Access,
     by: RequestedAction,
+    /// Whether the names are patterns of events.
+    is_pattern: bool,
+}
+
+impl AccessRequest {
+    /// A subscription to patterns of events.
+    pub(crate) const EVENT_PATTERN: Self = Self {
+        access: Access::EventSubscribe,
+        by: RequestedAction::Plainly,
+        is_pattern: true,
+    };
 }
 
 impl From<Access> for AccessRequest {
@@ -265,6 +278,7 @@ impl From<Access> for AccessRequest {
         Self {
             access,
             by: RequestedAction::Plainly,
+            is_pattern: false,
         }
     }
 }
@@ -274,6 +288,7 @@ impl From<PresenceAction> for AccessRequest {
         Self {
             access: Access::Presence,
             by: RequestedAction::Presence(action),
+            is_pattern: false,
         }
     }
 }
@@ -309,6 +324,8 @@ pub(crate) enum DeniedName<'n> {
     Denied(&'n str),
     /// Its rule failed.
     RuleFailed(&'n str),
+    /// Not a pattern of events. The answer does not repeat it if it is too long.
+    NoPattern(Option<&'n str>),
     /// Not a valid name. The answer does not repeat it, because it may be too long.
     NoName,
 }
@@ -319,6 +336,7 @@ impl<'n> DeniedName<'n> {
         let (reason, name) = match self {
             Self::Denied(name) => (Reason::Denied, Some(name)),
             Self::RuleFailed(name) => (Reason::RuleFailed, Some(name)),
+            Self::NoPattern(pattern) => (Reason::InvalidPattern, pattern),
             Self::NoName => (Reason::InvalidData, None),
         };
         Refusal {
@@ -351,6 +369,7 @@ pub(crate) struct ShardState {
     pub(crate) sessions: Sessions,
     pub(crate) hub: Hub,
     pub(crate) interest: Interest,
+    pub(crate) event_rights: EventRights,
     pub(crate) pending_replies: PendingReplies,
     /// Entries for this shard itself, in order.
     pub(crate) local: VecDeque<Entry>,
@@ -365,6 +384,7 @@ impl ShardState {
             sessions: &mut self.sessions,
             hub: &mut self.hub,
             interest: &mut self.interest,
+            event_rights: &mut self.event_rights,
             pending_replies: &mut self.pending_replies,
             local: &mut self.local,
             bulk: None,
@@ -380,6 +400,7 @@ pub(crate) struct TurnContext<'a, E> {
     pub(crate) sessions: &'a mut Sessions,
     pub(crate) hub: &'a mut Hub,
     pub(crate) interest: &'a mut Interest,
+    pub(crate) event_rights: &'a mut EventRights,
     pub(crate) pending_replies: &'a mut PendingReplies,
     /// Entries for this shard itself, in order.
     pub(crate) local: &'a mut VecDeque<Entry>,
@@ -489,7 +510,7 @@ impl<E: Effects> TurnContext<'_, E> {
     }
 
     /// Counts the message as missed for the lagging sessions.
-    fn skip(&mut self, topic: HubTopic, name: &str, except: Option<SessionId>) {
+    pub(crate) fn skip(&mut self, topic: HubTopic, name: &str, except: Option<SessionId>) {
         let except = except.and_then(|id| self.sessions.find(id));
         let except = except.map(|session| session.id.index);
         let missed = self.hub.skip(topic, name, except) as u64;
@@ -672,12 +693,14 @@ impl<E: Effects> TurnContext<'_, E> {
 
     pub(crate) fn send_ack(&mut self, id: SessionId, ack: &DelayedAck) {
         match ack {
-            DelayedAck::Event { correlation } => {
-                let action = crate::message::EventBulk::Subscribe;
+            DelayedAck::Event {
+                action,
+                correlation,
+            } => {
                 self.send(
                     id,
                     &Message::Event(Event::Ack {
-                        action,
+                        action: *action,
                         correlation: correlation.as_deref(),
                     }),
                 );
@@ -916,7 +939,14 @@ impl<E: Effects> TurnContext<'_, E> {
             values: &reads.values,
         };
         let reads_max = self.shard.settings.limits.rule_reads_max;
-        let authorization = match self.shard.permission.decide(&question) {
+        let permission = &self.shard.permission;
+        let decision = match question.name {
+            Some(pattern) if request.is_pattern => {
+                permission.decide_pattern(&question, literal_prefix(pattern))
+            }
+            _ => permission.decide(&question),
+        };
+        let authorization = match decision {
             Decision::Allow => Authorization::Allow,
             Decision::Deny => Authorization::Deny,
             Decision::Failed => Authorization::Failed,

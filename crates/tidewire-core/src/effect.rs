@@ -243,7 +243,7 @@ pub enum CloseReason {
     Silent,
     /// Refused for good: its address or user was closed too often for exceeding a limit.
     Refused,
-    /// It has missed changes of a record that can't be read now, so it must start again.
+    /// It has missed changes of a record that can't be read now, or too many events waited for a rule, so it must start again.
     NotCaughtUp,
 }
 
@@ -290,7 +290,10 @@ pub trait Effects {
     fn post(&mut self, to: Address, entry: Entry);
     /// Posts an entry about a name to every **other** shard whose interest in it is visible. `entry` makes it, and is not called if there
     /// is no such shard.
+    /// For events this includes the shards with interest in a pattern that matches the name.
     fn publish(&mut self, topic: InterestTopic, name: &str, entry: impl Fn() -> Entry);
+    /// Calls `visit` with every **other** shard whose interest in a pattern that matches the event is visible.
+    fn visit_pattern_shards(&self, event: &str, visit: impl FnMut(u16));
     /// Changes this shard's interest. Numbers count up by one; [`Input::InterestVisible`] confirms them.
     fn interest(&mut self, number: u64, change: InterestChange);
     /// Sends a request to a store.

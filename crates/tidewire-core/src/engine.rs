@@ -27,6 +27,7 @@ use crate::context::{Interest, PendingReplies, ShardContext, ShardState, TurnCon
 use crate::effect::{CloseReason, Effects, Flow, Format, Input, Span, StoreCompletion};
 use crate::entry::{Entry, HistoryEntry, WorkEntry};
 use crate::event;
+use crate::event_rights::EventRights;
 use crate::history;
 use crate::history::owner::HistoryOwner;
 use crate::hub::Hub;
@@ -135,6 +136,7 @@ impl Shard {
                 sessions: Sessions::new(),
                 hub: Hub::new(seed),
                 interest: Interest::default(),
+                event_rights: EventRights::new(seed),
                 pending_replies: PendingReplies {
                     next: 0,
                     running: table::map(seed),

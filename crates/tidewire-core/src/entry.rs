@@ -235,6 +235,13 @@ pub enum Asker {
         /// The number that the owner gave to the read.
         number: u64,
     },
+    /// A decision about an event for subscribers of patterns.
+    EventRight {
+        /// The shard that decides.
+        address: Address,
+        /// The number of the decision there.
+        ticket: u64,
+    },
     /// A right that is reauthorized.
     Reauthorize {
         /// The shard that reauthorizes.

@@ -1,4 +1,8 @@
-//! Events: publish and subscribe, at most once, not stored. Events with history are handled in [`crate::history`].
+//! Events: publish and subscribe, at most once, not stored. Events with history are handled in [`crate::history`], subscriptions to patterns
+//! in `event/pattern.rs`.
+
+mod fan_out;
+mod pattern;
 
 use crate::address::SessionId;
 use crate::context::{LostRight, TurnContext};
@@ -18,6 +22,9 @@ use crate::session::follows::Start;
 use crate::table;
 use crate::text::{Name, Payload};
 use crate::work::{NAME_WORK, USER_WORK};
+
+pub(crate) use fan_out::{rules_changed, value};
+pub(crate) use pattern::{lose as lose_pattern, lost_last as lost_last_pattern};
 
 const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
 
@@ -48,10 +55,19 @@ pub(crate) fn message<E: Effects>(
             }
             Flow::Taken
         }
+        Event::SubscribePatterns {
+            patterns,
+            correlation,
+        } => pattern::subscribe(turn, id, patterns, *correlation),
+        Event::UnsubscribePatterns {
+            patterns,
+            correlation,
+        } => pattern::unsubscribe(turn, id, patterns, *correlation),
         Event::Listen(message) => listen::message(turn, id, Topic::Event, message),
         // Clients must not send a server's answers. They have no effect.
         Event::Ack { .. }
         | Event::Gap { .. }
+        | Event::PatternGap { .. }
         | Event::Position { .. }
         | Event::HistoryGap { .. }
         | Event::Error(_) => Flow::Taken,
@@ -89,6 +105,9 @@ fn deliver<E: Effects>(
     publication: Publication<'_>,
     except: Option<SessionId>,
 ) {
+    if turn.hub.has_patterns() || turn.event_rights.has_waiting() {
+        return fan_out::deliver(turn, publication, except);
+    }
     let name = publication.name;
     let message = Message::Event(Event::Publication(publication));
     turn.fan_out(TOPIC, name, except, &message);
@@ -193,13 +212,23 @@ fn subscribe<E: Effects>(
     for name in &plain {
         visible_from = visible_from.max(join(turn, id, name));
     }
-    let correlation = correlation.map(Box::from);
+    let (action, correlation) = (EventBulk::Subscribe, correlation.map(Box::from));
     if kept.is_empty() {
         if authorized.is_acknowledged() {
-            turn.ack_bulk(id, visible_from, DelayedAck::Event { correlation });
+            turn.ack_bulk(
+                id,
+                visible_from,
+                DelayedAck::Event {
+                    action,
+                    correlation,
+                },
+            );
         }
     } else {
-        let ack = ReplyAction::Ack(DelayedAck::Event { correlation });
+        let ack = ReplyAction::Ack(DelayedAck::Event {
+            action,
+            correlation,
+        });
         let reply = turn.begin_bulk_reply(id, kept.len() + 1, ack);
         turn.ack_when_visible(visible_from, id, DelayedAck::Part(reply));
         let mut wishes = table::map(turn.shard.seed);

@@ -42,6 +42,12 @@ pub(crate) const PATTERN_ENTRY_BYTES: usize = 96;
 /// with the record or event.
 pub(crate) const WANTED_BYTES: usize = 224;
 
+/// One segment of an event pattern: its node in the trie of the shard and in the interest that all shards share.
+pub(crate) const PATTERN_SEGMENT_BYTES: usize = 320;
+
+/// An event that waits for one session because a rule needs a record, without the event itself, which other sessions may share.
+pub(crate) const WAITING_EVENT_BYTES: usize = 96;
+
 /// A call without its texts: the call, its two timers and its entries by requestor and provider.
 pub(crate) const CALL_BYTES: usize = 720;
 

@@ -12,6 +12,7 @@ mod flush;
 mod formats;
 mod joining;
 mod lagging;
+mod pattern;
 mod span;
 
 use std::cmp::Reverse;
@@ -20,15 +21,19 @@ use std::collections::{BinaryHeap, VecDeque};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
+use crate::event_pattern::trie::PatternTrie;
 use crate::membership::ChannelId;
 use crate::publication::InterestTopic;
 use crate::table::{self, Map};
 
+pub(crate) use channel::first_member_bytes;
 use channel::{Channel, Key};
 use due::{Due, HeavyDue};
 use flush::{Joined, Touched};
 use formats::FormatCounts;
+pub(crate) use formats::{format_bit, formats_of};
 use lagging::LaggingMembers;
+pub(crate) use pattern::PATTERN;
 
 /// Kind of name that has members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +83,12 @@ pub(crate) struct Hub {
     format_counts: Map<ChannelId, FormatCounts>,
     /// The lagging members of the channels that have some.
     lagging: Map<ChannelId, LaggingMembers>,
+    /// The channels of event patterns, by what they match.
+    patterns: PatternTrie<ChannelId>,
+    /// Counts changes of the members of patterns, see [`Hub::changed`].
+    changes: u64,
+    /// The last change of the members of each pattern. It is not in the channel, because other channels are as many as sessions.
+    pattern_changes: Map<ChannelId, u64>,
     /// Bytes of the channels and memberships, without the values of records.
     bytes: usize,
 }
@@ -119,6 +130,9 @@ impl Hub {
             ends: Vec::new(),
             format_counts: table::map(seed),
             lagging: table::map(seed),
+            patterns: PatternTrie::new(seed),
+            changes: 0,
+            pattern_changes: table::map(seed),
             bytes: 0,
         }
     }

@@ -19,6 +19,8 @@ pub struct Inspected<T> {
 pub enum SubscribedKind {
     /// An event.
     Event,
+    /// A pattern of events.
+    EventPattern,
     /// A record.
     Record,
     /// A user, by presence.
@@ -41,6 +43,7 @@ impl SubscribedName {
     pub(crate) fn new((topic, name, count): (HubTopic, &Name, usize)) -> Option<Self> {
         let kind = match topic {
             HubTopic::Interest(InterestTopic::Event) => SubscribedKind::Event,
+            HubTopic::Interest(InterestTopic::EventPattern) => SubscribedKind::EventPattern,
             HubTopic::Interest(InterestTopic::User) => SubscribedKind::User,
             HubTopic::Interest(InterestTopic::Everyone) => return None,
             HubTopic::Record => SubscribedKind::Record,

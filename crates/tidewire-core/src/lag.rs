@@ -57,7 +57,9 @@ pub(crate) fn joined<E: Effects>(
 fn is_skipped(topic: HubTopic, events: EventLagPolicy) -> bool {
     match topic {
         HubTopic::Record => true,
-        HubTopic::Interest(InterestTopic::Event) => events == EventLagPolicy::Gap,
+        HubTopic::Interest(InterestTopic::Event | InterestTopic::EventPattern) => {
+            events == EventLagPolicy::Gap
+        }
         HubTopic::Interest(InterestTopic::User | InterestTopic::Everyone) => false,
     }
 }

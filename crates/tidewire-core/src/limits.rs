@@ -25,6 +25,13 @@ pub struct Limits {
     pub subscriptions_max: usize,
     /// Patterns that one session may listen with. More are denied. Default 1,000.
     pub patterns_max: usize,
+    /// Patterns of events that one session may subscribe to. More are denied. Default 1,000.
+    pub event_patterns_max: usize,
+    /// Segments of a pattern of events. A pattern with more is refused with INVALID_PATTERN. Default 32.
+    pub event_pattern_segments_max: usize,
+    /// Events that wait for one session because a rule first needs a record to decide about an event of a pattern. At the limit the
+    /// session's connection is closed, so that it subscribes again. Default 1,000.
+    pub event_waiting_max: usize,
     /// Names offered to one listening session that it has not answered yet. At the limit the owner offers the name to other sessions, or
     /// the name waits until the session has answered. Default 1,000.
     pub listen_questions_max: usize,
@@ -108,6 +115,12 @@ pub struct Refused {
     pub subscriptions: u64,
     /// Beyond `patterns_max`.
     pub patterns: u64,
+    /// Patterns of events beyond `event_patterns_max`.
+    pub event_patterns: u64,
+    /// Texts that are not patterns of events, or beyond `event_pattern_segments_max`.
+    pub invalid_patterns: u64,
+    /// Sessions closed at `event_waiting_max`.
+    pub event_waiting: u64,
     /// Patterns that can't be compiled, or whose compiled form is too large.
     pub uncompilable: u64,
     /// Beyond `calls_max`.
@@ -142,6 +155,9 @@ impl Default for Limits {
             bulk_names_max: 100_000,
             subscriptions_max: 100_000,
             patterns_max: 1_000,
+            event_patterns_max: 1_000,
+            event_pattern_segments_max: 32,
+            event_waiting_max: 1_000,
             listen_questions_max: 1_000,
             calls_max: 10_000,
             record_waiting_max: 10_000,

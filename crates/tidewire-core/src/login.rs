@@ -265,6 +265,9 @@ fn renewed<E: Effects>(
                 session.phase = Phase::Open(Arc::clone(&principal));
                 session.refused = 0;
             }
+            if !before.is_alike(&principal) {
+                turn.hub.note_renewed(id, turn.sessions);
+            }
             let data = principal.client_data().map(Payload::as_str);
             turn.send(id, &Message::Auth(Auth::Successful { data }));
             return Decided::Renewed(before);

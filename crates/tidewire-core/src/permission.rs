@@ -126,6 +126,17 @@ pub enum ReadRight {
     ByRecord,
 }
 
+/// The inputs that decide who may get an event, in addition to the rules and the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventRight {
+    /// No further input: all principals may get the event, or none may.
+    Constant(bool),
+    /// The principal.
+    ByPrincipal,
+    /// Other records or the time, and maybe the principal.
+    ByOthers,
+}
+
 /// Decides what principals may do. Implementations are pure: the same question has the same answer.
 pub trait Permission: Send + Sync + fmt::Debug {
     /// Decides about a question. `Need` may only name a record that is not among the question's values.
@@ -152,9 +163,16 @@ pub trait Permission: Send + Sync + fmt::Debug {
         ReadRight::ByRecord
     }
 
-    /// Decides about a pattern to listen with, which is the question's name. Returns whether any name that begins with `prefix` may be
-    /// allowed. Each name is authorized once more when it is offered, so this only denies early a pattern that can't match an allowed
-    /// name.
+    /// The inputs that decide who may subscribe to this event. Subscribers of a pattern are authorized for each name that is published, and
+    /// the engine keeps a decision for as long as its inputs allow.
+    fn event_right(&self, name: &str) -> EventRight {
+        let _ = name;
+        EventRight::ByOthers
+    }
+
+    /// Decides about a pattern to listen with or to subscribe to, which is the question's name. Returns whether any name that begins with
+    /// `prefix` may be allowed. Each name is authorized once more when it is offered or published, so this only denies early a pattern
+    /// that can't match an allowed name.
     fn decide_pattern(&self, question: &Question<'_>, prefix: &str) -> Decision {
         let _ = prefix;
         self.decide(question)
@@ -180,6 +198,10 @@ impl Permission for AllowAll {
 
     fn read_right(&self, _principal: &Principal, _name: &str) -> ReadRight {
         ReadRight::Fixed
+    }
+
+    fn event_right(&self, _name: &str) -> EventRight {
+        EventRight::Constant(true)
     }
 }
 

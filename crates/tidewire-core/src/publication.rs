@@ -8,6 +8,8 @@ use crate::text::{Name, Payload};
 pub enum InterestTopic {
     /// Subscribers of an event.
     Event,
+    /// Subscribers of all events whose names match a pattern, which is the name.
+    EventPattern,
     /// Sessions that watch one user.
     User,
     /// Sessions that watch all users; the name is empty.

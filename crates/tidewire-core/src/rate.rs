@@ -172,6 +172,9 @@ pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
         Message::Connection(_) => return None,
         Message::Event(Event::Publication(_)) => (Operation::Publish, 1),
         Message::Event(Event::Subscribe { names, .. })
+        | Message::Event(Event::SubscribePatterns {
+            patterns: names, ..
+        })
         | Message::Presence(Presence::Subscribe { names, .. })
         | Message::Rpc(Rpc::Provide { names, .. }) => (Operation::Subscribe, many(names)),
         Message::Event(Event::Listen(Listen::Listen { .. }))

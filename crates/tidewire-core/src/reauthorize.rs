@@ -15,6 +15,7 @@ use crate::entry::{
     RecordRequest, RecordRequestKind,
 };
 use crate::event;
+use crate::event_pattern::literal_prefix;
 use crate::hub::HubTopic;
 use crate::listen;
 use crate::message::{PresenceAction, Topic};
@@ -263,6 +264,11 @@ impl Reauthorizer {
         let Some(session) = turn.sessions.find_mut(id) else {
             return;
         };
+        // Subscribers of a pattern may have lost the right to single events. These are not known, so such a session must not get its earlier
+        // messages after the change is settled, like a session that has lost a subscription.
+        if self.is_sweeping && session.event_pattern_count() > 0 {
+            self.losers.insert(id);
+        }
         let state = session.state.as_ref();
         let follows = state.and_then(|with| with.follows.as_ref());
         let waiting = follows.map_or_else(Vec::new, |follows| follows.waiting_names());
@@ -305,6 +311,9 @@ impl Reauthorizer {
         let (access, name) = match &waiting.right {
             Right::Record(..) => return self.ask_owner(turn, waiting),
             Right::Member(InterestTopic::Event, name) => (Access::EventSubscribe, Some(name)),
+            Right::Member(InterestTopic::EventPattern, pattern) => {
+                (Access::EventSubscribe, Some(pattern))
+            }
             Right::Member(InterestTopic::User, name) => {
                 by = RequestedAction::Presence(PresenceAction::Subscribe);
                 (Access::Presence, Some(name))
@@ -332,6 +341,9 @@ impl Reauthorizer {
             Right::Listen(_, pattern) => {
                 permission.decide_pattern(&question, &listen::literal_prefix(pattern))
             }
+            Right::Member(InterestTopic::EventPattern, pattern) => {
+                permission.decide_pattern(&question, literal_prefix(pattern))
+            }
             _ => permission.decide(&question),
         };
         let lost = match decision {
@@ -348,6 +360,9 @@ impl Reauthorizer {
         };
         let has_lost = match waiting.right {
             Right::Member(InterestTopic::Event, name) => event::lose(turn, id, name, lost),
+            Right::Member(InterestTopic::EventPattern, pattern) => {
+                event::lose_pattern(turn, id, pattern, lost)
+            }
             Right::Member(topic, name) => presence::lose(turn, id, topic, name, lost),
             Right::Provide(name) => rpc::lose(turn, id, name, lost),
             Right::Listen(topic, pattern) => listen::lose(turn, id, topic, pattern, lost),

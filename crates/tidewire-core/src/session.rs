@@ -187,6 +187,8 @@ pub(crate) struct SessionState {
     pub(crate) provided: NameTable<()>,
     /// The patterns that it listens with.
     pub(crate) patterns: Set<(Topic, Name)>,
+    /// The number of patterns of events that it is subscribed to. They are memberships.
+    pub(crate) event_patterns: u32,
     /// Whether it has ever provided or listened, so that owners may know of it.
     pub(crate) has_offered: bool,
     /// The reads of rules for the message that has to wait.
@@ -330,6 +332,12 @@ impl Session {
         state.map_or(0, |with| with.patterns.len())
     }
 
+    /// The number of patterns of events that it is subscribed to.
+    pub(crate) fn event_pattern_count(&self) -> usize {
+        let state = self.state.as_ref();
+        state.map_or(0, |with| with.event_patterns as usize)
+    }
+
     /// Whether its next message waits for a rate, so that the shard can't receive anything from it.
     pub(crate) fn is_throttled(&self) -> bool {
         let spending = self.state.as_ref().and_then(|with| with.spending.as_ref());
@@ -354,6 +362,7 @@ impl Session {
                 subscriptions: NameTable::new(seed),
                 provided: NameTable::new(seed),
                 patterns: table::set(seed),
+                event_patterns: 0,
                 has_offered: false,
                 rule_reads: RuleReads::default(),
                 bulk: None,
@@ -510,6 +519,14 @@ impl Sessions {
         if let Some(with) = &mut session.state {
             with.bytes -= bytes;
             self.bytes -= bytes;
+        }
+    }
+
+    /// Changes the number of patterns of events that a session is subscribed to.
+    pub(crate) fn count_event_patterns(&mut self, id: SessionId, change: i32) {
+        let session = self.find_mut(id);
+        if let Some(with) = session.and_then(|session| session.state.as_mut()) {
+            with.event_patterns = with.event_patterns.saturating_add_signed(change);
         }
     }
 

@@ -636,6 +636,16 @@ const GAUGES: &[Number] = &[
     ("subscribed_names", "Names with subscribers", |stats| {
         &stats.engine.subscribed_names
     }),
+    (
+        "event_patterns",
+        "Patterns of events with subscribers, counted once for each shard",
+        |stats| &stats.engine.event_patterns,
+    ),
+    (
+        "event_waiting_sessions",
+        "Sessions for which events wait until a rule has read a record",
+        |stats| &stats.engine.event_waiting,
+    ),
     ("history_names", "Names with history", |stats| {
         &stats.engine.history_names
     }),

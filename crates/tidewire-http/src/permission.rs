@@ -8,7 +8,9 @@ use std::sync::Arc;
 use tidewire_config::Problem;
 use tidewire_config::plan::Plan;
 use tidewire_config::value::Rules;
-use tidewire_core::permission::{AllowAll, Decision, Permission, Question, ReadRight, Unknown};
+use tidewire_core::permission::{
+    AllowAll, Decision, EventRight, Permission, Question, ReadRight, Unknown,
+};
 use tidewire_core::principal::{Credential, Principal};
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
@@ -97,6 +99,14 @@ impl Permission for Audited {
 
     fn tells_users_apart(&self, principal: &Principal) -> bool {
         !principal.is_operator() && self.0.tells_users_apart(principal)
+    }
+
+    fn event_right(&self, name: &str) -> EventRight {
+        match self.0.event_right(name) {
+            // The rules do not decide the rights of an operator.
+            EventRight::Constant(false) => EventRight::ByPrincipal,
+            right => right,
+        }
     }
 
     fn read_right(&self, principal: &Principal, name: &str) -> ReadRight {

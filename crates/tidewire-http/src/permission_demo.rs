@@ -2,7 +2,7 @@
 //! demo, and everything else is allowed.
 
 use tidewire_config::Problem;
-use tidewire_core::permission::{Decision, Permission, Question, ReadRight, Unknown};
+use tidewire_core::permission::{Decision, EventRight, Permission, Question, ReadRight, Unknown};
 use tidewire_core::principal::Principal;
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
@@ -55,6 +55,20 @@ impl Permission for DemoRules {
         match name.starts_with(NAMES) {
             true => self.0.read_right(principal, name),
             false => ReadRight::Fixed,
+        }
+    }
+
+    fn event_right(&self, name: &str) -> EventRight {
+        match name.starts_with(NAMES) {
+            true => self.0.event_right(name),
+            false => EventRight::Constant(true),
+        }
+    }
+
+    fn decide_pattern(&self, question: &Question<'_>, prefix: &str) -> Decision {
+        match prefix.starts_with(NAMES) {
+            true => self.0.decide_pattern(question, prefix),
+            false => self.decide(question),
         }
     }
 }

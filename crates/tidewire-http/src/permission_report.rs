@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidewire_core::permission::{Decision, Permission, Question, ReadRight, Unknown};
+use tidewire_core::permission::{Decision, EventRight, Permission, Question, ReadRight, Unknown};
 use tidewire_core::principal::Principal;
 use tidewire_rules::decide::Explanation;
 use tidewire_rules::set::{LocatedRule, RULE_KINDS, RuleSet};
@@ -105,6 +105,10 @@ impl Permission for Reported {
 
     fn read_right(&self, principal: &Principal, name: &str) -> ReadRight {
         self.rules.read_right(principal, name)
+    }
+
+    fn event_right(&self, name: &str) -> EventRight {
+        self.rules.event_right(name)
     }
 
     fn decide_pattern(&self, question: &Question<'_>, prefix: &str) -> Decision {

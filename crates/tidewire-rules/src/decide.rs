@@ -1,7 +1,11 @@
 //! A rule set as the engine's permission.
 
-use tidewire_core::permission::{Access, Decision, Permission, Question, ReadRight, Unknown};
+use tidewire_core::permission::{
+    Access, Decision, EventRight, Permission, Question, ReadRight, RequestedAction, Unknown,
+};
 use tidewire_core::principal::Principal;
+use tidewire_core::text::Name;
+use tidewire_core::time::WallTime;
 
 use crate::action;
 use crate::pattern::Variables;
@@ -174,6 +178,33 @@ impl Permission for RuleSet {
         } else {
             ReadRight::Fixed
         }
+    }
+
+    fn event_right(&self, name: &str) -> EventRight {
+        let Some((rule, variables)) = self.find(Access::EventSubscribe, name) else {
+            return EventRight::Constant(false);
+        };
+        if let Body::Rule(rule) = &rule.body {
+            let uses = rule.uses();
+            if uses.records || uses.now {
+                return EventRight::ByOthers;
+            }
+            if uses.user {
+                return EventRight::ByPrincipal;
+            }
+        }
+        // The rule uses neither of these, so any principal and any time will do.
+        let question = Question {
+            principal: &Principal::new(Name::from("")),
+            access: Access::EventSubscribe,
+            by: RequestedAction::Plainly,
+            name: Some(name),
+            data: None,
+            old_data: None,
+            now: WallTime(0),
+            values: &[],
+        };
+        EventRight::Constant(self.evaluate(rule, &variables, &question) == Decision::Allow)
     }
 
     fn decide_pattern(&self, question: &Question<'_>, prefix: &str) -> Decision {

@@ -23,6 +23,8 @@ pub struct Uses {
     pub name: bool,
     /// Whether it uses `now`.
     pub now: bool,
+    /// Whether it uses `user`.
+    pub user: bool,
 }
 
 /// Parses a rule. `variables` are the variables of its path, with their `$`.
@@ -493,7 +495,10 @@ impl Parser<'_> {
             "false" => Expression::Bool(false),
             "NaN" => Expression::Number(f64::NAN),
             "Infinity" => Expression::Number(f64::INFINITY),
-            "user" => Expression::User,
+            "user" => {
+                self.uses.user = true;
+                Expression::User
+            }
             "now" => {
                 self.uses.now = true;
                 Expression::Now

@@ -167,6 +167,11 @@ impl Effects for Sink {
         });
     }
 
+    fn visit_pattern_shards(&self, event: &str, visit: impl FnMut(u16)) {
+        self.interest
+            .visit_pattern_shards(event, self.own.index(), visit);
+    }
+
     fn interest(&mut self, number: u64, change: InterestChange) {
         self.interest.change(self.own.index(), change);
         match self.deferred.back_mut() {

@@ -86,6 +86,9 @@ pub const REFUSALS: &[&str] = &[
     "bulk_names",
     "subscriptions",
     "patterns",
+    "event_patterns",
+    "invalid_patterns",
+    "event_waiting",
     "uncompilable",
     "calls",
     "waiting",
@@ -224,6 +227,8 @@ pub struct EngineStats {
     pub revoked: AtomicU64,
     pub revocations: AtomicU64,
     pub subscribed_names: AtomicU64,
+    pub event_patterns: AtomicU64,
+    pub event_waiting: AtomicU64,
     pub records: AtomicU64,
     pub record_bytes: AtomicU64,
     pub dirty_records: AtomicU64,
@@ -274,6 +279,8 @@ impl EngineStats {
         set(&self.revoked, counts.revoked);
         set(&self.revocations, counts.revocations as u64);
         set(&self.subscribed_names, counts.subscribed_names as u64);
+        set(&self.event_patterns, counts.event_patterns as u64);
+        set(&self.event_waiting, counts.event_waiting as u64);
         set(&self.records, counts.records as u64);
         set(&self.record_bytes, counts.record_bytes as u64);
         set(&self.dirty_records, counts.dirty_records as u64);
@@ -309,6 +316,9 @@ impl EngineStats {
             bulk_names,
             subscriptions,
             patterns,
+            event_patterns,
+            invalid_patterns,
+            event_waiting,
             uncompilable,
             calls,
             waiting,
@@ -331,6 +341,9 @@ impl EngineStats {
             bulk_names,
             subscriptions,
             patterns,
+            event_patterns,
+            invalid_patterns,
+            event_waiting,
             uncompilable,
             calls,
             waiting,

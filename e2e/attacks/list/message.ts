@@ -2,7 +2,7 @@
 
 import { setTimeout as pause } from 'node:timers/promises';
 import { C } from '../../harness/client.ts';
-import { type Attack, CONTROL_FLOOD, NO_LIMIT, emit, listen, names, over, refused, say, subscribe, write } from '../attack.ts';
+import { type Attack, CONTROL_FLOOD, NO_LIMIT, emit, listen, names, over, refused, say, subscribe, subscribePatterns, write } from '../attack.ts';
 import { Peer } from '../peer.ts';
 
 const { TOPIC, RPC_ACTION } = C;
@@ -110,6 +110,16 @@ export const MESSAGES: Attack[] = [
     // Each pattern counts on every shard.
     bound: 300,
     run: (target) => say(target, (round) => listen(`^p${round}/(a+)+$`)),
+  },
+  {
+    name: 'patterns of events without end',
+    limit: 'limits.event_patterns_max',
+    metric: refused('event_patterns'),
+    options: { limits: { event_patterns_max: 100 } },
+    off: { limits: { event_patterns_max: 1_000_000 } },
+    harm: 'tidewire_event_patterns',
+    bound: 300,
+    run: (target) => say(target, (round) => subscribePatterns(names(100, `${round}`).map((name) => `${name}/*/**`)), { pauseMs: 5 }),
   },
   {
     name: 'patterns that are costly to compile',

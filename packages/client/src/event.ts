@@ -4,6 +4,7 @@ import type { Connection, Part } from './connection.js';
 import { payload, valueOf } from './data.js';
 import { TidewireError, checkName, refused } from './error.js';
 import { Interest, subscription, type Subscription } from './interest.js';
+import { Patterns, type PatternOptions } from './patterns.js';
 import { EventAction, Topic, type Message, type Position } from './protocol.js';
 import { tooMany, type RequestLimits } from './request.js';
 import type { EventsOf, Names, Optional, Schema } from './schema.js';
@@ -54,6 +55,7 @@ interface Waiting {
 
 export class Events<App extends Schema = {}> {
   readonly #interest: Interest;
+  readonly #patterns: Patterns;
   readonly #subscribers = new Map<string, Set<Subscriber>>();
   readonly #positions = new Map<string, Position>();
   /** Names with missed events that can't be recovered, because the server keeps no history of them. */
@@ -88,7 +90,8 @@ export class Events<App extends Schema = {}> {
         this.#queue = [];
       },
     };
-    connection.parts.set(Topic.Event, [this.#interest, own]);
+    this.#patterns = new Patterns(connection);
+    connection.parts.set(Topic.Event, [this.#interest, this.#patterns, own]);
   }
 
   /** The names of all subscriptions. */
@@ -140,6 +143,18 @@ export class Events<App extends Schema = {}> {
     });
   }
 
+  /**
+   * Calls `callback` with the name and payload of every event whose name matches `pattern`, until the subscription is removed. Segments are
+   * divided by `/`; `*` matches one segment, and `**` at the end matches one or more. The server authorizes each name.
+   */
+  subscribePattern(
+    pattern: string,
+    callback: (name: Names<EventsOf<App>>, payload: EventsOf<App>[Names<EventsOf<App>>], context: EventContext) => void,
+    options: PatternOptions = {},
+  ): Subscription {
+    return this.#patterns.add(pattern, { ...options, callback });
+  }
+
   #handle(message: Message, code: string | undefined): void {
     const { action, name = '', missed, epoch, offset } = message;
     if (code !== undefined) this.connection.onError(refused(code, name));
@@ -172,8 +187,9 @@ export class Events<App extends Schema = {}> {
   }
 
   #deliver({ name = '', data, offset, traceparent }: Message): void {
-    const subscribers = this.#subscribers.get(name);
-    if (!subscribers) return;
+    const subscribers = this.#subscribers.get(name) ?? [];
+    const matching = this.#patterns.of(name);
+    if (!this.#subscribers.has(name) && matching.length === 0) return;
     const last = this.#positions.get(name);
     const position = offset === undefined || !last ? undefined : { epoch: last.epoch, offset };
     if (position) this.#positions.set(name, position);
@@ -181,6 +197,7 @@ export class Events<App extends Schema = {}> {
     const error = this.connection.validate?.('event', name, valueOf(data));
     if (error) return this.connection.onError(error);
     for (const { callback } of [...subscribers]) this.connection.call(callback, valueOf(data) as never, context);
+    for (const { callback } of matching) this.connection.call(callback, name as never, valueOf(data) as never, context as never);
   }
 
   #tellGap(gap: Gap): void {

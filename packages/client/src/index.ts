@@ -6,6 +6,7 @@ export type { WebSocketClass, WebSocketLike } from './environment.js';
 export { TidewireError } from './error.js';
 export type { EventContext, Events, Gap, SubscribeOptions, TraceOptions } from './event.js';
 export type { Subscription } from './interest.js';
+export type { PatternGap, PatternOptions } from './patterns.js';
 export type { EveryoneCallback, Presence, PresenceOptions, UserCallback } from './presence.js';
 export type { Position } from './protocol.js';
 export type { Conflict, Merge } from './record.js';

@@ -109,6 +109,9 @@ export const enum EventAction {
   Unsubscribe = 4,
   Gap = 120,
   Position = 121,
+  SubscribePatterns = 122,
+  UnsubscribePatterns = 123,
+  PatternGap = 125,
 }
 
 export const enum RecordAction {
@@ -166,7 +169,7 @@ const INVALID = 'INVALID_MESSAGE_DATA';
 
 /** The codes of the server's refusals, by topic and action. */
 export const REFUSALS = {
-  [Topic.Event]: { 103: RULE_FAILED, 104: DENIED, 105: INVALID },
+  [Topic.Event]: { 103: RULE_FAILED, 104: DENIED, 105: INVALID, 124: 'INVALID_PATTERN' },
   [Topic.Record]: {
     100: 'STORAGE_RETRIEVAL_TIMEOUT',
     101: 'STORAGE_RETRIEVAL_TIMEOUT',

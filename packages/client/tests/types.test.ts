@@ -48,6 +48,11 @@ export function typed(client: Client<App>): void {
   client.event.emit('chat/1', { from: 'ada', text: 'hello' });
   client.event.subscribe('chat/1', ({ from, text }) => `${from}: ${text}`.length);
   client.event.subscribe('tick', (count, { name, position }) => count + name.length + (position?.offset ?? 0));
+  client.event.subscribePattern('chat/*', (name, payload, { traceparent }) => {
+    // @ts-expect-error the payload of a pattern may be that of any event
+    payload.text;
+    return `${name}: ${typeof payload === 'number' ? payload : (payload?.text ?? '')} ${traceparent}`;
+  });
   // @ts-expect-error no event has this name
   client.event.emit('tock', 1);
   // @ts-expect-error no event has this name

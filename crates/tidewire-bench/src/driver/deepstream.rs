@@ -146,6 +146,14 @@ impl Deepstream {
         );
     }
 
+    pub(super) fn subscribe_pattern(&mut self, pattern: &str, out: &mut Vec<u8>) {
+        let message = Event::SubscribePatterns {
+            patterns: vec![pattern],
+            correlation: BULK,
+        };
+        push(&Message::Event(message), out);
+    }
+
     pub(super) fn publish(&mut self, name: &str, payload: &str, out: &mut Vec<u8>) {
         let data = Some(payload);
         push(&Message::Event(Event::publication(name, data)), out);

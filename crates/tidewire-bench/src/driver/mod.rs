@@ -256,6 +256,14 @@ impl Driver {
         }
     }
 
+    /// Subscribes to the events whose names match a pattern; [`Incoming::Subscribed`] follows once.
+    pub fn subscribe_pattern(&mut self, pattern: &str, out: &mut Vec<u8>) {
+        match self {
+            Self::Deepstream(driver) => driver.subscribe_pattern(pattern, out),
+            _ => self.lacks("patterns"),
+        }
+    }
+
     /// Publishes `payload`, which is JSON text.
     pub fn publish(&mut self, name: &str, payload: &str, out: &mut Vec<u8>) {
         match self {

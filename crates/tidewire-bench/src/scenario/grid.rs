@@ -9,7 +9,7 @@ use super::{Scenario, first_part, unexpected};
 use crate::arguments;
 use crate::connection::Subscription;
 use crate::delivery_log::DeliveryLog;
-use crate::driver::Incoming;
+use crate::driver::{Incoming, Protocol};
 use crate::failure::Failure;
 use crate::meter::{Meter, Usage};
 use crate::payload::{CHAT_BYTES, Content};
@@ -44,6 +44,8 @@ pub const CELLS: [(usize, usize); 8] = [
 ];
 /// The published name.
 const NAME: &str = "bench/grid";
+/// A pattern that matches the published name.
+const PATTERN: &str = "bench/*";
 /// The published name of a chat.
 const ROOM: &str = "chat/open-1";
 
@@ -52,6 +54,8 @@ const ROOM: &str = "chat/open-1";
 pub enum Medium {
     /// An event of that name.
     Event,
+    /// The same, and the subscribers use a pattern that matches the name.
+    Pattern,
     /// Patches of the record of that name.
     Record,
 }
@@ -116,6 +120,7 @@ impl Grid {
         let end = Instant::now() + self.time_max;
         let subscription = |_| match self.medium {
             Medium::Event => Subscription::Names(vec![self.name().to_owned()]),
+            Medium::Pattern => Subscription::Pattern(PATTERN.to_owned()),
             Medium::Record => Subscription::Record(self.name().to_owned()),
         };
         let first = first_part(self.subscribers);
@@ -192,6 +197,7 @@ impl Grid {
     pub fn cell(&self, target: &Target, outcome: &Outcome) -> Cell {
         let medium = match self.medium {
             Medium::Event => "",
+            Medium::Pattern => " by a pattern",
             Medium::Record => " records",
         };
         let burst = match self.burst {
@@ -266,7 +272,7 @@ impl Run {
         for (message, &publisher) in self.delivery_log.publishers().iter().enumerate() {
             let payload = self.delivery_log.payload(message, self.content);
             self.swarm.prepare(publisher, |driver, out| match medium {
-                Medium::Event => driver.publish(own_name, &payload, out),
+                Medium::Event | Medium::Pattern => driver.publish(own_name, &payload, out),
                 Medium::Record => driver.patch(own_name, &payload, out),
             });
         }
@@ -354,6 +360,13 @@ fn arguments(command: Command) -> Command {
             "records",
             "Send patches of a record instead of events",
         ))
+        .arg(
+            arguments::flag(
+                "pattern",
+                "Subscribe by a pattern of events instead of a name; Tidewire only",
+            )
+            .conflicts_with_all(["records", "chat"]),
+        )
         .arg(arguments::number(
             "payload-bytes",
             "0",
@@ -387,10 +400,10 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         bytes => Content::Ticks(bytes),
     };
     let grid = Grid {
-        medium: if is_record {
-            Medium::Record
-        } else {
-            Medium::Event
+        medium: match matches.get_flag("pattern") {
+            true => Medium::Pattern,
+            false if is_record => Medium::Record,
+            false => Medium::Event,
         },
         subscribers: arguments::take_count(matches, "subscribers", 2)?,
         publishers: arguments::take_count(matches, "publishers", 1)?,
@@ -413,6 +426,10 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         &single
     };
     super::measure(matches, is_record, |target| {
+        if grid.medium == Medium::Pattern {
+            let has_them = target.protocol == Protocol::Deepstream;
+            super::require(target, has_them, "patterns of events")?;
+        }
         cells
             .iter()
             .map(|&(subscribers, publishers)| {

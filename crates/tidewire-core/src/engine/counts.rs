@@ -24,6 +24,10 @@ pub struct Counts {
     pub revocations: usize,
     /// Names with subscribers on this shard.
     pub subscribed_names: usize,
+    /// Patterns of events with subscribers on this shard.
+    pub event_patterns: usize,
+    /// Sessions for which events wait until a rule has read a record.
+    pub event_waiting: usize,
     /// Records in memory that this shard owns.
     pub records: usize,
     /// Their bytes.
@@ -149,6 +153,8 @@ impl Shard {
             revocations: self.state.context.revocations.count(),
             rights_lost: self.reauthorizer.lost_count(),
             subscribed_names: self.state.hub.name_count(),
+            event_patterns: self.state.hub.pattern_count(),
+            event_waiting: self.state.event_rights.waiting_count(),
             records: self.records.count(),
             record_bytes: self.records.bytes(),
             dirty_records: self.records.dirty().map(Commits::count).sum(),

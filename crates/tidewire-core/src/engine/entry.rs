@@ -154,6 +154,11 @@ impl Shard {
                 value,
             } => reauthorizer.value(turn, ticket, name, data_of(value)),
             Entry::Value {
+                name,
+                asker: Asker::EventRight { ticket, .. },
+                value,
+            } => event::value(turn, ticket, name, data_of(value)),
+            Entry::Value {
                 name: record,
                 asker:
                     Asker::Listening {

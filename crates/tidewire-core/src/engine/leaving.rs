@@ -74,6 +74,9 @@ impl EndedSession {
         for (topic, name) in turn.hub.leave_channels(index, leaving, turn.sessions) {
             match topic {
                 HubTopic::Interest(InterestTopic::Event) => event::lost_last(turn, name),
+                HubTopic::Interest(InterestTopic::EventPattern) => {
+                    event::lost_last_pattern(turn, name);
+                }
                 HubTopic::Interest(topic) => presence::lost_last(turn, topic, name),
                 HubTopic::Record => {}
             }
@@ -121,6 +124,7 @@ impl Shard {
         for owner in self.debtors.ended(id) {
             turn.post(owner, Entry::Work(WorkEntry::SessionEnded { session: id }));
         }
+        turn.event_rights.end_waiting(id.index);
         let mut has_offered = false;
         if let Some(state) = &mut session.state {
             has_offered = state.has_offered;

@@ -6,6 +6,7 @@ use super::Shard;
 use crate::address::SessionId;
 use crate::effect::{CloseReason, Effects};
 use crate::entry::Entry;
+use crate::event;
 use crate::rights::{Revoked, RightsChange};
 use crate::time::Now;
 
@@ -43,6 +44,7 @@ impl Shard {
                 self.reauthorizer.begin();
                 self.listens.rules_changed();
                 self.barrier.take_over(number, true);
+                event::rules_changed(&mut self.state.turn(now, out));
             }
             RightsChange::Revoke(revocation) => {
                 self.state

@@ -2,7 +2,7 @@
 
 use super::RecordRefusal;
 use crate::address::Address;
-use crate::message::{PresenceAction, RecordBulk, Topic};
+use crate::message::{EventBulk, PresenceAction, RecordBulk, Topic};
 use crate::text::Name;
 
 /// A reply that waits for parts from several owners, with the number that its shard gave it.
@@ -87,6 +87,7 @@ impl ReplyAction {
 #[derive(Clone, Debug)]
 pub(crate) enum DelayedAck {
     Event {
+        action: EventBulk,
         correlation: Option<Box<str>>,
     },
     Presence {

@@ -156,11 +156,12 @@ impl HistoryOwner {
         let (Some(history), Some(offset)) = (self.names.get(name), offset) else {
             return;
         };
-        if !history.interest.is_empty() {
+        let shards = interested(turn, &history.interest, name);
+        if !shards.is_empty() {
             let trace = publication.rare.and_then(|rare| rare.trace);
             publication.rare = RareAttributes::boxed(Some(offset), trace);
         }
-        for shard in history.interest.shards() {
+        for shard in shards {
             let published = HistoryEntry::Published {
                 publication: publication.clone(),
                 except: publisher,
@@ -446,6 +447,24 @@ impl History {
             Some(_) => (first, Some(HistoryGap { missed: None })),
         }
     }
+}
+
+/// The shards with subscribers of a name, or of a pattern that it matches, in ascending order.
+fn interested<E: Effects>(
+    turn: &TurnContext<'_, E>,
+    granted: &ShardCounts,
+    name: &str,
+) -> Vec<u16> {
+    let mut shards: Vec<u16> = granted.shards().collect();
+    turn.out
+        .visit_pattern_shards(name, |shard| shards.push(shard));
+    if turn.hub.has_patterns() {
+        let own = turn.shard.address.shard;
+        turn.hub.visit_matching(name, |_| shards.push(own));
+    }
+    shards.sort_unstable();
+    shards.dedup();
+    shards
 }
 
 /// Another shard of this node.

@@ -8,9 +8,12 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use super::lagging::LaggingMembers;
+use super::pattern::PATTERN;
 use super::{Hub, HubTopic};
-use crate::footprint::{CHANNEL_BYTES, INTEREST_BYTES, text_bytes};
+use crate::event_pattern;
+use crate::footprint::{CHANNEL_BYTES, INTEREST_BYTES, PATTERN_SEGMENT_BYTES, text_bytes};
 use crate::membership::ChannelId;
+use crate::publication::InterestTopic;
 use crate::session::Sessions;
 use crate::table;
 use crate::text::Name;
@@ -43,11 +46,7 @@ pub(super) const UNPAID: u32 = u32::MAX;
 impl Channel {
     /// Bytes of the name with its table entries.
     pub(super) fn own_bytes(&self) -> usize {
-        let interest_bytes = match self.topic {
-            HubTopic::Interest(_) => INTEREST_BYTES,
-            HubTopic::Record => 0,
-        };
-        CHANNEL_BYTES + interest_bytes + text_bytes(&self.name)
+        first_member_bytes(self.topic, &self.name)
     }
 
     /// Bytes that the hub charges to the payer. They include the value, because its owner keeps it while it has subscribers.
@@ -57,6 +56,22 @@ impl Channel {
 
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty() && !self.has_lagging
+    }
+}
+
+/// Bytes of the first subscription to a name or pattern on a shard.
+pub(crate) fn first_member_bytes(topic: HubTopic, name: &str) -> usize {
+    CHANNEL_BYTES + topic_bytes(topic, name) + text_bytes(name)
+}
+
+/// Bytes of the entries that publishers look up.
+fn topic_bytes(topic: HubTopic, name: &str) -> usize {
+    match topic {
+        HubTopic::Interest(InterestTopic::EventPattern) => {
+            event_pattern::segments(name).count() * PATTERN_SEGMENT_BYTES
+        }
+        HubTopic::Interest(_) => INTEREST_BYTES,
+        HubTopic::Record => 0,
     }
 }
 
@@ -137,12 +152,19 @@ impl Hub {
             id,
         };
         self.keys[table::part(key.spread())].insert_unique(key.spread(), key, Key::spread);
+        if topic == PATTERN {
+            self.patterns.insert(name, id);
+        }
         id
     }
 
     pub(super) fn remove_channel(&mut self, id: ChannelId) {
         if let Some(channel) = self.channels[id as usize].take() {
             self.bytes -= channel.own_bytes();
+            if channel.topic == PATTERN {
+                self.patterns.remove(&channel.name);
+                self.pattern_changes.remove(&id);
+            }
             let hash = hash(&self.hasher, channel.topic, &channel.name);
             let key = Key { hash, id };
             let part = table::part(key.spread());

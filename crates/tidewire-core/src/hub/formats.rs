@@ -42,12 +42,12 @@ impl FormatCounts {
 impl Hub {
     /// The formats of the members of a name. The caller encodes once for each format.
     pub(crate) fn formats(&self, id: ChannelId) -> impl Iterator<Item = Format> + use<> {
-        let mut left = self.channel(id).formats;
-        std::iter::from_fn(move || {
-            let format = first_format(left)?;
-            left &= left - 1;
-            Some(format)
-        })
+        formats_of(self.channel(id).formats)
+    }
+
+    /// The same as bits.
+    pub(crate) fn format_bits(&self, id: ChannelId) -> u64 {
+        self.channel(id).formats
     }
 
     /// Counts a member that is about to be added to a name.
@@ -92,12 +92,21 @@ impl Hub {
     }
 }
 
+/// The formats of these bits, see [`format_bit`].
+pub(crate) fn formats_of(mut left: u64) -> impl Iterator<Item = Format> {
+    std::iter::from_fn(move || {
+        let format = first_format(left)?;
+        left &= left - 1;
+        Some(format)
+    })
+}
+
 fn has_one_format(channel: &Channel) -> bool {
     channel.formats.is_power_of_two()
 }
 
 /// The bit of a format in [`Channel::formats`].
-fn format_bit(format: Format) -> u64 {
+pub(crate) fn format_bit(format: Format) -> u64 {
     debug_assert!(format.0 < 64, "a word has a bit for each format");
     1 << format.0
 }

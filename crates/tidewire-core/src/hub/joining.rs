@@ -44,6 +44,7 @@ impl Hub {
         }
         self.bytes += MEMBERSHIP_BYTES;
         self.fresh.insert((channel_id, id.index), since);
+        self.note_change(channel_id);
         if first { Edge::Crossed } else { Edge::Inside }
     }
 
@@ -182,6 +183,7 @@ impl Hub {
         format: Format,
         sessions: &mut Sessions,
     ) -> SmallVec<[Span; 4]> {
+        self.note_change(id);
         let channel = self.channel_mut(id);
         channel.members.swap_remove(position as usize);
         if let Some(&moved) = channel.members.get(position as usize)

@@ -106,6 +106,7 @@ impl Hub {
         resumed.members.push(id.index);
         resumed.has_fresh = true;
         self.fresh.insert((channel, id.index), since);
+        self.note_change(channel);
         self.forget_lagging(channel, id.index);
     }
 
@@ -173,6 +174,27 @@ impl Hub {
             }
             None => lagging.since.len(),
         }
+    }
+
+    /// The same for a pattern, without the sessions for which `is_excluded`. The count is not constant work, as each lagging session is
+    /// asked for.
+    pub(crate) fn skip_in(
+        &mut self,
+        channel: ChannelId,
+        is_excluded: impl Fn(u32) -> bool,
+    ) -> usize {
+        let Some(lagging) = self.lagging.get_mut(&channel) else {
+            return 0;
+        };
+        lagging.skipped += 1;
+        let mut missed = 0;
+        for (session, since) in &mut lagging.since {
+            match is_excluded(*session) {
+                true => *since += 1,
+                false => missed += 1,
+            }
+        }
+        missed
     }
 
     /// The sessions that lag in a name.

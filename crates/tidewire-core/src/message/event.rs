@@ -40,6 +40,20 @@ pub enum Event<'a> {
         /// For the ack.
         correlation: Correlation<'a>,
     },
+    /// Bulk subscribe to all events whose names match patterns, to be acknowledged.
+    SubscribePatterns {
+        /// The patterns, see [`crate::event_pattern`].
+        patterns: Names<'a>,
+        /// For the ack.
+        correlation: Correlation<'a>,
+    },
+    /// Bulk unsubscribe from patterns, to be acknowledged.
+    UnsubscribePatterns {
+        /// The patterns.
+        patterns: Names<'a>,
+        /// For the ack.
+        correlation: Correlation<'a>,
+    },
     /// Acknowledges a bulk message.
     Ack {
         /// Which of the bulk actions.
@@ -53,6 +67,13 @@ pub enum Event<'a> {
     Gap {
         /// The event.
         name: &'a str,
+        /// Number of skipped events, at most [`GAP_MAX`].
+        missed: u32,
+    },
+    /// The same for the events of a pattern.
+    PatternGap {
+        /// The pattern.
+        pattern: &'a str,
         /// Number of skipped events, at most [`GAP_MAX`].
         missed: u32,
     },
@@ -89,6 +110,10 @@ pub enum EventBulk {
     Subscribe,
     /// Unsubscribe.
     Unsubscribe,
+    /// Subscribe to patterns.
+    SubscribePatterns,
+    /// Unsubscribe from patterns.
+    UnsubscribePatterns,
 }
 
 /// The actions of an event message that an error answer can refer to.
@@ -100,4 +125,6 @@ pub enum EventAction {
     Subscribe,
     /// Listen.
     Listen,
+    /// Subscribe to patterns.
+    SubscribePatterns,
 }

@@ -52,7 +52,9 @@ pub enum Reason {
     RuleFailed,
     /// The data, path or name can't be used, or a limit of name, size or depth was passed. Unparsable data is never echoed.
     InvalidData,
-    /// The session is subscribed to that name, user or to all users, already.
+    /// The text is not a pattern of events, or has too many segments.
+    InvalidPattern,
+    /// The session is subscribed to that name, pattern, user or to all users, already.
     MultipleSubscriptions,
     /// The session provides that rpc already.
     MultipleProviders,

@@ -223,7 +223,7 @@ pub(super) fn answer_value<E: Effects>(
     let to = match &asker {
         Asker::Session(session) | Asker::Lagging(session, _) => session.address,
         Asker::Record { owner, .. } | Asker::Listening { owner, .. } => *owner,
-        Asker::Reauthorize { address, .. } => *address,
+        Asker::Reauthorize { address, .. } | Asker::EventRight { address, .. } => *address,
     };
     turn.post(to, Entry::Value { name, asker, value });
 }

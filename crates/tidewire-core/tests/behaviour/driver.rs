@@ -12,6 +12,7 @@ use tidewire_core::effect::{
 };
 use tidewire_core::engine::{Counts, Shard, ShardConfig};
 use tidewire_core::entry::Entry;
+use tidewire_core::event_pattern;
 use tidewire_core::history::old_history;
 use tidewire_core::history_rules::HistoryRules;
 use tidewire_core::message::{Auth, Change, Connection, Message, Record, Write};
@@ -77,6 +78,8 @@ struct World {
     loads: Vec<Name>,
     shards: u16,
     own_address: Option<Address>,
+    /// The patterns of events that shards have subscribers of.
+    patterns: BTreeSet<(u16, String)>,
 }
 
 impl Effects for World {
@@ -104,7 +107,26 @@ impl Effects for World {
         }
     }
 
-    fn interest(&mut self, number: u64, _change: InterestChange) {
+    fn visit_pattern_shards(&self, event: &str, mut visit: impl FnMut(u16)) {
+        let own = self.own_address.map(|address| address.shard);
+        for (shard, pattern) in &self.patterns {
+            if Some(*shard) != own && event_pattern::matches(pattern, event) {
+                visit(*shard);
+            }
+        }
+    }
+
+    fn interest(&mut self, number: u64, change: InterestChange) {
+        if change.topic == InterestTopic::EventPattern
+            && let Some(own) = self.own_address
+        {
+            let key = (own.shard, change.name.to_string());
+            let is_changed = match change.wanted {
+                true => self.patterns.insert(key),
+                false => self.patterns.remove(&key),
+            };
+            assert!(is_changed, "a shard announces each change once");
+        }
         self.interest = Some(number);
     }
 
@@ -521,6 +543,11 @@ impl Node {
             .iter()
             .find(|(closed, _)| *closed == session)
             .map(|(_, reason)| *reason)
+    }
+
+    /// The patterns of events that shards have announced, each with its shard.
+    pub fn announced_patterns(&self) -> &BTreeSet<(u16, String)> {
+        &self.world.patterns
     }
 
     /// The counters of a shard.

@@ -13,6 +13,7 @@ mod lag;
 mod limits;
 mod listening;
 mod memory;
+mod patterns;
 mod permission;
 mod rates;
 mod readers;

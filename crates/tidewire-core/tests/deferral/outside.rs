@@ -169,6 +169,8 @@ impl Effects for Outside {
 
     fn publish(&mut self, _topic: InterestTopic, _name: &str, _entry: impl Fn() -> Entry) {}
 
+    fn visit_pattern_shards(&self, _event: &str, _visit: impl FnMut(u16)) {}
+
     fn interest(&mut self, _number: u64, _change: InterestChange) {}
 
     fn store(&mut self, request: StoreRequest) {

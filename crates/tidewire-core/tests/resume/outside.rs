@@ -41,6 +41,8 @@ impl Effects for Outside {
 
     fn publish(&mut self, _topic: InterestTopic, _name: &str, _entry: impl Fn() -> Entry) {}
 
+    fn visit_pattern_shards(&self, _event: &str, _visit: impl FnMut(u16)) {}
+
     fn interest(&mut self, number: u64, _change: InterestChange) {
         self.visible = Some(number);
     }

@@ -10,6 +10,7 @@ use tidewire_core::effect::{
     AuthRequest, CloseReason, Effects, Format, InterestChange, Span, StoreRequest,
 };
 use tidewire_core::entry::{CallNotice, Entry, Published};
+use tidewire_core::event_pattern;
 use tidewire_core::message::{Event, Message};
 use tidewire_core::publication::InterestTopic;
 
@@ -179,10 +180,14 @@ impl Effects for Outside {
     }
 
     fn publish(&mut self, topic: InterestTopic, name: &str, entry: impl Fn() -> Entry) {
-        let Some(shards) = self.interest.visible.get(&(topic, name.to_string())) else {
-            return;
-        };
-        for shard in shards.clone() {
+        let exact = self.interest.visible.get(&(topic, name.to_string()));
+        let mut shards = exact.cloned().unwrap_or_default();
+        if topic == InterestTopic::Event {
+            self.visit_pattern_shards(name, |shard| {
+                shards.insert(usize::from(shard));
+            });
+        }
+        for shard in shards {
             if shard == self.at {
                 continue;
             }
@@ -205,6 +210,15 @@ impl Effects for Outside {
             };
             for _ in 0..copies {
                 self.mailboxes[shard].push_back(entry());
+            }
+        }
+    }
+
+    fn visit_pattern_shards(&self, event: &str, mut visit: impl FnMut(u16)) {
+        for ((topic, pattern), shards) in &self.interest.visible {
+            if *topic == InterestTopic::EventPattern && event_pattern::matches(pattern, event) {
+                let others = shards.iter().filter(|shard| **shard != self.at);
+                others.for_each(|shard| visit(*shard as u16));
             }
         }
     }

@@ -512,7 +512,10 @@ impl Heard {
                     right: Right::Listen(false, text(refusal.name)),
                     asked: None,
                 },
-                EventAction::Emit => Self::Other(format!("{event:?}")),
+                // The clients of this simulation use no patterns of events.
+                EventAction::Emit | EventAction::SubscribePatterns => {
+                    Self::Other(format!("{event:?}"))
+                }
             },
             other => Self::Other(format!("{other:?}")),
         }

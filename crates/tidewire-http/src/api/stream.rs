@@ -51,7 +51,7 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Pieces that may wait between the stream's task and its socket. All others wait in the session's channel, where the shard can
 /// still take them back when the session loses a right.
 const PIECES_MAX: usize = 1;
-/// Limit of the events of one stream, and of its records.
+/// Limit of the events of one stream, of its patterns, and of its records.
 pub(super) const NAMES_MAX: usize = 100;
 /// Values that a stream fetches at the same time. With several, a slow store does not delay the values of other stores. The
 /// limit bounds the memory for a client that does not read.
@@ -109,6 +109,7 @@ impl Drop for EventStream {
 /// The parameters of a request for a stream.
 pub(super) struct StreamRequest {
     pub(super) events: Vec<String>,
+    pub(super) patterns: Vec<String>,
     pub(super) records: Vec<String>,
     pub(super) ticket: Option<String>,
     /// The id of the last piece of an earlier stream, for a page that can't set the `Last-Event-ID` header.
@@ -170,6 +171,7 @@ impl Api {
             outlet: Arc::clone(&request.outlet),
             epoch,
             events: StreamEvents::new(wanted.events, known),
+            patterns: wanted.patterns,
             records: records(&wanted.records, known.map(record_part), epoch),
             indexes: indexes(&wanted.records),
             memory: wanted.records.iter().map(|_| None).collect(),
@@ -200,14 +202,16 @@ impl Api {
 pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<StreamRequest, Problem> {
     let mut wanted = StreamRequest {
         events: Vec::new(),
+        patterns: Vec::new(),
         records: Vec::new(),
         ticket: None,
         last_id: None,
     };
-    let (mut event_count, mut record_count) = (0, 0);
+    let (mut event_count, mut pattern_count, mut record_count) = (0, 0, 0);
     for (key, value) in parameters(query).ok_or(Problem::INVALID_QUERY)? {
         let (list, count) = match key.as_str() {
             "event" => (&mut wanted.events, &mut event_count),
+            "pattern" => (&mut wanted.patterns, &mut pattern_count),
             "record" => (&mut wanted.records, &mut record_count),
             "ticket" => {
                 wanted.ticket = Some(value);
@@ -233,7 +237,7 @@ pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<StreamRequest
             list.push(value);
         }
     }
-    if event_count + record_count == 0 {
+    if event_count + pattern_count + record_count == 0 {
         return Err(Problem::INVALID_QUERY);
     }
     Ok(wanted)
@@ -351,6 +355,7 @@ struct Stream {
     outlet: Arc<Outlet>,
     epoch: u64,
     events: StreamEvents,
+    patterns: Vec<String>,
     names: Vec<String>,
     indexes: HashMap<String, usize>,
     records: Vec<Followed>,
@@ -458,6 +463,12 @@ impl Stream {
                 positions: self.events.wishes(),
             }));
         }
+        if !self.patterns.is_empty() {
+            self.say(&Message::Event(Event::SubscribePatterns {
+                patterns: self.patterns.iter().map(String::as_str).collect(),
+                correlation: Some("p"),
+            }));
+        }
         if !self.names.is_empty() {
             // In one message, so that refusals arrive in the order of the names, whatever the state of the records.
             self.follow(0..self.names.len());
@@ -551,6 +562,9 @@ impl Stream {
                     Some(position) => self.resume(name, position),
                     None => self.tell_gap(name, Some(*missed), None),
                 },
+                Message::Event(Event::PatternGap { pattern, missed }) => {
+                    self.tell_pattern_gap(pattern, *missed);
+                }
                 Message::Event(Event::Error(refusal)) => self.tell_event_error(refusal),
                 Message::Record(message) => self.take_record(message),
                 _ => {}
@@ -562,6 +576,10 @@ impl Stream {
         let Publication { name, data, .. } = *publication;
         match publication.offset() {
             None => self.tell_event(name, data),
+            // The stream can't resume an event that it gets only because of a pattern, so the id has no position of it.
+            Some(offset) if !self.events.contains(name) => {
+                self.tell_numbered_event(name, data, offset);
+            }
             Some(offset) if self.events.take(name, offset) == PositionOrder::Next => {
                 self.push_id();
                 self.tell_numbered_event(name, data, offset);
@@ -659,6 +677,12 @@ impl Stream {
         self.end();
     }
 
+    fn tell_pattern_gap(&mut self, pattern: &str, missed: u32) {
+        self.begin_with("gap", "pattern", pattern);
+        self.text.push_str(&format!(",\"missed\":{missed}"));
+        self.end();
+    }
+
     fn tell_numbered_event(&mut self, name: &str, data: Option<&str>, offset: u64) {
         self.begin("event", name);
         self.text.push_str(&format!(",\"offset\":{offset}"));
@@ -683,9 +707,14 @@ impl Stream {
             Reason::Denied => "MESSAGE_DENIED",
             Reason::RuleFailed => "MESSAGE_PERMISSION_ERROR",
             Reason::InvalidData => "INVALID_MESSAGE_DATA",
+            Reason::InvalidPattern => "INVALID_PATTERN",
             _ => return,
         };
-        self.tell_refusal("event", refusal.name.unwrap_or_default(), code);
+        let topic = match refusal.action {
+            EventAction::SubscribePatterns => "pattern",
+            _ => "event",
+        };
+        self.tell_refusal(topic, refusal.name.unwrap_or_default(), code);
     }
 
     fn tell_record_error(&mut self, refusal: &Refusal<'_, RecordAction>) {
@@ -725,9 +754,12 @@ impl Stream {
     }
 
     fn begin(&mut self, kind: &str, name: &str) {
-        self.text.push_str("event: ");
-        self.text.push_str(kind);
-        self.text.push_str("\ndata: {\"name\":");
+        self.begin_with(kind, "name", name);
+    }
+
+    fn begin_with(&mut self, kind: &str, member: &str, name: &str) {
+        self.text
+            .push_str(&format!("event: {kind}\ndata: {{\"{member}\":"));
         json::string(name, &mut self.text);
     }
 

@@ -91,6 +91,11 @@ impl StreamEvents {
         }
     }
 
+    /// Whether the stream is subscribed to the event itself.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.indexes.contains_key(name)
+    }
+
     /// Starts to resume an event after the session has skipped some of its messages. Returns the position to resume from, if
     /// the event has history. Until the answer arrives, the stream sends no message of the event.
     pub(super) fn resume(&mut self, name: &str) -> Option<Position> {

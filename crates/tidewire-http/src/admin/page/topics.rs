@@ -17,8 +17,9 @@ const SHOWN: usize = 100;
 /// is false.
 const NAMES_MAX: usize = 100_000;
 
-const KINDS: [(&str, SubscribedKind); 3] = [
+const KINDS: [(&str, SubscribedKind); 4] = [
     ("event", SubscribedKind::Event),
+    ("pattern", SubscribedKind::EventPattern),
     ("record", SubscribedKind::Record),
     ("user", SubscribedKind::User),
 ];
@@ -30,7 +31,8 @@ impl Page {
             None => None,
             Some(word) => {
                 let known = KINDS.iter().find(|(known, _)| *known == word);
-                let known = known.ok_or_else(|| invalid("`kind` must be event, record or user"))?;
+                let known = known
+                    .ok_or_else(|| invalid("`kind` must be event, pattern, record or user"))?;
                 Some(known.1)
             }
         };

@@ -41,6 +41,10 @@ pub mod event {
     /// Tidewire's additions, far from deepstream's possible new numbers.
     pub const GAP: u32 = 120;
     pub const POSITION: u32 = 121;
+    pub const SUBSCRIBE_PATTERNS: u32 = 122;
+    pub const UNSUBSCRIBE_PATTERNS: u32 = 123;
+    pub const INVALID_PATTERN: u32 = 124;
+    pub const PATTERN_GAP: u32 = 125;
 }
 
 /// Topic RECORD. `listen.rs` has the numbers of listening.

@@ -40,6 +40,29 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeE
             action: EventBulk::Unsubscribe,
             correlation,
         },
+        action::SUBSCRIBE_PATTERNS if fields.is_ack() => Event::Ack {
+            action: EventBulk::SubscribePatterns,
+            correlation,
+        },
+        action::UNSUBSCRIBE_PATTERNS if fields.is_ack() => Event::Ack {
+            action: EventBulk::UnsubscribePatterns,
+            correlation,
+        },
+        action::SUBSCRIBE_PATTERNS => Event::SubscribePatterns {
+            patterns: fields.names.into_owned(),
+            correlation,
+        },
+        action::UNSUBSCRIBE_PATTERNS => Event::UnsubscribePatterns {
+            patterns: fields.names.into_owned(),
+            correlation,
+        },
+        action::PATTERN_GAP => match fields.missed {
+            Some(missed) => Event::PatternGap {
+                pattern: name,
+                missed,
+            },
+            None => return Ok(None),
+        },
         action::SUBSCRIBE => Event::Subscribe {
             names: fields.names.into_owned(),
             correlation,
@@ -60,9 +83,14 @@ fn error_from_wire<'a>(
         action::MESSAGE_DENIED => Reason::Denied,
         action::MESSAGE_PERMISSION_ERROR => Reason::RuleFailed,
         action::INVALID_MESSAGE_DATA => Reason::InvalidData,
+        action::INVALID_PATTERN => Reason::InvalidPattern,
         action::MULTIPLE_SUBSCRIPTIONS => {
-            let refusal =
-                fields.named_refusal(Reason::MultipleSubscriptions, EventAction::Subscribe);
+            let of_pattern = fields.original_action == Some(action::SUBSCRIBE_PATTERNS);
+            let action = match of_pattern {
+                true => EventAction::SubscribePatterns,
+                false => EventAction::Subscribe,
+            };
+            let refusal = fields.named_refusal(Reason::MultipleSubscriptions, action);
             return Ok(Some(refusal));
         }
         _ => return Ok(None),
@@ -109,14 +137,22 @@ pub(super) fn to_wire<'m>(message: &'m Event<'_>) -> Fields<'m> {
         Event::Unsubscribe { names, correlation } => {
             Fields::bulk(action::UNSUBSCRIBE, names, *correlation)
         }
-        Event::Ack {
-            action: EventBulk::Subscribe,
+        Event::SubscribePatterns {
+            patterns,
             correlation,
-        } => Fields::ack(action::SUBSCRIBE, *correlation),
-        Event::Ack {
-            action: EventBulk::Unsubscribe,
+        } => Fields::bulk(action::SUBSCRIBE_PATTERNS, patterns, *correlation),
+        Event::UnsubscribePatterns {
+            patterns,
             correlation,
-        } => Fields::ack(action::UNSUBSCRIBE, *correlation),
+        } => Fields::bulk(action::UNSUBSCRIBE_PATTERNS, patterns, *correlation),
+        Event::PatternGap { pattern, missed } => Fields {
+            missed: Some(*missed),
+            ..Fields::named(action::PATTERN_GAP, pattern)
+        },
+        Event::Ack {
+            action,
+            correlation,
+        } => Fields::ack(bulk_to_wire(*action), *correlation),
         Event::Listen(message) => listen::to_wire(&listen::EVENT, message),
         Event::Gap { name, missed } => Fields {
             missed: Some(*missed),
@@ -130,9 +166,10 @@ fn error_to_wire<'m>(refusal: &Refusal<'m, EventAction>) -> Fields<'m> {
     let number = match refusal.reason {
         Reason::RuleFailed => action::MESSAGE_PERMISSION_ERROR,
         Reason::InvalidData => action::INVALID_MESSAGE_DATA,
+        Reason::InvalidPattern => action::INVALID_PATTERN,
         Reason::MultipleSubscriptions => {
             return Fields {
-                original_action: Some(action::SUBSCRIBE),
+                original_action: Some(action_to_wire(refusal.action)),
                 ..Fields::named(
                     action::MULTIPLE_SUBSCRIPTIONS,
                     refusal.name.unwrap_or_default(),
@@ -150,6 +187,7 @@ fn action_from_wire(number: u32) -> Option<EventAction> {
         action::EMIT => Some(EventAction::Emit),
         action::SUBSCRIBE => Some(EventAction::Subscribe),
         action::LISTEN => Some(EventAction::Listen),
+        action::SUBSCRIBE_PATTERNS => Some(EventAction::SubscribePatterns),
         _ => None,
     }
 }
@@ -159,5 +197,15 @@ fn action_to_wire(action: EventAction) -> u32 {
         EventAction::Emit => action::EMIT,
         EventAction::Subscribe => action::SUBSCRIBE,
         EventAction::Listen => action::LISTEN,
+        EventAction::SubscribePatterns => action::SUBSCRIBE_PATTERNS,
+    }
+}
+
+fn bulk_to_wire(action: EventBulk) -> u32 {
+    match action {
+        EventBulk::Subscribe => action::SUBSCRIBE,
+        EventBulk::Unsubscribe => action::UNSUBSCRIBE,
+        EventBulk::SubscribePatterns => action::SUBSCRIBE_PATTERNS,
+        EventBulk::UnsubscribePatterns => action::UNSUBSCRIBE_PATTERNS,
     }
 }

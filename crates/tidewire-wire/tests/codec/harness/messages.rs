@@ -249,12 +249,38 @@ impl Pool {
                 name: &self.name,
                 missed: self.version.unsigned_abs(),
             },
+            Event::SubscribePatterns {
+                patterns: self.names(),
+                correlation,
+            },
+            Event::UnsubscribePatterns {
+                patterns: self.names(),
+                correlation,
+            },
+            Event::Ack {
+                action: EventBulk::SubscribePatterns,
+                correlation,
+            },
+            Event::Ack {
+                action: EventBulk::UnsubscribePatterns,
+                correlation,
+            },
+            Event::PatternGap {
+                pattern: &self.name,
+                missed: self.version.unsigned_abs(),
+            },
+            Event::Error(self.named_refusal(
+                Reason::MultipleSubscriptions,
+                EventAction::SubscribePatterns,
+            )),
+            Event::Error(self.refusal(Reason::InvalidPattern, EventAction::SubscribePatterns)),
             Event::Error(self.named_refusal(Reason::MultipleSubscriptions, EventAction::Subscribe)),
         ];
         for action in [
             EventAction::Emit,
             EventAction::Subscribe,
             EventAction::Listen,
+            EventAction::SubscribePatterns,
         ] {
             let refusals = REFUSED.map(|reason| Event::Error(self.refusal(reason, action)));
             events.extend(refusals);
