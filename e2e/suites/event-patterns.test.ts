@@ -244,7 +244,7 @@ describe('patterns of events in streams', { concurrency: 4, skip: againstOrigina
 
   test('events with history arrive with their offset and without an id', async (t) => {
     const name = `kept/${fresh('stream')}`;
-    const { pieces } = await settled(t, [['pattern', 'kept/*']]);
+    const { pieces } = await settled(t, [['pattern', 'kept/**']]);
     await command(server, emit(name, 1));
     const piece = await pieces.find(({ data }) => data.name === name);
     assert.deepEqual([piece.data.offset, piece.data.data, piece.id], [1, 1, undefined]);
