@@ -145,7 +145,7 @@ test('edits between connections', { concurrency: 4 }, async (t) => {
   const faults: Array<[what: string, fault: Fault, reason: RegExp, check: (inner: TestContext, script: string) => Promise<void>]> = [
     [
       'a refused edit also rejects the other edits of its write',
-      { file: SENDER, text: 'await this.host.mark(edits, halves(edits))', instead: 'await this.host.reject(name, edits, error.code)' },
+      { file: SENDER, text: 'await this.#mark(edits, halves(edits), held)', instead: 'await this.host.reject(name, edits, error.code)' },
       /before/,
       refusedEdits,
     ],
