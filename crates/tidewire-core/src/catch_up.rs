@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{CloseReason, Effects};
-use crate::entry::{Asker, Entry, LaggingReader, ReadFailed};
+use crate::entry::{Asker, LaggingReader, ReadFailed};
 use crate::hub::HubTopic;
 use crate::message::{Event, GAP_MAX, Message};
 use crate::publication::InterestTopic;
@@ -161,7 +161,7 @@ fn continue_catch_up<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
             serial: subscriber::serial(turn, id, &name).unwrap_or_default(),
         };
         let asker = Asker::Lagging(id, Arc::new(reader));
-        turn.post(turn.shard.owner(&name), Entry::ReadValue { name, asker });
+        turn.read_value(name, asker);
     }
 }
 

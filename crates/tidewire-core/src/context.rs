@@ -955,10 +955,7 @@ impl<E: Effects> TurnContext<'_, E> {
             }
             Decision::Need(name) => {
                 if !bulk_authorization.asks_for(&name) {
-                    let asker = Asker::Session(id);
-                    let owner = self.shard.owner(&name);
-                    let name = name.clone();
-                    self.post(owner, Entry::ReadValue { name, asker });
+                    self.read_value(name.clone(), Asker::Session(id));
                 }
                 reads.needs = Some(name);
                 return bulk_authorization.waiting.push(reads);
@@ -990,14 +987,13 @@ impl<E: Effects> TurnContext<'_, E> {
         if reads.values.len() >= reads_max {
             return Authorization::Failed;
         }
-        let owner = self.shard.owner(&record);
-        self.post(
-            owner,
-            Entry::ReadValue {
-                name: record,
-                asker: Asker::Session(id),
-            },
-        );
+        self.read_value(record, Asker::Session(id));
         Authorization::Wait
+    }
+
+    /// Requests the value of a record from its owner, which answers with [`Entry::Value`].
+    pub(crate) fn read_value(&mut self, name: Name, asker: Asker) {
+        let owner = self.shard.owner(&name);
+        self.post(owner, Entry::ReadValue { name, asker });
     }
 }

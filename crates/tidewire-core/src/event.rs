@@ -105,10 +105,13 @@ fn deliver<E: Effects>(
     publication: Publication<'_>,
     except: Option<SessionId>,
 ) {
-    if turn.hub.has_patterns() || turn.event_rights.has_waiting() {
-        return fan_out::deliver(turn, publication, except);
-    }
     let name = publication.name;
+    if turn.hub.has_patterns() || turn.event_rights.has_waiting() {
+        let channels = fan_out::matching(turn, name);
+        if !channels.is_empty() || turn.event_rights.has_waiting() {
+            return fan_out::deliver(turn, publication, except, &channels);
+        }
+    }
     let message = Message::Event(Event::Publication(publication));
     turn.fan_out(TOPIC, name, except, &message);
 }

@@ -311,14 +311,11 @@ impl EventRights {
         self.waiting.insert(id.index, session);
     }
 
-    /// Adds an event. Returns false if there are `count_max` already, and drops all of them.
+    /// Adds an event of a session that is not closing. Returns false if there are `count_max` already, and drops all of them.
     pub(crate) fn push(&mut self, index: u32, event: WaitingEvent, count_max: usize) -> bool {
         let Some(session) = self.waiting.get_mut(&index) else {
             return true;
         };
-        if session.is_closing {
-            return true;
-        }
         if session.events.len() >= count_max {
             session.is_closing = true;
             session.events = VecDeque::new();
@@ -328,7 +325,7 @@ impl EventRights {
         true
     }
 
-    /// Drops the events of a session whose connection is being closed.
+    /// Whether too many events have waited for the session at this index, so that its connection is being closed.
     pub(crate) fn is_closing(&self, index: u32) -> bool {
         self.waiting
             .get(&index)

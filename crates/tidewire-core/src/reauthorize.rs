@@ -395,9 +395,7 @@ impl Reauthorizer {
             address: turn.shard.address,
             ticket,
         };
-        let owner = turn.shard.owner(&record);
-        let name = record;
-        turn.post(owner, Entry::ReadValue { name, asker });
+        turn.read_value(record, asker);
     }
 
     fn ask_owner<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, waiting: Waiting) {

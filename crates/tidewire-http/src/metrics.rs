@@ -569,7 +569,7 @@ const GAUGES: &[Number] = &[
     }),
     (
         "inbound_bytes",
-        "Bytes of messages that are partly received or wait",
+        "Bytes of the memory for messages that are partly received or wait",
         |stats| &stats.inbound_bytes,
     ),
     (

@@ -196,7 +196,6 @@ fn word_and_bit(shard: u16) -> (usize, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     fn change(map: &InterestMap, shard: u16, name: &str, wanted: bool) {
         map.change(
@@ -326,24 +325,32 @@ mod tests {
         );
     }
 
+    /// Adds and removes the interest of four shards at the same time, an odd number of times, so that it ends as added.
+    fn toggle_at_once(change: impl Fn(u16, bool) + Sync, sees: impl Fn(u16) -> bool + Sync) {
+        std::thread::scope(|scope| {
+            for shard in 0..4u16 {
+                let (change, sees) = (&change, &sees);
+                scope.spawn(move || {
+                    for round in 0..2001 {
+                        change(shard, round % 2 == 0);
+                        assert_eq!(
+                            sees(shard),
+                            round % 2 == 0,
+                            "a shard sees its own change at once"
+                        );
+                    }
+                });
+            }
+        });
+    }
+
     #[test]
     fn no_change_of_a_pattern_of_any_shard_is_lost() {
-        let map = Arc::new(InterestMap::new(5));
-        let threads: Vec<_> = (0..4u16)
-            .map(|shard| {
-                let map = map.clone();
-                std::thread::spawn(move || {
-                    for round in 0..2001 {
-                        change_pattern(&map, shard, "busy/*/x", round % 2 == 0);
-                        let seen = pattern_shards(&map, "busy/1/x", 4).contains(&shard);
-                        assert_eq!(seen, round % 2 == 0, "a shard sees its own change at once");
-                    }
-                })
-            })
-            .collect();
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        let map = InterestMap::new(5);
+        toggle_at_once(
+            |shard, is_added| change_pattern(&map, shard, "busy/*/x", is_added),
+            |shard| pattern_shards(&map, "busy/1/x", 4).contains(&shard),
+        );
         assert_eq!(pattern_shards(&map, "busy/1/x", 4), [0, 1, 2, 3]);
         for shard in 0..4 {
             change_pattern(&map, shard, "busy/*/x", false);
@@ -365,22 +372,11 @@ mod tests {
 
     #[test]
     fn no_change_of_any_shard_is_lost() {
-        let map = Arc::new(InterestMap::new(2));
-        let threads: Vec<_> = (0..4u16)
-            .map(|shard| {
-                let map = map.clone();
-                std::thread::spawn(move || {
-                    for round in 0..2001 {
-                        change(&map, shard, "busy", round % 2 == 0);
-                        let seen = shards(&map, "busy", 99).contains(&shard);
-                        assert_eq!(seen, round % 2 == 0, "a shard sees its own change at once");
-                    }
-                })
-            })
-            .collect();
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        let map = InterestMap::new(2);
+        toggle_at_once(
+            |shard, is_added| change(&map, shard, "busy", is_added),
+            |shard| shards(&map, "busy", 99).contains(&shard),
+        );
         assert_eq!(shards(&map, "busy", 99), [0, 1, 2, 3]);
     }
 }

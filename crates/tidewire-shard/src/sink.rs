@@ -209,27 +209,22 @@ impl Sink {
         let stats = self.own.stats();
         add(&stats.messages_out[topic_index(message)], 1);
         let log = self.logs.log_mut(format.0);
-        if format == CARRIED {
-            let range = log.append(|out| in_process::encode(message, out));
-            self.ends.note(format, range.end);
-            return Span {
-                start: range.start,
-                end: range.end,
-            };
-        }
-        let encoding = Encoding::of(format.0);
-        let range = if encoding.is_batched {
-            log.append(|out| encoding.encode(message, out))
-        } else if encoding.is_deflated {
-            let deflation = &mut self.deflation;
-            let before = deflation.turn_bytes();
-            let encode = |payload: &mut Vec<u8>| encoding.encode(message, payload);
-            let range =
-                log.append(|out| deflation.encode_frame(encoding.opcode(), encode, stats, out));
-            self.compressed_bytes += deflation.turn_bytes() - before;
-            range
-        } else {
-            log.append(|out| encoding.encode_frame(message, out))
+        let encoding = (format != CARRIED).then(|| Encoding::of(format.0));
+        let range = match encoding {
+            None => log.append(|out| in_process::encode(message, out)),
+            Some(encoding) if encoding.is_batched => {
+                log.append(|out| encoding.encode(message, out))
+            }
+            Some(encoding) if encoding.is_deflated => {
+                let deflation = &mut self.deflation;
+                let before = deflation.turn_bytes();
+                let encode = |payload: &mut Vec<u8>| encoding.encode(message, payload);
+                let range =
+                    log.append(|out| deflation.encode_frame(encoding.opcode(), encode, stats, out));
+                self.compressed_bytes += deflation.turn_bytes() - before;
+                range
+            }
+            Some(encoding) => log.append(|out| encoding.encode_frame(message, out)),
         };
         self.ends.note(format, range.end);
         Span {

@@ -248,10 +248,7 @@ fn read_record(document: &RawDocumentBuf) -> (String, Loaded) {
             incarnation: Incarnation(document.get_str("incarnation").ok()?.parse().ok()?),
             version: Version(u32::try_from(document.get_i64("version").ok()?).ok()?),
             data: Payload::from_checked(document.get_str("data").ok()?),
-            write_keys: match keys_text {
-                Some(text) => Some(write_keys::from_text(text)?),
-                None => None,
-            },
+            write_keys: write_keys::of_row(keys_text)?,
         };
         let expected = i64::from(checksum(&name, &record, keys_text));
         (document.get_i64("checksum").ok()? == expected).then_some(record)

@@ -644,15 +644,14 @@ fn loaded_from(row: &Row) -> Result<Loaded, StoreError> {
         return Ok(Loaded::Corrupt);
     };
     let keys_text: Option<&str> = column(row, 5)?;
-    let write_keys = keys_text.map(write_keys::from_text);
-    if write_keys == Some(None) {
+    let Some(write_keys) = write_keys::of_row(keys_text) else {
         return Ok(Loaded::Corrupt);
-    }
+    };
     let record = StoredRecord {
         incarnation: Incarnation(column::<i64>(row, 1)?.cast_unsigned()),
         version: Version(version),
         data: Payload::from_checked(column::<&str>(row, 3)?),
-        write_keys: write_keys.flatten(),
+        write_keys,
     };
     if column::<i64>(row, 4)? == i64::from(checksum(name, &record, keys_text)) {
         Ok(Loaded::Found(record))

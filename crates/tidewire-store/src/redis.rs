@@ -487,10 +487,7 @@ impl StoredRow {
                 incarnation: Incarnation(self.incarnation?),
                 version: Version(self.version?),
                 data: Payload::from_checked(std::str::from_utf8(self.data.as_deref()?).ok()?),
-                write_keys: match keys_text {
-                    Some(text) => Some(write_keys::from_text(text)?),
-                    None => None,
-                },
+                write_keys: write_keys::of_row(keys_text)?,
             };
             (self.checksum? == checksum(name, &record, keys_text)).then_some(record)
         };

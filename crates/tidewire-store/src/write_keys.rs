@@ -35,8 +35,15 @@ pub(crate) fn to_text(keys: &WriteKeys) -> String {
     serde_json::to_string(&text).expect("numbers and texts are JSON")
 }
 
-/// The keys in a stored text; `None` if the text is damaged.
-pub(crate) fn from_text(text: &str) -> Option<Arc<WriteKeys>> {
+/// The keys of a row with this text, if it has one; an outer `None` if the text is damaged.
+pub(crate) fn of_row(text: Option<&str>) -> Option<Option<Arc<WriteKeys>>> {
+    match text {
+        Some(text) => from_text(text).map(Some),
+        None => Some(None),
+    }
+}
+
+fn from_text(text: &str) -> Option<Arc<WriteKeys>> {
     let text: Text = serde_json::from_str(text).ok()?;
     let kept = text.kept.into_iter().map(|(version, user, key)| StoredKey {
         user: Name::from(user.as_str()),

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{CloseReason, Effects};
-use crate::entry::{Asker, Entry, ReadFailed};
+use crate::entry::{Asker, ReadFailed};
 use crate::event_rights::{DEPENDENT_LIFETIME, PendingDecision, Recipients, WaitingEvent};
 use crate::footprint::{WAITING_EVENT_BYTES, text_bytes};
 use crate::hub::{HubTopic, format_bit, formats_of};
@@ -26,6 +26,9 @@ use crate::text::{Name, Payload};
 use crate::work::RULE_WORK;
 
 const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
+
+/// The channels of the patterns that one event matches.
+pub(super) type Channels = SmallVec<[ChannelId; 4]>;
 
 /// Cost of visiting a node of the trie of patterns.
 const STEP_WORK: usize = 64;
@@ -51,32 +54,34 @@ struct Audience {
     except: Option<u32>,
 }
 
-/// Delivers an event to the subscribers of its name and of the patterns that it matches.
-pub(super) fn deliver<E: Effects>(
-    turn: &mut TurnContext<'_, E>,
-    publication: Publication<'_>,
-    except: Option<SessionId>,
-) {
-    let event = publication.name;
-    let mut channels = SmallVec::<[ChannelId; 4]>::new();
+/// The channels of the patterns that an event matches.
+pub(super) fn matching<E: Effects>(turn: &TurnContext<'_, E>, event: &str) -> Channels {
+    let mut channels = Channels::new();
     let steps = turn
         .hub
         .visit_matching(event, |channel| channels.push(channel));
     turn.shard.count_work(steps * STEP_WORK);
-    if channels.is_empty() && !turn.event_rights.has_waiting() {
-        let message = Message::Event(Event::Publication(publication.clone()));
-        return turn.fan_out(TOPIC, event, except, &message);
-    }
+    channels
+}
+
+/// Delivers an event to the subscribers of its name and of the patterns with these channels.
+pub(super) fn deliver<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    publication: Publication<'_>,
+    except: Option<SessionId>,
+    channels: &Channels,
+) {
+    let event = publication.name;
     let right = turn.shard.permission.event_right(event);
     let mut pending = Vec::new();
     let mut patterns = SmallVec::new();
-    for channel in &channels {
+    for channel in channels {
         let recipients = recipients(turn, *channel, event, right, &mut pending);
         patterns.push((*channel, recipients));
     }
     if turn.hub.has_lagging() {
         turn.skip(TOPIC, event, except);
-        for channel in &channels {
+        for channel in channels {
             skip(turn, *channel, event, right, except);
         }
     }
@@ -240,14 +245,7 @@ fn ask<E: Effects>(turn: &mut TurnContext<'_, E>, ticket: u64, record: Name) {
         address: turn.shard.address,
         ticket,
     };
-    let owner = turn.shard.owner(&record);
-    turn.post(
-        owner,
-        Entry::ReadValue {
-            name: record,
-            asker,
-        },
-    );
+    turn.read_value(record, asker);
 }
 
 /// Counts the event as missed for the members of a pattern that lag, except those that may not get it. A session whose right is pending

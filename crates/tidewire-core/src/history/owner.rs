@@ -12,6 +12,8 @@ use foldhash::fast::FixedState;
 use super::ring::Ring;
 use super::stored::{Stored, Traffic};
 use super::{HistoryCounts, NUMBER_MAX};
+use smallvec::SmallVec;
+
 use crate::address::{Address, SessionId};
 use crate::context::{ShardContext, TurnContext};
 use crate::effect::Effects;
@@ -454,8 +456,8 @@ fn interested<E: Effects>(
     turn: &TurnContext<'_, E>,
     granted: &ShardCounts,
     name: &str,
-) -> Vec<u16> {
-    let mut shards: Vec<u16> = granted.shards().collect();
+) -> SmallVec<[u16; 8]> {
+    let mut shards: SmallVec<[u16; 8]> = granted.shards().collect();
     turn.out
         .visit_pattern_shards(name, |shard| shards.push(shard));
     if turn.hub.has_patterns() {

@@ -192,13 +192,13 @@ impl RecordOwner {
 
     /// Whether a job is a write that was made already. While the record is not loaded, only the memory of recent keys can tell.
     pub(super) fn is_repeated(&self, name: &Name, job: &Job) -> bool {
-        match (&job.kind, self.table.get(name)) {
-            (JobKind::Requested(RecordOperation::Write(write)), Some(record)) => {
-                let key = write.key.as_ref();
-                key.is_some_and(|key| self.is_made(name, &record.value, &job.principal, key))
-            }
-            _ => false,
-        }
+        // Few writes have a key, and only these look up the record.
+        let JobKind::Requested(RecordOperation::Write(write)) = &job.kind else {
+            return false;
+        };
+        let Some(key) = &write.key else { return false };
+        let record = self.table.get(name);
+        record.is_some_and(|record| self.is_made(name, &record.value, &job.principal, key))
     }
 
     /// Answers a repeated write like the first time, as soon as the first one is durable.

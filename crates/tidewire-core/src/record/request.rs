@@ -144,10 +144,7 @@ pub(super) fn ask<E: Effects, K: Kind>(
                     owner: turn.shard.address,
                     name: name.clone(),
                 };
-                turn.post(
-                    turn.shard.owner(&read),
-                    Entry::ReadValue { name: read, asker },
-                );
+                turn.read_value(read, asker);
                 return Some(Authorization::Wait);
             }
         }

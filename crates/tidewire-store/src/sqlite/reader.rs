@@ -190,15 +190,14 @@ pub(super) fn loaded_from(row: &Row<'_>) -> rusqlite::Result<Loaded> {
     };
     // A null has no bytes, and no stored text is empty.
     let keys_text = Some(keys_text).filter(|text| !text.is_empty());
-    let write_keys = keys_text.map(write_keys::from_text);
-    if write_keys == Some(None) {
+    let Some(write_keys) = write_keys::of_row(keys_text) else {
         return Ok(Loaded::Corrupt);
-    }
+    };
     let record = StoredRecord {
         incarnation: Incarnation(row.get::<_, i64>(1)?.cast_unsigned()),
         version: Version(version),
         data: Payload::from_checked(data),
-        write_keys: write_keys.flatten(),
+        write_keys,
     };
     if row.get::<_, i64>(4)? == i64::from(checksum(name, &record, keys_text)) {
         Ok(Loaded::Found(record))

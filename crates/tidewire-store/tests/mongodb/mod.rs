@@ -4,6 +4,7 @@
 mod relay;
 
 use std::slice;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mongodb::Client;
@@ -83,6 +84,13 @@ fn cut_connections() {
     crate::a_cut_connection_is_replaced(&mut location.inner, || relay.cut());
 }
 
+/// Holds back the test of large batches while requests have a short timeout, and the other way round: the server handles other requests
+/// only after a large one.
+fn without_the_other() -> MutexGuard<'static, ()> {
+    static LARGE_OR_LATE: Mutex<()> = Mutex::new(());
+    LARGE_OR_LATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A case in which the server receives one request late.
 struct Late {
     /// Texts that the late request contains.
@@ -159,6 +167,7 @@ fn late_batches() -> [(&'static str, Late); 5] {
 #[test]
 #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
 fn an_abandoned_batch_is_never_written() {
+    let _alone = without_the_other();
     for (name, late) in late_batches() {
         assert_eq!(what_is_late(late), Ok(()), "{name}");
     }
@@ -218,6 +227,7 @@ fn what_is_late(late: Late) -> Result<(), String> {
 #[test]
 #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
 fn a_large_batch_is_done_in_parts() {
+    let _alone = without_the_other();
     let mut location = location();
     let mut store = location.open();
     let large = format!("[\"{}\"]", "x".repeat(5 << 20));

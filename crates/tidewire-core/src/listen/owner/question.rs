@@ -34,14 +34,7 @@ impl ListenOwner {
                     name: name.clone(),
                     number,
                 };
-                let owner = turn.shard.owner(&record);
-                turn.post(
-                    owner,
-                    Entry::ReadValue {
-                        name: record,
-                        asker,
-                    },
-                );
+                turn.read_value(record, asker);
                 if let Some(wanted) = self.topic_state_mut(topic).wanted.get_mut(&name) {
                     wanted.search = Search::Authorizing(Box::new(Authorizing {
                         candidate,
