@@ -136,17 +136,12 @@ describe('requests that fail', { skip: againstOriginal, concurrency: 4 }, () => 
     const server = await Server.during(t, { http: { body_bytes_max: '4KiB', bodies_bytes_max: '4KiB', body_timeout: '60s' } });
     const data = 'x'.repeat(2_000);
     const put = (): Promise<Response> => fetch(url(server, '/records/r'), { method: 'PUT', headers: JSON_TYPE, body: JSON.stringify({ data }) });
-    let socket = connectSocket(server.port, '127.0.0.1');
+    const socket = connectSocket(server.port, '127.0.0.1').setEncoding('utf8');
     t.after(() => socket.destroy());
-    const holds = async (): Promise<boolean> => {
-      // The request reserves room for a body that it does not send. If a body of the last round still takes the room, the server refuses
-      // the request, so the next round tries again.
-      socket.destroy();
-      socket = connectSocket(server.port, '127.0.0.1');
-      socket.write('POST /api HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 4000\r\n\r\n{');
-      return (await put()).status === 503;
-    };
-    await eventually(holds, 'the announced body has reserved its room');
+    const head = ['POST /api HTTP/1.1', 'host: localhost', 'content-type: application/json', 'expect: 100-continue', 'content-length: 4000'];
+    socket.write(`${head.join('\r\n')}\r\n\r\n`);
+    const [answer] = (await once(socket, 'data')) as [string];
+    assert.match(answer, /^HTTP\/1\.1 100 /, 'the server waits for the announced body, which has reserved its room');
     assert.deepEqual(await outcome(put()), [503, 'BUSY', true]);
     const batched = await outcome(post(server, '/api', { body: [{ ...emit, data }] }));
     assert.deepEqual(batched, [503, 'the server has no room for the body', true]);

@@ -51,6 +51,9 @@ pub(crate) const WAITING_EVENT_BYTES: usize = 96;
 /// A call without its texts: the call, its two timers and its entries by requestor and provider.
 pub(crate) const CALL_BYTES: usize = 720;
 
+/// A record at its owner, without its name and value: its entries in the tables and its share of their spare room.
+pub(crate) const RECORD_BYTES: usize = 256;
+
 /// A request that waits for a record, without the data that it writes.
 pub(crate) const JOB_BYTES: usize = 384;
 

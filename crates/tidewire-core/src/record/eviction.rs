@@ -4,25 +4,21 @@
 //!
 //! Records that were used once have little room of their own, so that a client which goes through ever new records neither fills the
 //! memory nor evicts the records that clients use repeatedly. The names of those that left it are remembered for a while: a record
-//! that is requested again soon is kept like the others.
+//! that is requested again soon is kept like the others. Of the others, large ones do not evict small ones (`idle`).
 
-use std::collections::VecDeque;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 
 use crate::context::TurnContext;
 use crate::effect::Effects;
+use crate::record::idle::{IdleClasses, IdleQueue, bytes_of};
 use crate::record::owner::RecordOwner;
 use crate::record::readers::READER_BYTES;
 use crate::record::request::is_under;
 use crate::record::state::{OwnedRecord, Reuse, Value};
 use crate::settings::Settings;
-use crate::table;
 use crate::text::Name;
-
-/// Approximate bytes of a record in addition to its name and data: its entries in the tables and its share of their spare room.
-pub(super) const RECORD_OVERHEAD_BYTES: usize = 256;
 
 /// Bytes of records in memory that do not exist or that the requesting sessions may not read, at most. Clients may request ever new names.
 /// A client that requests the same name again soon, for example to wait for a record, costs the store nothing.
@@ -46,10 +42,10 @@ pub(super) struct Cache {
     pub(super) bytes: usize,
     stamp: u64,
     /// Records that were used again. Entries with an outdated stamp are skipped.
-    idle: SizedQueue,
+    idle: IdleClasses,
     /// The same for records that were used once, and for records that were only requested.
-    once: SizedQueue,
-    asked: SizedQueue,
+    once: IdleQueue,
+    asked: IdleQueue,
     /// The records that were evicted after they were used once.
     pub(super) evicted: EvictedNames,
 }
@@ -60,41 +56,11 @@ impl Cache {
         Self {
             bytes: 0,
             stamp: 0,
-            idle: SizedQueue::default(),
-            once: SizedQueue::default(),
-            asked: SizedQueue::default(),
+            idle: IdleClasses::default(),
+            once: IdleQueue::default(),
+            asked: IdleQueue::default(),
             evicted: EvictedNames::new(seed),
         }
-    }
-}
-
-/// Idle records with the sum of their bytes. An entry with an outdated stamp counts until it is taken, so the queue is short as well.
-#[derive(Debug, Default)]
-struct SizedQueue {
-    entries: VecDeque<(Name, u64, usize)>,
-    bytes: usize,
-}
-
-impl SizedQueue {
-    fn push(&mut self, name: &Name, record: &OwnedRecord) {
-        let bytes = name.len() + RECORD_OVERHEAD_BYTES + record.value.bytes();
-        self.entries.push_back((name.clone(), record.stamp, bytes));
-        self.bytes += bytes;
-    }
-
-    fn pop(&mut self) -> Option<(Name, u64)> {
-        let (name, stamp, bytes) = self.entries.pop_front()?;
-        self.bytes -= bytes;
-        table::shrink_queue(&mut self.entries);
-        Some((name, stamp))
-    }
-
-    /// Drops the outdated entries.
-    fn compact(&mut self, is_current: impl Fn(&Name, u64) -> bool) {
-        self.entries
-            .retain(|(name, stamp, _)| is_current(name, *stamp));
-        self.bytes = self.entries.iter().map(|(_, _, bytes)| bytes).sum();
-        table::shrink_queue(&mut self.entries);
     }
 }
 
@@ -189,12 +155,12 @@ impl RecordOwner {
                 }
             }
         }
-        while self.cache.asked.bytes > ASKED_BYTES_MAX && self.evict_asked(settings) {}
+        while self.cache.asked.bytes() > ASKED_BYTES_MAX && self.evict_asked(settings) {}
         let bytes_max = settings.limits.cache_bytes_max;
         let once_bytes_max = ONCE_BYTES_MAX.min(bytes_max / ONCE_PARTS);
-        while self.cache.once.bytes > once_bytes_max && self.evict_once(settings) {}
+        while self.cache.once.bytes() > once_bytes_max && self.evict_once(settings) {}
         self.evict(settings, bytes_max, kept_bytes(settings));
-        if self.cache.idle.entries.len() > 2 * self.table.len() + 1_000 {
+        if self.cache.idle.count() > 2 * self.table.len() + 1_000 {
             let table = &self.table;
             self.cache
                 .idle
@@ -203,16 +169,16 @@ impl RecordOwner {
     }
 
     /// Evicts idle records until at most `bytes_max` are left: first those that were only requested, then those that were used once, then
-    /// those that were unused for longest. Of those, the last `kept_bytes` stay.
+    /// those that were unused for long or are large ([`IdleClasses`]). Of those, the last `kept_bytes` stay.
     fn evict(&mut self, settings: &Settings, bytes_max: usize, kept_bytes: usize) {
         while self.cache.bytes > bytes_max {
             if self.evict_asked(settings) || self.evict_once(settings) {
                 continue;
             }
-            if self.cache.idle.bytes <= kept_bytes {
+            if self.cache.idle.bytes() <= kept_bytes {
                 break;
             }
-            let Some((name, stamp)) = self.cache.idle.pop() else {
+            let Some((name, stamp)) = self.cache.idle.pop(self.cache.stamp) else {
                 break;
             };
             self.remove_idle(settings, &name, stamp);
@@ -258,7 +224,7 @@ impl RecordOwner {
             {
                 self.cache.bytes -= readers.count() * READER_BYTES;
             }
-            self.cache.bytes -= name.len() + RECORD_OVERHEAD_BYTES + record.value.bytes();
+            self.cache.bytes -= bytes_of(name, &record);
         }
     }
 }

@@ -99,6 +99,7 @@
 //! - [`load`]: requests, results and timeouts of loads.
 //! - [`outcome`]: results of commits.
 //! - [`eviction`]: which records leave memory.
+//! - [`idle`]: queues of records that may leave memory.
 
 mod announce;
 mod apply;
@@ -108,6 +109,7 @@ pub(crate) mod commit;
 mod deferred;
 mod eviction;
 mod fair_queue;
+mod idle;
 mod interest;
 mod job;
 mod load;

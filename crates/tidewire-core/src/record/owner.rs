@@ -10,12 +10,12 @@ use crate::effect::{Effects, StoreRequest};
 use crate::entry::{
     BulkName, PendingReplyId, Published, RecordRefusal, RecordRequest, RecordRequestKind,
 };
-use crate::footprint::{DIRTY_BYTES, LOAD_TIMER_BYTES, WRITE_KEY_BYTES};
+use crate::footprint::{DIRTY_BYTES, LOAD_TIMER_BYTES, RECORD_BYTES, WRITE_KEY_BYTES};
 use crate::listen::ListenOwner;
 use crate::message::RecordBulk;
 use crate::record::commit::Commits;
 use crate::record::deferred::Deferred;
-use crate::record::eviction::{Cache, RECORD_OVERHEAD_BYTES};
+use crate::record::eviction::Cache;
 use crate::record::job::{Job, JobKind, Notify, Subscribe};
 use crate::record::outcome::outcome_unknown;
 use crate::record::readers::Readers;
@@ -291,7 +291,7 @@ impl RecordOwner {
         let prefixes = &turn.shard.settings.memory_only_prefixes;
         let (name, record) = table.get_or_insert_with(name, |name| {
             *next_epoch += 1;
-            cache.bytes += name.len() + RECORD_OVERHEAD_BYTES;
+            cache.bytes += name.len() + RECORD_BYTES;
             OwnedRecord {
                 value: if is_under(prefixes, name) {
                     Value::Missing

@@ -420,6 +420,55 @@ fn records_that_are_used_repeatedly_stay_though_records_in_use_fill_the_cache() 
 }
 
 #[test]
+fn large_records_that_are_used_in_turn_do_not_evict_small_ones() {
+    // In the second case even a single large record leaves at once, and small ones must not leave in its place.
+    for (cache_bytes_max, large_stays) in [(1 << 20, true), (9_000, false)] {
+        let mut node = node(|limits| limits.cache_bytes_max = cache_bytes_max);
+        let session = node.login();
+        for _ in 0..3 {
+            for part in 0..20 {
+                check(&node.ask(session, &set("small", "{}")), &["WriteAck"]);
+                write_large(&mut node, session, part * 10..part * 10 + 10);
+            }
+        }
+        node.commits_fail = true;
+        node.loads_fail = true;
+        let read = |name| Message::Record(Record::Read { name });
+        check(&node.ask(session, &read("small")), &["version: 60"]);
+        let newest = node.ask(session, &read("large/199"));
+        check(
+            &newest,
+            &[if large_stays {
+                "version: 3"
+            } else {
+                "LoadFailed"
+            }],
+        );
+        check(&node.ask(session, &read("large/0")), &["LoadFailed"]);
+    }
+}
+
+#[test]
+fn large_records_that_are_no_longer_used_leave_the_cache() {
+    let mut node = node(|limits| limits.cache_bytes_max = 1 << 20);
+    let session = node.login();
+    for _ in 0..2 {
+        write_large(&mut node, session, 0..50);
+    }
+    for _ in 0..2 {
+        for number in 0..10_000 {
+            let name = format!("small/{number}");
+            check(&node.ask(session, &set(&name, "{}")), &["WriteAck"]);
+        }
+    }
+    node.commits_fail = true;
+    node.loads_fail = true;
+    let read = |name| Message::Record(Record::Read { name });
+    check(&node.ask(session, &read("large/49")), &["LoadFailed"]);
+    check(&node.ask(session, &read("small/9999")), &["version: 2"]);
+}
+
+#[test]
 fn a_shrinking_cache_drops_only_the_oldest_unused_records() {
     let mut node = node(|_| {});
     let (session, subscriber) = (node.login(), node.login());
