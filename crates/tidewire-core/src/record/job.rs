@@ -150,21 +150,9 @@ impl Kind for Subscribe {
     }
 }
 
-impl From<Subscribe> for JobKind {
-    fn from(subscribe: Subscribe) -> Self {
-        Self::Subscribe(subscribe)
-    }
-}
-
 impl Kind for Notify {
     fn action(&self) -> RecordAction {
         RecordAction::Bulk(RecordBulk::Notify)
-    }
-}
-
-impl From<Notify> for JobKind {
-    fn from(notify: Notify) -> Self {
-        Self::Notify(notify)
     }
 }
 
@@ -178,21 +166,9 @@ impl Kind for RecordRead {
     }
 }
 
-impl From<RecordRead> for JobKind {
-    fn from(read: RecordRead) -> Self {
-        Self::Requested(RecordOperation::Read(read))
-    }
-}
-
 impl Kind for Delete {
     fn action(&self) -> RecordAction {
         RecordAction::Delete
-    }
-}
-
-impl From<Delete> for JobKind {
-    fn from(Delete: Delete) -> Self {
-        Self::Requested(RecordOperation::Delete)
     }
 }
 
@@ -213,12 +189,6 @@ impl Kind for Box<OwnedWrite> {
     }
 }
 
-impl From<Box<OwnedWrite>> for JobKind {
-    fn from(write: Box<OwnedWrite>) -> Self {
-        Self::Requested(RecordOperation::Write(write))
-    }
-}
-
 impl Kind for Box<OwnedPut> {
     fn action(&self) -> RecordAction {
         match self.data {
@@ -232,21 +202,9 @@ impl Kind for Box<OwnedPut> {
     }
 }
 
-impl From<Box<OwnedPut>> for JobKind {
-    fn from(put: Box<OwnedPut>) -> Self {
-        Self::Requested(RecordOperation::Put(put))
-    }
-}
-
 impl Kind for Arc<LaggingReader> {
     fn action(&self) -> RecordAction {
         RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead)
-    }
-}
-
-impl From<Arc<LaggingReader>> for JobKind {
-    fn from(reader: Arc<LaggingReader>) -> Self {
-        Self::CatchUp(reader)
     }
 }
 
@@ -261,10 +219,26 @@ impl Kind for Box<Announcement> {
     }
 }
 
-impl From<Box<Announcement>> for JobKind {
-    fn from(announcement: Box<Announcement>) -> Self {
-        Self::Announce(announcement)
-    }
+/// Makes a job of one kind a job of any kind.
+macro_rules! any_kind {
+    ($($kind:ty: $job:pat => $any:expr,)+) => {
+        $(impl From<$kind> for JobKind {
+            fn from($job: $kind) -> Self {
+                $any
+            }
+        })+
+    };
+}
+
+any_kind! {
+    Subscribe: subscribe => Self::Subscribe(subscribe),
+    Notify: notify => Self::Notify(notify),
+    RecordRead: read => Self::Requested(RecordOperation::Read(read)),
+    Delete: Delete => Self::Requested(RecordOperation::Delete),
+    Box<OwnedWrite>: write => Self::Requested(RecordOperation::Write(write)),
+    Box<OwnedPut>: put => Self::Requested(RecordOperation::Put(put)),
+    Arc<LaggingReader>: reader => Self::CatchUp(reader),
+    Box<Announcement>: announcement => Self::Announce(announcement),
 }
 
 impl<K> Job<K> {

@@ -155,16 +155,10 @@ impl RecordOwner {
         mut job: Job<Notify>,
         value: Value,
     ) -> Step {
-        let reply = job.kind.reply;
+        let (reply, done) = (job.kind.reply, Answer::Snapshot(Snapshot::Nothing));
         if let Some(before) = job.kind.reloaded.take() {
             self.tell_reloaded(turn, listens, name, &before, &value);
-            answer(
-                turn,
-                job.session,
-                name,
-                reply,
-                Answer::Snapshot(Snapshot::Nothing),
-            );
+            answer(turn, job.session, name, reply, done);
             return Step::Done;
         }
         let access = Access::RecordNotify;
@@ -175,13 +169,7 @@ impl RecordOwner {
         let memory_only = is_under(&turn.shard.settings.memory_only_prefixes, name);
         if memory_only || self.write_queues.is_dirty(&turn.shard.settings, name) {
             // The value in memory is newer than any value that the store can have.
-            answer(
-                turn,
-                job.session,
-                name,
-                reply,
-                Answer::Snapshot(Snapshot::Nothing),
-            );
+            answer(turn, job.session, name, reply, done);
             return Step::Done;
         }
         job.kind.reloaded = Some(value.clone());
