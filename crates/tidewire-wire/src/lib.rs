@@ -6,6 +6,7 @@
 
 pub mod frame;
 pub mod protocol;
+pub mod traceparent;
 
 /// The target of the protocols, for peers without an engine.
 pub use tidewire_core::message;

@@ -180,7 +180,8 @@ function start(launcher: string[], file: string, args: string[], children: Child
 function heard<T>(child: ChildProcess, what: string, ms: number): Promise<T> {
   const message = new Promise<T>((done, fail) => {
     child.once('message', (value) => done(value as T));
-    child.once('exit', (code, signal) => fail(new Error(`the process ended with ${code ?? signal}: ${what}`)));
+    // Not 'exit', which can come before the last message.
+    child.once('disconnect', () => fail(new Error(`the process ended with ${child.exitCode ?? child.signalCode ?? 'no report'}: ${what}`)));
   });
   return within(ms, message, what);
 }

@@ -19,6 +19,7 @@ use tidewire_auth::credentials::Credentials;
 use tidewire_core::trace::Trace;
 use tidewire_shard::share::Caller;
 use tidewire_wire::protocol::in_process::{encode, messages};
+use tidewire_wire::traceparent;
 use tokio::time::timeout;
 
 use super::answer::{self, HttpResponse};
@@ -110,7 +111,7 @@ impl Api {
         commands: &[Command<'_>],
     ) -> Result<Vec<Outcome>, CallError> {
         let trace = request.parts.headers.get("traceparent");
-        let trace = trace.and_then(|trace| Trace::parse(trace.to_str().ok()?));
+        let trace = trace.and_then(|trace| traceparent::parse(trace.to_str().ok()?));
         let room = BatchBudget {
             bytes_max: self.limits.answer_bytes_max,
             record_bytes_max: self.limits.record_bytes_max,

@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use crate::harness::from_hex;
 use serde::Deserialize;
 use tidewire_core::message::{Message, Position};
-use tidewire_core::trace::Trace;
 use tidewire_wire::frame::websocket::{Decoded, Decoder, Event, Role};
 use tidewire_wire::protocol::deepstream::fields::{Envelope, Fields, WireTopic};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
+use tidewire_wire::traceparent;
 
 /// As deepstream's own codec writes them.
 const VECTORS: &str = include_str!("../../../../spec/vectors/deepstream/messages.json");
@@ -141,7 +141,7 @@ impl Vector {
             trace: fields
                 .traceparent
                 .as_deref()
-                .and_then(Trace::parse)
+                .and_then(traceparent::parse)
                 .map(Box::new),
             requestor_name: fields.requestor_name.as_deref(),
             requestor_data: fields.requestor_data.as_deref(),

@@ -11,6 +11,7 @@ use tidewire_core::trace::Trace;
 
 use super::DecodeError;
 use super::protobuf::{Counter, Reader, Sink, WireType, varint_bytes};
+use crate::traceparent;
 
 /// The topics that have fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -400,7 +401,7 @@ impl<'a> Fields<'a> {
                 .positions
                 .to_mut()
                 .push(decode_position(reader.bytes()?)?),
-            Field::Trace => self.trace = Trace::parse(reader.text()?).map(Box::new),
+            Field::Trace => self.trace = traceparent::parse(reader.text()?).map(Box::new),
             Field::RequestorName => self.requestor_name = Some(reader.text()?),
             Field::RequestorData => self.requestor_data = Some(reader.text()?),
         }
@@ -475,7 +476,7 @@ impl<'a> Fields<'a> {
                     });
                 }
                 Field::Trace => encode_some(self.trace.as_deref(), |trace| {
-                    sink.text_field(number, trace.text().as_str());
+                    sink.text_field(number, traceparent::format(trace).as_str());
                 }),
                 _ => encode_some(self.text(*field), |text| sink.text_field(number, text)),
             }

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidewire_core::message::Position;
-use tidewire_core::trace::Trace;
 use tidewire_wire::protocol::deepstream::fields::Fields;
 use tidewire_wire::protocol::deepstream::json::{JsonFields, TextError};
+use tidewire_wire::traceparent;
 
 /// The members of each topic by its number, from 1, with the names of `spec/deepstream.md`.
 const MEMBERS: [&[&str]; 7] = [
@@ -164,7 +164,7 @@ pub fn assert_same(payload: &[u8], read: &Result<JsonFields<'_>, TextError>) {
         .map(|(name, position)| ((*name).to_owned(), *position))
         .collect();
     assert_eq!(ours, positions, "positions");
-    let trace = text("traceparent").and_then(|text| Trace::parse(&text));
+    let trace = text("traceparent").and_then(|text| traceparent::parse(&text));
     assert_eq!(fields.trace.as_deref().copied(), trace);
     let list = value::<Vec<String>>(&members, "names").filter(|_| has("names"));
     assert_eq!(fields.names.to_vec(), list.unwrap_or_default());

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use prost::Message as _;
 use tidewire_core::message::Position;
-use tidewire_core::trace::Trace;
 use tidewire_wire::protocol::deepstream::fields::{Fields, WireTopic};
+use tidewire_wire::traceparent;
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Envelope {
@@ -153,7 +153,7 @@ pub fn assert_same(payload: &[u8], topic: WireTopic, body: &[u8], fields: &Field
                 (named.name.as_str(), position)
             });
             assert!(positions.eq(fields.positions.iter().copied()));
-            let trace = other.traceparent.as_deref().and_then(Trace::parse);
+            let trace = other.traceparent.as_deref().and_then(traceparent::parse);
             assert_eq!(trace, fields.trace.as_deref().copied());
         }
         WireTopic::Rpc => same!(Rpc: texts data correlation name requestor_name requestor_data;

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 use tidewire_core::json::{self, JsonError, JsonKind, JsonLimits, Literal};
 use tidewire_core::message::{Message, Position};
-use tidewire_core::trace::Trace;
 
 use super::TextError;
 use super::key::Key;
 use crate::protocol::deepstream::fields::{Field, Fields, WireTopic};
 use crate::protocol::deepstream::{DecodeError, from_wire};
+use crate::traceparent;
 
 /// A message is within the frame limit when it arrives here, and the engine checks the nesting of payloads.
 const LIMITS: JsonLimits = JsonLimits {
@@ -161,7 +161,7 @@ impl<'a> JsonFields<'a> {
             Field::Existed => fields.existed = Some(flag(value)?),
             Field::Batches => fields.batches = Some(flag(value)?),
             Field::Jumps => fields.jumps = Some(flag(value)?),
-            Field::Trace => fields.trace = Trace::parse(&text(value)?).map(Box::new),
+            Field::Trace => fields.trace = traceparent::parse(&text(value)?).map(Box::new),
             Field::Names => {
                 let names = entries(value, '[')?;
                 self.names = names

@@ -7,6 +7,7 @@ use super::key::name;
 use crate::protocol::deepstream::fields::{Field, Fields, WireTopic};
 use crate::protocol::deepstream::protobuf::Sink;
 use crate::protocol::deepstream::{Dialect, action};
+use crate::traceparent;
 
 /// Writes the present fields, topic and action first. Skips fields that the topic does not have.
 pub(super) fn write(topic: WireTopic, fields: &Fields<'_>, dialect: Dialect, sink: &mut impl Sink) {
@@ -99,7 +100,7 @@ fn write_field(
         Field::Trace => {
             if let Some(trace) = &fields.trace {
                 member(field, sink);
-                literal(trace.text().as_str(), sink);
+                literal(traceparent::format(trace).as_str(), sink);
             }
         }
         Field::Incarnation => {
