@@ -11,78 +11,71 @@ use std::time::Duration;
 
 use client::{emit, subscribe, wait_until};
 use shard_support::{Node, Options};
-use tidewire_core::message::{Auth, Connection, Event, Message, Presence};
+use tidewire_core::message::{Event, Message};
 use tidewire_net::event_loop::OutboxMarks;
 use tidewire_shard::ShardLimits;
 use tidewire_shard::carried_session::CarriedSession;
 use tidewire_shard::carrier::{End, Stay};
 use tidewire_shard::peer::PeerDetails;
-use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
+use tidewire_shard::reply::OwnedReply;
+use tidewire_shard::request::OwnedRequest;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const PASSING: Stay = Stay::Passing { bytes_max: 1 << 20 };
 
-fn encoded(messages: &[Message<'_>]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for message in messages {
-        Deepstream::encode(Dialect::Server, message, &mut out);
-    }
-    out
-}
-
-/// Encodes the messages of a login, then `messages`.
-fn logging_in(coalesces: bool, messages: &[Message<'_>]) -> Vec<u8> {
-    let challenge = Connection::challenge(coalesces);
+/// The requests of a login, then `requests`.
+fn logging_in(coalesces: bool, requests: &[OwnedRequest]) -> Vec<OwnedRequest> {
     let login = [
-        Message::Connection(challenge),
-        Message::Auth(Auth::Request { data: Some("{}") }),
+        OwnedRequest::Introduction { coalesces },
+        OwnedRequest::LogIn { data: "{}".into() },
     ];
-    encoded(&[&login, messages].concat())
+    [&login, requests].concat()
 }
 
-fn carry(node: &Node, port: u16, stay: Stay, messages: Vec<u8>) -> CarriedSession {
+fn subscribe_to(event: &str) -> OwnedRequest {
+    OwnedRequest::SubscribeEvents {
+        events: vec![(event.into(), None)],
+    }
+}
+
+fn carry(node: &Node, port: u16, stay: Stay, requests: Vec<OwnedRequest>) -> CarriedSession {
     let peer = PeerDetails {
         certificate: None,
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
         headers: Vec::new(),
     };
-    node.handle(0).carry(Arc::new(peer), stay, messages)
+    node.handle(0).carry(Arc::new(peer), stay, requests)
 }
 
-/// Receives messages until `is_last`, and returns all of them as debug texts.
+/// Receives replies until `is_last`, and returns all of them.
 async fn receive(
     session: &mut CarriedSession,
-    is_last: impl Fn(&Message<'_>) -> bool,
-) -> Vec<String> {
+    is_last: impl Fn(&OwnedReply) -> bool,
+) -> Vec<OwnedReply> {
     let mut seen = Vec::new();
     loop {
-        let chunk = timeout(DEADLINE, session.receive()).await;
-        let chunk = chunk
-            .expect("a message within the deadline")
+        let replies = timeout(DEADLINE, session.receive()).await;
+        let replies = replies
+            .expect("a reply within the deadline")
             .expect("no end");
-        let mut rest = &chunk[..];
-        while let Some(bytes) = Deepstream::message_bytes(rest) {
-            let message = Deepstream::decode(&rest[..bytes]).expect("a message");
-            rest = &rest[bytes..];
-            seen.push(format!("{message:?}"));
-            if is_last(&message) {
+        for reply in replies.iter() {
+            seen.push(reply.clone());
+            if is_last(reply) {
                 return seen;
             }
         }
     }
 }
 
-fn is_pong(message: &Message<'_>) -> bool {
-    *message == Message::Connection(Connection::Pong)
+fn is_pong(reply: &OwnedReply) -> bool {
+    *reply == OwnedReply::Pong
 }
 
-fn is_login(message: &Message<'_>) -> bool {
-    matches!(message, Message::Auth(Auth::Successful { .. }))
+fn is_login(reply: &OwnedReply) -> bool {
+    matches!(reply, OwnedReply::LoggedIn { .. })
 }
-
-const PING: Message<'static> = Message::Connection(Connection::Ping);
 
 #[test]
 fn a_session_without_a_socket_is_one_like_any_other() {
@@ -93,16 +86,26 @@ fn a_session_without_a_socket_is_one_like_any_other() {
     socket.receive_until(|message| matches!(message, Message::Event(Event::Ack { .. })));
     runtime.block_on(async {
         // The shard handles the messages after the login only once the login is done.
-        let messages = logging_in(false, &[subscribe("answers"), emit("news", "1"), PING]);
-        let mut session = carry(&node, 9, PASSING, messages);
+        let publish = OwnedRequest::Publish {
+            name: "news".into(),
+            data: Some("1".into()),
+            trace: None,
+        };
+        let requests = [subscribe_to("answers"), publish, OwnedRequest::Ping];
+        let mut session = carry(&node, 9, PASSING, logging_in(false, &requests));
         let seen = receive(&mut session, is_pong).await;
-        assert!(seen[0].contains("Accept"), "{seen:?}");
-        assert!(seen[1].contains("Successful"), "{seen:?}");
+        // The acceptance of the introduction is of no use to a task.
+        assert_eq!(seen[0], OwnedReply::Other, "{seen:?}");
+        assert!(is_login(&seen[1]), "{seen:?}");
         socket.expect(&emit("news", "1"));
         socket.send(&emit("answers", "2"));
-        let is_emit = |message: &Message<'_>| *message == emit("answers", "2");
-        receive(&mut session, is_emit).await;
-        session.send(encoded(&[PING]));
+        let published = OwnedReply::Publication {
+            name: "answers".into(),
+            data: Some("2".into()),
+            offset: None,
+        };
+        receive(&mut session, |reply| *reply == published).await;
+        session.send(vec![OwnedRequest::Ping]);
         receive(&mut session, is_pong).await;
         let sessions = &node.stats(0).engine.sessions;
         wait_until(|| sessions.load(Ordering::Relaxed) == 1);
@@ -121,20 +124,12 @@ fn presence_counts_lasting_sessions_only() {
         receive(&mut passing, is_login).await;
         let mut lasting = carry(&node, 8, Stay::Lasting, logging_in(false, &[]));
         receive(&mut lasting, is_login).await;
-        let query = Message::Presence(Presence::QueryAll);
+        let query = OwnedRequest::QueryAllUsers;
         let mut asking = carry(&node, 9, PASSING, logging_in(false, &[query]));
-        let is_answer = |message: &Message<'_>| {
-            matches!(
-                message,
-                Message::Presence(Presence::QueryAllResponse { .. })
-            )
-        };
+        let is_answer = |reply: &OwnedReply| matches!(reply, OwnedReply::AllUsers { .. });
         let seen = receive(&mut asking, is_answer).await;
-        let answer = seen.last().expect("an answer");
-        assert!(
-            answer.contains("user-8") && !answer.contains("user-7"),
-            "{answer}"
-        );
+        let names = vec!["user-8".into()];
+        assert_eq!(seen.last(), Some(&OwnedReply::AllUsers { names }));
     });
 }
 
@@ -155,21 +150,11 @@ fn a_session_that_takes_nothing_lags_and_gets_the_gap_or_is_ended() {
     let runtime = Runtime::new().expect("a runtime");
     let mut publisher = node.log_in(1);
     runtime.block_on(async {
-        let mut following = carry(
-            &node,
-            7,
-            Stay::Lasting,
-            logging_in(true, &[subscribe("news"), PING]),
-        );
-        let is_ack = |message: &Message<'_>| matches!(message, Message::Event(Event::Ack { .. }));
-        receive(&mut following, is_ack).await;
-        let mut stuck = carry(
-            &node,
-            8,
-            Stay::Lasting,
-            logging_in(false, &[subscribe("news"), PING]),
-        );
-        receive(&mut stuck, is_ack).await;
+        let requests = [subscribe_to("news"), OwnedRequest::Ping];
+        let mut following = carry(&node, 7, Stay::Lasting, logging_in(true, &requests));
+        receive(&mut following, is_pong).await;
+        let mut stuck = carry(&node, 8, Stay::Lasting, logging_in(false, &requests));
+        receive(&mut stuck, is_pong).await;
         let data = format!("\"{}\"", "x".repeat(4 << 10));
         let cut = &node.stats(0).slow_disconnects;
         wait_until(|| {
@@ -185,7 +170,7 @@ fn a_session_that_takes_nothing_lags_and_gets_the_gap_or_is_ended() {
             }
         };
         assert_eq!(timeout(DEADLINE, end).await, Ok(End::Slow));
-        let is_gap = |message: &Message<'_>| matches!(message, Message::Event(Event::Gap { .. }));
+        let is_gap = |reply: &OwnedReply| matches!(reply, OwnedReply::Gap { .. });
         receive(&mut following, is_gap).await;
     });
 }
@@ -199,8 +184,9 @@ fn a_shard_that_stops_ends_the_sessions_and_takes_no_new_ones() {
         let mut session = carry(&node, 7, Stay::Lasting, logging_in(false, &[]));
         receive(&mut session, is_login).await;
         node.handle(0).close_all(Duration::ZERO, DEADLINE).await;
-        assert_eq!(session.receive().await, Err(End::GoingAway));
-        let mut late = carry(&node, 8, PASSING, logging_in(false, &[PING]));
-        assert_eq!(late.receive().await, Err(End::GoingAway));
+        let end = session.receive().await.err();
+        assert_eq!(end, Some(End::GoingAway));
+        let mut late = carry(&node, 8, PASSING, logging_in(false, &[OwnedRequest::Ping]));
+        assert_eq!(late.receive().await.err(), Some(End::GoingAway));
     });
 }

@@ -15,11 +15,8 @@ use tidewire_wire::frame::websocket;
 use tidewire_wire::protocol::Encoding;
 
 use super::deflation::Deflation;
-use super::sink::FORMAT_COUNT;
+use super::sink::FRAMES;
 use super::stats::ShardStats;
-
-/// The log of frames made of ranges: compressed frames, and headers.
-const FRAMES: u8 = FORMAT_COUNT;
 
 /// Bytes of messages in one frame, unless one message alone is larger. A peer has to receive a whole frame before it reads the first
 /// message of it, and compression finds nothing beyond 32 KiB.

@@ -3,20 +3,24 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use bytes::Bytes;
-
 use super::carrier::{CarriedMail, Carrier, End, Stay};
 use super::handle::{Mail, ShardHandle};
 use super::peer::PeerDetails;
+use super::reply::Replies;
+use super::request::OwnedRequest;
 use crate::outlet::Outlet;
 use crate::share::Standing;
 
 impl ShardHandle {
-    /// Opens a session that is carried by the caller instead of a socket, and sends its first messages: messages in the form
-    /// of [`tidewire_wire::protocol::in_process`].
+    /// Opens a session that is carried by the caller instead of a socket, and sends its first requests.
     #[must_use]
-    pub fn carry(&self, peer: Arc<PeerDetails>, stay: Stay, messages: Vec<u8>) -> CarriedSession {
-        self.carry_for(peer, None, stay, messages)
+    pub fn carry(
+        &self,
+        peer: Arc<PeerDetails>,
+        stay: Stay,
+        requests: Vec<OwnedRequest>,
+    ) -> CarriedSession {
+        self.carry_for(peer, None, stay, requests)
     }
 
     /// The same for a request that holds shared places, which count as its user's after the login.
@@ -26,10 +30,10 @@ impl ShardHandle {
         peer: Arc<PeerDetails>,
         standing: Option<Arc<Standing>>,
         stay: Stay,
-        messages: Vec<u8>,
+        requests: Vec<OwnedRequest>,
     ) -> CarriedSession {
         let queued_bytes = Arc::clone(&self.0.carried_bytes);
-        CarriedSession::open(self.clone(), queued_bytes, (peer, standing), stay, messages)
+        CarriedSession::open(self.clone(), queued_bytes, (peer, standing), stay, requests)
     }
 }
 
@@ -41,13 +45,13 @@ pub struct CarriedSession {
 }
 
 impl CarriedSession {
-    /// Opens a session at `shard` and sends its first messages, concatenated.
+    /// Opens a session at `shard` and sends its first requests.
     fn open(
         shard: ShardHandle,
         queued_bytes: Arc<AtomicUsize>,
         (peer, standing): (Arc<PeerDetails>, Option<Arc<Standing>>),
         stay: Stay,
-        messages: Vec<u8>,
+        requests: Vec<OwnedRequest>,
     ) -> Self {
         let carrier = Arc::new(Carrier::new(queued_bytes));
         let session = Self { shard, carrier };
@@ -56,22 +60,22 @@ impl CarriedSession {
             peer,
             standing,
             stay,
-            messages,
+            requests,
         });
         session
     }
 
-    /// Sends more messages to the shard.
-    pub fn send(&self, messages: Vec<u8>) {
-        self.mail(|carrier| CarriedMail::Messages { carrier, messages });
+    /// Sends more requests to the shard.
+    pub fn send(&self, requests: Vec<OwnedRequest>) {
+        self.mail(|carrier| CarriedMail::Requests { carrier, requests });
     }
 
-    /// The next whole messages, in order. Cancellation safe. The call means that the caller has finished with the messages of the call
-    /// before: it has handed them on, and holds back none of their bytes.
+    /// The next replies, in order. Cancellation safe. The call means that the caller has finished with the replies of the call before: it
+    /// has handed them on, and holds back none of their bytes.
     ///
     /// # Errors
     /// The shard has ended the session, and everything before the end was received.
-    pub async fn receive(&mut self) -> Result<Bytes, End> {
+    pub async fn receive(&mut self) -> Result<Replies, End> {
         if self.carrier.hand_on() {
             self.mail(|_| CarriedMail::Taken);
         }

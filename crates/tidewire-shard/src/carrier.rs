@@ -1,8 +1,8 @@
 //! The channel of a session without a socket, between its shard and a task of the front, such as an HTTP request. The other end is
 //! in `carried_session.rs`.
 //!
-//! Messages of the native protocol go in both directions, in order, without frames. So such a session uses the same code for login,
-//! permission, limits and metrics as one with a socket. Decision: 0020.
+//! The messages of the engine go in both directions, in order, as owned values (`request.rs`, `reply.rs`). So such a session uses the same
+//! code for login, permission, limits and metrics as one with a socket. Decision: 0020.
 //!
 //! Towards the shard, the front limits the messages: it accepts a limited number of requests at a time, each of limited size. Towards the
 //! task, the outbox marks do: beyond them the session lags, and then it is ended, like a socket that is not read.
@@ -11,13 +11,14 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use tidewire_core::effect::CloseReason;
 use tidewire_net::connection::Key;
 use tokio::sync::Notify;
 
 use super::peer::PeerDetails;
+use super::reply::Replies;
+use super::request::OwnedRequest;
 use crate::outlet::Outlet;
 use crate::share::Standing;
 
@@ -48,10 +49,10 @@ pub enum Stay {
     Lasting,
 }
 
-/// Bytes that wait for the task.
+/// Replies that wait for the task. A chunk has those of one turn.
 #[derive(Debug, Default)]
 struct Queue {
-    chunks: VecDeque<Bytes>,
+    chunks: VecDeque<Replies>,
     bytes: usize,
     end: Option<End>,
     /// The shard needs a notice when at most this many bytes wait.
@@ -64,7 +65,7 @@ struct Queue {
 
 /// A chunk that a task takes out of its channel.
 pub(crate) struct Popped {
-    pub(crate) chunk: Result<Bytes, End>,
+    pub(crate) chunk: Result<Replies, End>,
     /// Whether few bytes are left and the shard waits for that notice.
     pub(crate) has_drained: bool,
 }
@@ -97,11 +98,12 @@ impl Carrier {
         }
     }
 
-    /// Appends a chunk of whole messages for the task. Returns the number of bytes that wait now.
-    pub(crate) fn push(&self, chunk: Bytes) -> usize {
+    /// Appends a chunk for the task. Returns the number of bytes that wait now.
+    pub(crate) fn push(&self, chunk: Replies) -> usize {
         let mut queue = self.queue.lock();
-        queue.bytes += chunk.len();
-        self.queued_bytes.fetch_add(chunk.len(), Ordering::Relaxed);
+        queue.bytes += chunk.bytes();
+        self.queued_bytes
+            .fetch_add(chunk.bytes(), Ordering::Relaxed);
         queue.chunks.push_back(chunk);
         let bytes = queue.bytes;
         drop(queue);
@@ -182,8 +184,9 @@ impl Carrier {
                 has_drained: false,
             });
         };
-        queue.bytes -= chunk.len();
-        self.queued_bytes.fetch_sub(chunk.len(), Ordering::Relaxed);
+        queue.bytes -= chunk.bytes();
+        self.queued_bytes
+            .fetch_sub(chunk.bytes(), Ordering::Relaxed);
         let bytes = queue.bytes;
         let has_drained = queue.drain_to.take_if(|mark| bytes <= *mark).is_some();
         queue.marked = queue.marked.map(|count| count.saturating_sub(1));
@@ -205,18 +208,18 @@ impl Drop for Carrier {
 /// Mail to a shard about sessions without a socket.
 #[derive(Debug)]
 pub(crate) enum CarriedMail {
-    /// A new session with its first messages.
+    /// A new session with its first requests.
     Open {
         carrier: Arc<Carrier>,
         peer: Arc<PeerDetails>,
         standing: Option<Arc<Standing>>,
         stay: Stay,
-        messages: Vec<u8>,
+        requests: Vec<OwnedRequest>,
     },
-    /// More messages.
-    Messages {
+    /// More requests.
+    Requests {
         carrier: Arc<Carrier>,
-        messages: Vec<u8>,
+        requests: Vec<OwnedRequest>,
     },
     /// Few bytes still wait for the task.
     Drained(Arc<Carrier>),
@@ -228,7 +231,16 @@ pub(crate) enum CarriedMail {
 
 #[cfg(test)]
 mod tests {
+    use tidewire_core::message::{Connection, Message};
+
     use super::*;
+    use crate::reply::ReplyLog;
+
+    fn pong() -> Replies {
+        let mut log = ReplyLog::default();
+        let span = log.append(&Message::Connection(Connection::Pong));
+        log.replies(&[span])
+    }
 
     fn carrier() -> Carrier {
         Carrier {
@@ -245,11 +257,10 @@ mod tests {
     fn marked_bytes_are_reported_when_handed_on_without_waiting_for_later_ones() {
         let carrier = carrier();
         assert!(!carrier.mark());
-        for text in ["a", "b"] {
-            carrier.push(Bytes::from_static(text.as_bytes()));
-        }
+        carrier.push(pong());
+        carrier.push(pong());
         assert!(carrier.mark());
-        carrier.push(Bytes::from_static(b"c"));
+        carrier.push(pong());
         let tells = std::iter::from_fn(|| carrier.pop()).map(|_| carrier.hand_on());
         assert_eq!(tells.collect::<Vec<_>>(), [false, true, false]);
         assert!(!carrier.has_marked());
@@ -258,7 +269,7 @@ mod tests {
     #[test]
     fn taken_bytes_are_waited_for_until_they_are_handed_on() {
         let carrier = carrier();
-        carrier.push(Bytes::from_static(b"a"));
+        carrier.push(pong());
         assert!(carrier.pop().is_some());
         assert!(carrier.mark() && carrier.has_marked());
         assert!(carrier.hand_on());
@@ -269,26 +280,26 @@ mod tests {
     async fn bytes_that_were_handed_on_can_only_be_taken_back_with_the_connection() {
         let carrier = carrier();
         assert!(!carrier.take_back());
-        carrier.push(Bytes::from_static(b"a"));
-        carrier.push(Bytes::from_static(b"b"));
+        carrier.push(pong());
+        carrier.push(pong());
         assert!(carrier.pop().is_some() && carrier.mark());
         assert!(carrier.take_back() && !carrier.has_marked());
         assert_eq!(carrier.queued_bytes.load(Ordering::Relaxed), 0);
         let popped = carrier.pop().expect("its end");
-        assert_eq!(popped.chunk, Err(End::Severed));
+        assert_eq!(popped.chunk.err(), Some(End::Severed));
         carrier.outlet.get().expect("it is set").was_shut().await;
     }
 
     #[test]
     fn waiting_bytes_are_taken_back_and_the_end_is_reported() {
         let carrier = carrier();
-        carrier.push(Bytes::from_static(b"a"));
+        carrier.push(pong());
         assert!(carrier.mark() && carrier.has_marked());
         assert!(carrier.take_back() && !carrier.has_marked());
         assert!(!carrier.take_back());
         assert!(carrier.pop().is_none());
         carrier.end(End::GoingAway);
         let popped = carrier.pop().expect("its end");
-        assert_eq!(popped.chunk, Err(End::GoingAway));
+        assert_eq!(popped.chunk.err(), Some(End::GoingAway));
     }
 }

@@ -393,6 +393,7 @@ impl Conductor {
             self.event_loop.push_bytes(key, &pong);
         }
         self.sink.logs.begin_turn();
+        self.sink.replies.begin_turn();
         self.sink.ends.begin_turn();
         self.sink.deflation.begin_turn();
         self.batches.begin_turn();
@@ -426,7 +427,7 @@ impl Conductor {
         engine.flush_some(count, |session, format, spans| {
             deliveries += sink.ends.count(format, spans);
             if format == CARRIED {
-                return carried.push(key(session), spans, &sink.logs);
+                return carried.push(key(session), spans, &sink.replies);
             }
             if Encoding::of(format.0).is_batched {
                 let Sink {

@@ -18,6 +18,8 @@ mod message_count;
 pub mod outlet;
 pub mod peer;
 pub mod peer_log;
+pub mod reply;
+pub mod request;
 pub mod share;
 mod sink;
 pub mod stats;

@@ -16,7 +16,7 @@ use tidewire_core::message::{Event, Message, Publication};
 use tidewire_core::publication::InterestTopic;
 use tidewire_core::time::Now;
 use tidewire_net::turn_log::TurnLogs;
-use tidewire_wire::protocol::{Encoding, encoding, in_process};
+use tidewire_wire::protocol::{Encoding, encoding};
 
 use super::ShardLimits;
 use super::credit::Confirmations;
@@ -24,18 +24,22 @@ use super::deflation::Deflation;
 use super::handle::{AuthReply, Requests, ShardHandle};
 use super::message_count::MessageEnds;
 use super::peer::PeerDetails;
+use super::reply::ReplyLog;
 use super::stats::{add, topic_index};
 use super::traces::ShardTraces;
 use crate::interest::InterestMap;
 use crate::tracer::Tracer;
 
-/// The engine's formats, each with a separate turn log: one for each encoding, and [`CARRIED`].
+/// The engine's formats: one for each encoding, with a turn log of its own, and [`CARRIED`].
 pub(crate) const FORMAT_COUNT: u8 = CARRIED.0 + 1;
 
-/// The logs of a shard: one for each format, and one for frames made of ranges (see [`super::batch`]).
-pub(crate) const LOG_COUNT: u8 = FORMAT_COUNT + 1;
+/// The log of frames made of ranges, behind those of the encodings (see [`super::batch`]).
+pub(crate) const FRAMES: u8 = encoding::COUNT as u8;
 
-/// The format of sessions without a socket. Other formats have the number of their [`Encoding`].
+/// The turn logs of a shard.
+pub(crate) const LOG_COUNT: u8 = FRAMES + 1;
+
+/// The format of sessions without a socket, which get owned replies. Other formats have the number of their [`Encoding`].
 pub(crate) const CARRIED: Format = Format(encoding::COUNT as u8);
 
 /// An effect that waits until the engine has returned.
@@ -54,6 +58,8 @@ pub(crate) enum DeferredEffect {
 /// Collects the effects of one engine.
 pub(crate) struct Sink {
     pub(crate) logs: TurnLogs,
+    /// The log of [`CARRIED`].
+    pub(crate) replies: ReplyLog,
     /// The ends of the messages of the turn.
     pub(crate) ends: MessageEnds,
     pub(crate) deflation: Deflation,
@@ -91,6 +97,7 @@ impl Sink {
         Self {
             traces: traces.map(Box::new),
             logs: TurnLogs::new(LOG_COUNT),
+            replies: ReplyLog::default(),
             ends: MessageEnds::new(FORMAT_COUNT),
             deflation: Deflation::new(limits),
             deferred: VecDeque::new(),
@@ -208,23 +215,25 @@ impl Sink {
     fn encode(&mut self, format: Format, message: &Message<'_>) -> Span {
         let stats = self.own.stats();
         add(&stats.messages_out[topic_index(message)], 1);
+        if format == CARRIED {
+            let span = self.replies.append(message);
+            self.ends.note(format, span.end);
+            return span;
+        }
         let log = self.logs.log_mut(format.0);
-        let encoding = (format != CARRIED).then(|| Encoding::of(format.0));
-        let range = match encoding {
-            None => log.append(|out| in_process::encode(message, out)),
-            Some(encoding) if encoding.is_batched => {
-                log.append(|out| encoding.encode(message, out))
-            }
-            Some(encoding) if encoding.is_deflated => {
-                let deflation = &mut self.deflation;
-                let before = deflation.turn_bytes();
-                let encode = |payload: &mut Vec<u8>| encoding.encode(message, payload);
-                let range =
-                    log.append(|out| deflation.encode_frame(encoding.opcode(), encode, stats, out));
-                self.compressed_bytes += deflation.turn_bytes() - before;
-                range
-            }
-            Some(encoding) => log.append(|out| encoding.encode_frame(message, out)),
+        let encoding = Encoding::of(format.0);
+        let range = if encoding.is_batched {
+            log.append(|out| encoding.encode(message, out))
+        } else if encoding.is_deflated {
+            let deflation = &mut self.deflation;
+            let before = deflation.turn_bytes();
+            let encode = |payload: &mut Vec<u8>| encoding.encode(message, payload);
+            let range =
+                log.append(|out| deflation.encode_frame(encoding.opcode(), encode, stats, out));
+            self.compressed_bytes += deflation.turn_bytes() - before;
+            range
+        } else {
+            log.append(|out| encoding.encode_frame(message, out))
         };
         self.ends.note(format, range.end);
         Span {

@@ -2,8 +2,8 @@
 //! have left.
 //!
 //! Each answer is reserved twice: in the node's budget, and in the part of it that all answers of the API share. While an
-//! answer is built, its bytes exist up to three times: in the turn log, in the channel to the request and in the answer. The
-//! shard counts the first two. So the shared part is a quarter of the budget, and all copies together stay within the whole.
+//! answer is built, its bytes exist twice: in the reply of the shard, which counts them, and in the answer. So the shared part
+//! is a quarter of the budget, and both copies together stay within the half.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

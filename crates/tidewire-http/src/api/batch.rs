@@ -6,19 +6,16 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use bytes::Bytes;
 use hyper::StatusCode;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tidewire_core::message::{
-    Auth, Connection, Event, EventAction, Message, Presence, PresenceAction, Reason, Record,
-    RecordAction, RecordBulk, Refusal, Rpc,
-};
+use tidewire_core::message::{EventAction, PresenceAction, Reason, RecordAction, Refusal};
 
 use tidewire_auth::credentials::Credentials;
 use tidewire_core::trace::Trace;
+use tidewire_shard::reply::{OwnedReply, Replies};
+use tidewire_shard::request::OwnedRequest;
 use tidewire_shard::share::Caller;
-use tidewire_wire::protocol::in_process::{encode, messages};
 use tidewire_wire::traceparent;
 use tokio::time::timeout;
 
@@ -119,7 +116,7 @@ impl Api {
             caller: request.caller(),
         };
         let mut batch = Batch::new(commands, trace, room);
-        let mut caller = self.call(request, credentials, &batch.next_messages())?;
+        let mut caller = self.call(request, credentials, batch.next_requests())?;
         loop {
             if batch.is_starved() && batch.holds_memory() {
                 // If such a batch waited, batches that hold memory and need more could deadlock.
@@ -131,15 +128,15 @@ impl Api {
                 match timeout(RETRY_INTERVAL, caller.receive()).await {
                     Ok(received) => received,
                     Err(_) if caller.is_late() => Err(CallError::Timeout),
-                    Err(_) => Ok(Bytes::new()),
+                    Err(_) => Ok(Replies::default()),
                 }
             } else {
                 caller.receive().await
             };
             // Before the login is accepted, an error is the answer to the whole batch. Afterwards commands may have run, so
             // each command without a result gets its own outcome.
-            let chunk = match received {
-                Ok(chunk) => chunk,
+            let replies = match received {
+                Ok(replies) => replies,
                 Err(error) if !batch.is_open => return Err(error),
                 Err(CallError::Timeout) if batch.is_starved() && batch.next == 0 => {
                     return Err(CallError::NoMemory);
@@ -154,22 +151,22 @@ impl Api {
                     }));
                 }
             };
-            for message in messages(&chunk) {
+            for reply in replies.iter() {
                 if !batch.is_open {
-                    caller.check_login(&message)?;
+                    caller.check_login(reply)?;
                 }
-                batch.take(&message);
+                batch.take(reply);
             }
             if batch.is_open {
                 // After the login, reservations count for the user instead of the address.
                 batch.room.caller = request.caller();
             }
-            let messages = batch.next_messages();
+            let requests = batch.next_requests();
             if batch.is_done() {
                 return Ok(batch.outcomes.into_iter().flatten().collect());
             }
-            if !messages.is_empty() {
-                caller.send(messages);
+            if !requests.is_empty() {
+                caller.send(requests);
             }
         }
     }
@@ -297,10 +294,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Encodes the commands that may be sent now. If there might be no room for the result of a command, it waits for the
+    /// The commands that may be sent now. If there might be no room for the result of a command, it waits for the
     /// results of earlier ones. Once the answer is full, the remaining commands are not run at all.
-    fn next_messages(&mut self) -> Vec<u8> {
-        let mut out = Vec::new();
+    fn next_requests(&mut self) -> Vec<OwnedRequest> {
+        let mut requests = Vec::new();
         while let Some(command) = self.commands.get(self.next)
             && self.waiting.len() + self.emits.len() < WINDOW
         {
@@ -313,16 +310,16 @@ impl<'a> Batch<'a> {
             if !self.reserve(size) {
                 break;
             }
-            command.encode(&self.next.to_string(), self.trace, &mut out);
+            requests.push(command.request(&self.next.to_string(), self.trace));
             if let Command::Emit { .. } = command {
-                encode(&Message::Connection(Connection::Ping), &mut out);
+                requests.push(OwnedRequest::Ping);
                 self.emits.push_back(self.next);
             } else {
                 self.waiting.push(self.next);
             }
             self.next += 1;
         }
-        out
+        requests
     }
 
     /// Reserves memory for the result of the next command; returns false if the command has to wait.
@@ -396,19 +393,47 @@ impl<'a> Batch<'a> {
             .collect()
     }
 
-    /// Processes one message from the session.
-    fn take(&mut self, message: &Message<'_>) {
-        match message {
-            Message::Connection(Connection::Pong) => {
+    /// Processes one reply of the session.
+    fn take(&mut self, reply: &OwnedReply) {
+        match reply {
+            OwnedReply::Pong => {
                 if let Some(index) = self.emits.pop_front() {
                     self.outcomes[index].get_or_insert_with(Outcome::done);
                 }
             }
-            Message::Auth(Auth::Successful { .. }) => self.is_open = true,
-            Message::Event(Event::Error(refusal)) => self.take_event_error(refusal),
-            Message::Record(message) => self.take_record(message),
-            Message::Rpc(message) => self.take_rpc(message),
-            Message::Presence(message) => self.take_presence(message),
+            OwnedReply::LoggedIn { .. } => self.is_open = true,
+            OwnedReply::EventRefused(refused) => self.take_event_error(&refused.refusal()),
+            OwnedReply::Read {
+                name,
+                version,
+                data,
+            } => self.settle(is_read(name), || Outcome::read(*version, data)),
+            OwnedReply::Head { name, version } => {
+                self.settle(is_head(name), || Outcome::head(*version));
+            }
+            OwnedReply::DeleteDone { name } => self.settle(is_delete(name), Outcome::done),
+            OwnedReply::RequestDone { correlation } => {
+                self.settle_by(correlation.as_deref(), Outcome::done);
+            }
+            OwnedReply::RecordRefused(refused) => self.take_record_error(&refused.refusal()),
+            OwnedReply::CallDone { correlation, data } => {
+                self.settle_by(Some(correlation), || Outcome::response(data.as_deref()));
+            }
+            OwnedReply::CallFailed { correlation, data } => {
+                let outcome = || Outcome::provider_error(data.as_deref());
+                self.settle_by(Some(correlation), outcome);
+            }
+            OwnedReply::CallRefused(refused) => {
+                let refusal = refused.refusal();
+                self.settle_by(refusal.correlation, || Outcome::rpc(&refusal));
+            }
+            OwnedReply::AllUsers { names } => {
+                self.settle(is_query_all, || Outcome::users(&user_list(names)));
+            }
+            OwnedReply::Users { correlation, data } => {
+                self.settle_by(correlation.as_deref(), || Outcome::users(data));
+            }
+            OwnedReply::PresenceRefused(refused) => self.take_presence_error(&refused.refusal()),
             _ => {}
         }
     }
@@ -418,29 +443,6 @@ impl<'a> Batch<'a> {
             && let Some(index) = self.emits.front()
         {
             self.outcomes[*index] = Some(Outcome::emit(refusal));
-        }
-    }
-
-    fn take_record(&mut self, message: &Record<'_>) {
-        match message {
-            Record::ReadResponse {
-                name,
-                version,
-                data,
-                ..
-            } => self.settle(is_read(name), || Outcome::read(*version, data)),
-            Record::HeadResponse { name, version } => {
-                self.settle(is_head(name), || Outcome::head(*version));
-            }
-            Record::DeleteSuccess { name } => self.settle(is_delete(name), Outcome::done),
-            Record::WriteAck { correlation, .. }
-            | Record::Ack {
-                action: RecordBulk::Notify,
-                correlation,
-                ..
-            } => self.settle_by(*correlation, Outcome::done),
-            Record::Error(refusal) => self.take_record_error(refusal),
-            _ => {}
         }
     }
 
@@ -459,39 +461,11 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn take_rpc(&mut self, message: &Rpc<'_>) {
-        match message {
-            Rpc::Response { call, data } => {
-                self.settle_by(Some(call.correlation), || Outcome::response(*data));
-            }
-            Rpc::RequestError { call, data } => {
-                self.settle_by(Some(call.correlation), || Outcome::provider_error(*data));
-            }
-            Rpc::Error(refusal) => {
-                self.settle_by(refusal.correlation, || Outcome::rpc(refusal));
-            }
-            _ => {}
-        }
-    }
-
-    fn take_presence(&mut self, message: &Presence<'_>) {
-        let is_query_all =
-            |command: &Command<'_>| matches!(command, Command::Query { names: None });
-        match message {
-            Presence::QueryAllResponse { names } => {
-                self.settle(is_query_all, || Outcome::users(&user_list(names)));
-            }
-            Presence::QueryResponse { correlation, data } => {
-                self.settle_by(*correlation, || Outcome::users(data));
-            }
-            Presence::Error(refusal) => {
-                let outcome = || Outcome::presence(refusal);
-                match refusal.action {
-                    PresenceAction::QueryAll => self.settle(is_query_all, outcome),
-                    _ => self.settle_by(refusal.correlation, outcome),
-                }
-            }
-            _ => {}
+    fn take_presence_error(&mut self, refusal: &Refusal<'_, PresenceAction>) {
+        let outcome = || Outcome::presence(refusal);
+        match refusal.action {
+            PresenceAction::QueryAll => self.settle(is_query_all, outcome),
+            _ => self.settle_by(refusal.correlation, outcome),
         }
     }
 
@@ -520,6 +494,10 @@ impl<'a> Batch<'a> {
             self.know(index, outcome());
         }
     }
+}
+
+fn is_query_all(command: &Command<'_>) -> bool {
+    matches!(command, Command::Query { names: None })
 }
 
 fn is_read(record: &str) -> impl Fn(&Command<'_>) -> bool {

@@ -1,15 +1,14 @@
-//! The session of a request: opens it, logs it in, and receives its messages until a deadline.
+//! The session of a request: opens it, logs it in, and receives its replies until a deadline.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use hyper::StatusCode;
 use tidewire_auth::credentials::Credentials;
 use tidewire_core::effect::CloseReason;
-use tidewire_core::message::{Auth, Connection, Message};
 use tidewire_shard::carried_session::CarriedSession;
 use tidewire_shard::carrier::{End, Stay};
-use tidewire_wire::protocol::in_process::encode;
+use tidewire_shard::reply::{OwnedReply, Replies};
+use tidewire_shard::request::OwnedRequest;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{self, HttpResponse};
@@ -95,18 +94,16 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Sends more messages to the session.
-    pub(super) fn send(&self, messages: Vec<u8>) {
-        self.session.send(messages);
+    /// Sends more requests to the session.
+    pub(super) fn send(&self, requests: Vec<OwnedRequest>) {
+        self.session.send(requests);
     }
 
-    /// Returns an error if the message refuses the login.
-    pub(super) fn check_login(&self, message: &Message<'_>) -> Result<(), CallError> {
-        match message {
-            Message::Connection(Connection::Reject) => Err(CallError::Banned),
-            Message::Auth(
-                Auth::Unsuccessful { .. } | Auth::TooManyAttempts | Auth::InvalidMessageData,
-            ) => Err(CallError::Refused),
+    /// Returns an error if the reply refuses the login.
+    pub(super) fn check_login(&self, reply: &OwnedReply) -> Result<(), CallError> {
+        match reply {
+            OwnedReply::Rejected => Err(CallError::Banned),
+            OwnedReply::LoginRefused => Err(CallError::Refused),
             _ => Ok(()),
         }
     }
@@ -126,27 +123,27 @@ impl Caller {
         self.session
     }
 
-    /// Receives the next chunk of whole messages; [`tidewire_wire::protocol::in_process::messages`] decodes it.
-    pub(super) async fn receive(&mut self) -> Result<Bytes, CallError> {
+    /// Receives the next replies.
+    pub(super) async fn receive(&mut self) -> Result<Replies, CallError> {
         match timeout_at(self.deadline, self.session.receive()).await {
-            Ok(chunk) => Ok(chunk?),
+            Ok(replies) => Ok(replies?),
             Err(_) => Err(CallError::Timeout),
         }
     }
 }
 
 impl Api {
-    /// Opens a session that logs in and then processes `messages`, without a round trip in between. The session processes
-    /// messages after a login only once the login has succeeded; if it is refused, they have no effect.
+    /// Opens a session that logs in and then processes `requests`, without a round trip in between. The session processes
+    /// requests after a login only once the login has succeeded; if it is refused, they have no effect.
     pub(super) fn call(
         &self,
         request: &ApiRequest,
         credentials: &Credentials,
-        messages: &[u8],
+        requests: Vec<OwnedRequest>,
     ) -> Result<Caller, CallError> {
         let bytes_max = self.limits.answer_bytes_max;
         let mut first = introduction(credentials, false);
-        first.extend_from_slice(messages);
+        first.extend(requests);
         self.open(request, credentials, Stay::Passing { bytes_max }, first)
     }
 
@@ -165,7 +162,7 @@ impl Api {
         request: &ApiRequest,
         credentials: &Credentials,
         stay: Stay,
-        first: Vec<u8>,
+        first: Vec<OwnedRequest>,
     ) -> Result<Caller, CallError> {
         if credentials.as_json().len() > self.limits.login_bytes_max {
             self.refused.count(RequestRefusal::LargeBody);
@@ -180,12 +177,11 @@ impl Api {
     }
 }
 
-/// The messages that begin every session.
-fn introduction(credentials: &Credentials, coalesces: bool) -> Vec<u8> {
-    let mut out = Vec::new();
-    let challenge = Connection::challenge(coalesces);
-    encode(&Message::Connection(challenge), &mut out);
-    let data = Some(credentials.as_json());
-    encode(&Message::Auth(Auth::Request { data }), &mut out);
-    out
+/// The requests that begin every session.
+fn introduction(credentials: &Credentials, coalesces: bool) -> Vec<OwnedRequest> {
+    let data = credentials.as_json().into();
+    vec![
+        OwnedRequest::Introduction { coalesces },
+        OwnedRequest::LogIn { data },
+    ]
 }

@@ -1,15 +1,12 @@
-//! The commands of a batch: parses and checks deepstream's JSON objects, and turns them into messages.
+//! The commands of a batch: parses and checks deepstream's JSON objects, and turns them into requests.
 
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
-use tidewire_core::message::{
-    Call, Change, Event, Message, Presence, Publication, Record, RecordBulk, Rpc, WireVersion,
-    Write,
-};
+use tidewire_core::message::WireVersion;
 use tidewire_core::text::RESERVED;
 use tidewire_core::trace::Trace;
-use tidewire_wire::protocol::in_process::encode;
+use tidewire_shard::request::{OwnedRequest, Text};
 
 /// The version of a write that replaces whatever version exists.
 const ANY_VERSION: WireVersion = -1;
@@ -154,61 +151,46 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Appends the command as messages. `correlation` identifies its answers; an event becomes part of `trace`.
-    pub fn encode(&self, correlation: &str, trace: Option<Trace>, out: &mut Vec<u8>) {
-        let id = correlation;
-        let correlation = Some(id);
-        let message = match self {
-            Self::Emit { name, data } => Message::Event(Event::Publication(Publication::new(
-                name, *data, None, trace,
-            ))),
-            Self::Make { name, data } => Message::Rpc(Rpc::Request {
-                call: Call {
-                    name,
-                    correlation: id,
-                },
-                data: *data,
-                requestor_name: None,
-                requestor_data: None,
-            }),
-            Self::Read { name } => Message::Record(Record::Read { name }),
-            Self::Head { name } => Message::Record(Record::Head { name }),
-            Self::Delete { name } => Message::Record(Record::Delete { name }),
+    /// The command as a request. `correlation` identifies its answers; an event becomes part of `trace`.
+    pub fn request(&self, correlation: &str, trace: Option<Trace>) -> OwnedRequest {
+        let text = |text: &String| Text::from(text.as_str());
+        let correlation = Text::from(correlation);
+        match self {
+            Self::Emit { name, data } => OwnedRequest::Publish {
+                name: text(name),
+                data: data.map(Text::from),
+                trace,
+            },
+            Self::Make { name, data } => OwnedRequest::Call {
+                name: text(name),
+                data: data.map(Text::from),
+                correlation,
+            },
+            Self::Read { name } => OwnedRequest::Read { name: text(name) },
+            Self::Head { name } => OwnedRequest::Head { name: text(name) },
+            Self::Delete { name } => OwnedRequest::Delete { name: text(name) },
             Self::Write {
                 name,
                 path,
                 data,
                 version,
-            } => {
-                let write = Write {
-                    name,
-                    version: *version,
-                    correlation,
-                    write_ack: true,
-                    key: None,
-                };
-                let data = Some(*data);
-                let change = match path {
-                    Some(path) => Change::CreateAndPatch {
-                        path: Some(path),
-                        data,
-                    },
-                    None => Change::CreateAndUpdate { data },
-                };
-                Message::Record(Record::Write(write, change))
-            }
-            Self::Notify { names } => Message::Record(Record::Bulk {
-                action: RecordBulk::Notify,
-                names: names.iter().map(String::as_str).collect(),
+            } => OwnedRequest::Write {
+                name: text(name),
+                path: path.as_ref().map(text),
+                data: Text::from(*data),
+                version: *version,
                 correlation,
-            }),
-            Self::Query { names: None } => Message::Presence(Presence::QueryAll),
-            Self::Query { names: Some(names) } => Message::Presence(Presence::Query {
-                names: names.iter().map(String::as_str).collect(),
+            },
+            Self::Notify { names } => OwnedRequest::Notify {
+                names: names.iter().map(text).collect(),
                 correlation,
-            }),
-        };
-        encode(&message, out);
+            },
+            Self::Query { names: None } => OwnedRequest::QueryAllUsers,
+            Self::Query { names: Some(names) } => OwnedRequest::QueryUsers {
+                names: names.iter().map(text).collect(),
+                correlation,
+            },
+        }
     }
 }
 

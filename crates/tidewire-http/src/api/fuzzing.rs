@@ -4,6 +4,7 @@ use hyper::header::HeaderMap;
 use tidewire_core::message::{Only, Tag};
 
 pub use super::batch::BatchError;
+pub use tidewire_shard::request::OwnedRequest;
 
 use super::batch;
 use super::command::Command;
@@ -16,8 +17,8 @@ use super::{Route, name, record, stream};
 pub struct Batch {
     /// The credentials for the auth chain, as JSON.
     pub credentials: String,
-    /// Each command, encoded for a shard.
-    pub commands: Vec<Vec<u8>>,
+    /// Each command, as the request for a shard.
+    pub commands: Vec<OwnedRequest>,
 }
 
 /// Parses the body of a batch. The correlation id of each command is its index.
@@ -36,14 +37,11 @@ pub fn batch(
         |text| Command::parse(text, name_bytes_max),
         commands_max,
     )?;
-    let encode = |(index, command): (usize, &Command<'_>)| {
-        let mut out = Vec::new();
-        command.encode(&index.to_string(), None, &mut out);
-        out
-    };
+    let request =
+        |(index, command): (usize, &Command<'_>)| command.request(&index.to_string(), None);
     Ok(Batch {
         credentials: credentials.as_json().to_owned(),
-        commands: commands.iter().enumerate().map(encode).collect(),
+        commands: commands.iter().enumerate().map(request).collect(),
     })
 }
 

@@ -8,8 +8,7 @@ use hyper::http::request::Parts;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tidewire_auth::credentials::Credentials;
-use tidewire_core::message::{Auth, Message};
-use tidewire_wire::protocol::in_process::messages;
+use tidewire_shard::reply::OwnedReply;
 use tokio::time::Instant;
 
 use super::answer::{self, HttpResponse};
@@ -91,14 +90,14 @@ impl Api {
         request: &ApiRequest,
         credentials: &Credentials,
     ) -> Result<LoginGrant, CallError> {
-        let mut caller = self.call(request, credentials, &[])?;
+        let mut caller = self.call(request, credentials, Vec::new())?;
         loop {
-            let chunk = caller.receive().await?;
-            for message in messages(&chunk) {
-                caller.check_login(&message)?;
-                if let Message::Auth(Auth::Successful { data }) = message {
+            let replies = caller.receive().await?;
+            for reply in replies.iter() {
+                caller.check_login(reply)?;
+                if let OwnedReply::LoggedIn { data } = reply {
                     return Ok(LoginGrant {
-                        client_data: data.map(str::to_owned),
+                        client_data: data.as_deref().map(str::to_owned),
                         token: caller.token().map(str::to_owned),
                     });
                 }

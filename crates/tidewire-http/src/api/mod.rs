@@ -2,7 +2,7 @@
 //!
 //! A request opens a session at a shard (see [`tidewire_shard::carrier`]), which logs in through the same auth chain as a
 //! WebSocket session. The same rules authorize it. The API itself makes no permission decision; it only translates HTTP to
-//! messages, and answers back to HTTP.
+//! requests of that session, and its replies back to HTTP.
 
 mod answer;
 mod answer_room;

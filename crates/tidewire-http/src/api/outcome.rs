@@ -5,6 +5,7 @@ use tidewire_core::json;
 use tidewire_core::message::{
     EventAction, PresenceAction, Reason, RecordAction, RecordBulk, Refusal, RpcAction,
 };
+use tidewire_shard::request::Text;
 
 use super::answer_room::Reserved;
 
@@ -238,7 +239,7 @@ impl Outcome {
 }
 
 /// A list of users as JSON.
-pub(super) fn user_list(names: &[&str]) -> String {
+pub(super) fn user_list(names: &[Text]) -> String {
     let mut text = String::from("[");
     for (index, name) in names.iter().enumerate() {
         if index > 0 {

@@ -8,9 +8,10 @@ use hyper::header::{ETAG, HeaderValue, LOCATION};
 use hyper::{Method, StatusCode};
 use serde_json::Value;
 use tidewire_auth::credentials::Credentials;
-use tidewire_core::message::{Message, Only, Record, RecordAction, Refusal, Tag};
+use tidewire_core::message::{Only, Tag};
 use tidewire_core::text::RESERVED;
-use tidewire_wire::protocol::in_process::{encode, messages};
+use tidewire_shard::reply::OwnedReply;
+use tidewire_shard::request::OwnedRequest;
 use tokio::time::sleep;
 
 use super::answer::{Body, HttpResponse};
@@ -108,7 +109,7 @@ impl Api {
             .memory(request, self.limits.record_bytes_max)
             .await
             .ok()?;
-        let mut caller = self.call(request, &credentials, &fetch(name)).ok()?;
+        let mut caller = self.call(request, &credentials, vec![fetch(name)]).ok()?;
         match reply(&mut caller).await {
             Ok(RecordReply::Fetched(state)) => state.map(|(_, data)| data),
             _ => None,
@@ -123,7 +124,7 @@ impl Api {
         conditions: &Conditions,
     ) -> Result<HttpResponse, Problem> {
         let memory = self.memory(request, self.limits.record_bytes_max).await?;
-        let mut caller = self.call(request, credentials, &fetch(name))?;
+        let mut caller = self.call(request, credentials, vec![fetch(name)])?;
         let RecordReply::Fetched(state) = reply(&mut caller).await? else {
             return Err(CallError::Ended.into());
         };
@@ -205,14 +206,14 @@ impl Api {
             Change::Merge(..) | Change::Patch(..) => None,
         };
         if let (Some(data), Some(only)) = (whole, conditions.only()) {
-            let mut caller = self.call(request, credentials, &put(name, only, data))?;
+            let mut caller = self.call(request, credentials, vec![put(name, only, data)])?;
             return match reply(&mut caller).await? {
                 RecordReply::Stored { existed, tag } => self.stored(name, existed, tag),
                 _ => Err(Problem::PRECONDITION_FAILED),
             };
         }
         let mut memory = self.memory(request, self.limits.record_bytes_max).await?;
-        let mut caller = self.call(request, credentials, &fetch(name))?;
+        let mut caller = self.call(request, credentials, vec![fetch(name)])?;
         for _ in 0..ATTEMPTS_MAX {
             let RecordReply::Fetched(state) = reply(&mut caller).await? else {
                 return Err(CallError::Ended.into());
@@ -233,12 +234,12 @@ impl Api {
             }
             let data = self.changed(change, state.as_ref().map(|(_, data)| data.as_str()))?;
             let only = tag.map_or(Only::Missing, Only::Is);
-            caller.send(put(name, only, data.as_deref()));
+            caller.send(vec![put(name, only, data.as_deref())]);
             if let RecordReply::Stored { existed, tag } = reply(&mut caller).await? {
                 return self.stored(name, existed, tag);
             }
             // The record has changed since it was fetched: fetch the newer value and try again.
-            caller.send(fetch(name));
+            caller.send(vec![fetch(name)]);
         }
         Err(Problem::CONTENDED)
     }
@@ -292,55 +293,39 @@ pub(super) fn name_of(path: &str, name_bytes_max: usize) -> Result<String, Probl
     name.filter(is_name).ok_or(Problem::INVALID_NAME)
 }
 
-/// A session of this module has only one operation in flight, so all operations can use the same correlation id.
-const CORRELATION: &str = "1";
-
-fn fetch(name: &str) -> Vec<u8> {
-    let mut out = Vec::new();
-    let fetch = Record::Fetch {
-        name,
-        correlation: CORRELATION,
-    };
-    encode(&Message::Record(fetch), &mut out);
-    out
+fn fetch(name: &str) -> OwnedRequest {
+    OwnedRequest::Fetch { name: name.into() }
 }
 
-fn put(name: &str, only: Only, data: Option<&str>) -> Vec<u8> {
-    let mut out = Vec::new();
-    let put = Record::Put {
-        name,
-        correlation: CORRELATION,
+fn put(name: &str, only: Only, data: Option<&str>) -> OwnedRequest {
+    OwnedRequest::Put {
+        name: name.into(),
         only,
-        data,
-    };
-    encode(&Message::Record(put), &mut out);
-    out
+        data: data.map(Box::from),
+    }
 }
 
-/// Waits for the engine's answer to the operation in flight.
+/// Waits for the engine's answer to the operation in flight. A session of this module has only one.
 async fn reply(caller: &mut Caller) -> Result<RecordReply, Problem> {
     loop {
-        let chunk = caller.receive().await?;
-        for message in messages(&chunk) {
-            caller.check_login(&message)?;
-            match message {
-                Message::Record(Record::Fetched { state, .. }) => {
-                    let state = state.map(|(tag, data)| (tag, data.to_owned()));
+        let replies = caller.receive().await?;
+        for reply in replies.iter() {
+            caller.check_login(reply)?;
+            match reply {
+                OwnedReply::Fetched { state, .. } => {
+                    let state = state.as_ref().map(|(tag, data)| (*tag, data.to_string()));
                     return Ok(RecordReply::Fetched(state));
                 }
-                Message::Record(Record::Stored { existed, tag, .. }) => {
+                OwnedReply::Stored { existed, tag } => {
+                    let (existed, tag) = (*existed, *tag);
                     return Ok(RecordReply::Stored { existed, tag });
                 }
-                Message::Record(Record::PreconditionFailed { .. }) => {
-                    return Ok(RecordReply::PreconditionFailed);
+                OwnedReply::PreconditionFailed => return Ok(RecordReply::PreconditionFailed),
+                OwnedReply::RecordRefused(refused) => {
+                    return Err(Problem::from(&refused.refusal()));
                 }
-                Message::Record(Record::Error(refusal)) => return Err(refused(&refusal)),
                 _ => {}
             }
         }
     }
-}
-
-fn refused(refusal: &Refusal<'_, RecordAction>) -> Problem {
-    Problem::from(refusal)
 }

@@ -19,15 +19,13 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use tidewire_core::json;
-use tidewire_core::message::{
-    Auth, Connection, Event, EventAction, Message, Position, Publication, Reason, Record,
-    RecordAction, RecordBulk, Refusal, Tag,
-};
+use tidewire_core::message::{EventAction, Position, Reason, RecordAction, Refusal, Tag};
 use tidewire_core::text::RESERVED;
 use tidewire_shard::carried_session::CarriedSession;
 use tidewire_shard::outlet::Outlet;
+use tidewire_shard::reply::{OwnedReply, Replies};
+use tidewire_shard::request::{OwnedRequest, Text};
 use tidewire_shard::share::{Caller as Holder, Refused, Standing};
-use tidewire_wire::protocol::in_process::{encode, messages};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
@@ -243,19 +241,23 @@ pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<StreamRequest
     Ok(wanted)
 }
 
-/// Waits until the login has succeeded, and returns the chunk with that message and the ones after it.
-async fn logged_in(caller: &mut Caller) -> Result<Bytes, Problem> {
+/// Waits until the login has succeeded, and returns that reply with those of the same turn.
+async fn logged_in(caller: &mut Caller) -> Result<Replies, Problem> {
     loop {
-        let chunk = caller.receive().await?;
+        let replies = caller.receive().await?;
         let mut is_open = false;
-        for message in messages(&chunk) {
-            caller.check_login(&message)?;
-            is_open |= matches!(message, Message::Auth(Auth::Successful { .. }));
+        for reply in replies.iter() {
+            caller.check_login(reply)?;
+            is_open |= matches!(reply, OwnedReply::LoggedIn { .. });
         }
         if is_open {
-            return Ok(chunk);
+            return Ok(replies);
         }
     }
+}
+
+fn texts(names: &[String]) -> Vec<Text> {
+    names.iter().map(|name| Text::from(name.as_str())).collect()
 }
 
 fn streaming(body: EventStream) -> HttpResponse {
@@ -377,7 +379,7 @@ struct Stream {
 }
 
 impl Stream {
-    async fn run(mut self, first: Bytes, keep_alive: Duration) {
+    async fn run(mut self, first: Replies, keep_alive: Duration) {
         self.subscribe();
         self.take(&first);
         // An SSE comment comes first, so that the client notices at once that it is connected.
@@ -400,7 +402,7 @@ impl Stream {
                 () = self.sender.closed() => return,
             };
             match received {
-                Ok(Ok(chunk)) => self.take(&chunk),
+                Ok(Ok(replies)) => self.take(&replies),
                 Ok(Err(_)) => {
                     // The client reconnects by itself, and its credentials may still be valid then.
                     let _ = self
@@ -412,7 +414,7 @@ impl Stream {
                 Err(_) if last_sent.elapsed() < keep_alive => {}
                 Err(_) => {
                     self.text.push_str(": keep-alive\n\n");
-                    self.say(&Message::Connection(Connection::Ping));
+                    self.say(OwnedRequest::Ping);
                 }
             }
         }
@@ -449,25 +451,23 @@ impl Stream {
         }
     }
 
-    fn say(&self, message: &Message<'_>) {
-        let mut out = Vec::new();
-        encode(message, &mut out);
-        self.session.send(out);
+    fn say(&self, request: OwnedRequest) {
+        self.session.send(vec![request]);
     }
 
     fn subscribe(&mut self) {
         if !self.events.names().is_empty() {
-            self.say(&Message::Event(Event::Subscribe {
-                names: self.events.names().iter().map(String::as_str).collect(),
-                correlation: Some("e"),
-                positions: self.events.wishes(),
-            }));
+            let wishes = self.events.wishes().into_iter();
+            self.say(OwnedRequest::SubscribeEvents {
+                events: wishes
+                    .map(|(name, position)| (name.into(), position))
+                    .collect(),
+            });
         }
         if !self.patterns.is_empty() {
-            self.say(&Message::Event(Event::SubscribePatterns {
-                patterns: self.patterns.iter().map(String::as_str).collect(),
-                correlation: Some("p"),
-            }));
+            self.say(OwnedRequest::SubscribePatterns {
+                patterns: texts(&self.patterns),
+            });
         }
         if !self.names.is_empty() {
             // In one message, so that refusals arrive in the order of the names, whatever the state of the records.
@@ -477,12 +477,9 @@ impl Stream {
 
     /// Subscribes to records and then fetches their values. In this order the client misses no change in between.
     fn follow(&mut self, indexes: Range<usize>) {
-        let names = self.names[indexes.clone()].iter();
-        self.say(&Message::Record(Record::Bulk {
-            action: RecordBulk::Subscribe,
-            names: names.map(String::as_str).collect(),
-            correlation: Some("r"),
-        }));
+        self.say(OwnedRequest::SubscribeRecords {
+            names: texts(&self.names[indexes.clone()]),
+        });
         for index in indexes {
             self.fetch(index);
         }
@@ -517,10 +514,9 @@ impl Stream {
             self.fetches += 1;
             let record = &mut self.records[index];
             (record.is_wanted, record.is_fetching) = (false, true);
-            self.say(&Message::Record(Record::Fetch {
-                name: self.names[index].as_str(),
-                correlation: "f",
-            }));
+            self.say(OwnedRequest::Fetch {
+                name: self.names[index].as_str().into(),
+            });
         }
         true
     }
@@ -540,41 +536,56 @@ impl Stream {
         }
     }
 
-    /// Processes a chunk of the session.
-    fn take(&mut self, chunk: &[u8]) {
-        for message in messages(chunk) {
-            match &message {
-                Message::Event(Event::Publication(publication)) => {
-                    self.take_publication(publication);
+    /// Processes replies of the session.
+    fn take(&mut self, replies: &Replies) {
+        for reply in replies.iter() {
+            match reply {
+                OwnedReply::Publication { name, data, offset } => {
+                    self.take_publication(name, data.as_deref(), *offset);
                 }
-                Message::Event(Event::Position { name, position }) => {
+                OwnedReply::Position { name, position } => {
                     self.events.begin(name, Some(*position));
                     // An id without data is not delivered to the page, but the client sends it when it reconnects.
                     self.push_id();
                     self.text.push('\n');
                 }
-                Message::Event(Event::HistoryGap {
+                OwnedReply::HistoryGap {
                     name,
                     missed,
                     first,
-                }) => self.tell_history_gap(name, *missed, *first),
-                Message::Event(Event::Gap { name, missed }) => match self.events.resume(name) {
+                } => self.tell_history_gap(name, *missed, *first),
+                OwnedReply::Gap { name, missed } => match self.events.resume(name) {
                     Some(position) => self.resume(name, position),
                     None => self.tell_gap(name, Some(*missed), None),
                 },
-                Message::Event(Event::PatternGap { pattern, missed }) => {
+                OwnedReply::PatternGap { pattern, missed } => {
                     self.tell_pattern_gap(pattern, *missed);
                 }
-                Message::Event(Event::Error(refusal)) => self.tell_event_error(refusal),
-                Message::Record(message) => self.take_record(message),
+                OwnedReply::EventRefused(refused) => self.tell_event_error(&refused.refusal()),
+                OwnedReply::Fetched { name, state } => {
+                    let state = state.as_ref().map(|(tag, data)| (*tag, &**data));
+                    self.fetched(name, state);
+                }
+                OwnedReply::Changed { name } => {
+                    if let Some(index) = self.indexes.get(&**name).copied() {
+                        self.fetch(index);
+                    }
+                }
+                OwnedReply::Deleted { name } => {
+                    // The subscription has ended with the record. Subscribe again, so that the stream sees a new record with
+                    // this name.
+                    if let Some(index) = self.indexes.get(&**name).copied() {
+                        self.follow(index..index + 1);
+                    }
+                }
+                OwnedReply::RecordRefused(refused) => self.tell_record_error(&refused.refusal()),
                 _ => {}
             }
         }
     }
 
-    fn take_publication(&mut self, publication: &Publication<'_>) {
-        let Publication { name, data, .. } = *publication;
-        match publication.offset() {
+    fn take_publication(&mut self, name: &str, data: Option<&str>, offset: Option<u64>) {
+        match offset {
             None => self.tell_event(name, data),
             // The stream can't resume an event that it gets only because of a pattern, so the id has no position of it.
             Some(offset) if !self.events.contains(name) => {
@@ -585,26 +596,6 @@ impl Stream {
                 self.tell_numbered_event(name, data, offset);
             }
             Some(_) => {}
-        }
-    }
-
-    fn take_record(&mut self, message: &Record<'_>) {
-        match message {
-            Record::Fetched { name, state, .. } => self.fetched(name, *state),
-            Record::Write(write, _) => {
-                if let Some(index) = self.indexes.get(write.name).copied() {
-                    self.fetch(index);
-                }
-            }
-            Record::Deleted { name } => {
-                // The subscription has ended with the record. Subscribe again, so that the stream sees a new record with this
-                // name.
-                if let Some(index) = self.indexes.get(*name).copied() {
-                    self.follow(index..index + 1);
-                }
-            }
-            Record::Error(refusal) => self.tell_record_error(refusal),
-            _ => {}
         }
     }
 
@@ -645,15 +636,10 @@ impl Stream {
 
     /// Subscribes again to an event from `position`, because the session has skipped some of its messages.
     fn resume(&self, name: &str, position: Position) {
-        self.say(&Message::Event(Event::Unsubscribe {
-            names: vec![name],
-            correlation: Some("u"),
-        }));
-        self.say(&Message::Event(Event::Subscribe {
-            names: vec![name],
-            correlation: Some("e"),
-            positions: vec![(name, Some(position))],
-        }));
+        self.say(OwnedRequest::UnsubscribeEvent { name: name.into() });
+        self.say(OwnedRequest::SubscribeEvents {
+            events: vec![(name.into(), Some(position))],
+        });
     }
 
     fn tell_history_gap(&mut self, name: &str, missed: Option<u32>, first: Option<Position>) {

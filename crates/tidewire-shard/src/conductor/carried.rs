@@ -4,17 +4,14 @@
 //!
 //! [`carrier`]: crate::carrier
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
 use tidewire_core::effect::{Flow, Input, Span};
 use tidewire_core::message::{Connection as Introduction, Message};
 use tidewire_core::rate::Charged;
 use tidewire_core::time::Instant;
 use tidewire_net::connection::Key;
-use tidewire_net::turn_log::TurnLogs;
-use tidewire_wire::protocol::in_process;
 
 use super::Conductor;
 use super::reading::UNCOUNTED_PAYLOAD_MAX;
@@ -22,6 +19,8 @@ use crate::carrier::{CarriedMail, Carrier, End, Stay};
 use crate::connection_limiter::Subject;
 use crate::credit::NO_CONNECTION;
 use crate::peer::PeerDetails;
+use crate::reply::{Replies, ReplyLog};
+use crate::request::OwnedRequest;
 use crate::share::{Caller, Standing};
 use crate::sink::CARRIED;
 use crate::stats::{add, topic_index};
@@ -32,9 +31,8 @@ struct Carried {
     carrier: Arc<Carrier>,
     /// PeerDetails of the session, until the login.
     peer: Option<Arc<PeerDetails>>,
-    /// Encoded messages, and the number of their bytes that the engine has handled.
-    messages: Vec<u8>,
-    taken: usize,
+    /// Messages that the engine has not handled.
+    requests: VecDeque<OwnedRequest>,
     /// Whether the next message has to wait until the engine resumes the session.
     is_waiting: bool,
     /// Whether that message was counted already.
@@ -69,8 +67,8 @@ pub(super) struct CarriedSessions {
     filled: Vec<Filled>,
     /// Sessions with few waiting bytes whose notice the engine has requested.
     drained: Vec<Key>,
-    /// The bytes that were last copied out of the log. Most sessions get the same ranges as the session before.
-    last: (Vec<Span>, Bytes),
+    /// The replies that were last taken from the log. Most sessions get the same ranges as the session before.
+    last: (Vec<Span>, Replies),
     no_peer: Option<Arc<PeerDetails>>,
 }
 
@@ -146,19 +144,15 @@ impl CarriedSessions {
     }
 
     /// Sends a session its ranges of the log.
-    pub(super) fn push(&mut self, key: Key, spans: &[Span], logs: &TurnLogs) {
+    pub(super) fn push(&mut self, key: Key, spans: &[Span], log: &ReplyLog) {
         let Some(carried) = self.sessions.get(&key) else {
             return;
         };
         if self.last.0 != spans {
-            let mut chunk = BytesMut::new();
-            for span in spans {
-                chunk.extend_from_slice(logs.slice(CARRIED.0, &(span.start..span.end)));
-            }
-            self.last = (spans.to_vec(), chunk.freeze());
+            self.last = (spans.to_vec(), log.replies(spans));
         }
         let chunk = self.last.1.clone();
-        let added = chunk.len();
+        let added = chunk.bytes();
         let bytes = carried.carrier.push(chunk);
         self.filled.push(Filled { key, bytes, added });
     }
@@ -172,15 +166,15 @@ impl Conductor {
                 peer,
                 standing,
                 stay,
-                messages,
-            } => self.open_carried(carrier, (peer, standing), stay, messages),
-            CarriedMail::Messages { carrier, messages } => {
+                requests,
+            } => self.open_carried(carrier, (peer, standing), stay, requests),
+            CarriedMail::Requests { carrier, requests } => {
                 let Some(key) = carrier.key.get() else { return };
                 if self.is_draining {
                     return self.end_carried(*key, End::GoingAway);
                 }
                 if let Some(carried) = self.carried.sessions.get_mut(key) {
-                    carried.messages.extend_from_slice(&messages);
+                    carried.requests.extend(requests);
                     self.give_carried(*key);
                 }
             }
@@ -203,7 +197,7 @@ impl Conductor {
         carrier: Arc<Carrier>,
         (peer, standing): (Arc<PeerDetails>, Option<Arc<Standing>>),
         stay: Stay,
-        messages: Vec<u8>,
+        requests: Vec<OwnedRequest>,
     ) {
         if self.is_draining {
             return carrier.end(End::GoingAway);
@@ -232,8 +226,7 @@ impl Conductor {
             Carried {
                 carrier,
                 peer: Some(peer),
-                messages,
-                taken: 0,
+                requests: requests.into(),
                 is_waiting: false,
                 is_counted: false,
                 has_paid: false,
@@ -289,45 +282,33 @@ impl Conductor {
             if carried.is_waiting || carried.held_until.is_some() || carried.end.is_some() {
                 return;
             }
-            let untaken = &carried.messages[carried.taken..];
-            let Some(bytes) = in_process::first_bytes(untaken) else {
-                // The front encodes whole messages, so no part of a message follows the last one.
-                carried.messages.clear();
-                carried.taken = 0;
+            let Some(request) = carried.requests.front() else {
                 return;
             };
-            let flow = match in_process::decode(&untaken[..bytes]) {
-                Some(message) => {
-                    let was_counted = std::mem::replace(&mut carried.is_counted, true);
-                    if !was_counted {
-                        add(&self.own.stats().messages_in[topic_index(&message)], 1);
-                    }
-                    if let Message::Connection(Introduction::Challenge { coalesces, .. }) = message
-                    {
-                        carried.is_watched = coalesces;
-                    }
-                    if let Some(caller) = &carried.caller
-                        && !carried.has_paid
-                    {
-                        let now = self.now.monotonic;
-                        if let Err(until) =
-                            self.callers.take(now, caller, &message, carried.charged)
-                        {
-                            add(&self.own.stats().caller_waits, 1);
-                            carried.held_until = Some(until);
-                            self.carried.held.insert((until, key));
-                            return;
-                        }
-                        carried.has_paid = true;
-                    }
-                    let (engine, sink) = (&mut self.engine, &mut self.sink);
-                    sink.handle_message(engine, self.now, session, &message)
+            let (bytes, message) = (request.bytes(), request.message());
+            let was_counted = std::mem::replace(&mut carried.is_counted, true);
+            if !was_counted {
+                add(&self.own.stats().messages_in[topic_index(&message)], 1);
+            }
+            if let Message::Connection(Introduction::Challenge { coalesces, .. }) = message {
+                carried.is_watched = coalesces;
+            }
+            if let Some(caller) = &carried.caller
+                && !carried.has_paid
+            {
+                let now = self.now.monotonic;
+                if let Err(until) = self.callers.take(now, caller, &message, carried.charged) {
+                    add(&self.own.stats().caller_waits, 1);
+                    carried.held_until = Some(until);
+                    self.carried.held.insert((until, key));
+                    return;
                 }
-                None => Flow::Taken,
-            };
-            match flow {
+                carried.has_paid = true;
+            }
+            let (engine, sink) = (&mut self.engine, &mut self.sink);
+            match sink.handle_message(engine, self.now, session, &message) {
                 Flow::Taken => {
-                    carried.taken += bytes;
+                    carried.requests.pop_front();
                     carried.is_counted = false;
                     carried.has_paid = false;
                     if bytes > UNCOUNTED_PAYLOAD_MAX {

@@ -95,7 +95,7 @@ impl Conductor {
     /// Records are reported as spare memory, so that no shard ends sessions while another one has records to evict. That shard is woken
     /// to do so. Records that it could not evict count as in use.
     pub(super) fn settle_memory(&mut self) {
-        let log_bytes = self.sink.logs.bytes();
+        let log_bytes = self.sink.logs.bytes() + self.sink.replies.bytes();
         let carried_bytes = self.own.0.carried_bytes.load(Ordering::Relaxed);
         let history_bytes = self.engine.history_bytes();
         let deferred_bytes = self.engine.deferred_bytes();

@@ -4,7 +4,6 @@
 
 pub mod deepstream;
 pub mod encoding;
-pub mod in_process;
 
 use thiserror::Error;
 use tidewire_core::message::Message;

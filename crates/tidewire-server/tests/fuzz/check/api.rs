@@ -14,8 +14,7 @@ use tidewire_core::message::{
     Change, Event, Message, Only, Presence, Publication, Record, RecordBulk, Rpc, Tag, Write,
 };
 use tidewire_core::text::RESERVED;
-use tidewire_http::api::fuzzing::{self, BatchError};
-use tidewire_wire::protocol::deepstream::Deepstream;
+use tidewire_http::api::fuzzing::{self, BatchError, OwnedRequest};
 
 use super::{Reached, Target, check_by_letter};
 
@@ -133,8 +132,8 @@ fn check_batch(text: &str, reached: &mut Reached) {
     }
 }
 
-/// The words of a command that was encoded for a shard.
-fn show((index, bytes): (usize, &Vec<u8>)) -> Vec<String> {
+/// The words of the request that a shard gets for a command.
+fn show((index, request): (usize, &OwnedRequest)) -> Vec<String> {
     let canonical = |data: &str| {
         serde_json::from_str::<Value>(data)
             .expect("the data is JSON")
@@ -149,7 +148,7 @@ fn show((index, bytes): (usize, &Vec<u8>)) -> Vec<String> {
             .map(str::to_owned)
             .collect::<Vec<String>>()
     };
-    match Deepstream::decode(bytes).expect("a shard can read it") {
+    match request.message() {
         Message::Event(Event::Publication(Publication {
             name,
             data,
