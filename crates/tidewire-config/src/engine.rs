@@ -75,6 +75,8 @@ impl Plan {
             limits: self.limits(),
             rates: rates.of_engine(),
             heartbeat_interval: network.heartbeat_interval,
+            // The shards know it, from their protocols.
+            liveness: Vec::new(),
             login_timeout: auth.login_timeout.time(),
             auth_retry_timeout: auth.retry_timeout.time(),
             auth_attempts_max: auth.attempts_max,

@@ -167,8 +167,8 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
         );
     }
     let (paths, json_paths) = (&config.network.paths, &config.network.json_paths);
-    for (option, paths) in [("network.paths", paths), ("network.json_paths", json_paths)] {
-        for path in paths.iter() {
+    for (option, paths) in path_options(&config) {
+        for path in paths {
             if !path.starts_with('/') || path.contains(['?', '#']) {
                 refuse(
                     option,
@@ -337,6 +337,16 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     } else {
         Err(problems)
     }
+}
+
+/// The options with the paths of WebSockets. Each is for one protocol, which knows the name of its option.
+#[must_use]
+pub fn path_options(config: &Config) -> [(&'static str, &[String]); 2] {
+    let network = &config.network;
+    [
+        ("network.paths", &network.paths),
+        ("network.json_paths", &network.json_paths),
+    ]
 }
 
 /// Protocols that the server speaks on a port with TLS.

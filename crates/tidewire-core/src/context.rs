@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 
 use crate::address::{Address, SessionId};
 use crate::bulk::Progress;
-use crate::effect::{Effects, InterestChange};
+use crate::effect::{Effects, Format, InterestChange};
 use crate::entry::{
     Asker, BulkReply, DelayedAck, Entry, Listening, PendingReplyId, ReplyAction, ReplyPart,
 };
@@ -27,7 +27,7 @@ use crate::publication::InterestTopic;
 use crate::quota::Quotas;
 use crate::rights::Revocations;
 use crate::session::{BulkAuthorization, NameReads, Session, Sessions};
-use crate::settings::Settings;
+use crate::settings::{Liveness, PEER_PINGS, Settings};
 use crate::table::Map;
 use crate::text::{Name, RESERVED};
 use crate::time::{Instant, Now};
@@ -91,6 +91,12 @@ impl ShardContext {
     pub(crate) fn shards(&self) -> impl Iterator<Item = Address> + use<> {
         let node = self.address.node;
         (0..self.shard_count).map(move |shard| Address { node, shard })
+    }
+
+    /// The liveness of a session of this format. It costs the session no memory.
+    pub(crate) fn liveness(&self, format: Format) -> Liveness {
+        let liveness = self.settings.liveness.get(usize::from(format.0));
+        liveness.copied().unwrap_or(PEER_PINGS)
     }
 
     /// Adds to the bytes that the shard has touched.
@@ -410,6 +416,12 @@ pub(crate) struct TurnContext<'a, E> {
 }
 
 impl<E: Effects> TurnContext<'_, E> {
+    /// Whether the server pings this session.
+    pub(crate) fn pings(&self, id: SessionId) -> bool {
+        let session = self.sessions.find(id);
+        session.is_some_and(|session| self.shard.liveness(session.format).server_pings)
+    }
+
     /// Sends a message to one session, unless it has ended.
     pub(crate) fn send(&mut self, to: SessionId, message: &Message<'_>) {
         if let Some(session) = self.sessions.find(to) {

@@ -559,6 +559,7 @@ fn route<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, message: &Mes
         Message::Connection(Connection::Ping) => {
             turn.send(id, &Message::Connection(Connection::Pong))
         }
+        Message::Connection(Connection::Pong) if turn.pings(id) => {}
         Message::Event(message) => return event::message(turn, id, message),
         Message::Record(message) => return subscriber::message(turn, id, message),
         Message::Rpc(message) => return rpc::message(turn, id, message),

@@ -16,6 +16,21 @@ pub enum EventLagPolicy {
     Disconnect,
 }
 
+/// How the engine finds out that the peers of a protocol are gone. An interval is [`Settings::heartbeat_interval`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Liveness {
+    /// Whether the server pings open sessions that were silent for most of an interval. Otherwise the peer pings.
+    pub server_pings: bool,
+    /// A session that was silent for more intervals is closed. At least 2, so that a peer has an interval for its answer.
+    pub silent_intervals_max: u32,
+}
+
+/// The peer pings once in an interval.
+pub const PEER_PINGS: Liveness = Liveness {
+    server_pings: false,
+    silent_intervals_max: 2,
+};
+
 /// Settings of a shard, the same for all shards of a node.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -25,6 +40,8 @@ pub struct Settings {
     pub rates: Rates,
     /// A peer pings this often; silence of twice as long ends its connection. Default 30 s.
     pub heartbeat_interval: Duration,
+    /// The liveness of the sessions of each format, by its number; the peers of other formats ping. Default none.
+    pub liveness: Vec<Liveness>,
     /// A connection on which no login was decided is closed after this time. Default 180 s, `None` never.
     pub login_timeout: Option<Duration>,
     /// A connection whose last login was refused is closed after this time without an accepted one. Default 10 min, `None` never.
@@ -72,6 +89,7 @@ impl Default for Settings {
             limits: Limits::default(),
             rates: Rates::default(),
             heartbeat_interval: Duration::from_secs(30),
+            liveness: Vec::new(),
             login_timeout: Some(Duration::from_secs(180)),
             auth_retry_timeout: Some(Duration::from_secs(600)),
             auth_attempts_max: 3,

@@ -250,8 +250,8 @@ fn outcomes_of_logins_have_rows() {
 
 #[test]
 fn close_frames_have_rows() {
-    let connection = read("crates/tidewire-shard/src/connection.rs");
-    let reasons = found::<1>(r#"CloseReason::\w+ => "([^"]+)","#, &connection);
+    let close = read("crates/tidewire-wire/src/protocol/close.rs");
+    let reasons = found::<1>(r#"CloseReason::\w+ => "([^"]+)","#, &close);
     let documented = names(&table()["close"]);
     assert!(reasons.len() >= 10, "{reasons:?}");
     let undocumented: Vec<_> = reasons.difference(&documented).collect();

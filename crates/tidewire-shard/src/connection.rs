@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tidewire_core::effect::{CloseReason, Format};
 use tidewire_wire::frame::websocket::{self, CloseCode, Decoder, FrameError, Opcode, Role};
-use tidewire_wire::protocol::{Encoding, ForeignPayload, Introduction, Protocol};
+use tidewire_wire::protocol::{
+    self, CloseWords, ConnectionCodec, Encoding, ForeignPayload, Introduction, Protocol,
+};
 
 use super::peer::PeerDetails;
 use crate::backoff::DisconnectCause;
@@ -24,7 +26,7 @@ pub(crate) struct State {
     pub(crate) pause_reasons: PauseReasons,
     /// Whether the peer has introduced itself. Its format is fixed then.
     pub(crate) introduced: bool,
-    pub(crate) protocol: Protocol,
+    pub(crate) codec: ConnectionCodec,
     /// Released when the socket is closed.
     _permit: ConnectionPermit,
 }
@@ -47,17 +49,18 @@ impl State {
             phase: Phase::Open,
             pause_reasons: PauseReasons::default(),
             introduced: false,
-            protocol,
+            codec: ConnectionCodec::new(protocol),
             _permit: permit,
         }
     }
 
     /// The format for a peer that introduces itself so.
     pub(crate) fn format(&self, introduction: Introduction) -> Format {
+        let protocol = self.codec.protocol();
         let encoding = Encoding {
             variant: introduction.variant,
-            is_batched: introduction.reads_batches && self.protocol.has_batches(),
-            ..Encoding::first(self.protocol, self.decoder.has_deflate())
+            is_batched: introduction.reads_batches && protocol.has_batches(),
+            ..Encoding::first(protocol, self.decoder.has_deflate())
         };
         Format(encoding.id())
     }
@@ -127,22 +130,22 @@ pub(crate) enum CloseCause {
 }
 
 impl CloseCause {
-    /// The last message and the close frame. The reason in it helps with debugging; clients may ignore both code and reason.
+    /// The last message and the close frame, in the words of the protocol.
     pub(crate) fn frame(self, protocol: Protocol) -> Vec<u8> {
+        let words = |cause| {
+            let CloseWords { code, text } = protocol.close_words(cause);
+            websocket::close_payload(code, &text)
+        };
         let payload = match self {
             Self::Peer(None) => Vec::new(),
             Self::Peer(Some(code)) => websocket::close_payload(code, ""),
-            Self::Frame(error) => websocket::close_payload(error.close_code(), &error.to_string()),
-            Self::Foreign(foreign) => {
-                websocket::close_payload(foreign.close_code(), &foreign.to_string())
-            }
+            Self::Frame(error) => words(protocol::CloseCause::Frame(error)),
+            Self::Foreign(foreign) => words(protocol::CloseCause::Foreign(foreign)),
             Self::Engine(reason) | Self::Severed(reason) => {
-                websocket::close_payload(close_code(reason), reason_text(reason))
+                words(protocol::CloseCause::Engine(reason))
             }
-            Self::Memory => {
-                websocket::close_payload(CloseCode::TRY_AGAIN_LATER, "holds too much memory")
-            }
-            Self::GoingAway => websocket::close_payload(CloseCode::GOING_AWAY, "server stops"),
+            Self::Memory => words(protocol::CloseCause::Memory),
+            Self::GoingAway => words(protocol::CloseCause::GoingAway),
         };
         let mut frame = Vec::new();
         if let Self::Engine(reason) = self {
@@ -182,28 +185,6 @@ impl CloseCause {
             | Self::Memory
             | Self::GoingAway => None,
         }
-    }
-}
-
-fn close_code(reason: CloseReason) -> CloseCode {
-    match reason {
-        CloseReason::AuthUnavailable => CloseCode::TRY_AGAIN_LATER,
-        _ => CloseCode::POLICY,
-    }
-}
-
-fn reason_text(reason: CloseReason) -> &'static str {
-    match reason {
-        CloseReason::InvalidLogin => "login can't be read",
-        CloseReason::TooManyAuthAttempts => "too many refused logins",
-        CloseReason::Barred => "these credentials are no longer valid",
-        CloseReason::AuthUnavailable => "logins can't be decided now",
-        CloseReason::Expired => "the login has expired",
-        CloseReason::Revoked => "the login was revoked",
-        CloseReason::AuthenticationTimeout => "no login within the time allowed",
-        CloseReason::Silent => "nothing heard for two heartbeat intervals",
-        CloseReason::Refused => "closed for a limit too often",
-        CloseReason::NotCaughtUp => "a record that changed could not be read",
     }
 }
 

@@ -228,7 +228,10 @@ impl PreparedShards {
             let engine = Shard::new(ShardConfig {
                 address,
                 shard_count: handles.len() as u16,
-                settings: config.settings.clone(),
+                settings: Settings {
+                    liveness: sink::liveness(),
+                    ..config.settings.clone()
+                },
                 permission: config.permission.clone(),
                 seed: config.seed.wrapping_add(u64::from(address.shard)),
                 owner_key: config.owner_key,

@@ -14,6 +14,7 @@ use tidewire_core::engine::Shard;
 use tidewire_core::entry::Entry;
 use tidewire_core::message::{Event, Message, Publication};
 use tidewire_core::publication::InterestTopic;
+use tidewire_core::settings::Liveness;
 use tidewire_core::time::Now;
 use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::protocol::{Encoding, encoding};
@@ -41,6 +42,14 @@ pub(crate) const LOG_COUNT: u8 = FRAMES + 1;
 
 /// The format of sessions without a socket, which get owned replies. Other formats have the number of their [`Encoding`].
 pub(crate) const CARRIED: Format = Format(encoding::COUNT as u8);
+
+/// The liveness of the formats, by their number. The task of a session without a socket pings like a peer.
+pub(crate) fn liveness() -> Vec<Liveness> {
+    let encodings = (0..encoding::COUNT as u8).map(Encoding::of);
+    encodings
+        .map(|encoding| encoding.protocol.liveness())
+        .collect()
+}
 
 /// An effect that waits until the engine has returned.
 #[derive(Debug)]

@@ -160,7 +160,7 @@ pub struct ShardStats {
     pub carried_sessions: AtomicU64,
     /// How often one of their messages waited for a rate of its caller.
     pub caller_waits: AtomicU64,
-    /// Gauge: bytes that wait for the tasks of these sessions.
+    /// Gauge: memory of the replies that wait for the tasks of these sessions.
     pub carried_bytes: AtomicU64,
     /// Gauge: bytes that are kept for sessions, without records and histories.
     pub kept_bytes: AtomicU64,

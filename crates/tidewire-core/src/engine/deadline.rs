@@ -64,22 +64,7 @@ impl Shard {
                 self.timers.retries.push(deadline, (local_id, refused));
             }
         }
-        let interval = turn.shard.settings.heartbeat_interval;
-        if turn.sessions.count() == 0 {
-            self.timers.heartbeats.end();
-        }
-        let (sessions, closes) = (&turn.sessions, &mut turn.out);
-        let table_len = sessions.table_len();
-        self.timers
-            .heartbeats
-            .advance(now.monotonic, interval, table_len, |index| {
-                if let Some(session) = sessions.at(index as u32)
-                    && now.monotonic.since(session.heard) > interval * 2
-                    && !session.is_throttled()
-                {
-                    closes.close(session.id, CloseReason::Silent);
-                }
-            });
+        self.timers.check_liveness(&mut turn);
         while let Some(local_id) = self.timers.expiries.pop_due(now) {
             self.state.context.expired += 1;
             self.end_session(now, local_id.session(address), CloseReason::Expired, out);

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use crate::address::SessionId;
 use crate::context::TurnContext;
-use crate::effect::Effects;
+use crate::effect::{CloseReason, Effects};
 use crate::expiry::Expiries;
 use crate::login::Decided;
+use crate::message::{Connection, Message};
 use crate::reauthorize::Reauthorizer;
 use crate::session::{LocalSessionId, Session};
 use crate::sweep::Sweep;
@@ -33,6 +34,32 @@ impl SessionTimers {
             retries: DeadlineQueue::new(),
             delays: BTreeSet::new(),
             expiries: Expiries::default(),
+        }
+    }
+
+    /// Closes the sessions that were silent for too long, and pings those whose protocol wants that.
+    pub(super) fn check_liveness<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        let sweep = &mut self.heartbeats;
+        if turn.sessions.count() == 0 {
+            sweep.end();
+        }
+        let (now, interval) = (turn.now.monotonic, turn.shard.settings.heartbeat_interval);
+        let (shard, sessions, closes) = (turn.shard, &turn.sessions, &mut turn.out);
+        let mut pinged = Vec::new();
+        sweep.advance(now, interval, sessions.table_len(), |index| {
+            if let Some(session) = sessions.at(index as u32) {
+                let (silent, liveness) = (now.since(session.heard), shard.liveness(session.format));
+                // The answer to the ping before came a moment after the last visit, so its silence is less than an interval.
+                let is_quiet = silent > interval / 2 && session.principal().is_some();
+                if silent > interval * liveness.silent_intervals_max && !session.is_throttled() {
+                    closes.close(session.id, CloseReason::Silent);
+                } else if is_quiet && liveness.server_pings {
+                    pinged.push(session.id);
+                }
+            }
+        });
+        for session in pinged {
+            turn.send(session, &Message::Connection(Connection::Ping));
         }
     }
 

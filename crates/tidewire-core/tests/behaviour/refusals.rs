@@ -9,7 +9,7 @@ use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, Listen, Message, Record, RecordBulk, Rpc, Write,
 };
 use tidewire_core::permission::{Decision, Permission, Question, Unknown};
-use tidewire_core::settings::Settings;
+use tidewire_core::settings::{Liveness, PEER_PINGS, Settings};
 use tidewire_core::store::{Incarnation, StoredRecord, Version};
 use tidewire_core::text::Payload;
 
@@ -165,6 +165,32 @@ fn a_silent_connection_is_closed_and_a_pinging_one_is_not() {
     }
     assert_eq!(node.close_reason(silent), Some(CloseReason::Silent));
     assert_eq!(node.close_reason(alive), None);
+}
+
+#[test]
+fn a_session_that_does_not_answer_the_pings_of_the_server_is_closed() {
+    let liveness = Liveness {
+        server_pings: true,
+        ..PEER_PINGS
+    };
+    let mut node = Node::new(Settings {
+        liveness: vec![liveness],
+        ..Settings::default()
+    });
+    let (silent, alive, stranger) = (node.login(), node.login(), node.connect(0));
+    let mut pings = 0;
+    for _ in 0..8 {
+        node.pass(Duration::from_secs(15));
+        let seen = node.take(alive);
+        if seen.iter().any(|seen| seen.contains("Ping")) {
+            pings += 1;
+            node.send(alive, &Message::Connection(Connection::Pong));
+        }
+    }
+    assert_eq!(node.close_reason(silent), Some(CloseReason::Silent));
+    assert_eq!(node.close_reason(alive), None);
+    assert!((3..=4).contains(&pings), "{pings} pings in 4 intervals");
+    assert!(node.take(stranger).is_empty(), "it has not logged in");
 }
 
 #[test]

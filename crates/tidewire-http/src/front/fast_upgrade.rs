@@ -151,18 +151,15 @@ fn opening(front: &Front, input: &[u8]) -> Option<Opening> {
         .origin_check
         .admit(&parts.headers)
         .ok()?;
-    let accepted = handshake::accept(&parts).ok()?;
-    let deflate = match front.takes_deflate {
-        true => handshake::deflate(&parts).ok()?,
-        false => None,
-    };
-    let mut headers = switching_protocols(&accepted, deflate.as_deref());
+    let takes_deflate = front.takes_deflate;
+    let agreement = handshake::agree(&parts, protocol.subprotocols(), takes_deflate).ok()?;
+    let mut headers = switching_protocols(&agreement);
     if let Some(origin) = &admitted.origin {
         allow_origin(&mut headers, origin);
     }
     Some(Opening {
         answer: format_head(&headers),
-        is_deflated: deflate.is_some(),
+        is_deflated: agreement.deflate.is_some(),
         protocol,
         parts,
         head_bytes,

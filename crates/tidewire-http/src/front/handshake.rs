@@ -1,13 +1,13 @@
 //! The server side of the WebSocket opening handshake (RFC 6455, section 4.2.1).
 //!
-//! Of the extensions, the server accepts permessage-deflate if the configuration allows it. It negotiates no subprotocol,
-//! because deepstream's clients need none.
+//! Of the extensions, the server accepts permessage-deflate if the configuration allows it. It negotiates a subprotocol if the
+//! protocol of the path declares some.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, HeaderName, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Version};
@@ -32,13 +32,57 @@ pub enum HandshakeError {
     /// The server answers 400.
     #[error("{0}")]
     Malformed(&'static str),
+    /// The client offers none of these subprotocols, and the server answers 400.
+    #[error("a WebSocket of this path must offer one of the subprotocols {}", .0.join(", "))]
+    Subprotocol(&'static [&'static str]),
+}
+
+/// The agreement about the bytes of a WebSocket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// The value of `Sec-WebSocket-Accept`.
+    pub accepted: String,
+    /// The value of `Sec-WebSocket-Extensions`, if messages may be compressed.
+    pub deflate: Option<String>,
+    /// The value of `Sec-WebSocket-Protocol`, if the protocol of the path has subprotocols.
+    pub subprotocol: Option<&'static str>,
+}
+
+/// Agrees on a WebSocket of a protocol that has these `subprotocols`.
+///
+/// # Errors
+/// The request does not open such a WebSocket; each error determines the answer.
+pub fn agree(
+    request: &Parts,
+    subprotocols: &'static [&'static str],
+    takes_deflate: bool,
+) -> Result<Agreement, HandshakeError> {
+    Ok(Agreement {
+        accepted: accept(request)?,
+        deflate: match takes_deflate {
+            true => deflate(request)?,
+            false => None,
+        },
+        subprotocol: subprotocol(&request.headers, subprotocols)?,
+    })
+}
+
+/// The first subprotocol in the client's order that the server has too.
+fn subprotocol(
+    headers: &HeaderMap,
+    known: &'static [&'static str],
+) -> Result<Option<&'static str>, HandshakeError> {
+    if known.is_empty() {
+        return Ok(None);
+    }
+    let mut offered = tokens(headers, &SEC_WEBSOCKET_PROTOCOL);
+    let agreed = offered.find_map(|offer| known.iter().copied().find(|name| *name == offer));
+    let agreed = agreed.ok_or(HandshakeError::Subprotocol(known))?;
+    Ok(Some(agreed))
 }
 
 /// Checks a request and computes the value of `Sec-WebSocket-Accept`.
-///
-/// # Errors
-/// The request does not open a WebSocket; each error determines the answer.
-pub fn accept(request: &Parts) -> Result<String, HandshakeError> {
+fn accept(request: &Parts) -> Result<String, HandshakeError> {
     let headers = &request.headers;
     if request.method != Method::GET {
         return Err(HandshakeError::Method);
@@ -74,10 +118,7 @@ pub fn accept(request: &Parts) -> Result<String, HandshakeError> {
 
 /// The answer to the client's compression offers, as the value of `Sec-WebSocket-Extensions`; `None` if the server can accept
 /// none of them.
-///
-/// # Errors
-/// The header is malformed; the server must answer with 400.
-pub fn deflate(request: &Parts) -> Result<Option<String>, HandshakeError> {
+fn deflate(request: &Parts) -> Result<Option<String>, HandshakeError> {
     let malformed = |_| HandshakeError::Malformed("Sec-WebSocket-Extensions is malformed");
     let mut offers = String::new();
     for value in request.headers.get_all(SEC_WEBSOCKET_EXTENSIONS) {
@@ -88,21 +129,25 @@ pub fn deflate(request: &Parts) -> Result<Option<String>, HandshakeError> {
 }
 
 /// The value of a header that occurs exactly once.
-fn single<'a>(headers: &'a HeaderMap, name: &hyper::header::HeaderName) -> Option<&'a str> {
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?.to_str().ok()?.trim();
     values.next().is_none().then_some(first)
 }
 
 /// Whether a comma-separated header contains the word.
-fn has_token(headers: &HeaderMap, name: &hyper::header::HeaderName, word: &str) -> bool {
-    let values = headers
-        .get_all(name)
-        .iter()
-        .filter_map(|value| value.to_str().ok());
-    values
-        .flat_map(|value| value.split(','))
-        .any(|token| token.trim().eq_ignore_ascii_case(word))
+fn has_token(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
+    tokens(headers, name).any(|token| token.eq_ignore_ascii_case(word))
+}
+
+/// The words of a comma-separated header.
+fn tokens<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'a str> + use<'a> {
+    let values = headers.get_all(name).into_iter();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    texts.flat_map(|value| value.split(',')).map(str::trim)
 }
 
 #[cfg(test)]
@@ -187,6 +232,22 @@ mod tests {
         let second = hyper::header::HeaderValue::from_static("permessage-deflate");
         two.headers.append(SEC_WEBSOCKET_EXTENSIONS, second);
         assert_eq!(deflate(&two), Ok(Some(answer.to_owned())));
+    }
+
+    #[test]
+    fn a_subprotocol_is_the_first_offer_that_the_server_has() {
+        const KNOWN: &[&str] = &["lines.v2", "lines"];
+        let check = |offers: &str, known, expected| {
+            let agreed = agree(&request(&[("sec-websocket-protocol", offers)]), known, true);
+            let agreed = agreed.map(|agreement| agreement.subprotocol);
+            assert_eq!(agreed, expected, "{offers}");
+        };
+        check("other, lines", KNOWN, Ok(Some("lines")));
+        check("lines, lines.v2", KNOWN, Ok(Some("lines")));
+        // The names are compared as they are (RFC 6455, section 4.1).
+        check("Lines", KNOWN, Err(HandshakeError::Subprotocol(KNOWN)));
+        check("", KNOWN, Err(HandshakeError::Subprotocol(KNOWN)));
+        check("lines", &[], Ok(None));
     }
 
     #[test]

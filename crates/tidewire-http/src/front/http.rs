@@ -12,7 +12,7 @@ use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD,
     CONNECTION, HOST, HeaderName, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT,
-    SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_VERSION, UPGRADE, VARY,
+    SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE, VARY,
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -31,7 +31,7 @@ use tidewire_wire::protocol::Protocol;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::handshake::{self, HandshakeError};
+use super::handshake::{self, Agreement, HandshakeError};
 use super::http2;
 use super::page;
 use super::proxy_protocol;
@@ -436,16 +436,9 @@ impl Socket {
     ) -> HttpResponse {
         let on_upgrade = hyper::upgrade::on(&mut request);
         let (parts, _) = request.into_parts();
-        let accepted = match handshake::accept(&parts) {
-            Ok(accepted) => accepted,
-            Err(error) => return self.refuse_handshake(error),
-        };
-        let deflate = match self.front.takes_deflate {
-            true => handshake::deflate(&parts),
-            false => Ok(None),
-        };
-        let deflate = match deflate {
-            Ok(deflate) => deflate,
+        let takes_deflate = self.front.takes_deflate;
+        let agreement = match handshake::agree(&parts, protocol.subprotocols(), takes_deflate) {
+            Ok(agreement) => agreement,
             Err(error) => return self.refuse_handshake(error),
         };
         if self.front.status.stage() == Stage::Draining {
@@ -470,13 +463,13 @@ impl Socket {
         let opened = Opened {
             peer: Arc::new(peer(client, &parts)),
             permit,
-            is_deflated: deflate.is_some(),
+            is_deflated: agreement.deflate.is_some(),
             protocol,
         };
         tokio::spawn(hand_over(front, on_upgrade, opened));
         let mut answer = HttpResponse::default();
         *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        *answer.headers_mut() = switching_protocols(&accepted, deflate.as_deref());
+        *answer.headers_mut() = switching_protocols(&agreement);
         answer
     }
 
@@ -520,15 +513,24 @@ pub(super) fn is_page(path: &str) -> bool {
 }
 
 /// The headers of an answer that opens a WebSocket.
-pub(super) fn switching_protocols(accepted: &str, deflate: Option<&str>) -> HeaderMap {
+pub(super) fn switching_protocols(agreement: &Agreement) -> HeaderMap {
+    let Agreement {
+        accepted,
+        deflate,
+        subprotocol,
+    } = agreement;
     let mut headers = HeaderMap::new();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     if let Ok(accepted) = HeaderValue::from_str(accepted) {
         headers.insert(SEC_WEBSOCKET_ACCEPT, accepted);
     }
-    if let Some(Ok(answer)) = deflate.map(HeaderValue::from_str) {
+    if let Some(Ok(answer)) = deflate.as_deref().map(HeaderValue::from_str) {
         headers.insert(SEC_WEBSOCKET_EXTENSIONS, answer);
+    }
+    if let Some(subprotocol) = subprotocol {
+        let subprotocol = HeaderValue::from_static(subprotocol);
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, subprotocol);
     }
     headers
 }
@@ -608,7 +610,9 @@ fn refuse_handshake(error: HandshakeError) -> HttpResponse {
             StatusCode::UPGRADE_REQUIRED,
             (SEC_WEBSOCKET_VERSION, handshake::VERSION),
         ),
-        HandshakeError::Malformed(_) => return plain(StatusCode::BAD_REQUEST, text),
+        HandshakeError::Malformed(_) | HandshakeError::Subprotocol(_) => {
+            return plain(StatusCode::BAD_REQUEST, text);
+        }
     };
     let mut answer = with_header(plain(status, text), header.0, header.1);
     if status == StatusCode::UPGRADE_REQUIRED {

@@ -24,13 +24,13 @@ use tokio::time::Instant;
 
 use hyper::Request;
 use tidewire_config::machine::connections_allowed;
-use tidewire_config::plan::Plan;
-use tidewire_config::section::StoreKind;
+use tidewire_config::plan::{Plan, path_options};
+use tidewire_config::section::{Config, StoreKind};
 use tidewire_config::value::Auto;
 use tidewire_shard::connection_limiter::{ConnectionLimiter, Counted};
 use tidewire_shard::handle::HandOver;
 use tidewire_shard::peer_log::peer_line;
-use tidewire_wire::protocol::Protocol;
+use tidewire_wire::protocol::{Paths, Protocol};
 
 use crate::admin::page::Page;
 use crate::api::{Api, HttpResponse};
@@ -77,17 +77,26 @@ impl ReloadableSettings {
     }
 }
 
-/// The options with the paths of WebSockets, and the protocol of each.
-fn paths(plan: &Plan) -> Vec<(String, Protocol)> {
-    let network = &plan.config.network;
-    let options = [
-        (&network.paths, Protocol::Deepstream),
-        (&network.json_paths, Protocol::DeepstreamJson),
-    ];
-    let paths = options
-        .iter()
-        .flat_map(|(paths, protocol)| paths.iter().map(|path| (path.clone(), *protocol)));
-    paths.collect()
+/// The paths of WebSockets, each with its protocol.
+fn paths(config: &Config) -> Vec<(String, Protocol)> {
+    let paths_of = |protocol: &Protocol| match protocol.paths() {
+        Paths::Fixed(paths) => paths.iter().map(|path| String::from(*path)).collect(),
+        Paths::Option(name) => option_paths(config, name),
+    };
+    let all = Protocol::ALL.iter();
+    all.flat_map(|protocol| {
+        paths_of(protocol)
+            .into_iter()
+            .map(move |path| (path, *protocol))
+    })
+    .collect()
+}
+
+/// The paths in an option that a protocol declares.
+fn option_paths(config: &Config, name: &str) -> Vec<String> {
+    let mut options = path_options(config).into_iter();
+    let found = options.find(|(option, _)| *option == name);
+    found.map_or_else(Vec::new, |(_, paths)| paths.to_vec())
 }
 
 /// The address has reached `limits.connections_per_address_max`.
@@ -167,7 +176,7 @@ impl Front {
             Auto::Set(count) => count,
         };
         Arc::new(Self {
-            paths: paths(plan),
+            paths: paths(&plan.config),
             takes_deflate: plan.config.compression.enabled,
             is_development: plan.is_development,
             sites: sites(plan),
@@ -253,6 +262,21 @@ impl Front {
     pub fn renew_changed_certificate(&self) {
         if self.tls.as_ref().is_some_and(|tls| tls.has_changed_files()) {
             self.renew_certificate();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_protocol_has_paths_by_default() {
+        let config = Config::default();
+        let paths = paths(&config);
+        for protocol in Protocol::ALL {
+            let mut of_it = paths.iter().filter(|(_, of)| of == protocol);
+            assert!(of_it.next().is_some(), "{protocol:?} {paths:?}");
         }
     }
 }

@@ -76,7 +76,7 @@ impl Conductor {
             return;
         };
         let state = &mut connection.state;
-        let goodbye = cause.frame(state.protocol);
+        let goodbye = cause.frame(state.codec.protocol());
         state.phase = Phase::Lingering;
         state.waiting = None;
         state.peer = None;

@@ -42,7 +42,7 @@ impl Conductor {
             let state: &crate::connection::State = &connection.state;
             Some(ConnectionView {
                 key,
-                carriage: Carriage::WebSocket(state.protocol),
+                carriage: Carriage::WebSocket(state.codec.protocol()),
                 is_deflated: state.decoder.has_deflate(),
                 is_encrypted: connection.is_encrypted(),
                 address: connection.peer_address(),

@@ -188,12 +188,18 @@ impl Conductor {
         let Some(payload) = connection.state.waiting.take() else {
             return;
         };
-        let protocol = connection.state.protocol;
-        let flow = match protocol.read(protocol.kind(), &payload) {
-            Ok(read) => read.message().map_or(Flow::Taken, |message| {
-                let (sink, confirmations) = (&mut self.sink, &self.confirmations);
-                sink.give(&mut self.engine, confirmations, self.now, session, &message)
-            }),
+        let codec = &mut connection.state.codec;
+        let flow = match codec.read(codec.protocol().kind(), &payload) {
+            Ok(read) => {
+                let flow = read.message().map_or(Flow::Taken, |message| {
+                    let (sink, confirmations) = (&mut self.sink, &self.confirmations);
+                    sink.give(&mut self.engine, confirmations, self.now, session, &message)
+                });
+                if flow == Flow::Taken {
+                    codec.advance(&read);
+                }
+                flow
+            }
             // It was a message when it arrived, so this is impossible.
             Err(_) => Flow::Taken,
         };
@@ -288,15 +294,19 @@ impl Call<'_> {
         kind: PayloadKind,
         payload: &[u8],
     ) -> Result<Flow, CloseCause> {
-        let protocol = connection.state.protocol;
-        let read = protocol.read(kind, payload).map_err(CloseCause::Foreign)?;
+        let codec = &connection.state.codec;
+        let read = codec.read(kind, payload).map_err(CloseCause::Foreign)?;
         let Some(message) = read.message() else {
             add(&self.stats.undecodable, 1);
             self.engine
                 .handle(self.now, Input::Undecodable { session }, self.sink);
             return Ok(Flow::Taken);
         };
-        Ok(self.give_message(session, connection, &message))
+        let flow = self.give_message(session, connection, &message);
+        if flow == Flow::Taken {
+            connection.state.codec.advance(&read);
+        }
+        Ok(flow)
     }
 
     fn give_message(
@@ -308,7 +318,7 @@ impl Call<'_> {
         add(&self.stats.messages_in[topic_index(message)], 1);
         let state = &mut connection.state;
         if !state.introduced
-            && let Some(introduction) = state.protocol.introduction(message)
+            && let Some(introduction) = state.codec.protocol().introduction(message)
         {
             state.introduced = true;
             let format = state.format(introduction);

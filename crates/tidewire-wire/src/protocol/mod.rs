@@ -1,15 +1,19 @@
 //! Protocols: the meaning of the bytes of one frame. Each protocol is a folder here with a [`Codec`], a line in [`Protocol`], and a page in
-//! `spec/`. It translates to and from [`tidewire_core::message::Message`]. Code outside this crate uses [`Protocol`] and [`Encoding`], and
-//! names a protocol only where a path or a port selects it.
+//! `spec/`. It translates to and from [`tidewire_core::message::Message`], and declares its paths, handshake, liveness and close frames.
+//! Code outside this crate uses [`Protocol`], [`ConnectionCodec`] and [`Encoding`], and names no protocol.
 
-pub mod deepstream;
+mod close;
 pub mod encoding;
+
+use std::fmt::Debug;
 
 use thiserror::Error;
 use tidewire_core::message::Message;
+use tidewire_core::settings::Liveness;
 
 use crate::frame::websocket::{CloseCode, Opcode, PayloadKind};
 
+pub use close::{CloseCause, CloseWords};
 pub use encoding::Encoding;
 
 /// A form of a protocol's messages, chosen by what the peer's library reads. Each protocol numbers its own from 0, which is the form for
@@ -56,7 +60,16 @@ impl ForeignPayload {
     }
 }
 
-/// A protocol whose payloads are messages, without state between them.
+/// The paths on which the server accepts the WebSockets of a protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paths {
+    /// Those of an option of the configuration, such as `network.paths`.
+    Option(&'static str),
+    /// These.
+    Fixed(&'static [&'static str]),
+}
+
+/// A protocol whose payloads are messages. A value of [`Codec::State`] belongs to one connection.
 pub trait Codec {
     /// The protocol's name in the log, the metrics and the admin page.
     const NAME: &'static str;
@@ -68,15 +81,33 @@ pub trait Codec {
     const VARIANTS: u8;
     /// Whether a frame may have several messages, one behind the other. [`Codec::first_bytes`] finds their ends.
     const HAS_BATCHES: bool;
+    /// The paths of its WebSockets.
+    const PATHS: Paths;
+    /// The WebSocket subprotocols of which a client must offer one. If it is empty, the handshake negotiates none.
+    const SUBPROTOCOLS: &'static [&'static str];
+    /// Which side pings, and how long a peer may be silent.
+    const LIVENESS: Liveness;
+
+    /// The facts about earlier messages of a connection that the meaning of its next one depends on. Each idle connection has one, so it is
+    /// small; without such facts it is `()`, which costs a connection no byte.
+    type State: Debug + Default;
 
     /// A payload that was checked, with the texts that had to be unescaped for its message.
     type Payload<'a>;
 
-    /// Reads a payload.
+    /// Reads a payload. If its message has to wait, the same payload is read again later, before any other.
     ///
     /// # Errors
     /// The peer does not speak the protocol, and its connection is closed.
-    fn read(kind: PayloadKind, payload: &[u8]) -> Result<Self::Payload<'_>, ForeignPayload>;
+    fn read<'a>(
+        state: &Self::State,
+        kind: PayloadKind,
+        payload: &'a [u8],
+    ) -> Result<Self::Payload<'a>, ForeignPayload>;
+
+    /// Notes that the engine has taken the message of a payload. It is called once for each message, before the next payload is read.
+    #[inline(always)]
+    fn advance(_state: &mut Self::State, _payload: &Self::Payload<'_>) {}
 
     /// The message of a payload. `None` if it has none: that gets the answer of an unknown topic, and the session stays open. Unknown kinds
     /// of messages are messages.
@@ -93,11 +124,16 @@ pub trait Codec {
 
     /// Bytes of the first message of a batch; `None` if it is incomplete.
     fn first_bytes(batch: &[u8]) -> Option<usize>;
+
+    /// The content of the close frame.
+    fn close_words(cause: CloseCause) -> CloseWords;
 }
 
-/// Declares the enum of protocols and passes each call to the protocol's codec.
+/// Declares the folders and the enum of the protocols, and passes each call to the protocol's codec.
 macro_rules! protocols {
-    ($($(#[$about:meta])* $protocol:ident: $codec:ty,)+) => {
+    ($($(#[$about:meta])* $protocol:ident: $codec:ty $(, in folder $folder:ident)?;)+) => {
+        $($(pub mod $folder;)?)+
+
         /// The protocols that a connection can speak.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Protocol {
@@ -117,6 +153,51 @@ macro_rules! protocols {
             #[inline(always)]
             pub fn message(&self) -> Option<Message<'_>> {
                 match self { $(Self::$protocol(payload) => <$codec as Codec>::message(payload),)+ }
+            }
+        }
+
+        /// The codec of one connection, with its state.
+        #[derive(Debug)]
+        pub enum ConnectionCodec {
+            $(#[doc = "Of the protocol with this name."] $protocol(<$codec as Codec>::State),)+
+        }
+
+        impl ConnectionCodec {
+            /// The codec of a new connection.
+            #[must_use]
+            pub fn new(protocol: Protocol) -> Self {
+                match protocol { $(Protocol::$protocol => Self::$protocol(Default::default()),)+ }
+            }
+
+            /// Its protocol.
+            #[must_use]
+            #[inline(always)]
+            pub const fn protocol(&self) -> Protocol {
+                match self { $(Self::$protocol(_) => Protocol::$protocol,)+ }
+            }
+
+            /// Reads a payload, whose message is [`Payload::message`]. If that has to wait, the same payload is read again later.
+            ///
+            /// # Errors
+            /// The peer does not speak the protocol, and its connection is closed.
+            #[inline(always)]
+            pub fn read<'a>(
+                &self,
+                kind: PayloadKind,
+                payload: &'a [u8],
+            ) -> Result<Payload<'a>, ForeignPayload> {
+                Ok(match self {
+                    $(Self::$protocol(state) => Payload::$protocol(<$codec as Codec>::read(state, kind, payload)?),)+
+                })
+            }
+
+            /// Notes that the engine has taken the message of a payload.
+            #[inline(always)]
+            pub fn advance(&mut self, payload: &Payload<'_>) {
+                match (self, payload) {
+                    $((Self::$protocol(state), Payload::$protocol(payload)) => <$codec as Codec>::advance(state, payload),)+
+                    _ => debug_assert!(false, "a connection reads payloads of one protocol"),
+                }
             }
         }
 
@@ -154,19 +235,28 @@ macro_rules! protocols {
                 match self { $(Self::$protocol => <$codec as Codec>::HAS_BATCHES,)+ }
             }
 
-            /// Reads a payload, whose message is [`Payload::message`].
-            ///
-            /// # Errors
-            /// The peer does not speak the protocol, and its connection is closed.
-            #[inline(always)]
-            pub fn read(
-                self,
-                kind: PayloadKind,
-                payload: &[u8],
-            ) -> Result<Payload<'_>, ForeignPayload> {
-                Ok(match self {
-                    $(Self::$protocol => Payload::$protocol(<$codec as Codec>::read(kind, payload)?),)+
-                })
+            /// The paths of its WebSockets.
+            #[must_use]
+            pub const fn paths(self) -> Paths {
+                match self { $(Self::$protocol => <$codec as Codec>::PATHS,)+ }
+            }
+
+            /// The WebSocket subprotocols of which a client must offer one. If it is empty, the handshake negotiates none.
+            #[must_use]
+            pub const fn subprotocols(self) -> &'static [&'static str] {
+                match self { $(Self::$protocol => <$codec as Codec>::SUBPROTOCOLS,)+ }
+            }
+
+            /// Which side pings, and how long a peer may be silent.
+            #[must_use]
+            pub const fn liveness(self) -> Liveness {
+                match self { $(Self::$protocol => <$codec as Codec>::LIVENESS,)+ }
+            }
+
+            /// The content of the close frame.
+            #[must_use]
+            pub fn close_words(self, cause: CloseCause) -> CloseWords {
+                match self { $(Self::$protocol => <$codec as Codec>::close_words(cause),)+ }
             }
 
             /// See [`Codec::introduction`].
@@ -196,9 +286,9 @@ macro_rules! protocols {
 
 protocols! {
     /// `spec/deepstream.md`.
-    Deepstream: deepstream::Deepstream,
+    Deepstream: deepstream::Deepstream, in folder deepstream;
     /// `spec/deepstream-json.md`.
-    DeepstreamJson: deepstream::json::DeepstreamJson,
+    DeepstreamJson: deepstream::json::DeepstreamJson;
 }
 
 impl Protocol {
@@ -208,6 +298,26 @@ impl Protocol {
         match self.kind() {
             PayloadKind::Text => Opcode::Text,
             PayloadKind::Binary => Opcode::Binary,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_codec_of_a_connection_without_state_costs_no_byte() {
+        assert_eq!(size_of::<ConnectionCodec>(), size_of::<Protocol>());
+    }
+
+    #[test]
+    fn peers_have_an_interval_to_answer_a_ping() {
+        for protocol in Protocol::ALL {
+            assert!(
+                protocol.liveness().silent_intervals_max >= 2,
+                "{protocol:?}"
+            );
         }
     }
 }

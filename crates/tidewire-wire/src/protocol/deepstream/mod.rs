@@ -18,8 +18,9 @@ mod write;
 
 use thiserror::Error;
 use tidewire_core::message::{Connection, Message, Reason, Refusal, Topic};
+use tidewire_core::settings::{Liveness, PEER_PINGS};
 
-use super::{Codec, ForeignPayload, Introduction, Variant};
+use super::{CloseCause, CloseWords, Codec, ForeignPayload, Introduction, Paths, Variant};
 use crate::frame::websocket::{self, Opcode, PayloadKind};
 use emit::Emit;
 use fields::{Envelope, Fields, WireTopic};
@@ -204,12 +205,21 @@ impl Codec for Deepstream {
     const KIND: PayloadKind = PayloadKind::Binary;
     const VARIANTS: u8 = VARIANTS;
     const HAS_BATCHES: bool = true;
+    const PATHS: Paths = Paths::Option("network.paths");
+    const SUBPROTOCOLS: &'static [&'static str] = &[];
+    const LIVENESS: Liveness = PEER_PINGS;
+
+    type State = ();
 
     /// `None` for a text message.
     type Payload<'a> = Option<&'a [u8]>;
 
     #[inline(always)]
-    fn read(kind: PayloadKind, payload: &[u8]) -> Result<Self::Payload<'_>, ForeignPayload> {
+    fn read<'a>(
+        (): &(),
+        kind: PayloadKind,
+        payload: &'a [u8],
+    ) -> Result<Self::Payload<'a>, ForeignPayload> {
         Ok((kind == PayloadKind::Binary).then_some(payload))
     }
 
@@ -234,6 +244,10 @@ impl Codec for Deepstream {
 
     fn first_bytes(batch: &[u8]) -> Option<usize> {
         Self::message_bytes(batch)
+    }
+
+    fn close_words(cause: CloseCause) -> CloseWords {
+        CloseWords::standard(cause)
     }
 }
 

@@ -10,11 +10,14 @@ mod write;
 
 use thiserror::Error;
 use tidewire_core::message::Message;
+use tidewire_core::settings::{Liveness, PEER_PINGS};
 
 use super::protobuf::Counter;
 use super::{DecodeError, Dialect, VARIANTS, introduction, to_wire};
 use crate::frame::websocket::{self, Opcode, PayloadKind};
-use crate::protocol::{Codec, ForeignPayload, Introduction, Variant};
+use crate::protocol::{
+    CloseCause, CloseWords, Codec, ForeignPayload, Introduction, Paths, Variant,
+};
 
 pub use read::JsonFields;
 
@@ -71,11 +74,20 @@ impl Codec for DeepstreamJson {
     const KIND: PayloadKind = PayloadKind::Text;
     const VARIANTS: u8 = VARIANTS;
     const HAS_BATCHES: bool = false;
+    const PATHS: Paths = Paths::Option("network.json_paths");
+    const SUBPROTOCOLS: &'static [&'static str] = &[];
+    const LIVENESS: Liveness = PEER_PINGS;
+
+    type State = ();
 
     /// `None` for JSON that is no message.
     type Payload<'a> = Option<JsonFields<'a>>;
 
-    fn read(kind: PayloadKind, payload: &[u8]) -> Result<Self::Payload<'_>, ForeignPayload> {
+    fn read<'a>(
+        (): &(),
+        kind: PayloadKind,
+        payload: &'a [u8],
+    ) -> Result<Self::Payload<'a>, ForeignPayload> {
         if kind == PayloadKind::Binary {
             return Err(ForeignPayload::NotText);
         }
@@ -110,6 +122,10 @@ impl Codec for DeepstreamJson {
     /// Each message has a frame of its own.
     fn first_bytes(batch: &[u8]) -> Option<usize> {
         Some(batch.len())
+    }
+
+    fn close_words(cause: CloseCause) -> CloseWords {
+        CloseWords::standard(cause)
     }
 }
 

@@ -1,0 +1,69 @@
+//! Why the server closes a connection, and the close frame of protocols without codes of their own.
+
+use std::borrow::Cow;
+
+use tidewire_core::effect::CloseReason;
+
+use super::ForeignPayload;
+use crate::frame::websocket::{CloseCode, FrameError};
+
+/// Why the server closes a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseCause {
+    /// The peer broke the protocol of frames.
+    Frame(FrameError),
+    /// The peer does not speak the protocol.
+    Foreign(ForeignPayload),
+    /// The engine closes it.
+    Engine(CloseReason),
+    /// The node holds too much memory, and this session most of it.
+    Memory,
+    /// The server stops.
+    GoingAway,
+}
+
+/// The content of a close frame: a code and a text, which helps with debugging.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloseWords {
+    /// The code.
+    pub code: CloseCode,
+    /// The text.
+    pub text: Cow<'static, str>,
+}
+
+impl CloseWords {
+    /// The codes of RFC 6455, and a text for each cause.
+    #[must_use]
+    pub fn standard(cause: CloseCause) -> Self {
+        let (code, text) = match cause {
+            CloseCause::Frame(error) => (error.close_code(), error.to_string().into()),
+            CloseCause::Foreign(foreign) => (foreign.close_code(), foreign.to_string().into()),
+            CloseCause::Engine(reason) => (reason_code(reason), reason_text(reason).into()),
+            CloseCause::Memory => (CloseCode::TRY_AGAIN_LATER, "holds too much memory".into()),
+            CloseCause::GoingAway => (CloseCode::GOING_AWAY, "server stops".into()),
+        };
+        Self { code, text }
+    }
+}
+
+fn reason_code(reason: CloseReason) -> CloseCode {
+    match reason {
+        CloseReason::AuthUnavailable => CloseCode::TRY_AGAIN_LATER,
+        _ => CloseCode::POLICY,
+    }
+}
+
+fn reason_text(reason: CloseReason) -> &'static str {
+    match reason {
+        CloseReason::InvalidLogin => "login can't be read",
+        CloseReason::TooManyAuthAttempts => "too many refused logins",
+        CloseReason::Barred => "these credentials are no longer valid",
+        CloseReason::AuthUnavailable => "logins can't be decided now",
+        CloseReason::Expired => "the login has expired",
+        CloseReason::Revoked => "the login was revoked",
+        CloseReason::AuthenticationTimeout => "no login within the time allowed",
+        CloseReason::Silent => "nothing heard for two heartbeat intervals",
+        CloseReason::Refused => "closed for a limit too often",
+        CloseReason::NotCaughtUp => "a record that changed could not be read",
+    }
+}
