@@ -57,6 +57,8 @@ export const SUITES: Suite[] = [
     commands: [
       ['cargo', 'fmt', '--all', '--check'],
       ['cargo', 'fmt', '--manifest-path', 'fuzz/Cargo.toml', '--check'],
+      // The list of protocols is a macro, so `cargo fmt` does not find their files.
+      ['sh', '-c', 'rustfmt --edition 2024 --check crates/tidewire-wire/src/protocol/*/mod.rs e2e/toy-protocol/*/mod.rs'],
       // No other suite builds it. Its lock file must be up to date for `make proof-fuzz`.
       ['cargo', 'tree', '--locked', '--manifest-path', 'fuzz/Cargo.toml', '--depth', '0'],
       npm('check'),
@@ -119,6 +121,12 @@ export const SUITES: Suite[] = [
     needs: [VALGRIND],
     // The unit tests have built these programs already.
     commands: [['cargo', 'build', '--locked', '--workspace', '--all-features', '--bins'], npm('paths')],
+    budgetSeconds: 240,
+  },
+  {
+    name: 'toy-protocol',
+    shows: 'a protocol is one folder and one line: a copy of the tree with a toy protocol delivers events to its clients',
+    commands: [npm('toy-protocol')],
     budgetSeconds: 240,
   },
   {
