@@ -5,6 +5,8 @@ import assert from 'node:assert/strict';
 import { resolve } from 'node:path';
 import { test } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
+import { presenceOf } from '../../packages/client/src/presence.ts';
+import { provide } from '../../packages/client/src/provide.ts';
 import { Network } from '../browser/network.ts';
 import { browserDuring, FOREIGN_HOST, NEEDS_FOREIGN_HOST, openPage, servePage } from '../browser/page.ts';
 import { renderers, signal } from '../browser/renderer.ts';
@@ -15,7 +17,7 @@ import { fresh } from '../harness/names.ts';
 import { Server } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, isPending, within } from '../harness/wait.ts';
 
-const SCRIPT = resolve(import.meta.dirname, '../../packages/client/dist/tidewire.min.js');
+const SCRIPT = resolve(import.meta.dirname, '../../packages/client/dist/tidewire-all.min.js');
 /** A policy that allows neither inline scripts nor `eval`. */
 const POLICY = "default-src 'none'; script-src 'self'; worker-src 'self'; connect-src ws:";
 const QUICK = { reconnectMinMs: 20, reconnectMaxMs: 200 };
@@ -87,7 +89,7 @@ test('the client in a browser', async (t) => {
     other.event.emit(name, { text: 'to the page' });
     await eventually(async () => (await heardBy(page)).length === 1, 'the page receives the event');
     assert.deepEqual(await heardBy(page), [{ text: 'to the page' }]);
-    await page.evaluate((rpc) => (globalThis as any).client.rpc.provide(rpc, (argument: unknown) => [argument]).ready, name);
+    await page.evaluate((rpc) => (globalThis as any).Tidewire.provide((globalThis as any).client.rpc, rpc, (argument: unknown) => [argument]).ready, name);
     assert.deepEqual(await other.rpc.call(name, 'there and back'), ['there and back']);
   });
 
@@ -97,12 +99,12 @@ test('the client in a browser', async (t) => {
     assert.equal(await page.evaluate(() => (globalThis as any).isSecureContext as boolean), false);
     assert.equal(await connectFrom(page, server.address), 'open');
     const name = fresh('rpc');
-    await other.rpc.provide(name, (argument) => argument).ready;
+    await provide(other.rpc, name, (argument) => argument).ready;
     assert.equal(await page.evaluate((rpc) => (globalThis as any).client.rpc.call(rpc, 'plain http'), name), 'plain http');
   });
 
   await t.test('runs in a worker', async (inner) => {
-    await other.rpc.provide('worker/echo', (argument) => argument).ready;
+    await provide(other.rpc, 'worker/echo', (argument) => argument).ready;
     const page = await openPage(browser, 'localhost', port);
     atEnd(inner, () => page.close());
     const answer = page.evaluate((address) => {
@@ -156,7 +158,7 @@ test('the client in a browser', async (t) => {
     const name = `kept/${fresh('event')}`;
     await hears(page, name);
     const sleeper = new Inbox<boolean>('presence of the page');
-    await watcher.presence.subscribe('sleeper', sleeper.push).ready;
+    await presenceOf(watcher).subscribe('sleeper', sleeper.push).ready;
     await sleeper.until((seen) => seen.at(-1) === true, DEADLINE_MS, 'the page is online');
     // The test does not know which of the processes is the renderer of this page. No other page is open, so it stops all of them.
     const stopped = renderers();

@@ -37,7 +37,7 @@ describe('login', { concurrency: 4 }, () => {
     const made = client(t, server.address, { auth: { username: user, password: 'wrong' } });
     await assert.rejects(within(DEADLINE_MS, made.connect(), 'an answer'), { code: 'AUTH_REFUSED' });
     assert.deepEqual([made.state, made.closeReason?.code], ['closed', 'AUTH_REFUSED']);
-    await within(DEADLINE_MS, made.connect({ username: user, password: 'secret' }), 'login');
+    await within(DEADLINE_MS, made.connect({ auth: { username: user, password: 'secret' } }), 'login');
     assert.deepEqual(made.loginData, { team: 'blue' });
   });
 

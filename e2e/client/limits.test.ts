@@ -6,7 +6,9 @@ import { describe, test, type TestContext } from 'node:test';
 import { WebSocket } from 'ws';
 import { decode, encode } from '../../packages/client/src/codec.ts';
 import type { Client, TidewireError, WebSocketClass } from '../../packages/client/src/index.ts';
+import { presenceOf } from '../../packages/client/src/presence.ts';
 import { ConnectionAction, Topic } from '../../packages/client/src/protocol.ts';
+import { provide } from '../../packages/client/src/provide.ts';
 import { client, inState } from '../harness/driver/tidewire.ts';
 import { fresh } from '../harness/names.ts';
 import { RawPeer } from '../harness/raw.ts';
@@ -60,9 +62,9 @@ describe('messages that are too large', { concurrency: 3, timeout: 60_000 }, () 
     assert.throws(() => alice.event.emit('news', LONG), { code: 'TOO_LARGE' });
     await assert.rejects(alice.rpc.call('add', LONG), { code: 'TOO_LARGE' });
     await assert.rejects(alice.record.set(name, { text: LONG }), { code: 'TOO_LARGE' });
-    await assert.rejects(alice.presence.query(Array.from({ length: 10_000 }, (_, at) => `user ${at}`)), { code: 'TOO_LARGE' });
+    await assert.rejects(presenceOf(alice).query(Array.from({ length: 10_000 }, (_, at) => `user ${at}`)), { code: 'TOO_LARGE' });
     const rpc = fresh('rpc');
-    await alice.rpc.provide(rpc, () => LONG).ready;
+    await provide(alice.rpc, rpc, () => LONG).ready;
     await assert.rejects(bob.rpc.call(rpc), { code: 'REQUEST_ERROR', data: 'TOO_LARGE' });
     assert.equal((await told.next()).subject, rpc);
 

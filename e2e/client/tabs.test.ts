@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import type { BrowserContext } from 'playwright-core';
+import { presenceOf } from '../../packages/client/src/presence.ts';
 import { Network } from '../browser/network.ts';
 import { browserDuring, BROWSER, FOREIGN_HOST, NEEDS_FOREIGN_HOST, servePage } from '../browser/page.ts';
 import { rendererOf, signal } from '../browser/renderer.ts';
@@ -135,7 +136,7 @@ test('records that several tabs hold', async (t) => {
     await within(DEADLINE_MS, writer.connect(), 'login');
     await writer.record.set(name, { count: 0 });
     const sleeper = new Inbox<boolean>('presence of the tab');
-    await writer.presence.subscribe('sleeper', sleeper.push).ready;
+    await presenceOf(writer).subscribe('sleeper', sleeper.push).ready;
     const tab = await Tab.during(inner, await device(inner), origin, short.address, { heartbeatIntervalMs: 100, user: 'sleeper' });
     await tab.record(name);
     await tab.shows(name, { count: 0 });

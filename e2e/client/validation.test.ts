@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { Client } from '../../packages/client/src/index.ts';
+import { provide } from '../../packages/client/src/provide.ts';
 import { ValidationError, validateWith, type StandardSchema } from '../../packages/client/src/validation.ts';
 import { client } from '../harness/driver/tidewire.ts';
 import { fresh } from '../harness/names.ts';
@@ -54,7 +55,7 @@ async function holds(t: TestContext, server: Server, of: typeof Client): Promise
   assert.deepEqual(heard.seen, [{ say: 'hello' }, { say: 'hi' }], 'an invalid event is not delivered');
   assert.deepEqual(told.seen, [`record ${record}`, `event ${event}`]);
 
-  await within(DEADLINE_MS, alice.rpc.provide(rpc, ({ ask }: any) => `answer to ${ask}`).ready, 'provider');
+  await within(DEADLINE_MS, provide(alice.rpc, rpc, ({ ask }: any) => `answer to ${ask}`).ready, 'provider');
   assert.equal(await bob.rpc.call(rpc, { ask: 'why' }), 'answer to why');
   const refusal = { code: 'REQUEST_ERROR', data: { code: 'VALIDATION_FAILED', issues: [{ message: 'no text', path: 'ask' }] } };
   await assert.rejects(bob.rpc.call(rpc, { tell: 'why' }), refusal, 'an invalid argument is not passed to the provider');

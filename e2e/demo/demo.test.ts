@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import type { Page } from 'playwright-core';
+import { provide } from '../../packages/client/src/provide.ts';
 import { BROWSER, browserDuring, ONLY_CHROMIUM } from '../browser/page.ts';
 import { client } from '../harness/driver/tidewire.ts';
 import { isFound, planted, type Fault } from '../harness/planted.ts';
@@ -133,7 +134,7 @@ test('the demo', async (t) => {
     for (const wrong of [null, 7, { user: 7 }, { user: 'x', row: {} }]) stranger.event.emit('tidewire-demo/cursor', wrong);
     await stranger.record.set('tidewire-demo/prices', { points: [MARKUP, 5, null] });
     await page.locator('.number').filter({ hasText: '5.00' }).waitFor();
-    await stranger.rpc.provide('tidewire-demo/throw', () => ({ number: MARKUP, by: MARKUP })).ready;
+    await provide(stranger.rpc, 'tidewire-demo/throw', () => ({ number: MARKUP, by: MARKUP })).ready;
     const thrown = page.locator('.result').filter({ hasText: MARKUP });
     await eventually(async () => {
       await page.getByRole('button', { name: 'Throw a die' }).click();

@@ -1,7 +1,7 @@
 // Scripts that are built from our own sources with a planted fault, to show that a test detects it. Only that test uses the script.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -44,7 +44,8 @@ export async function planted(test: TestContext, entry: string, { file, text, in
       });
     },
   };
-  const alias = { '@tidewire/client': join(CLIENT, 'src/index.ts') };
+  const entries = readdirSync(join(CLIENT, 'src')).filter((name) => name.endsWith('.ts'));
+  const alias = Object.fromEntries(entries.map((name) => [`@tidewire/client/${name.replace('.ts', '')}`.replace('/index', ''), join(CLIENT, 'src', name)]));
   await build({ entryPoints: [join(REPOSITORY, entry)], outfile, bundle: true, format, target: 'es2022', logLevel: 'warning', alias, plugins: [plant] });
   assert.ok(isPlanted, `${file} is a part of ${entry}`);
   return outfile;

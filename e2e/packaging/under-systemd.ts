@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { provide } from '../../packages/client/src/provide.ts';
 import { client } from '../harness/driver/tidewire.ts';
 import { freePort } from '../harness/ports.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
@@ -85,7 +86,7 @@ test('the unit under systemd', async (t) => {
     let answer = (_: string): void => {};
     let isAsked = false;
     const slow = new Promise<string>((done) => (answer = done));
-    await provider.rpc.provide('slow', () => ((isAsked = true), slow)).ready;
+    await provide(provider.rpc, 'slow', () => ((isAsked = true), slow)).ready;
     const call = caller.rpc.call('slow', null);
     await eventually(() => isAsked, 'the provider receives a call');
     const start = performance.now();

@@ -2,7 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
+import { presenceOf } from '../../packages/client/src/presence.ts';
 import { EventAction, PresenceAction, RecordAction, RpcAction, Topic } from '../../packages/client/src/protocol.ts';
+import { provide } from '../../packages/client/src/provide.ts';
 import { inState } from '../harness/driver/tidewire.ts';
 import { fresh, freshUser } from '../harness/names.ts';
 import { Server } from '../harness/server.ts';
@@ -335,7 +337,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       const Who = ({ suspense }: { suspense: boolean }): Node => texts(usePresence(bob, { suspense }).value, usePresence({ suspense }).value?.length);
       const { client, shown, draw } = page(t, server, 'empty', { auth: { username: alice }, keepMs: 5_000 });
       await within(DEADLINE_MS, client.connect(), 'login');
-      await eventually(async () => (await watcher.presence.query([alice]))[alice], 'the user of the page is online');
+      await eventually(async () => (await presenceOf(watcher).query([alice]))[alice], 'the user of the page is online');
       draw(h(Who, { suspense: false }));
       await shown.reads('false 1');
       const peer = await other<App>(t, server.address, { username: bob });
@@ -351,7 +353,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       const bob = await other<App>(t, server.address);
       const name = fresh('add') as `add/${string}`;
       let answer: ((sum: number) => void) | undefined;
-      const provided = bob.rpc.provide(name, ({ a, b }) => new Promise<number>((done) => (answer = () => done(a + b))));
+      const provided = provide(bob.rpc, name, ({ a, b }) => new Promise<number>((done) => (answer = () => done(a + b))));
       await within(DEADLINE_MS, provided.ready, 'provider');
       let add: ((argument: { a: number; b: number }) => Promise<number>) | undefined;
       const Sum = (): Node => {
@@ -368,7 +370,7 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       await shown.reads('false 3 nothing "open"');
       assert.equal(await sum, 3);
       provided();
-      await within(DEADLINE_MS, bob.rpc.provide(name, () => 1).ready.then(() => undefined), 'another provider');
+      await within(DEADLINE_MS, provide(bob.rpc, name, () => 1).ready.then(() => undefined), 'another provider');
       void add?.({ a: 2, b: 2 });
       await shown.reads('false 1 nothing "open"');
     });

@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
 import type { Client, TidewireError } from '../../packages/client/src/index.ts';
+import { subscribePattern } from '../../packages/client/src/patterns.ts';
 import { client } from '../harness/driver/tidewire.ts';
 import { openStream, type EventStream } from '../harness/event-stream.ts';
 import { command, url } from '../harness/http.ts';
@@ -30,7 +31,7 @@ async function connected(t: TestContext, address: string, options: Parameters<ty
 /** The names of the events of a pattern, once the server has confirmed it. */
 async function listen(reader: Client, pattern: string): Promise<Inbox<string>> {
   const names = new Inbox<string>(`events of ${pattern}`);
-  await within(DEADLINE_MS, reader.event.subscribePattern(pattern, names.push).ready, `the subscription to ${pattern}`);
+  await within(DEADLINE_MS, subscribePattern(reader.event, pattern, names.push).ready, `the subscription to ${pattern}`);
   return names;
 }
 
@@ -62,7 +63,7 @@ describe('patterns of events', { concurrency: 4, skip: againstOriginal && 'deeps
     const base = fresh('shop');
     const [writer, reader] = [await connected(t, server.address), await connected(t, server.address)];
     const seen = new Inbox<[string, unknown]>('events');
-    await reader.event.subscribePattern(`${base}/*/price`, (name, value) => seen.push([name, value])).ready;
+    await subscribePattern(reader.event, `${base}/*/price`, (name, value) => seen.push([name, value])).ready;
     const rest = await listen(reader, `${base}/**`);
     for (const name of ['a/price', 'a/stock', 'price', 'a/b/price', '/price', 'ü 🎉/price']) writer.event.emit(`${base}/${name}`, { name });
     const expected = ['a/price', '/price', 'ü 🎉/price'].map((name) => [`${base}/${name}`, { name }]);
@@ -76,7 +77,7 @@ describe('patterns of events', { concurrency: 4, skip: againstOriginal && 'deeps
     const [writer, reader] = [await connected(t, server.address), await connected(t, server.address)];
     const calls = new Inbox<string>('calls');
     await reader.event.subscribe(`${base}/a`, () => calls.push('name')).ready;
-    for (const pattern of [`${base}/*`, `${base}/**`, `${base}/*`]) await reader.event.subscribePattern(pattern, () => calls.push(pattern)).ready;
+    for (const pattern of [`${base}/*`, `${base}/**`, `${base}/*`]) await subscribePattern(reader.event, pattern, () => calls.push(pattern)).ready;
     writer.event.emit(`${base}/a`, 1);
     writer.event.emit(`${base}/b`, 2);
     const each = [`${base}/*`, `${base}/*`, `${base}/**`];
@@ -87,7 +88,7 @@ describe('patterns of events', { concurrency: 4, skip: againstOriginal && 'deeps
     const base = fresh('event');
     const [writer, reader] = [await connected(t, server.address), await connected(t, server.address)];
     const numbers = new Inbox<number>('numbers');
-    await reader.event.subscribePattern(`${base}/*`, (_name, number) => numbers.push(number as number)).ready;
+    await subscribePattern(reader.event, `${base}/*`, (_name, number) => numbers.push(number as number)).ready;
     const expected = Array.from({ length: 2_000 }, (_, number) => number);
     for (const number of expected) writer.event.emit(`${base}/${number % 7}`, number);
     assert.deepEqual(await numbers.count(2_000), expected);
@@ -108,7 +109,7 @@ describe('patterns of events', { concurrency: 4, skip: againstOriginal && 'deeps
     const base = fresh('event');
     const [writer, reader] = [await connected(t, server.address), await connected(t, server.address)];
     const names = new Inbox<string>('names');
-    const subscription = reader.event.subscribePattern(`${base}/*`, names.push);
+    const subscription = subscribePattern(reader.event, `${base}/*`, names.push);
     await subscription.ready;
     const end = await listen(reader, `${base}/end/*`);
     writer.event.emit(`${base}/a`);
@@ -127,11 +128,11 @@ describe('patterns of events', { concurrency: 4, skip: againstOriginal && 'deeps
     const malformed = ['a', 'a/b', '**/a', 'a/**/b', 'a*', '*a/b', '***', '/**x', `${'a/'.repeat(32)}*`, `${'x'.repeat(1_024)}/*`];
     for (const pattern of malformed) {
       const ends = new Inbox<TidewireError>('ends');
-      const { ready } = reader.event.subscribePattern(pattern, () => {}, { onEnd: ends.push });
+      const { ready } = subscribePattern(reader.event, pattern, () => {}, { onEnd: ends.push });
       await assert.rejects(within(DEADLINE_MS, ready, 'an answer'), { code: 'INVALID_PATTERN' }, pattern);
       assert.equal((await ends.next()).code, 'INVALID_PATTERN');
     }
-    assert.throws(() => reader.event.subscribePattern('', () => {}), { code: 'INVALID_ARGUMENT' });
+    assert.throws(() => subscribePattern(reader.event, '', () => {}), { code: 'INVALID_ARGUMENT' });
     // The connection continues.
     await listen(reader, `${fresh('event')}/*`);
   });
@@ -156,11 +157,11 @@ describe('patterns of events', { concurrency: 4, skip: againstOriginal && 'deeps
     const wildcards = patterns.filter((pattern) => pattern.includes('*')).slice(0, 1_000);
     const calls = new Inbox<string>('calls');
     const denied = new Inbox<string>('denials');
-    const subscriptions = wildcards.map((pattern) => reader.event.subscribePattern(pattern, calls.push, { onEnd: ({ code }) => denied.push(code) }));
+    const subscriptions = wildcards.map((pattern) => subscribePattern(reader.event, pattern, calls.push, { onEnd: ({ code }) => denied.push(code) }));
     await within(DEADLINE_MS, Promise.all(subscriptions.map(({ ready }) => ready)), 'all subscriptions');
     writer.event.emit(`${base}/${Array(10).fill('x').join('/')}`, 1);
     assert.equal((await calls.count(1_000)).length, 1_000);
-    const more = reader.event.subscribePattern(`${base}/more/*`, calls.push, { onEnd: ({ code }) => denied.push(code) });
+    const more = subscribePattern(reader.event, `${base}/more/*`, calls.push, { onEnd: ({ code }) => denied.push(code) });
     await assert.rejects(more.ready, { code: 'MESSAGE_DENIED' });
     assert.deepEqual(denied.seen, ['MESSAGE_DENIED']);
     // One that is removed makes room for another.
@@ -174,7 +175,7 @@ describe('patterns of events', { concurrency: 4, skip: againstOriginal && 'deeps
     for (let round = 0; round < 20; round += 1) {
       const reader = await connected(t, server.address);
       const names = new Inbox<string>('names');
-      const subscriptions = Array.from({ length: 200 }, (_, number) => reader.event.subscribePattern(`${base}/${round}/*/${number}/**`, names.push));
+      const subscriptions = Array.from({ length: 200 }, (_, number) => subscribePattern(reader.event, `${base}/${round}/*/${number}/**`, names.push));
       await within(DEADLINE_MS, Promise.all(subscriptions.map(({ ready }) => ready)), 'all subscriptions');
       writer.event.emit(`${base}/${round}/x/7/y`);
       assert.equal(await names.next(), `${base}/${round}/x/7/y`);
@@ -207,7 +208,7 @@ describe('patterns of events', { concurrency: 4, skip: againstOriginal && 'deeps
     const proxy = await Proxy.during(t, server);
     const [writer, reader] = [await connected(t, server.address), await connected(t, proxy.address)];
     const [names, gaps] = [new Inbox<string>('names'), new Inbox<unknown>('gaps')];
-    await reader.event.subscribePattern(`${base}/*`, names.push, { onGap: gaps.push }).ready;
+    await subscribePattern(reader.event, `${base}/*`, names.push, { onGap: gaps.push }).ready;
     writer.event.emit(`${base}/before`);
     assert.equal(await names.next(), `${base}/before`);
     proxy.cut();
@@ -288,7 +289,7 @@ describe('rules for the events of a pattern', { concurrency: 4, skip: againstOri
   test('a pattern without an allowed name is denied at once', async (t) => {
     const server = await Server.during(t, { permissions: rules() });
     const reader = await connected(t, server.address, { ...login('ann'), errors: ['MESSAGE_DENIED'] });
-    await assert.rejects(reader.event.subscribePattern('hidden/*', () => {}).ready, { code: 'MESSAGE_DENIED' });
+    await assert.rejects(subscribePattern(reader.event, 'hidden/*', () => {}).ready, { code: 'MESSAGE_DENIED' });
     await listen(reader, 'private/*/*');
   });
 
@@ -306,7 +307,7 @@ describe('rules for the events of a pattern', { concurrency: 4, skip: againstOri
     const [writer, reader] = [await connected(t, server.address, login('writer')), await connected(t, server.address, { ...login('ann'), errors: ['MESSAGE_DENIED'] })];
     const names = await listen(reader, '**');
     const ends = new Inbox<string>('ends');
-    await reader.event.subscribePattern('private/ann/*', () => {}, { onEnd: ({ code }) => ends.push(code) }).ready;
+    await subscribePattern(reader.event, 'private/ann/*', () => {}, { onEnd: ({ code }) => ends.push(code) }).ready;
     writer.event.emit('public/a');
     writer.event.emit('private/ann/1');
     assert.deepEqual(await names.count(2), ['public/a', 'private/ann/1']);

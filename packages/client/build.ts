@@ -1,5 +1,5 @@
 // Builds `dist`: the entries of the package as ESM and as CommonJS, which share their common modules, with their declarations. Also builds
-// two scripts for pages, one with offline records and one without.
+// scripts for pages without a bundler: one with the core, one with offline records too, and one with all entries.
 
 import { build, type BuildOptions } from 'esbuild';
 import { execFileSync } from 'node:child_process';
@@ -11,7 +11,9 @@ const HERE = import.meta.dirname;
 const DIST = join(HERE, 'dist');
 const COMMON: BuildOptions = { bundle: true, target: 'es2022', sourcemap: true, logLevel: 'warning' };
 /** Each entry is named in `exports` of package.json. */
-const ENTRIES = ['index', 'anonymous', 'listen', 'lists', 'offline', 'validation'];
+const ENTRIES = ['index', 'anonymous', 'listen', 'lists', 'offline', 'patterns', 'presence', 'provide', 'validation'];
+/** The scripts for pages, and their sources. */
+const SCRIPTS = { tidewire: 'page', 'tidewire-offline': 'offline/page', 'tidewire-all': 'page-all' };
 
 rmSync(DIST, { recursive: true, force: true });
 mkdirSync(DIST);
@@ -25,6 +27,6 @@ await build({ ...COMMON, entryPoints, format: 'esm', splitting: true, outdir: jo
 // esbuild can't split CommonJS, so it is made of the ESM modules, which are already split.
 const modules = readdirSync(join(DIST, 'esm')).filter((file) => file.endsWith('.js'));
 await build({ ...COMMON, bundle: false, entryPoints: modules.map((file) => join(DIST, 'esm', file)), format: 'cjs', outdir: join(DIST, 'cjs') });
-for (const [page, script] of [['page', 'tidewire'], ['offline/page', 'tidewire-offline']]) {
+for (const [script, page] of Object.entries(SCRIPTS)) {
   await build({ ...COMMON, entryPoints: [join(HERE, `src/${page}.ts`)], format: 'iife', minify: true, outfile: join(DIST, `${script}.min.js`) });
 }

@@ -6,7 +6,9 @@ import { decode } from '../../../packages/client/src/codec.ts';
 import { openAnonymous } from '../../../packages/client/src/anonymous.ts';
 import { listen, type Served } from '../../../packages/client/src/listen.ts';
 import { openList } from '../../../packages/client/src/lists.ts';
-import { Client, RpcError, RpcReject, TidewireError } from '../../../packages/client/src/index.ts';
+import { presenceOf } from '../../../packages/client/src/presence.ts';
+import { provide, RpcError, RpcReject } from '../../../packages/client/src/provide.ts';
+import { Client, TidewireError } from '../../../packages/client/src/index.ts';
 import type { ClientOptions, Schema, State, WebSocketClass } from '../../../packages/client/src/index.ts';
 import { atEnd } from '../cleanup.ts';
 import { DEADLINE_MS, Inbox, within } from '../wait.ts';
@@ -97,7 +99,7 @@ export const TIDEWIRE: Driver = {
           throw error.code === 'REQUEST_ERROR' ? error.data : error.code;
         }),
       async provide(name, provider) {
-        const provided = made.rpc.provide(name, (argument) => {
+        const provided = provide(made.rpc, name, (argument) => {
           return new Promise((send, fail) => {
             provider(argument, { send, error: (reason) => fail(new RpcError(reason)), reject: () => fail(new RpcReject()) });
           });
@@ -105,8 +107,8 @@ export const TIDEWIRE: Driver = {
         await within(DEADLINE_MS, provided.ready, `provider of ${name}`);
         return () => removed(provided, RPC, UNPROVIDE);
       },
-      all: () => made.presence.all(),
-      query: (users) => made.presence.query(users),
+      all: () => presenceOf(made).all(),
+      query: (users) => presenceOf(made).query(users),
       async watch(users, one) {
         const inbox = new Inbox<Change>(`presence of ${users.join(', ')}`);
         // Users that are online at the beginning are not changes.
@@ -115,8 +117,8 @@ export const TIDEWIRE: Driver = {
           if (isReady && users.includes(user)) inbox.push([user, isOnline]);
         };
         const watching = one
-          ? made.presence.subscribe(one, (isOnline, user) => note(user, isOnline))
-          : made.presence.subscribeAll((_all, change) => change && note(change.user, change.isOnline));
+          ? presenceOf(made).subscribe(one, (isOnline, user) => note(user, isOnline))
+          : presenceOf(made).subscribeAll((_all, change) => change && note(change.user, change.isOnline));
         await within(DEADLINE_MS, watching.ready, 'presence is watched');
         isReady = true;
         return { inbox, stop: () => removed(watching, PRESENCE, one ? PRESENCE_UNSUBSCRIBE : UNSUBSCRIBE_ALL) };
@@ -198,7 +200,7 @@ export const TIDEWIRE: Driver = {
             const known = async (served: Served): Promise<void> => {
               answer(served);
               await new Promise((done) => setImmediate(done));
-              await made.presence.query(['nobody']);
+              await presenceOf(made).query(['nobody']);
             };
             const accept = (): Promise<void> => known(() => stopped.push(name));
             requests.push({ name, provider: peer, stopped, accept, reject: () => known(false) });

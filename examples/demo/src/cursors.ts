@@ -1,6 +1,7 @@
 // The cursors of other users in the list. Cursors are events without a history, because old positions are useless.
 
 import type { Client } from '@tidewire/client';
+import { presenceOf } from '@tidewire/client/presence';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { Cursor, Demo } from './app.ts';
 
@@ -35,7 +36,7 @@ export function useCursors(client: Client<Demo>, user: string): Following {
         const { user: of, row } = cursor ?? {};
         if (typeof of === 'string' && (typeof row === 'string' || row === null)) put(of, row);
       }),
-      client.presence.subscribeAll((_, change) => {
+      presenceOf(client).subscribeAll((_, change) => {
         // A new user has received no cursors yet.
         if (change?.isOnline) own.repeat();
         else if (change) put(change.user, null);

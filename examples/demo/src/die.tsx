@@ -1,6 +1,7 @@
 // A remote procedure call: the server chooses a tab, which throws the die.
 
 import { TidewireError, type Client } from '@tidewire/client';
+import { provide } from '@tidewire/client/provide';
 import { useEffect, useState } from 'preact/hooks';
 import { Action } from './action.tsx';
 import type { Demo } from './app.ts';
@@ -14,7 +15,7 @@ export function Die({ client, user }: { client: Client<Demo>; user: string }) {
   const [served, setServed] = useState(0);
 
   useEffect(() => {
-    return client.rpc.provide('tidewire-demo/throw', ({ sides }) => {
+    return provide(client.rpc, 'tidewire-demo/throw', ({ sides }) => {
       setServed((count) => count + 1);
       return { number: 1 + Math.floor(Math.random() * sides), by: user };
     });

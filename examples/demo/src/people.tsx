@@ -1,6 +1,7 @@
 // The list of users online.
 
 import type { Client } from '@tidewire/client';
+import { presenceOf } from '@tidewire/client/presence';
 import { useEffect, useState } from 'preact/hooks';
 import type { Demo } from './app.ts';
 import { colourOf, nameOf } from './user.ts';
@@ -10,7 +11,7 @@ const SHOWN_MAX = 12;
 
 export function People({ client, user }: { client: Client<Demo>; user: string }) {
   const [others, setOthers] = useState<string[]>([]);
-  useEffect(() => client.presence.subscribeAll((users) => setOthers([...users].sort())), [client]);
+  useEffect(() => presenceOf(client).subscribeAll((users) => setOthers([...users].sort())), [client]);
   const shown = [user, ...others.filter((other) => other !== user)];
   return (
     <ul class="people" aria-label="Users online">

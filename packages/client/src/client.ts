@@ -1,15 +1,13 @@
 // The client that an app creates: one connection, and the primitives that use it.
 
-import { Connection, type Auth, type ConnectionOptions, type State } from './connection.js';
+import { Connection, type Auth, type ConnectionOptions, type State, type StateCallback } from './connection.js';
 import type { TidewireError } from './error.js';
 import { Events, type TraceOptions } from './event.js';
-import { Presence } from './presence.js';
 import { Records } from './records.js';
-import type { RequestLimits } from './request.js';
 import { Rpcs } from './rpc.js';
 import type { Schema } from './schema.js';
 
-export interface ClientOptions extends ConnectionOptions, RequestLimits, TraceOptions {}
+export interface ClientOptions extends ConnectionOptions, TraceOptions {}
 
 /**
  * The client of one server. It sends nothing before `connect()`: subscriptions, providers and requests wait for the connection.
@@ -20,26 +18,15 @@ export class Client<App extends Schema = {}> {
   readonly record: Records<App>;
   readonly event: Events<App>;
   readonly rpc: Rpcs<App>;
-  readonly presence: Presence;
   readonly #connection: Connection;
-  readonly #onState = new Set<(state: State, reason: TidewireError | undefined) => void>();
-  readonly #onError = new Set<(error: TidewireError) => void>();
 
   /** @param url `host:port`, or an address that begins with `ws`, `wss`, `http` or `https`; a page may omit it to use its own server */
   constructor(url?: string, options: ClientOptions = {}) {
     const connection = new Connection(url, options);
     this.#connection = connection;
-    this.record = new Records<App>(connection, options);
+    this.record = new Records<App>(connection);
     this.event = new Events<App>(connection, options);
-    this.rpc = new Rpcs<App>(connection, options);
-    this.presence = new Presence(connection, options);
-    connection.onState = (state, reason) => {
-      connection.callAll(this.#onState, state, reason);
-    };
-    connection.onError = (error) => {
-      if (this.#onError.size === 0) console.error(error);
-      for (const callback of [...this.#onError]) callback(error);
-    };
+    this.rpc = new Rpcs<App>(connection);
   }
 
   /** The state of the connection. */
@@ -89,9 +76,10 @@ export class Client<App extends Schema = {}> {
   }
 
   /** Calls `callback` with every new state, and with the reason for `waiting` and `closed`; returns the removal. */
-  onState(callback: (state: State, reason: TidewireError | undefined) => void): () => void {
-    this.#onState.add(callback);
-    return () => void this.#onState.delete(callback);
+  onState(callback: StateCallback): () => void {
+    const { onState } = this.#connection;
+    onState.add(callback);
+    return () => void onState.delete(callback);
   }
 
   /**
@@ -99,7 +87,8 @@ export class Client<App extends Schema = {}> {
    * console.
    */
   onError(callback: (error: TidewireError) => void): () => void {
-    this.#onError.add(callback);
-    return () => void this.#onError.delete(callback);
+    const { onErrors } = this.#connection;
+    onErrors.add(callback);
+    return () => void onErrors.delete(callback);
   }
 }

@@ -39,7 +39,17 @@ export type ValueKind = 'record' | 'event' | 'argument' | 'result';
 /** Returns the error that makes a value invalid, or undefined for a valid value. */
 export type Validate = (kind: ValueKind, name: string, value: unknown) => TidewireError | undefined;
 
-export interface ConnectionOptions {
+export interface RequestLimits {
+  /** Milliseconds until a request fails with TIMEOUT; by default 15,000. */
+  requestTimeoutMs?: number;
+  /**
+   * The most requests, and events without a connection, that may wait at a time; by default 10,000. Further ones fail with
+   * TOO_MANY_PENDING.
+   */
+  pendingMax?: number;
+}
+
+export interface ConnectionOptions extends RequestLimits {
   /** Credentials, or a function that returns them; by default `{}`. */
   auth?: Auth;
   /** The class of sockets for runtimes without `WebSocket`, such as the one of the package `ws`. */
@@ -70,6 +80,11 @@ export interface ConnectionOptions {
    */
   validate?: Validate;
 }
+
+export type StateCallback = (state: State, reason: TidewireError | undefined) => void;
+
+/** The options that have a value if the app gives none. */
+type Defaults = Required<Omit<ConnectionOptions, 'auth' | 'webSocket' | 'validate'>>;
 
 /** A part of the client that handles the messages of a topic. */
 export interface Part {
@@ -105,16 +120,16 @@ export class Connection {
   readonly parts = new Map<number, Part[]>();
   /** The client data that the server sent at the login. */
   loginData: unknown;
+  /** The limit of a message in bytes; infinite if the server has not announced one. */
+  messageBytesMax = Infinity;
   /** The reason why the connection is closed; undefined before the first `connect()`. */
   reason: TidewireError | undefined;
   /** Called at every change of the state. */
-  onState: (state: State, reason: TidewireError | undefined) => void = () => {};
+  readonly onState = new Set<StateCallback>();
   /** Called for errors that no other callback receives. */
-  onError: (error: TidewireError) => void = () => {};
-
+  readonly onErrors = new Set<(error: TidewireError) => void>();
   readonly validate: Validate | undefined;
-
-  readonly #options: Required<Omit<ConnectionOptions, 'auth' | 'webSocket' | 'validate'>>;
+  readonly options: Defaults & ConnectionOptions;
   #auth: Auth;
   #state: State = 'closed';
   #socket: WebSocketLike | undefined;
@@ -125,8 +140,6 @@ export class Connection {
    */
   #timer: ReturnType<typeof setTimeout> | undefined;
   #renewTimer: ReturnType<typeof setTimeout> | undefined;
-  /** The limit of a message in bytes, as the server announced it. */
-  #messageBytesMax = Infinity;
   /** The largest message of this session that the server does not answer, such as an event. */
   #largest: { message: Message; bytes: number } | undefined;
   /** The login was due for renewal while the connection was not open. */
@@ -147,11 +160,11 @@ export class Connection {
 
   constructor(
     private readonly address: string | undefined,
-    private readonly settings: ConnectionOptions,
+    options: ConnectionOptions,
   ) {
-    this.#auth = settings.auth ?? {};
-    this.validate = settings.validate;
-    this.#options = {
+    this.#auth = options.auth ?? {};
+    this.validate = options.validate;
+    this.options = {
       heartbeatIntervalMs: 15_000,
       staleAfterMs: 4_000,
       checkTimeoutMs: 2_000,
@@ -159,7 +172,9 @@ export class Connection {
       reconnectMinMs: 500,
       reconnectMaxMs: 10_000,
       sendBufferBytesMax: 16 * 1024 * 1024,
-      ...settings,
+      requestTimeoutMs: 15_000,
+      pendingMax: 10_000,
+      ...options,
     };
   }
 
@@ -193,7 +208,7 @@ export class Connection {
     const renewal = (this.#renewal = deferred());
     try {
       const credentials = await this.#ask();
-      if (this.#renewal === renewal) this.#say(Topic.Auth, AuthAction.Request, payload(credentials));
+      if (this.#renewal === renewal) this.#write({ topic: Topic.Auth, action: AuthAction.Request, ...payload(credentials) });
     } catch (error) {
       this.#settleRenewal(error);
     }
@@ -205,7 +220,7 @@ export class Connection {
     if (this.#state === 'waiting') this.#dial(this.address);
     else if (this.isLoggedIn) {
       this.#ping();
-      this.#after(this.#options.checkTimeoutMs, () => this.#lose('no answer after a pause'));
+      this.#after(this.options.checkTimeoutMs, () => this.#lose('no answer after a pause'));
       this.#become('checking');
     }
   }
@@ -215,14 +230,11 @@ export class Connection {
     if (this.#state !== 'closed') this.#end(new TidewireError('CLOSED', 'the client was closed'));
   }
 
-  /** The limit of a message in bytes; infinite if the server has not announced one. */
-  get messageBytesMax(): number {
-    return this.#messageBytesMax;
-  }
-
-  /** Throws `TOO_LARGE` if `message` exceeds the limit that the server has announced. */
-  checkSize(message: Message): void {
-    this.#frame(message);
+  /** The bytes of `message`. Throws `TOO_LARGE` if they exceed the limit that the server has announced. */
+  encode(message: Message): Uint8Array {
+    const frame = encode(message);
+    if (frame.length > this.messageBytesMax) throw tooLarge(frame.length, this.messageBytesMax, message.name);
+    return frame;
   }
 
   /** Sends `message` if the connection is open, else returns false. Throws `TOO_LARGE` if the message exceeds the server's limit. */
@@ -239,12 +251,18 @@ export class Connection {
   answer(message: Message): TidewireError | undefined {
     try {
       if (this.send(message) || !this.isLoggedIn) return undefined;
-      this.checkSize(message);
+      this.encode(message);
       this.#held.push(message);
     } catch (error) {
       return error as TidewireError;
     }
     return undefined;
+  }
+
+  /** Reports an error that no other callback receives. */
+  onError(error: TidewireError): void {
+    if (this.onErrors.size === 0) console.error(error);
+    for (const callback of [...this.onErrors]) callback(error);
   }
 
   /** Calls a function of the app. If it throws, `onError` receives the error, and other callbacks still run. */
@@ -283,7 +301,7 @@ export class Connection {
   /** Throws if the connection was closed, or if too many bytes wait in its socket. */
   checkUse(): void {
     if (this.reason) throw new TidewireError('CLOSED', `the client is closed: ${this.reason.message}`, { cause: this.reason });
-    const { sendBufferBytesMax } = this.#options;
+    const { sendBufferBytesMax } = this.options;
     if (this.#socket && this.#socket.bufferedAmount > sendBufferBytesMax) {
       throw new TidewireError('OVERLOADED', `more than ${sendBufferBytesMax} bytes wait to be sent: send less, or raise sendBufferBytesMax`);
     }
@@ -296,7 +314,7 @@ export class Connection {
   #dial(address: string | undefined): void {
     let socket: WebSocketLike;
     try {
-      const Socket = this.settings.webSocket ?? ownWebSocket();
+      const Socket = this.options.webSocket ?? ownWebSocket();
       socket = new Socket(socketUrl(address));
     } catch (cause) {
       const error = cause instanceof TidewireError ? cause : new TidewireError('INVALID_URL', (cause as Error).message, { cause });
@@ -312,7 +330,7 @@ export class Connection {
     this.#credentials.catch(() => undefined);
     socket.onopen = () => {
       if (socket !== this.#socket) return;
-      this.#say(Topic.Connection, ConnectionAction.Challenge, { sdkType: 'tidewire', batches: true, jumps: true });
+      this.#write({ topic: Topic.Connection, action: ConnectionAction.Challenge, sdkType: 'tidewire', batches: true, jumps: true });
       this.#beat();
     };
     socket.onmessage = ({ data }: { data: unknown }) => this.#receive(socket, data);
@@ -321,7 +339,7 @@ export class Connection {
     socket.onclose = (event: { code?: number; reason?: string }) => {
       if (socket === this.#socket) this.#lose(`closed with ${event.code}${event.reason ? ` ${event.reason}` : ''}`, event.code);
     };
-    this.#after(this.#options.connectTimeoutMs, () => this.#lose('the server could not be reached in time'));
+    this.#after(this.options.connectTimeoutMs, () => this.#lose('the server could not be reached in time'));
     this.#become('connecting');
   }
 
@@ -347,7 +365,7 @@ export class Connection {
     this.renew().catch((error: TidewireError) => {
       this.onError(error);
       if (error.code === 'AUTH_CALLBACK_FAILED' || error.code === 'AUTH_UNAVAILABLE') {
-        this.#renewTimer = setTimeout(() => this.#renewByItself(), this.#options.reconnectMaxMs);
+        this.#renewTimer = setTimeout(() => this.#renewByItself(), this.options.reconnectMaxMs);
       }
     });
   }
@@ -378,8 +396,7 @@ export class Connection {
       this.#pings -= 1;
       if (this.#state === 'checking' && this.#pings === 0) this.#goOn();
     } else if (action === ConnectionAction.Accept) {
-      const { messageBytesMax = Infinity } = (valueOf(data) ?? {}) as { messageBytesMax?: number };
-      this.#messageBytesMax = messageBytesMax;
+      this.messageBytesMax = (valueOf(data) as { messageBytesMax?: number } | undefined)?.messageBytesMax ?? Infinity;
       this.#become('authenticating');
       this.#login(this.#credentials as Promise<Credentials>);
     } else if (action === ConnectionAction.Redirect) {
@@ -400,7 +417,7 @@ export class Connection {
       (given) => {
         if (socket !== this.#socket) return;
         try {
-          this.#say(Topic.Auth, AuthAction.Request, payload(given));
+          this.#write({ topic: Topic.Auth, action: AuthAction.Request, ...payload(given) });
         } catch (error) {
           this.#end(error as TidewireError);
         }
@@ -452,28 +469,32 @@ export class Connection {
     // session.
     this.#state = 'open';
     this.#beat();
-    this.#tell((part) => part.opened?.(isNew));
+    this.#all.forEach((part) => part.opened?.(isNew));
     this.#held.splice(0).forEach((message) => this.#write(message));
-    this.onState('open', undefined);
+    this.#report();
     this.#opening?.resolve();
     this.#opening = undefined;
     if (this.#isRenewalDue) this.#renewByItself();
   }
 
-  #tell(about: (part: Part) => void): void {
-    for (const parts of this.parts.values()) parts.forEach(about);
+  get #all(): Part[] {
+    return [...this.parts.values()].flat();
   }
 
-  #become(state: State, reason?: TidewireError): void {
+  #become(state: State): void {
     if (state === this.#state) return;
     this.#state = state;
-    this.onState(state, reason);
+    this.#report();
+  }
+
+  #report(reason?: TidewireError): void {
+    this.callAll(this.onState, this.#state, reason);
   }
 
   /** Schedules the next heartbeat. */
   #beat(): void {
-    const due = Date.now() + this.#options.heartbeatIntervalMs;
-    this.#after(this.#options.heartbeatIntervalMs, () => {
+    const due = Date.now() + this.options.heartbeatIntervalMs;
+    this.#after(this.options.heartbeatIntervalMs, () => {
       if (this.isLoggedIn && Date.now() - due > SLEPT_MS) return this.check();
       this.#ping();
       this.#answers(() => {
@@ -485,13 +506,13 @@ export class Connection {
 
   /** Calls `late` if no message arrives in time. A message that arrives schedules the next heartbeat instead. */
   #answers(late: () => void): void {
-    this.#after(this.#options.staleAfterMs, late);
+    this.#after(this.options.staleAfterMs, late);
     this.#isAnswerDue = true;
   }
 
   #ping(): void {
     this.#pings += 1;
-    this.#say(Topic.Connection, ConnectionAction.Ping);
+    this.#write({ topic: Topic.Connection, action: ConnectionAction.Ping });
   }
 
   /** Sets the timer of the next phase, in place of the last one's. */
@@ -501,23 +522,12 @@ export class Connection {
     this.#timer = setTimeout(callback, ms);
   }
 
-  #say(topic: number, action: number, fields: Partial<Message> = {}): void {
-    this.#write({ topic, action, ...fields });
-  }
-
   #write(message: Message): void {
-    const frame = this.#frame(message);
+    const frame = this.encode(message);
     const { topic, action } = message;
     const isAnswered = topic === Topic.Rpc ? action === RpcAction.Request : topic !== Topic.Event;
     if (!isAnswered && frame.length > (this.#largest?.bytes ?? 0)) this.#largest = { message, bytes: frame.length };
     this.#socket?.send(frame as Uint8Array<ArrayBuffer>);
-  }
-
-  /** Encodes `message`. Throws if the bytes exceed the server's limit. */
-  #frame(message: Message): Uint8Array {
-    const frame = encode(message);
-    if (frame.length > this.#messageBytesMax) throw tooLarge(frame.length, this.#messageBytesMax, message.name);
-    return frame;
   }
 
   /**
@@ -525,12 +535,13 @@ export class Connection {
    * answer a message that is too large, so an answered one cannot be the cause.
    */
   #tooBig(): Refused | undefined {
-    const sent: Message[] = [...this.parts.values()].flat().flatMap((part) => part.unanswered?.() ?? []);
-    const [first, ...more] = [...sent.map((message) => ({ message, bytes: encode(message).length })), ...(this.#largest ? [this.#largest] : [])];
-    if (!first) return undefined;
-    const { message, bytes } = more.reduce((one, other) => (other.bytes > one.bytes ? other : one), first);
+    const unanswered = this.#all.flatMap((part) => part.unanswered?.() ?? []);
+    const sent = unanswered.map((message) => ({ message, bytes: encode(message).length }));
+    const [largest] = [...sent, ...(this.#largest ? [this.#largest] : [])].sort((one, other) => other.bytes - one.bytes);
+    if (!largest) return undefined;
+    const { message, bytes } = largest;
     const error = tooLarge(bytes, undefined, message.name);
-    if (message === this.#largest?.message) this.onError(error);
+    if (largest === this.#largest) this.onError(error);
     return { message, error };
   }
 
@@ -540,7 +551,7 @@ export class Connection {
     const refused = code === TOO_BIG ? this.#tooBig() : undefined;
     const reason = new TidewireError('CONNECTION_LOST', `the connection was lost: ${why}`, { data: code });
     const lasted = this.#openedAt === undefined ? 0 : Date.now() - this.#openedAt;
-    const { reconnectMinMs, reconnectMaxMs } = this.#options;
+    const { reconnectMinMs, reconnectMaxMs } = this.options;
     // The delay is random, so that clients do not reconnect at the same moment. Its limit starts again after a session that lasted longer
     // than the longest delay.
     if (lasted > reconnectMaxMs) this.#attempts = 0;
@@ -550,7 +561,7 @@ export class Connection {
     this.#after(wait, () => this.#dial(this.address));
     this.#drop(reason, refused);
     // The parts call functions of the app, which may have closed the client.
-    if (this.#state === 'waiting') this.onState('waiting', reason);
+    if (this.#state === 'waiting') this.#report(reason);
   }
 
   /** Closes the socket. If that ends a session, notifies the parts. */
@@ -563,7 +574,7 @@ export class Connection {
     if (reason?.code === 'CLOSED' || !socket?.terminate) socket?.close();
     else socket.terminate();
     this.#settleRenewal(reason);
-    if (wasLoggedIn) this.#tell((part) => part.lost?.(refused));
+    if (wasLoggedIn) this.#all.forEach((part) => part.lost?.(refused));
   }
 
   /** Closes the connection for good; no other attempt follows. */
@@ -574,8 +585,8 @@ export class Connection {
     this.#state = 'closed';
     this.reason = reason;
     this.#drop(reason);
-    this.#tell((part) => part.closed?.(reason));
-    this.onState('closed', reason);
+    this.#all.forEach((part) => part.closed?.(reason));
+    this.#report(reason);
     this.#opening?.reject(reason);
     this.#opening = undefined;
   }

@@ -4,9 +4,8 @@ import type { Connection, Part } from './connection.js';
 import { payload, valueOf } from './data.js';
 import { TidewireError, checkName, refused } from './error.js';
 import { Interest, subscription, type Subscription } from './interest.js';
-import { Patterns, type PatternOptions } from './patterns.js';
 import { EventAction, Topic, type Message, type Position } from './protocol.js';
-import { tooMany, type RequestLimits } from './request.js';
+import { tooMany } from './request.js';
 import type { EventsOf, Names, Optional, Schema } from './schema.js';
 
 /** The name of an event, its position in the history, and its trace. */
@@ -43,8 +42,10 @@ export interface SubscribeOptions {
   onEnd?: (error: TidewireError) => void;
 }
 
+export type EventCallback = (payload: never, context: EventContext) => void;
+
 interface Subscriber extends SubscribeOptions {
-  callback: (payload: never, context: EventContext) => void;
+  callback: EventCallback;
 }
 
 /** An event that waits for a connection, and its deadline. */
@@ -55,24 +56,23 @@ interface Waiting {
 
 export class Events<App extends Schema = {}> {
   readonly #interest: Interest;
-  readonly #patterns: Patterns;
   readonly #subscribers = new Map<string, Set<Subscriber>>();
   readonly #positions = new Map<string, Position>();
   /** Names with missed events that can't be recovered, because the server keeps no history of them. */
   readonly #unkept = new Set<string>();
-  readonly #timeoutMs: number;
-  readonly #max: number;
-  readonly #traceparent: (() => string | undefined) | undefined;
+  /**
+   * The callbacks of patterns that match a name: `@tidewire/client/patterns` sets it.
+   *
+   * @internal
+   */
+  patterns: { of(name: string): EventCallback[] } | undefined;
   #queue: Waiting[] = [];
 
   constructor(
     /** @internal */
     readonly connection: Connection,
-    { requestTimeoutMs = 15_000, pendingMax = 10_000, traceparent }: RequestLimits & TraceOptions,
+    private readonly traces: TraceOptions,
   ) {
-    this.#traceparent = traceparent;
-    this.#timeoutMs = requestTimeoutMs;
-    this.#max = pendingMax;
     this.#interest = new Interest(connection, {
       topic: Topic.Event,
       subscribe: EventAction.Subscribe,
@@ -90,8 +90,7 @@ export class Events<App extends Schema = {}> {
         this.#queue = [];
       },
     };
-    this.#patterns = new Patterns(connection);
-    connection.parts.set(Topic.Event, [this.#interest, this.#patterns, own]);
+    connection.parts.set(Topic.Event, [this.#interest, own]);
   }
 
   /** The names of all subscriptions. */
@@ -107,14 +106,15 @@ export class Events<App extends Schema = {}> {
   emit<Name extends Names<EventsOf<App>>>(name: Name, ...[value]: Optional<EventsOf<App>[Name], never>): void {
     checkName(name);
     this.connection.checkUse();
-    const traceparent = this.#traceparent?.();
+    const traceparent = this.traces.traceparent?.();
     const message: Message = { topic: Topic.Event, action: EventAction.Emit, name, ...payload(value), ...(traceparent && { traceparent }) };
     this.connection.judge('event', name, message.data);
     // If other events wait, this one waits behind them, so that they keep their order.
     if (this.#queue.length > 0 || !this.connection.send(message)) {
-      this.connection.checkSize(message);
-      if (this.#queue.length >= this.#max) throw tooMany(this.#max);
-      this.#queue.push({ message, deadline: Date.now() + this.#timeoutMs });
+      const { pendingMax, requestTimeoutMs } = this.connection.options;
+      this.connection.encode(message);
+      if (this.#queue.length >= pendingMax) throw tooMany(pendingMax);
+      this.#queue.push({ message, deadline: Date.now() + requestTimeoutMs });
     }
     this.#deliver(message);
   }
@@ -141,18 +141,6 @@ export class Events<App extends Schema = {}> {
       this.#forget(name);
       this.#interest.drop(name);
     });
-  }
-
-  /**
-   * Calls `callback` with the name and payload of every event whose name matches `pattern`, until the subscription is removed. Segments are
-   * divided by `/`; `*` matches one segment, and `**` at the end matches one or more. The server authorizes each name.
-   */
-  subscribePattern(
-    pattern: string,
-    callback: (name: Names<EventsOf<App>>, payload: EventsOf<App>[Names<EventsOf<App>>], context: EventContext) => void,
-    options: PatternOptions = {},
-  ): Subscription {
-    return this.#patterns.add(pattern, { ...options, callback });
   }
 
   #handle(message: Message, code: string | undefined): void {
@@ -187,17 +175,16 @@ export class Events<App extends Schema = {}> {
   }
 
   #deliver({ name = '', data, offset, traceparent }: Message): void {
-    const subscribers = this.#subscribers.get(name) ?? [];
-    const matching = this.#patterns.of(name);
-    if (!this.#subscribers.has(name) && matching.length === 0) return;
+    const own = [...(this.#subscribers.get(name) ?? [])].map(({ callback }) => callback);
+    const callbacks = [...own, ...(this.patterns?.of(name) ?? [])];
+    if (callbacks.length === 0) return;
     const last = this.#positions.get(name);
     const position = offset === undefined || !last ? undefined : { epoch: last.epoch, offset };
     if (position) this.#positions.set(name, position);
     const context: EventContext = { name, ...(position && { position }), ...(traceparent && { traceparent }) };
     const error = this.connection.validate?.('event', name, valueOf(data));
     if (error) return this.connection.onError(error);
-    for (const { callback } of [...subscribers]) this.connection.call(callback, valueOf(data) as never, context);
-    for (const { callback } of matching) this.connection.call(callback, name as never, valueOf(data) as never, context as never);
+    for (const callback of callbacks) this.connection.call(callback, valueOf(data) as never, context);
   }
 
   #tellGap(gap: Gap): void {

@@ -1,16 +1,14 @@
 // The client of Tidewire. Importing this module only defines names, without side effects.
 
 export { Client, type ClientOptions } from './client.js';
-export type { Auth, AuthContext, ConnectionOptions, Credentials, State, Validate, ValueKind } from './connection.js';
+export type { Auth, AuthContext, ConnectionOptions, Credentials, RequestLimits, State, StateCallback, Validate, ValueKind } from './connection.js';
 export type { WebSocketClass, WebSocketLike } from './environment.js';
 export { TidewireError } from './error.js';
 export type { EventContext, Events, Gap, SubscribeOptions, TraceOptions } from './event.js';
 export type { Subscription } from './interest.js';
-export type { PatternGap, PatternOptions } from './patterns.js';
-export type { EveryoneCallback, Presence, PresenceOptions, UserCallback } from './presence.js';
 export type { Position } from './protocol.js';
 export type { Conflict, Merge } from './record.js';
 export { RecordHandle, type Changes, type OpenOptions, type Records } from './records.js';
-export type { RequestLimits, RequestOptions, Signal } from './request.js';
-export { RpcError, RpcReject, type ProvideOptions, type RpcContext, type Rpcs } from './rpc.js';
+export type { RequestOptions, Signal } from './request.js';
+export type { Rpcs } from './rpc.js';
 export type { AnyPath, Argument, Change, EventsOf, Names, Optional, Path, RecordsOf, Result, RpcsOf, Schema, Step, Steps, ValueAt } from './schema.js';

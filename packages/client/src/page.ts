@@ -1,5 +1,5 @@
 // The script for a page without a bundler: all exports that exist at run time, as properties of one global.
 
-import { Client, RpcError, RpcReject, TidewireError } from './index.js';
+import { Client, TidewireError } from './index.js';
 
-Object.assign(globalThis, { Tidewire: { Client, RpcError, RpcReject, TidewireError } });
+Object.assign(globalThis, { Tidewire: { Client, TidewireError } });

@@ -1,10 +1,12 @@
 // Subscriptions to patterns of events. The server sends each matching event once, under its name; the client finds the subscribers that its
-// patterns match. Contract: `spec/deepstream.md`, "Patterns".
+// patterns match. Contract: `spec/deepstream.md`, "Patterns". A separate entry, `@tidewire/client/patterns`.
 
-import type { Connection } from './connection.js';
+import type { Connection, Part } from './connection.js';
 import { checkName, type TidewireError } from './error.js';
+import type { EventCallback, EventContext, Events } from './event.js';
 import { Interest, subscription, type Subscription } from './interest.js';
 import { EventAction, Topic, type Message } from './protocol.js';
+import type { EventsOf, Names, Schema } from './schema.js';
 
 /** Events of a pattern that were missed and will not arrive. */
 export interface PatternGap {
@@ -20,9 +22,36 @@ export interface PatternOptions {
   onEnd?: (error: TidewireError) => void;
 }
 
-export interface PatternSubscriber extends PatternOptions {
-  /** Called with the name, the payload and the context of an event. */
-  callback: (...args: [name: never, payload: never, context: never]) => void;
+interface PatternSubscriber extends PatternOptions {
+  callback: EventCallback;
+}
+
+/** Each client that subscribes to patterns has one entry. */
+const all = new WeakMap<object, Patterns>();
+
+/**
+ * Calls `callback` with the name and payload of every event whose name matches `pattern`, until the subscription is removed. Segments are
+ * divided by `/`; `*` matches one segment, and `**` at the end matches one or more. The server authorizes each name.
+ *
+ * @param events `client.event`
+ */
+export function subscribePattern<App extends Schema>(
+  events: Events<App>,
+  pattern: string,
+  callback: (name: Names<EventsOf<App>>, payload: EventsOf<App>[Names<EventsOf<App>>], context: EventContext) => void,
+  options: PatternOptions = {},
+): Subscription {
+  const { connection } = events;
+  checkName(pattern, 'pattern');
+  connection.checkCallback(callback);
+  let patterns = all.get(events);
+  if (!patterns) {
+    patterns = new Patterns(connection);
+    all.set(events, patterns);
+    events.patterns = patterns;
+    connection.parts.get(Topic.Event)?.unshift(patterns);
+  }
+  return patterns.add(pattern, { ...options, callback: (payload, context) => callback(context.name as never, payload, context) });
 }
 
 /** Whether the segments of a name match those of a pattern. */
@@ -33,7 +62,7 @@ function matches(pattern: string[], name: string[]): boolean {
   return fits && pattern.every((segment, at) => segment === '*' || segment === name[at] || (hasRest && at === last));
 }
 
-export class Patterns {
+class Patterns implements Part {
   readonly #interest: Interest;
   readonly #subscribers = new Map<string, Set<PatternSubscriber>>();
   /** The segments of each pattern. */
@@ -54,16 +83,14 @@ export class Patterns {
     });
   }
 
-  /** The subscribers whose patterns match the name. */
-  of(name: string): PatternSubscriber[] {
-    if (this.#segments.size === 0) return [];
+  /** The callbacks of the patterns that match the name. */
+  of(name: string): EventCallback[] {
     const segments = name.split('/');
-    return [...this.#segments].flatMap(([pattern, own]) => (matches(own, segments) ? [...(this.#subscribers.get(pattern) ?? [])] : []));
+    const matching = [...this.#segments].flatMap(([pattern, own]) => (matches(own, segments) ? [...(this.#subscribers.get(pattern) ?? [])] : []));
+    return matching.map(({ callback }) => callback);
   }
 
   add(pattern: string, subscriber: PatternSubscriber): Subscription {
-    checkName(pattern, 'pattern');
-    this.connection.checkCallback(subscriber.callback);
     let all = this.#subscribers.get(pattern);
     if (!all) {
       this.#subscribers.set(pattern, (all = new Set()));

@@ -1,12 +1,15 @@
-// Presence: which users are online, and which join or leave. Changes during a lost connection are reported after it is back.
+// Presence: which users are online, and which join or leave. Changes during a lost connection are reported after it is back. A separate
+// entry, `@tidewire/client/presence`.
 
+import type { Client } from './client.js';
 import type { Connection, Part } from './connection.js';
 import { valueOf } from './data.js';
 import { deferred, type Deferred } from './deferred.js';
 import { TidewireError, checkName, refused } from './error.js';
 import { Interest, subscription, type Subscription } from './interest.js';
 import { PresenceAction, Topic, type Message } from './protocol.js';
-import { Requests, type RequestLimits, type RequestOptions } from './request.js';
+import { Requests, type RequestOptions } from './request.js';
+import type { Schema } from './schema.js';
 
 export interface PresenceOptions {
   /** Called when the server refused the subscription or revoked the right to it. */
@@ -37,18 +40,29 @@ const EVERYONE = '';
 /** The query for all users has no correlation id, and waits for its answer under this key. */
 const ALL = 'all';
 
+/** Each client that uses presence has one entry. */
+const all = new WeakMap<object, Presence>();
+
+/** The presence of the users that share the server with `client`: the same object at every call. */
+export function presenceOf<App extends Schema>(client: Client<App>): Presence {
+  const { connection } = client.event;
+  let presence = all.get(connection);
+  if (!presence) all.set(connection, (presence = new Presence(connection)));
+  return presence;
+}
+
 export class Presence {
+  readonly #connection: Connection;
   readonly #interest: Interest;
   readonly #requests: Requests;
   readonly #watches = new Map<string, Watch>();
   /** The last query for all users. Its answer has no correlation id, so each query waits for the answer to the previous one. */
   #lastAll: Promise<unknown> = Promise.resolve();
 
-  constructor(
-    private readonly connection: Connection,
-    limits: RequestLimits,
-  ) {
-    this.#requests = new Requests(connection, limits);
+  /** @internal */
+  constructor(connection: Connection) {
+    this.#connection = connection;
+    this.#requests = new Requests(connection);
     this.#interest = new Interest(connection, {
       topic: Topic.Presence,
       subscribe: PresenceAction.Subscribe,
@@ -99,7 +113,7 @@ export class Presence {
   }
 
   #watch(key: string, subscriber: Subscriber<UserCallback | EveryoneCallback>): Subscription {
-    this.connection.checkCallback(subscriber.callback);
+    this.#connection.checkCallback(subscriber.callback);
     const watch: Watch = this.#watches.get(key) ?? { subscribers: new Set(), online: undefined, newer: new Map(), known: deferred() };
     const { subscribers, known } = watch;
     if (subscribers.size === 0) {
@@ -123,7 +137,7 @@ export class Presence {
     if (code !== undefined) {
       const error = refused(code);
       if (originalAction === PresenceAction.SubscribeAll) this.#end(EVERYONE, error);
-      else if (!this.#requests.settle(originalAction === PresenceAction.QueryAll ? ALL : correlationId, error)) this.connection.onError(error);
+      else if (!this.#requests.settle(originalAction === PresenceAction.QueryAll ? ALL : correlationId, error)) this.#connection.onError(error);
     } else if (action === PresenceAction.QueryResponse) this.#requests.settle(correlationId, message);
     else if (action === PresenceAction.QueryAllResponse) this.#requests.settle(ALL, message);
     else if (action === PresenceAction.SubscribeAll && isAck) void this.#learnAll();
@@ -134,7 +148,7 @@ export class Presence {
   }
 
   #sayAll(action: number): void {
-    this.connection.answer({ topic: Topic.Presence, action });
+    this.#connection.answer({ topic: Topic.Presence, action });
   }
 
   /** Queries the state of users whose subscription the server has just confirmed. */
@@ -158,7 +172,7 @@ export class Presence {
 
   /** Reports that a query failed, unless the client was closed: the next session queries again. */
   #unknown(error: TidewireError): undefined {
-    if (error.code !== 'CLOSED') this.connection.onError(error);
+    if (error.code !== 'CLOSED') this.#connection.onError(error);
     return undefined;
   }
 
@@ -191,15 +205,15 @@ export class Presence {
 
   #call(key: string, { online }: Watch, { callback }: Subscriber<UserCallback | EveryoneCallback>, change?: { user: string; isOnline: boolean }): void {
     const users = online as Set<string>;
-    if (key === EVERYONE) this.connection.call(callback as EveryoneCallback, users, change);
-    else this.connection.call(callback as UserCallback, users.has(key), key);
+    if (key === EVERYONE) this.#connection.call(callback as EveryoneCallback, users, change);
+    else this.#connection.call(callback as UserCallback, users.has(key), key);
   }
 
   #end(key: string, error: TidewireError): void {
     const watch = this.#watches.get(key);
     this.#watches.delete(key);
     watch?.known.reject(error);
-    this.connection.callEnds(watch?.subscribers ?? [], error);
+    this.#connection.callEnds(watch?.subscribers ?? [], error);
   }
 }
 

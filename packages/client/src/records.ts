@@ -8,7 +8,7 @@ import { Interest } from './interest.js';
 import { checkedPath } from './path.js';
 import { RecordAction, Topic, type Message } from './protocol.js';
 import { Document, type Merge } from './record.js';
-import { Requests, type RequestLimits, type RequestOptions } from './request.js';
+import { Requests, type RequestOptions } from './request.js';
 import type { AnyPath, Change, Names, Path, RecordsOf, Schema, ValueAt } from './schema.js';
 
 export interface OpenOptions<Doc = unknown> {
@@ -187,9 +187,8 @@ export class Records<App extends Schema = {}> {
   constructor(
     /** @internal */
     readonly connection: Connection,
-    limits: RequestLimits,
   ) {
-    this.#requests = new Requests(connection, limits);
+    this.#requests = new Requests(connection);
     this.#interest = new Interest(connection, {
       topic: Topic.Record,
       subscribe: RecordAction.SubscribeCreateAndRead,
@@ -242,7 +241,7 @@ export class Records<App extends Schema = {}> {
     const ends = this.#onEnd.get(opened) ?? new Set();
     const { onEnd = () => undefined } = options;
     this.#onEnd.set(opened, ends.add(onEnd));
-    return new RecordHandle(opened, this.connection.onError, () => {
+    return new RecordHandle(opened, (error) => this.connection.onError(error), () => {
       ends.delete(onEnd);
       opened.users -= 1;
       this.#tidy(name);

@@ -22,16 +22,6 @@ export interface RequestOptions {
   timeoutMs?: number | undefined;
 }
 
-export interface RequestLimits {
-  /** Milliseconds until a request fails with TIMEOUT; by default 15,000. */
-  requestTimeoutMs?: number;
-  /**
-   * The most requests, and events without a connection, that may wait at a time; by default 10,000. Further ones fail with
-   * TOO_MANY_PENDING.
-   */
-  pendingMax?: number;
-}
-
 interface Pending {
   message: Message;
   answer: Deferred<Message>;
@@ -42,26 +32,25 @@ interface Pending {
 
 export class Requests {
   readonly #pending = new Map<string, Pending>();
-  readonly #timeoutMs: number;
-  readonly #max: number;
   #count = 0;
 
-  constructor(
-    private readonly connection: Connection,
-    { requestTimeoutMs = 15_000, pendingMax = 10_000 }: RequestLimits,
-  ) {
-    this.#timeoutMs = requestTimeoutMs;
-    this.#max = pendingMax;
-  }
+  constructor(private readonly connection: Connection) {}
 
   /**
    * Sends `message` as soon as the connection is open, and waits until `settle` is called for it. Without `id`, the message gets a new
    * correlation id.
    */
-  async ask(message: Message, isRepeatable: boolean, { signal, timeoutMs = this.#timeoutMs }: RequestOptions = {}, id?: string): Promise<Message> {
+  async ask(message: Message, isRepeatable: boolean, options: RequestOptions = {}, id?: string): Promise<Message> {
+    const { pendingMax, requestTimeoutMs } = this.connection.options;
+    const { signal, timeoutMs = requestTimeoutMs } = options;
+    const failed = (isLate: boolean): unknown => {
+      if (!isLate) return signal?.reason ?? new TidewireError('ABORTED', 'the request was aborted');
+      const why = pending.isSent ? 'no answer came' : 'there was no connection';
+      return new TidewireError('TIMEOUT', `${why} within ${timeoutMs} ms`, { subject: message.name });
+    };
     this.connection.checkUse();
-    if (signal?.aborted) throw abortReason(signal);
-    if (this.#pending.size >= this.#max) throw tooMany(this.#max);
+    if (signal?.aborted) throw failed(false);
+    if (this.#pending.size >= pendingMax) throw tooMany(pendingMax);
     const key = id ?? String(this.#count++);
     const pending: Pending = {
       message: id === undefined ? { ...message, correlationId: key } : message,
@@ -70,20 +59,10 @@ export class Requests {
       isRepeatable,
     };
     this.#pending.set(key, pending);
-    const subject = message.name;
-    const late = (): void => {
-      const why = pending.isSent ? 'no answer came' : 'there was no connection';
-      pending.answer.reject(new TidewireError('TIMEOUT', `${why} within ${timeoutMs} ms`, { subject }));
-    };
-    const timer = setTimeout(late, timeoutMs);
-    const abort = (): void => pending.answer.reject(abortReason(signal as Signal));
-    signal?.addEventListener('abort', abort);
     try {
       pending.isSent = this.connection.send(pending.message);
-      return await pending.answer.promise;
+      return await limited(pending.answer, signal, timeoutMs, failed);
     } finally {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', abort);
       this.#pending.delete(key);
     }
   }
@@ -134,6 +113,21 @@ export function tooMany(max: number): TidewireError {
   return new TidewireError('TOO_MANY_PENDING', `more than ${max} requests or events wait: wait for answers, or raise pendingMax`);
 }
 
-function abortReason(signal: Signal): unknown {
-  return signal.reason ?? new TidewireError('ABORTED', 'the request was aborted');
+/** Waits for `answer`. Rejects it with the error that `failed` returns when the signal aborts, or when the time has passed. */
+export async function limited<T>(
+  answer: Deferred<T>,
+  signal: Signal | undefined,
+  timeoutMs: number | undefined,
+  failed: (isLate: boolean) => unknown,
+): Promise<T> {
+  const abort = (): void => answer.reject(failed(false));
+  const timer = timeoutMs === undefined ? undefined : setTimeout(() => answer.reject(failed(true)), timeoutMs);
+  signal?.addEventListener('abort', abort);
+  if (signal?.aborted) abort();
+  try {
+    return await answer.promise;
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', abort);
+  }
 }

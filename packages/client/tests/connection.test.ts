@@ -278,7 +278,7 @@ for (const [what, topic, action, code] of FINAL) {
     assert.equal(sockets.length, 1);
     assert.throws(() => client.event.emit('news', 1), { code: 'CLOSED' });
     await assert.rejects(client.rpc.call('add'), { code: 'CLOSED' });
-    const again = client.connect({ username: 'bob' });
+    const again = client.connect({ auth: { username: 'bob' } });
     await last().logsIn();
     await again;
   });

@@ -3,8 +3,10 @@
 
 import assert from 'node:assert/strict';
 import { mock, test, type TestContext } from 'node:test';
-import { Client, RpcError, RpcReject, type ClientOptions, type TidewireError } from '../src/index.js';
+import { Client, type ClientOptions, type TidewireError } from '../src/index.js';
+import { presenceOf } from '../src/presence.js';
 import { ConnectionAction, EventAction, PresenceAction, RpcAction, Topic, type Message } from '../src/protocol.js';
+import { RpcError, RpcReject, provide } from '../src/provide.js';
 import { fakeSockets, settle, type FakeSocket } from './fake-socket.js';
 
 interface Stage {
@@ -210,15 +212,15 @@ test('a value that is not JSON is refused by the call', async (t) => {
   for (const name of ['', 1, undefined]) {
     assert.throws(() => client.event.emit(name as string), { code: 'INVALID_ARGUMENT' });
     assert.throws(() => client.event.subscribe(name as string, () => {}), { code: 'INVALID_ARGUMENT' });
-    assert.throws(() => client.rpc.provide(name as string, () => 1), { code: 'INVALID_ARGUMENT' });
-    assert.throws(() => client.presence.subscribe(name as string, () => {}), { code: 'INVALID_ARGUMENT' });
+    assert.throws(() => provide(client.rpc, name as string, () => 1), { code: 'INVALID_ARGUMENT' });
+    assert.throws(() => presenceOf(client).subscribe(name as string, () => {}), { code: 'INVALID_ARGUMENT' });
     await assert.rejects(client.rpc.call(name as string), { code: 'INVALID_ARGUMENT' });
   }
-  await assert.rejects(client.presence.query([]), { code: 'INVALID_ARGUMENT' });
+  await assert.rejects(presenceOf(client).query([]), { code: 'INVALID_ARGUMENT' });
   for (const nothing of [undefined, 'text']) {
     assert.throws(() => client.event.subscribe('news', nothing as never), { code: 'INVALID_ARGUMENT' });
-    assert.throws(() => client.rpc.provide('add', nothing as never), { code: 'INVALID_ARGUMENT' });
-    assert.throws(() => client.presence.subscribeAll(nothing as never), { code: 'INVALID_ARGUMENT' });
+    assert.throws(() => provide(client.rpc, 'add', nothing as never), { code: 'INVALID_ARGUMENT' });
+    assert.throws(() => presenceOf(client).subscribeAll(nothing as never), { code: 'INVALID_ARGUMENT' });
   }
 });
 
@@ -278,7 +280,7 @@ test('a call made while the connection is checked is sent in the next session if
 
 test('a provider accepts, and answers, refuses, passes on or fails', async (t) => {
   const { client, last, errors } = await opened(t);
-  const { ready } = client.rpc.provide('act', (how, { requestor }) => {
+  const { ready } = provide(client.rpc, 'act', (how, { requestor }) => {
     if (how === 'refuse') throw new RpcError({ why: 'no' });
     if (how === 'hand on') throw new RpcReject();
     if (how === 'fail') throw new Error('secret');
@@ -313,7 +315,7 @@ test('a provider learns that its answer is not needed, and sends nothing in anot
   const { client, last, returns } = await opened(t);
   let aborted = false;
   let finish = (): void => {};
-  client.rpc.provide('slow', async (_argument, { signal }) => {
+  provide(client.rpc, 'slow', async (_argument, { signal }) => {
     signal.addEventListener('abort', () => (aborted = signal.aborted));
     await new Promise<void>((done) => (finish = done));
   });
@@ -329,7 +331,7 @@ test('a provider learns that its answer is not needed, and sends nothing in anot
 
 test('an answer that is ready while the connection is checked is sent afterwards', async (t) => {
   const { client, last } = await opened(t);
-  client.rpc.provide('echo', (argument) => argument);
+  provide(client.rpc, 'echo', (argument) => argument);
   await settle();
   client.check();
   last().take();
@@ -342,8 +344,8 @@ test('an answer that is ready while the connection is checked is sent afterwards
 
 test('a name is provided once, and a call of a name no longer provided is passed on', async (t) => {
   const { client, last } = await opened(t);
-  const stop = client.rpc.provide('echo', (argument) => argument);
-  assert.throws(() => client.rpc.provide('echo', () => 1), { code: 'INVALID_ARGUMENT', message: /provided by this client already/ });
+  const stop = provide(client.rpc, 'echo', (argument) => argument);
+  assert.throws(() => provide(client.rpc, 'echo', () => 1), { code: 'INVALID_ARGUMENT', message: /provided by this client already/ });
   await settle();
   stop();
   stop();
@@ -355,7 +357,7 @@ test('a name is provided once, and a call of a name no longer provided is passed
 test('changes that overtake the answer about a user count, and changes during a loss are reported', async (t) => {
   const { client, last, returns } = await opened(t);
   const seen: boolean[] = [];
-  const { ready } = client.presence.subscribe('bob', (isOnline) => seen.push(isOnline));
+  const { ready } = presenceOf(client).subscribe('bob', (isOnline) => seen.push(isOnline));
   const learns = async (answer: boolean, ...before: Message[]): Promise<void> => {
     await settle();
     last().says(presence(PresenceAction.Subscribe, { correlationId: asked(last()).correlationId ?? '', isAck: true }));
@@ -378,7 +380,7 @@ test('changes that overtake the answer about a user count, and changes during a 
 test('all online users are known, also users who came and left in between', async (t) => {
   const { client, last, returns } = await opened(t);
   const seen: unknown[] = [];
-  const { ready } = client.presence.subscribeAll((users, change) => seen.push([[...users].sort(), change]));
+  const { ready } = presenceOf(client).subscribeAll((users, change) => seen.push([[...users].sort(), change]));
   const learns = async (users: string[], ...before: Message[]): Promise<void> => {
     assert.equal(asked(last()).action, PresenceAction.SubscribeAll);
     last().says(presence(PresenceAction.SubscribeAll, { isAck: true }));
@@ -400,7 +402,7 @@ test('all online users are known, also users who came and left in between', asyn
 
 test('presence queries are repeated after a loss, queries for all users one at a time', async (t) => {
   const { client, last, returns } = await opened(t);
-  const answers = Promise.all([client.presence.query(['bob']), client.presence.all(), client.presence.all()]);
+  const answers = Promise.all([presenceOf(client).query(['bob']), presenceOf(client).all(), presenceOf(client).all()]);
   await settle();
   assert.equal(last().take().length, 2);
   await returns();
@@ -418,16 +420,16 @@ test('refused presence queries and subscriptions are reported', async (t) => {
   const { client, last } = await opened(t);
   const denied = (originalAction: number, correlationId?: string): Message =>
     presence(102, { originalAction, isError: true, ...(correlationId !== undefined && { correlationId }) });
-  const all = client.presence.all();
+  const all = presenceOf(client).all();
   await settle();
   last().says(denied(PresenceAction.QueryAll));
   await assert.rejects(all, { code: 'MESSAGE_DENIED' });
-  const query = client.presence.query(['bob']);
+  const query = presenceOf(client).query(['bob']);
   await settle();
   last().says(denied(PresenceAction.Query, asked(last()).correlationId));
   await assert.rejects(query, { code: 'MESSAGE_DENIED' });
   const ends: string[] = [];
-  const { ready } = client.presence.subscribeAll(() => {}, { onEnd: ({ code }) => ends.push(code) });
+  const { ready } = presenceOf(client).subscribeAll(() => {}, { onEnd: ({ code }) => ends.push(code) });
   last().says(denied(PresenceAction.SubscribeAll));
   await assert.rejects(ready, { code: 'MESSAGE_DENIED' });
   assert.deepEqual(ends, ['MESSAGE_DENIED']);
@@ -446,7 +448,7 @@ test('a message larger than the server accepts is refused by the call, and never
   await assert.rejects(client.record.set('todo', { text: LONG }), { code: 'TOO_LARGE', subject: 'todo' });
   await assert.rejects(client.record.get(LONG), { code: 'TOO_LARGE' });
   await assert.rejects(client.record.delete(LONG), { code: 'TOO_LARGE' });
-  await assert.rejects(client.presence.query(Array.from({ length: 100 }, (_, at) => `user ${at}`)), { code: 'TOO_LARGE' });
+  await assert.rejects(presenceOf(client).query(Array.from({ length: 100 }, (_, at) => `user ${at}`)), { code: 'TOO_LARGE' });
   assert.deepEqual([last().take(), heard, errors], [[], [], []]);
   client.event.emit('news', 'short');
   assert.deepEqual([asked(last()).data, heard], ['"short"', ['short']]);
@@ -475,8 +477,8 @@ test('a waiting message is refused if it exceeds the limit of the new connection
 
 test('an answer that is larger than the server accepts fails its call, and is reported', async (t) => {
   const { client, last, errors } = await opened(t, {}, 500);
-  client.rpc.provide('long', () => LONG);
-  client.rpc.provide('wrong', () => {
+  provide(client.rpc, 'long', () => LONG);
+  provide(client.rpc, 'wrong', () => {
     throw new RpcError(LONG);
   });
   await settle();
@@ -531,7 +533,7 @@ test('an answer or an event for which the server closes the connection is report
   mock.timers.tick(10);
   await logsInAgain(last());
   assert.deepEqual(last().take(), []);
-  client.rpc.provide('long', () => LONG);
+  provide(client.rpc, 'long', () => LONG);
   await settle();
   last().says(rpc(RpcAction.Request, { name: 'long', correlationId: '7' }));
   await settle();

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { mock, test, type TestContext } from 'node:test';
 import { Client, type TidewireError } from '../src/index.js';
+import { subscribePattern } from '../src/patterns.js';
 import { AuthAction, ConnectionAction, EventAction, Topic, type Message } from '../src/protocol.js';
 import { fakeSockets, settle, type FakeSocket } from './fake-socket.js';
 
@@ -42,7 +43,7 @@ test('a pattern is requested once, and each callback that it matches is called',
   const { client, last } = await opened(t);
   const seen: unknown[] = [];
   const subscriptions = ['a/*', 'a/*', 'a/**', '*/b', '**', 'a/*/c'].map((pattern) =>
-    client.event.subscribePattern(pattern, (name, payload, context) => seen.push([pattern, name, payload, context.name])),
+    subscribePattern(client.event, pattern, (name, payload, context) => seen.push([pattern, name, payload, context.name])),
   );
   await settle();
   const { action, names } = acknowledges(last());
@@ -65,7 +66,7 @@ test('an event of a name and a pattern calls both, and keeps the position of the
   const { client, last } = await opened(t);
   const seen: unknown[] = [];
   client.event.subscribe('kept/a', (_payload, { position }) => seen.push(position));
-  client.event.subscribePattern('kept/*', (name, _payload, { position }) => seen.push([name, position]));
+  subscribePattern(client.event, 'kept/*', (name, _payload, { position }) => seen.push([name, position]));
   await settle();
   last().says(event(EventAction.Position, { name: 'kept/a', epoch: 7, offset: 3 }));
   last().says(event(EventAction.Emit, { name: 'kept/a', offset: 4 }));
@@ -77,7 +78,7 @@ test('an event of a name and a pattern calls both, and keeps the position of the
 test('own events reach the patterns of the same client at once', async (t) => {
   const { client } = await opened(t);
   const seen: unknown[] = [];
-  client.event.subscribePattern('a/*', (name, payload) => seen.push([name, payload]));
+  subscribePattern(client.event, 'a/*', (name, payload) => seen.push([name, payload]));
   client.event.emit('a/b', { own: true });
   client.event.emit('b/b');
   assert.deepEqual(seen, [['a/b', { own: true }]]);
@@ -87,8 +88,8 @@ test('a refused or revoked pattern ends, and is not requested again', async (t) 
   const { client, last, errors } = await opened(t);
   const ends: string[] = [];
   const onEnd = ({ code }: TidewireError): unknown => ends.push(code);
-  const bad = client.event.subscribePattern('**/a', () => {}, { onEnd });
-  const good = client.event.subscribePattern('a/*', () => {}, { onEnd });
+  const bad = subscribePattern(client.event, '**/a', () => {}, { onEnd });
+  const good = subscribePattern(client.event, 'a/*', () => {}, { onEnd });
   await settle();
   const correlationId = last().take().at(-1)?.correlationId ?? '';
   const refused = { originalAction: EventAction.SubscribePatterns, isError: true };
@@ -98,14 +99,14 @@ test('a refused or revoked pattern ends, and is not requested again', async (t) 
   await good.ready;
   last().says(event(104, { ...refused, name: 'a/*' }));
   assert.deepEqual([ends, errors], [['INVALID_PATTERN', 'MESSAGE_DENIED'], []]);
-  assert.throws(() => client.event.subscribePattern('', () => {}), { code: 'INVALID_ARGUMENT' });
+  assert.throws(() => subscribePattern(client.event, '', () => {}), { code: 'INVALID_ARGUMENT' });
 });
 
 test('after a loss the pattern is requested again, and its subscribers learn of the gap', async (t) => {
   const { client, last } = await opened(t);
   const gaps: unknown[] = [];
-  const removed = client.event.subscribePattern('b/*', () => {}, { onGap: (gap) => gaps.push(gap) });
-  client.event.subscribePattern('a/*', () => {}, { onGap: (gap) => gaps.push(gap) });
+  const removed = subscribePattern(client.event, 'b/*', () => {}, { onGap: (gap) => gaps.push(gap) });
+  subscribePattern(client.event, 'a/*', () => {}, { onGap: (gap) => gaps.push(gap) });
   await settle();
   acknowledges(last());
   last().says(event(EventAction.PatternGap, { name: 'a/*', missed: 3 }));

@@ -6,6 +6,8 @@ import { openAnonymous } from '../src/anonymous.js';
 import { Client } from '../src/index.js';
 import { listen } from '../src/listen.js';
 import { openList } from '../src/lists.js';
+import { subscribePattern } from '../src/patterns.js';
+import { provide } from '../src/provide.js';
 
 interface Todo {
   title: string;
@@ -48,7 +50,7 @@ export function typed(client: Client<App>): void {
   client.event.emit('chat/1', { from: 'ada', text: 'hello' });
   client.event.subscribe('chat/1', ({ from, text }) => `${from}: ${text}`.length);
   client.event.subscribe('tick', (count, { name, position }) => count + name.length + (position?.offset ?? 0));
-  client.event.subscribePattern('chat/*', (name, payload, { traceparent }) => {
+  subscribePattern(client.event, 'chat/*', (name, payload, { traceparent }) => {
     // @ts-expect-error the payload of a pattern may be that of any event
     payload.text;
     return `${name}: ${typeof payload === 'number' ? payload : (payload?.text ?? '')} ${traceparent}`;
@@ -70,8 +72,8 @@ export function typed(client: Client<App>): void {
   const now: Promise<string> = client.rpc.call('now');
   const lines: Promise<{ lines: string[] }> = client.rpc.call('report/7', 'short', { timeoutMs: 10 });
   client.rpc.call('now', undefined, { signal: new AbortController().signal });
-  client.rpc.provide('add', ({ a, b }) => a + b);
-  client.rpc.provide('now', async () => 'noon');
+  provide(client.rpc, 'add', ({ a, b }) => a + b);
+  provide(client.rpc, 'now', async () => 'noon');
   // @ts-expect-error no rpc has this name
   client.rpc.call('sub', { a: 1, b: 2 });
   // @ts-expect-error the name needs a number
@@ -83,9 +85,9 @@ export function typed(client: Client<App>): void {
   // @ts-expect-error the result is a number
   const text: Promise<string> = client.rpc.call('add', { a: 1, b: 2 });
   // @ts-expect-error the result must be a number
-  client.rpc.provide('add', ({ a, b }) => `${a + b}`);
+  provide(client.rpc, 'add', ({ a, b }) => `${a + b}`);
   // @ts-expect-error the argument has no such key
-  client.rpc.provide('add', ({ c }) => c);
+  provide(client.rpc, 'add', ({ c }) => c);
   void [sum, now, lines, text];
 }
 

@@ -6,6 +6,7 @@ import { test, type TestContext } from 'node:test';
 import * as v from 'valibot';
 import { Client, TidewireError } from '../src/index.js';
 import { RecordAction, RpcAction, Topic, type Message } from '../src/protocol.js';
+import { provide } from '../src/provide.js';
 import { ValidationError, validateWith, type Schemas, type StandardSchema } from '../src/validation.js';
 import { fakeSockets, settle, type FakeSocket } from './fake-socket.js';
 
@@ -153,7 +154,7 @@ test('an rpc is not called with an invalid argument, and an invalid result fails
 test('a provider is not called with an invalid argument, and its invalid result is its own failure', async (t) => {
   const { client, last, errors, sent } = await opened(t);
   const asked: unknown[] = [];
-  client.rpc.provide('add', (argument) => (asked.push(argument), argument.a === 0 ? ('none' as never) : argument.a + argument.b));
+  provide(client.rpc, 'add', (argument) => (asked.push(argument), argument.a === 0 ? ('none' as never) : argument.a + argument.b));
   await sent();
   const answers = async (data: string): Promise<unknown> => {
     last().says({ topic: Topic.Rpc, action: RpcAction.Request, name: 'add', correlationId: data, data });

@@ -8,15 +8,14 @@ import type {
   EventsOf,
   Names,
   Optional,
-  ProvideOptions,
   RecordsOf,
   RequestOptions,
   Result,
-  RpcContext,
   RpcsOf,
   Schema,
   ValueAt,
 } from '@tidewire/client';
+import type { ProvideOptions, RpcContext } from '@tidewire/client/provide';
 import type { ReactElement } from 'react';
 import { useEvent, type EventOptions } from './event.js';
 import type { Live, LiveOptions } from './live.js';

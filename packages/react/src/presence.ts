@@ -1,11 +1,12 @@
 // Presence: whether one user is online, or which other users are.
 
+import { presenceOf } from '@tidewire/client/presence';
 import { useLive, type Live, type LiveOptions } from './live.js';
 import type { Kind } from './shared.js';
 
 const USER: Kind<boolean> = {
   start(client, user, tell) {
-    const subscription = client.presence.subscribe(user, (isOnline) => tell({ value: isOnline, isReady: true, error: undefined }), {
+    const subscription = presenceOf(client).subscribe(user, (isOnline) => tell({ value: isOnline, isReady: true, error: undefined }), {
       onEnd: (error) => tell({ value: undefined, isReady: false, error }),
     });
     subscription.ready.catch((error) => tell({ error }));
@@ -15,7 +16,7 @@ const USER: Kind<boolean> = {
 
 const EVERYONE: Kind<readonly string[]> = {
   start(client, _name, tell) {
-    const subscription = client.presence.subscribeAll((users) => tell({ value: [...users], isReady: true, error: undefined }), {
+    const subscription = presenceOf(client).subscribeAll((users) => tell({ value: [...users], isReady: true, error: undefined }), {
       onEnd: (error) => tell({ value: undefined, isReady: false, error }),
     });
     subscription.ready.catch((error) => tell({ error }));

@@ -1,6 +1,7 @@
 // Remote procedure calls: the progress and the answer of the last call, and providing while the component is mounted.
 
-import type { ProvideOptions, RequestOptions, RpcContext } from '@tidewire/client';
+import type { RequestOptions } from '@tidewire/client';
+import { provide, type ProvideOptions, type RpcContext } from '@tidewire/client/provide';
 import { useCallback, useEffect, useMemo, useRef, useState } from 'react';
 import { useLatest } from './latest.js';
 import { useClient } from './provider.js';
@@ -54,7 +55,7 @@ export function useProvide(
   useEffect(() => {
     if (name === undefined) return;
     return whileUsable(client, () =>
-      client.rpc.provide(name, (argument, context) => latest.current.answer(argument, context), {
+      provide(client.rpc, name, (argument, context) => latest.current.answer(argument, context), {
         ...(isEndTold && { onEnd: (error) => latest.current.onEnd?.(error) }),
       }),
     );

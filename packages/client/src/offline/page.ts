@@ -1,6 +1,6 @@
 // The script for pages that work without a connection; a page loads it in place of the script without `Offline`.
 
-import { Client, RpcError, RpcReject, TidewireError } from '../index.js';
+import { Client, TidewireError } from '../index.js';
 import { Offline } from '../offline.js';
 
-Object.assign(globalThis, { Tidewire: { Client, Offline, RpcError, RpcReject, TidewireError } });
+Object.assign(globalThis, { Tidewire: { Client, Offline, TidewireError } });
