@@ -1,10 +1,10 @@
 // A page in a real browser, and a small web server that serves it a client's bundle.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { createServer, type Server as HttpServer } from 'node:http';
 import { createRequire } from 'node:module';
-import { resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import type { TestContext } from 'node:test';
 import { chromium, firefox, type Browser, type Page } from 'playwright-core';
 import { atEnd } from '../harness/cleanup.ts';
@@ -61,7 +61,7 @@ export async function browserDuring(test: TestContext, ...args: string[]): Promi
 
 /** The content and headers of the page. */
 export interface Served {
-  /** The file of `/client.js`; by default the bundle of deepstream's client. */
+  /** The file of `/client.js`, which may load `/diagnosis.js` from the same folder; by default the bundle of deepstream's client. */
   script?: string;
   /** The header `Content-Security-Policy`. */
   policy?: string;
@@ -72,6 +72,8 @@ export interface Served {
 /** Serves the page on a free loopback port until the end of `test`; returns the port. */
 export async function servePage(test: TestContext, { script = BUNDLE, policy, worker = '' }: Served = {}): Promise<number> {
   const scripts: Record<string, string | Buffer> = { '/client.js': readFileSync(script), '/worker.js': worker };
+  const diagnosis = join(dirname(script), 'diagnosis.js');
+  if (existsSync(diagnosis)) scripts['/diagnosis.js'] = readFileSync(diagnosis);
   const server: HttpServer = createServer((request, response) => {
     const found = scripts[request.url ?? ''];
     response.setHeader('content-type', found === undefined ? 'text/html' : 'text/javascript');

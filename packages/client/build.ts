@@ -26,7 +26,10 @@ const entryPoints = ENTRIES.map((entry) => join(HERE, `src/${entry}.ts`));
 await build({ ...COMMON, entryPoints, format: 'esm', splitting: true, outdir: join(DIST, 'esm') });
 // esbuild can't split CommonJS, so it is made of the ESM modules, which are already split.
 const modules = readdirSync(join(DIST, 'esm')).filter((file) => file.endsWith('.js'));
-await build({ ...COMMON, bundle: false, entryPoints: modules.map((file) => join(DIST, 'esm', file)), format: 'cjs', outdir: join(DIST, 'cjs') });
+await build({ ...COMMON, bundle: false, entryPoints: modules.map((file) => join(DIST, 'esm', file)), format: 'cjs', platform: 'node', outdir: join(DIST, 'cjs') });
 for (const [script, page] of Object.entries(SCRIPTS)) {
-  await build({ ...COMMON, entryPoints: [join(HERE, `src/${page}.ts`)], format: 'iife', minify: true, outfile: join(DIST, `${script}.min.js`) });
+  const entryPoints = [join(HERE, `src/${page}.ts`)];
+  await build({ ...COMMON, entryPoints, format: 'iife', minify: true, external: ['*/diagnosis.js'], outfile: join(DIST, `${script}.min.js`) });
 }
+// The scripts for pages load this module from their own folder when they need it.
+await build({ ...COMMON, entryPoints: [join(HERE, 'src/diagnosis.ts')], format: 'esm', minify: true, outfile: join(DIST, 'diagnosis.js') });

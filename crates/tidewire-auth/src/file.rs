@@ -95,6 +95,7 @@ impl File {
     async fn verify(&self, attempt: &LoginAttempt) -> AuthDecision {
         let (Some(name), Some(password)) = (attempt.given("username"), attempt.given("password"))
         else {
+            attempt.explain("the login has no username or no password");
             return self.refused(Some(json!({ "error": MISSING_PARAMETER })));
         };
         let users = Arc::clone(&*self.users.read());
@@ -109,9 +110,15 @@ impl File {
         let hashed = user.clone();
         let verified = turn.run(move || users.verify(hashed.as_deref(), &password));
         match (user, verified.await) {
-            (None, _) => AuthDecision::Unknown,
+            (None, _) => {
+                attempt.explain(format!("the file of users has no user {name:?}"));
+                AuthDecision::Unknown
+            }
             (Some(user), Some(true)) => AuthDecision::Accepted(user.principal.clone()),
-            (Some(_), _) => self.refused(None),
+            (Some(_), _) => {
+                attempt.explain(format!("the password of user {name:?} is wrong"));
+                self.refused(None)
+            }
         }
     }
 

@@ -104,7 +104,10 @@ impl Jwt {
     async fn decide(&self, attempt: &LoginAttempt) -> AuthDecision {
         let Some(text) = self.token(attempt) else {
             return match self.is_alone {
-                true => declined(MISSING_TOKEN),
+                true => {
+                    attempt.explain("the login has no token");
+                    declined(MISSING_TOKEN)
+                }
                 false => AuthDecision::Unknown,
             };
         };
@@ -116,12 +119,17 @@ impl Jwt {
                         claim = self.options.user_claim.as_str(),
                         "a token names no user"
                     );
+                    attempt.explain(format!(
+                        "the token has no claim {:?} that names a user",
+                        self.options.user_claim.as_str()
+                    ));
                     declined(INVALID_TOKEN)
                 }
             },
             Ok(None) => AuthDecision::Unavailable,
             Err(error) => {
                 tracing::debug!(%error, "a token was refused");
+                attempt.explain(error.to_string());
                 declined(match error {
                     TokenError::Expired => TOKEN_EXPIRED,
                     _ => INVALID_TOKEN,

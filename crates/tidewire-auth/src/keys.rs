@@ -92,10 +92,20 @@ impl Keys {
         let is_right = is_same(&digest, &key.map_or([0; 32], |key| key.hash));
         match key {
             Some(key) if is_right => match key.principal.expires_at() {
-                Some(end) if end <= super::jwt::now() => declined(KEY_EXPIRED),
+                Some(end) if end <= super::jwt::now() => {
+                    attempt.explain(format!("the key {id:?} has expired"));
+                    declined(KEY_EXPIRED)
+                }
                 _ => AuthDecision::Accepted(key.principal.clone()),
             },
-            _ => declined(INVALID_KEY),
+            found => {
+                let is_known = found.is_some();
+                attempt.explain(match is_known {
+                    true => format!("the secret of the key {id:?} is wrong"),
+                    false => format!("there is no key {id:?}"),
+                });
+                declined(INVALID_KEY)
+            }
         }
     }
 }

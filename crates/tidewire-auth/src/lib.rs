@@ -97,6 +97,16 @@ fn reason(code: &'static str) -> Option<Payload> {
     ))
 }
 
+/// The data of a refusal with the field `explanation`. Data that is no object, such as a webhook's text, stays as it is.
+fn explained(client_data: Option<Payload>, explanation: String) -> Option<Payload> {
+    let given = client_data.as_ref().map_or("{}", Payload::as_str);
+    let Ok(serde_json::Value::Object(mut fields)) = serde_json::from_str(given) else {
+        return client_data;
+    };
+    fields.insert("explanation".to_owned(), explanation.into());
+    Some(Payload::from(serde_json::Value::Object(fields).to_string()))
+}
+
 /// 128 random bits as text.
 ///
 /// # Errors
@@ -156,6 +166,8 @@ pub struct AuthChain {
     guess_limiter: Option<Arc<GuessLimiter>>,
     /// Whether the webhook is a member. Only the webhook knows which fields it treats as a password, so every refused login counts.
     has_webhook: bool,
+    /// Development mode: refusals explain what was wrong, even if that helps to guess.
+    is_development: bool,
     counts: Counts,
 }
 
@@ -319,6 +331,7 @@ impl AuthChain {
         Ok(Self {
             guess_limiter: is_guessable.then(guess_limiter),
             has_webhook,
+            is_development: plan.is_development,
             members,
             users: plan.auth_chain.contains(&AuthKind::Store).then_some(users),
             user_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
@@ -413,7 +426,7 @@ impl AuthChain {
         }
         let Some((guess_limiter, subject)) = self.guessing(&attempt) else {
             let outcome = self.ask_members(&attempt).await;
-            return with_token(outcome, attempt);
+            return self.result(outcome, attempt);
         };
         match guess_limiter.admit(&subject, Instant::now()) {
             Admission::Free => attempt.watched = Some(guess_limiter.watch(subject.clone())),
@@ -426,7 +439,23 @@ impl AuthChain {
             Some(AuthOutcome::Refused { .. }) => guess_limiter.refused(&subject, Instant::now()),
             Some(AuthOutcome::Barred { .. } | AuthOutcome::Unavailable) | None => {}
         }
-        with_token(outcome, attempt)
+        self.result(outcome, attempt)
+    }
+
+    /// Builds the answer to an attempt; `None` means that the attempt was turned away.
+    fn result(&self, outcome: Option<AuthOutcome>, attempt: LoginAttempt) -> LoginResult {
+        match outcome {
+            Some(outcome @ AuthOutcome::Accepted(_)) => LoginResult {
+                token: attempt.into_token(),
+                ..outcome.into()
+            },
+            Some(AuthOutcome::Refused { client_data }) if self.is_development => {
+                let client_data = explained(client_data, attempt.explanation());
+                AuthOutcome::Refused { client_data }.into()
+            }
+            Some(outcome) => outcome.into(),
+            None => LoginResult::held_off(),
+        }
     }
 
     /// The subject that refusals count for, if the attempt may be a guess.
@@ -491,17 +520,5 @@ impl AuthChain {
             .iter()
             .filter_map(|member| member.reload().err())
             .collect()
-    }
-}
-
-/// Builds the answer to an attempt; `None` means that the attempt was turned away.
-fn with_token(outcome: Option<AuthOutcome>, attempt: LoginAttempt) -> LoginResult {
-    match outcome {
-        Some(outcome @ AuthOutcome::Accepted(_)) => LoginResult {
-            token: attempt.into_token(),
-            ..outcome.into()
-        },
-        Some(outcome) => outcome.into(),
-        None => LoginResult::held_off(),
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Number;
 use serde_json::value::RawValue;
@@ -23,6 +24,8 @@ pub struct LoginAttempt {
     pub peer: Arc<PeerDetails>,
     /// The token from the webhook for clients that log in over HTTP, as JSON.
     token: OnceLock<String>,
+    /// Why members did not accept it. Only in development mode does the client receive this.
+    explanations: Mutex<Vec<String>>,
     /// Watches refusals that arrive while the attempt waits; present if it was admitted without delay.
     pub(super) watched: Option<Watched>,
 }
@@ -52,6 +55,7 @@ impl LoginAttempt {
             },
             peer,
             token: OnceLock::new(),
+            explanations: Mutex::default(),
             watched: None,
         }
     }
@@ -106,6 +110,19 @@ impl LoginAttempt {
     /// The token from the webhook, if it has sent one.
     pub(super) fn into_token(self) -> Option<String> {
         self.token.into_inner()
+    }
+
+    /// Notes why a member does not accept the attempt.
+    pub(super) fn explain(&self, why: impl Into<String>) {
+        self.explanations.lock().push(why.into());
+    }
+
+    /// Why no member has accepted the attempt.
+    pub(super) fn explanation(&self) -> String {
+        match self.explanations.lock().as_slice() {
+            [] => "no member of auth.chain knows these credentials".to_owned(),
+            all => all.join("; "),
+        }
     }
 
     /// Whether this attempt is turned away, because attempts of the same subject were refused while it waited.

@@ -45,7 +45,7 @@ impl Store {
                 );
                 AuthDecision::Unavailable
             }
-            // The client can't distinguish an unknown user from a wrong password.
+            // Outside development mode, the client can't distinguish an unknown user from a wrong password.
             Err(_) => AuthDecision::Unknown,
         }
     }

@@ -55,6 +55,7 @@ impl Tls {
             Ok(principal) => AuthDecision::Accepted(principal),
             Err(reason) => {
                 tracing::debug!(reason, "a client certificate was refused");
+                attempt.explain(reason);
                 declined(INVALID_CERTIFICATE)
             }
         }

@@ -243,6 +243,31 @@ fn a_wrong_password_costs_the_same_for_every_user() {
 }
 
 #[test]
+fn development_mode_explains_refusals() {
+    let flags = [
+        ("auth.chain", "file,jwt"),
+        ("auth.file.hash", "none"),
+        ("auth.jwt.secret", "a secret that is long enough for an HMAC key"),
+    ];
+    let logins = [
+        (r#"{"username":"anna","password":"wrong"}"#, None, r#"the password of user \"anna\" is wrong"#),
+        (r#"{"username":"bert","password":"right"}"#, None, r#"the file of users has no user \"bert\""#),
+        (r#"{"token":"none"}"#, Some("INVALID_TOKEN"), "the login has no username or no password; the token can't be read"),
+    ];
+    for is_development in [true, false] {
+        let dev = [("dev", if is_development { "true" } else { "false" })];
+        let suite = Suite::new("anna: {password: right}\n", &[&flags[..], &dev].concat());
+        for (login, error, explanation) in logins {
+            let error = error.map(|error| format!(r#""error":"{error}""#));
+            let explanation = is_development.then(|| format!(r#""explanation":"{explanation}""#));
+            let fields: Vec<String> = error.into_iter().chain(explanation).collect();
+            let expected = (!fields.is_empty()).then(|| format!("{{{}}}", fields.join(",")));
+            suite.refuses(login, expected.as_deref());
+        }
+    }
+}
+
+#[test]
 fn guesses_are_delayed_and_a_known_user_can_still_log_in() {
     let suite = Suite::new(
         "anna: {password: right}\n",

@@ -4,12 +4,11 @@
 import { deferred } from './deferred.js';
 import { TidewireError } from './error.js';
 import type { OpenOptions, RecordHandle, Records } from './records.js';
-import type { AnyPath, Names, RecordsOf, Schema, ValueAt } from './schema.js';
+import type { AnyPath, Names, RecordsOf, Schema, ValueAt, ValueOf } from './schema.js';
 
 /** The names whose documents are of the type `Doc`. */
-export type NamesOf<App, Doc> = {
-  [Name in Names<RecordsOf<App>>]: [Doc, RecordsOf<App>[Name]] extends [RecordsOf<App>[Name], Doc] ? Name : never;
-}[Names<RecordsOf<App>>];
+export type NamesOf<App, Doc> = NameOf<RecordsOf<App>, Names<RecordsOf<App>>, Doc>;
+type NameOf<Part, Name, Doc> = Name extends string ? ([Doc, ValueOf<Part, Name>] extends [ValueOf<Part, Name>, Doc] ? Name : never) : never;
 
 /**
  * Opens a handle that can be switched to other records of the same type. At first it is switched to `name`. Close it when the app no longer
@@ -21,10 +20,10 @@ export type NamesOf<App, Doc> = {
 export function openAnonymous<App extends Schema, Name extends Names<RecordsOf<App>>>(
   records: Records<App>,
   name: Name | undefined,
-  options: OpenOptions<RecordsOf<App>[Name]> = {},
-): AnonymousRecord<RecordsOf<App>[Name], NamesOf<App, RecordsOf<App>[Name]>> {
-  const made = new AnonymousRecord<RecordsOf<App>[Name], NamesOf<App, RecordsOf<App>[Name]>>(records as unknown as Records, options as OpenOptions);
-  void made.switchTo(name as NamesOf<App, RecordsOf<App>[Name]> | undefined);
+  options: OpenOptions<ValueOf<RecordsOf<App>, Name>> = {},
+): AnonymousRecord<ValueOf<RecordsOf<App>, Name>, NamesOf<App, ValueOf<RecordsOf<App>, Name>>> {
+  const made = new AnonymousRecord<ValueOf<RecordsOf<App>, Name>, NamesOf<App, ValueOf<RecordsOf<App>, Name>>>(records as unknown as Records, options as OpenOptions);
+  void made.switchTo(name as NamesOf<App, ValueOf<RecordsOf<App>, Name>> | undefined);
   return made;
 }
 

@@ -1,6 +1,6 @@
 // The client that an app creates: one connection, and the primitives that use it.
 
-import { Connection, type Auth, type ConnectionOptions, type State, type StateCallback } from './connection.js';
+import { Connection, type Auth, type ConnectOptions, type ConnectionOptions, type State, type StateCallback } from './connection.js';
 import type { TidewireError } from './error.js';
 import { Events, type TraceOptions } from './event.js';
 import { Records } from './records.js';
@@ -45,13 +45,20 @@ export class Client<App extends Schema = {}> {
   }
 
   /**
-   * Connects and logs in. Fulfilled when the connection is open, however long that takes; rejected when the server refuses for good. After
-   * that, and after `close()`, it may be called again.
-   *
-   * @param auth credentials, or a function that returns them, instead of the option
+   * Why the first connection does not open, once the client has found out: UNREACHABLE, FORBIDDEN, PATH_NOT_FOUND or UPGRADE_FAILED. The client
+   * still tries again.
    */
-  connect(auth?: Auth): Promise<void> {
-    return this.#connection.connect(auth);
+  get problem(): TidewireError | undefined {
+    return this.#connection.problem;
+  }
+
+  /**
+   * Connects and logs in. Fulfilled when the connection is open, however long that takes; rejected when the server refuses for good, when
+   * the signal aborts or when the time has passed. In the last two cases the client is closed again, unless other calls wait or it was open
+   * before. After a rejection, and after `close()`, it may be called again.
+   */
+  connect(options?: ConnectOptions): Promise<void> {
+    return this.#connection.connect(options);
   }
 
   /**

@@ -7,6 +7,7 @@ import { deferred, type Deferred } from './deferred.js';
 import { onWake, ownWebSocket, socketUrl, type WebSocketClass, type WebSocketLike } from './environment.js';
 import { TidewireError, tooLarge } from './error.js';
 import { AuthAction, ConnectionAction, RpcAction, Topic, refusal, type Message } from './protocol.js';
+import { limited, type Signal } from './wait.js';
 
 /**
  * - `closed`: not started, closed by the app, or refused for good; only `connect()` leaves this state
@@ -32,6 +33,16 @@ export interface AuthContext {
 
 /** Credentials, or a function that returns them; the client calls it before each login. */
 export type Auth = Credentials | ((context: AuthContext) => Credentials | Promise<Credentials>);
+
+/** How `connect` logs in, and how long it waits. */
+export interface ConnectOptions {
+  /** Credentials, or a function that returns them, in place of the client's option `auth`. */
+  auth?: Auth | undefined;
+  /** Ends the wait: `connect` rejects with ABORTED. */
+  signal?: Signal | undefined;
+  /** Milliseconds until `connect` rejects with TIMEOUT; by default it waits for any time. */
+  timeoutMs?: number | undefined;
+}
 
 /** The kind of the validated value: a whole document, a payload, or the argument or result of a call. */
 export type ValueKind = 'record' | 'event' | 'argument' | 'result';
@@ -124,16 +135,22 @@ export class Connection {
   messageBytesMax = Infinity;
   /** The reason why the connection is closed; undefined before the first `connect()`. */
   reason: TidewireError | undefined;
+  /** Why the first connection does not open, once `diagnosis.ts` has found out. */
+  problem: TidewireError | undefined;
   /** Called at every change of the state. */
   readonly onState = new Set<StateCallback>();
   /** Called for errors that no other callback receives. */
   readonly onErrors = new Set<(error: TidewireError) => void>();
+  /** Called with each message that was sent or has arrived, with the code of a refusal: for `@tidewire/client/inspect`. */
+  tap: ((message: Message, isSent: boolean, code?: string) => void) | undefined;
   readonly validate: Validate | undefined;
   readonly options: Defaults & ConnectionOptions;
   #auth: Auth;
   #state: State = 'closed';
   #socket: WebSocketLike | undefined;
   #opening: Deferred | undefined;
+  /** No session has been open since the connection was closed. */
+  #isFirst = true;
   #renewal: Deferred | undefined;
   /**
    * The timer of the current phase: opening a socket, time between heartbeats, waiting for their answers, or delay before the next attempt.
@@ -159,7 +176,7 @@ export class Connection {
   #wasAskedAgain = false;
 
   constructor(
-    private readonly address: string | undefined,
+    readonly address: string | undefined,
     options: ConnectionOptions,
   ) {
     this.#auth = options.auth ?? {};
@@ -183,18 +200,36 @@ export class Connection {
   }
 
   /** Dials if the connection is closed. Fulfilled when the connection is open, rejected when it is closed for good. */
-  connect(auth?: Auth): Promise<void> {
+  connect(options: ConnectOptions = {}): Promise<void> {
+    const connected = this.#connect(options);
+    connected.catch(() => undefined);
+    return connected;
+  }
+
+  async #connect({ auth, signal, timeoutMs }: ConnectOptions): Promise<void> {
+    const failed = (isLate: boolean): TidewireError => {
+      const why = this.problem?.message ?? 'the connection is not open';
+      return isLate ? new TidewireError('TIMEOUT', `${why}, after ${timeoutMs} ms`) : new TidewireError('ABORTED', why, { cause: signal?.reason });
+    };
+    if (signal?.aborted) throw failed(false);
     if (auth !== undefined) this.#auth = auth;
-    if (this.#state === 'open') return Promise.resolve();
-    this.#opening ??= deferred();
-    const { promise } = this.#opening;
-    if (this.#state === 'closed') {
-      this.reason = undefined;
+    if (this.#state === 'open') return;
+    const isFirst = this.#state === 'closed';
+    const opening = (this.#opening ??= deferred());
+    if (isFirst) {
+      this.reason = this.problem = undefined;
       this.#attempts = this.#redirects = 0;
+      this.#isFirst = true;
       this.#stopWaking = onWake(() => this.check());
       this.#dial(this.address);
     }
-    return promise;
+    try {
+      await limited(opening.promise, signal, timeoutMs, failed);
+    } catch (error) {
+      // The call that began to connect ends the attempts; any other call only stops waiting.
+      if (isFirst && opening === this.#opening) this.#end(error as TidewireError);
+      throw error;
+    }
   }
 
   /** Logs the open session in again, with other credentials of the same user. */
@@ -384,9 +419,11 @@ export class Connection {
     for (const message of messages) {
       // The message before this one may have closed or replaced the socket.
       if (socket !== this.#socket) return;
+      const code = refusal(message);
+      this.tap?.(message, false, code);
       if (message.topic === Topic.Connection) this.#handleConnection(message);
       else if (message.topic === Topic.Auth) this.#handleAuth(message);
-      else if (this.isLoggedIn) this.parts.get(message.topic)?.some((part) => part.handle?.(message, refusal(message)));
+      else if (this.isLoggedIn) this.parts.get(message.topic)?.some((part) => part.handle?.(message, code));
     }
     if (socket === this.#socket && this.#state === 'stale') this.#goOn();
   }
@@ -448,12 +485,18 @@ export class Connection {
         this.#wasAskedAgain = true;
         this.#login(this.#ask());
       } else if (!this.isLoggedIn) {
-        this.#end(new TidewireError('AUTH_REFUSED', 'the server refused the credentials', { data: told }));
+        this.#refuseLogin('the server refused the credentials', told);
       }
       // If the session is open, the server's next message ends it.
     } else if (action === AuthAction.TooManyAttempts || action === AuthAction.InvalidMessageData) {
-      this.#end(new TidewireError('AUTH_REFUSED', 'the server refused the login for good', { data: this.#refusal ?? told }));
+      this.#refuseLogin('the server refused the login for good', this.#refusal ?? told);
     }
+  }
+
+  /** In development mode the server explains why it refused a login. */
+  #refuseLogin(text: string, data: unknown): void {
+    const { explanation } = (data ?? {}) as { explanation?: string };
+    this.#end(new TidewireError('AUTH_REFUSED', explanation ? `${text}: ${explanation}` : text, { data }));
   }
 
   #settleRenewal(error?: unknown): void {
@@ -468,6 +511,8 @@ export class Connection {
     // The state changes first, so that the parts can send. The app is notified last: by then the parts have sent the subscriptions of a new
     // session.
     this.#state = 'open';
+    this.#isFirst = false;
+    this.problem = undefined;
     this.#beat();
     this.#all.forEach((part) => part.opened?.(isNew));
     this.#held.splice(0).forEach((message) => this.#write(message));
@@ -528,6 +573,7 @@ export class Connection {
     const isAnswered = topic === Topic.Rpc ? action === RpcAction.Request : topic !== Topic.Event;
     if (!isAnswered && frame.length > (this.#largest?.bytes ?? 0)) this.#largest = { message, bytes: frame.length };
     this.#socket?.send(frame as Uint8Array<ArrayBuffer>);
+    this.tap?.(message, true);
   }
 
   /**
@@ -549,7 +595,7 @@ export class Connection {
   #lose(why: string, code?: number): void {
     if (code === TOO_BIG && !this.isLoggedIn) return this.#end(new TidewireError('TOO_LARGE', 'the credentials have more bytes than the server accepts'));
     const refused = code === TOO_BIG ? this.#tooBig() : undefined;
-    const reason = new TidewireError('CONNECTION_LOST', `the connection was lost: ${why}`, { data: code });
+    const reason = this.problem ?? new TidewireError('CONNECTION_LOST', `the connection was lost: ${why}`, { data: code });
     const lasted = this.#openedAt === undefined ? 0 : Date.now() - this.#openedAt;
     const { reconnectMinMs, reconnectMaxMs } = this.options;
     // The delay is random, so that clients do not reconnect at the same moment. Its limit starts again after a session that lasted longer
@@ -557,11 +603,23 @@ export class Connection {
     if (lasted > reconnectMaxMs) this.#attempts = 0;
     const wait = Math.random() * Math.min(reconnectMaxMs, reconnectMinMs * 2 ** this.#attempts);
     this.#attempts += 1;
+    if (this.#isFirst && this.#state === 'connecting') this.#diagnose();
     this.#state = 'waiting';
     this.#after(wait, () => this.#dial(this.address));
     this.#drop(reason, refused);
     // The parts call functions of the app, which may have closed the client.
     if (this.#state === 'waiting') this.#report(reason);
+  }
+
+  /**
+   * Finds out why the first connection does not open, after 2, 4, 8 and so on failures, because the cause may change. The module for that is
+   * loaded here and not before. Without the module or without `fetch`, the cause stays unknown.
+   */
+  #diagnose(): void {
+    const opening = this.#opening;
+    const failures = this.#attempts;
+    if (failures < 2 || failures & (failures - 1)) return;
+    import('./diagnosis.js').then(({ diagnose }) => diagnose(this, TidewireError, failures, () => opening === this.#opening)).catch(() => {});
   }
 
   /** Closes the socket. If that ends a session, notifies the parts. */
@@ -584,10 +642,11 @@ export class Connection {
     this.#stopWaking();
     this.#state = 'closed';
     this.reason = reason;
+    const opening = this.#opening;
+    this.#opening = undefined;
     this.#drop(reason);
     this.#all.forEach((part) => part.closed?.(reason));
     this.#report(reason);
-    this.#opening?.reject(reason);
-    this.#opening = undefined;
+    opening?.reject(reason);
   }
 }

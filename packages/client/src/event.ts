@@ -6,7 +6,7 @@ import { TidewireError, checkName, refused } from './error.js';
 import { Interest, subscription, type Subscription } from './interest.js';
 import { EventAction, Topic, type Message, type Position } from './protocol.js';
 import { tooMany } from './request.js';
-import type { EventsOf, Names, Optional, Schema } from './schema.js';
+import type { EventsOf, Names, Optional, Schema, ValueOf } from './schema.js';
 
 /** The name of an event, its position in the history, and its trace. */
 export interface EventContext {
@@ -103,7 +103,7 @@ export class Events<App extends Schema = {}> {
    * it. Without a connection the event waits at most `requestTimeoutMs`; if it is too late then, `onError` reports it. Throws TOO_LARGE if
    * the event exceeds the server's limit.
    */
-  emit<Name extends Names<EventsOf<App>>>(name: Name, ...[value]: Optional<EventsOf<App>[Name], never>): void {
+  emit<Name extends Names<EventsOf<App>>>(name: Name, ...[value]: Optional<ValueOf<EventsOf<App>, Name>, never>): void {
     checkName(name);
     this.connection.checkUse();
     const traceparent = this.traces.traceparent?.();
@@ -122,7 +122,7 @@ export class Events<App extends Schema = {}> {
   /** Calls `callback` with every event of `name` until the subscription is removed. */
   subscribe<Name extends Names<EventsOf<App>>>(
     name: Name,
-    callback: (payload: EventsOf<App>[Name], context: EventContext) => void,
+    callback: (payload: ValueOf<EventsOf<App>, Name>, context: EventContext) => void,
     options: SubscribeOptions = {},
   ): Subscription {
     checkName(name);

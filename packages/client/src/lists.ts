@@ -2,12 +2,17 @@
 
 import { TidewireError } from './error.js';
 import type { OpenOptions, RecordHandle, Records } from './records.js';
-import type { Names, RecordsOf, Schema } from './schema.js';
+import type { Names, RecordsOf, Schema, ValueOf } from './schema.js';
 
 /** The names whose documents are lists, if the app declares the types of its documents. */
-export type ListNames<App> = {
-  [Name in Names<RecordsOf<App>>]: unknown extends RecordsOf<App>[Name] ? Name : RecordsOf<App>[Name] extends readonly string[] ? Name : never;
-}[Names<RecordsOf<App>>];
+export type ListNames<App> = ListName<RecordsOf<App>, Names<RecordsOf<App>>>;
+type ListName<Part, Name> = Name extends string
+  ? unknown extends ValueOf<Part, Name>
+    ? Name
+    : ValueOf<Part, Name> extends readonly string[]
+      ? Name
+      : never
+  : never;
 
 /** The type of a list's entries. */
 export type EntryOf<Doc> = unknown extends Doc ? string : Doc extends ReadonlyArray<infer Entry extends string> ? Entry : never;
@@ -32,7 +37,7 @@ export function openList<App extends Schema, Name extends ListNames<App>>(
   records: Records<App>,
   name: Name,
   options: ListOptions = {},
-): ListHandle<EntryOf<RecordsOf<App>[Name]>> {
+): ListHandle<EntryOf<ValueOf<RecordsOf<App>, Name>>> {
   return new ListHandle((records as unknown as Records).open(name, options));
 }
 

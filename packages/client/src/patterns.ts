@@ -6,7 +6,7 @@ import { checkName, type TidewireError } from './error.js';
 import type { EventCallback, EventContext, Events } from './event.js';
 import { Interest, subscription, type Subscription } from './interest.js';
 import { EventAction, Topic, type Message } from './protocol.js';
-import type { EventsOf, Names, Schema } from './schema.js';
+import type { EventsOf, Names, Schema, ValueOf } from './schema.js';
 
 /** Events of a pattern that were missed and will not arrive. */
 export interface PatternGap {
@@ -38,7 +38,7 @@ const all = new WeakMap<object, Patterns>();
 export function subscribePattern<App extends Schema>(
   events: Events<App>,
   pattern: string,
-  callback: (name: Names<EventsOf<App>>, payload: EventsOf<App>[Names<EventsOf<App>>], context: EventContext) => void,
+  callback: (name: Names<EventsOf<App>>, payload: ValueOf<EventsOf<App>, Names<EventsOf<App>>>, context: EventContext) => void,
   options: PatternOptions = {},
 ): Subscription {
   const { connection } = events;

@@ -167,37 +167,19 @@ const DENIED = 'MESSAGE_DENIED';
 const RULE_FAILED = 'MESSAGE_PERMISSION_ERROR';
 const INVALID = 'INVALID_MESSAGE_DATA';
 
-/** The codes of the server's refusals, by topic and action. */
-export const REFUSALS = {
-  [Topic.Event]: { 103: RULE_FAILED, 104: DENIED, 105: INVALID, 124: 'INVALID_PATTERN' },
-  [Topic.Record]: {
-    100: 'STORAGE_RETRIEVAL_TIMEOUT',
-    101: 'STORAGE_RETRIEVAL_TIMEOUT',
-    103: 'RECORD_LOAD_ERROR',
-    104: 'RECORD_CREATE_ERROR',
-    105: 'RECORD_UPDATE_ERROR',
-    106: 'RECORD_DELETE_ERROR',
-    107: 'RECORD_NOT_FOUND',
-    109: 'INVALID_PATCH_ON_HOTPATH',
-    114: RULE_FAILED,
-    115: DENIED,
-    116: INVALID,
-    120: 'WRITE_UNKNOWN',
-  },
-  [Topic.Rpc]: {
-    100: 'NO_RPC_PROVIDER',
-    101: 'ACCEPT_TIMEOUT',
-    103: 'INVALID_RPC_CORRELATION_ID',
-    104: 'RESPONSE_TIMEOUT',
-    106: RULE_FAILED,
-    107: DENIED,
-    108: INVALID,
-  },
-  [Topic.Presence]: { 100: 'INVALID_PRESENCE_USERS', 101: RULE_FAILED, 102: DENIED },
-} as const;
+/** The codes of the server's refusals by topic; the index is the action, less 100. */
+// prettier-ignore
+const REFUSALS: Record<number, Array<string | undefined>> = {
+  [Topic.Event]: [, , , RULE_FAILED, DENIED, INVALID, , , , , , , , , , , , , , , , , , , 'INVALID_PATTERN'],
+  [Topic.Record]: [
+    'STORAGE_RETRIEVAL_TIMEOUT', 'STORAGE_RETRIEVAL_TIMEOUT', , 'RECORD_LOAD_ERROR', 'RECORD_CREATE_ERROR', 'RECORD_UPDATE_ERROR',
+    'RECORD_DELETE_ERROR', 'RECORD_NOT_FOUND', , 'INVALID_PATCH_ON_HOTPATH', , , , , RULE_FAILED, DENIED, INVALID, , , , 'WRITE_UNKNOWN',
+  ],
+  [Topic.Rpc]: ['NO_RPC_PROVIDER', 'ACCEPT_TIMEOUT', , 'INVALID_RPC_CORRELATION_ID', 'RESPONSE_TIMEOUT', , RULE_FAILED, DENIED, INVALID],
+  [Topic.Presence]: ['INVALID_PRESENCE_USERS', RULE_FAILED, DENIED],
+};
 
 /** The code of the refusal, if `message` is one. */
-export function refusal(message: Message): string | undefined {
-  const codes: Record<number, Record<number, string>> = REFUSALS;
-  return codes[message.topic]?.[message.action];
+export function refusal({ topic, action }: Message): string | undefined {
+  return REFUSALS[topic]?.[action - 100];
 }

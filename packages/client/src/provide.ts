@@ -5,9 +5,9 @@ import { payload, valueOf } from './data.js';
 import { TidewireError, checkName } from './error.js';
 import { Interest, subscription, type Subscription } from './interest.js';
 import { RpcAction, Topic, type Message } from './protocol.js';
-import type { Signal } from './request.js';
 import type { Rpcs } from './rpc.js';
-import type { Argument, Names, Result, RpcsOf, Schema } from './schema.js';
+import type { Argument, Names, Result, RpcsOf, Schema, ValueOf } from './schema.js';
+import type { Signal } from './wait.js';
 
 /** A provider throws this to fail a call with a reason, which the caller receives as the `data` of its error. */
 export class RpcError extends Error {
@@ -62,7 +62,7 @@ const all = new WeakMap<object, Providers>();
 export function provide<App extends Schema, Name extends Names<RpcsOf<App>>>(
   rpcs: Rpcs<App>,
   name: Name,
-  answer: (argument: Argument<RpcsOf<App>[Name]>, context: RpcContext) => Result<RpcsOf<App>[Name]> | Promise<Result<RpcsOf<App>[Name]>>,
+  answer: (argument: Argument<ValueOf<RpcsOf<App>, Name>>, context: RpcContext) => Result<ValueOf<RpcsOf<App>, Name>> | Promise<Result<ValueOf<RpcsOf<App>, Name>>>,
   options: ProvideOptions = {},
 ): Subscription {
   let providers = all.get(rpcs);

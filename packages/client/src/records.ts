@@ -9,7 +9,7 @@ import { checkedPath } from './path.js';
 import { RecordAction, Topic, type Message } from './protocol.js';
 import { Document, type Merge } from './record.js';
 import { Requests, type RequestOptions } from './request.js';
-import type { AnyPath, Change, Names, Path, RecordsOf, Schema, ValueAt } from './schema.js';
+import type { AnyPath, Change, Names, Path, RecordsOf, Schema, ValueAt, ValueOf } from './schema.js';
 
 export interface OpenOptions<Doc = unknown> {
   /** How edits are merged if another client wrote first; by default `local`. It applies to all handles of the record. */
@@ -212,7 +212,7 @@ export class Records<App extends Schema = {}> {
    * Opens `name`. If there is no such record, it is created, unless the option `create` is false. Close the handle when the app no longer
    * needs it.
    */
-  open<Name extends Names<RecordsOf<App>>>(name: Name, options: OpenOptions<RecordsOf<App>[Name]> = {}): RecordHandle<RecordsOf<App>[Name]> {
+  open<Name extends Names<RecordsOf<App>>>(name: Name, options: OpenOptions<ValueOf<RecordsOf<App>, Name>> = {}): RecordHandle<ValueOf<RecordsOf<App>, Name>> {
     checkName(name);
     this.connection.checkUse();
     let document = this.#documents.get(name);
@@ -254,15 +254,15 @@ export class Records<App extends Schema = {}> {
   }
 
   /** Reads a record once; undefined if it does not exist. */
-  async get<Name extends Names<RecordsOf<App>>>(name: Name, options?: RequestOptions): Promise<RecordsOf<App>[Name] | undefined> {
+  async get<Name extends Names<RecordsOf<App>>>(name: Name, options?: RequestOptions): Promise<ValueOf<RecordsOf<App>, Name> | undefined> {
     checkName(name);
     const answer = await this.#requests.ask({ topic: Topic.Record, action: RecordAction.Fetch, name }, true, options);
     this.connection.judge('record', name, answer.data);
-    return valueOf(answer.data) as RecordsOf<App>[Name] | undefined;
+    return valueOf(answer.data) as ValueOf<RecordsOf<App>, Name> | undefined;
   }
 
   /** Replaces or creates a record without opening it; fulfilled when the write is on the server's disk. */
-  async set<Name extends Names<RecordsOf<App>>>(name: Name, value: RecordsOf<App>[Name], options?: RequestOptions): Promise<void> {
+  async set<Name extends Names<RecordsOf<App>>>(name: Name, value: ValueOf<RecordsOf<App>, Name>, options?: RequestOptions): Promise<void> {
     checkName(name);
     const fields = { version: -1, isWriteAck: true, key: this.#key(), ...payload(value) };
     this.connection.judge('record', name, fields.data);

@@ -4,14 +4,7 @@ import type { Connection, Refused } from './connection.js';
 import { deferred, type Deferred } from './deferred.js';
 import { TidewireError } from './error.js';
 import type { Message } from './protocol.js';
-
-/** The parts of an AbortSignal that the client uses. Runtimes without that class may pass their own object. */
-export interface Signal {
-  readonly aborted: boolean;
-  readonly reason?: unknown;
-  addEventListener(event: 'abort', listener: () => void): void;
-  removeEventListener(event: 'abort', listener: () => void): void;
-}
+import { limited, type Signal } from './wait.js';
 
 export interface RequestOptions {
   /** Ends the wait, with the signal's reason. The server may still carry out the request. */
@@ -61,7 +54,7 @@ export class Requests {
     this.#pending.set(key, pending);
     try {
       pending.isSent = this.connection.send(pending.message);
-      return await limited(pending.answer, signal, timeoutMs, failed);
+      return await limited(pending.answer.promise, signal, timeoutMs, failed);
     } finally {
       this.#pending.delete(key);
     }
@@ -111,23 +104,4 @@ export class Requests {
 
 export function tooMany(max: number): TidewireError {
   return new TidewireError('TOO_MANY_PENDING', `more than ${max} requests or events wait: wait for answers, or raise pendingMax`);
-}
-
-/** Waits for `answer`. Rejects it with the error that `failed` returns when the signal aborts, or when the time has passed. */
-export async function limited<T>(
-  answer: Deferred<T>,
-  signal: Signal | undefined,
-  timeoutMs: number | undefined,
-  failed: (isLate: boolean) => unknown,
-): Promise<T> {
-  const abort = (): void => answer.reject(failed(false));
-  const timer = timeoutMs === undefined ? undefined : setTimeout(() => answer.reject(failed(true)), timeoutMs);
-  signal?.addEventListener('abort', abort);
-  if (signal?.aborted) abort();
-  try {
-    return await answer.promise;
-  } finally {
-    clearTimeout(timer);
-    signal?.removeEventListener('abort', abort);
-  }
 }

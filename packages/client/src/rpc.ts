@@ -5,7 +5,7 @@ import { payload, valueOf } from './data.js';
 import { TidewireError, checkName, refused } from './error.js';
 import { RpcAction, Topic, type Message } from './protocol.js';
 import { Requests, type RequestOptions } from './request.js';
-import type { Argument, Names, Optional, Result, RpcsOf, Schema } from './schema.js';
+import type { Argument, Names, Optional, Result, RpcsOf, Schema, ValueOf } from './schema.js';
 
 export class Rpcs<App extends Schema = {}> {
   readonly #requests: Requests;
@@ -22,8 +22,8 @@ export class Rpcs<App extends Schema = {}> {
   /** Calls `name` with an argument. Fulfilled with the provider's answer; rejected with an error whose code is the cause of the failure. */
   async call<Name extends Names<RpcsOf<App>>>(
     name: Name,
-    ...[argument, options]: Optional<Argument<RpcsOf<App>[Name]>, RequestOptions>
-  ): Promise<Result<RpcsOf<App>[Name]>> {
+    ...[argument, options]: Optional<Argument<ValueOf<RpcsOf<App>, Name>>, RequestOptions>
+  ): Promise<Result<ValueOf<RpcsOf<App>, Name>>> {
     checkName(name);
     const message: Message = { topic: Topic.Rpc, action: RpcAction.Request, name, ...payload(argument) };
     this.connection.judge('argument', name, message.data);
@@ -31,7 +31,7 @@ export class Rpcs<App extends Schema = {}> {
     const value = valueOf(answer.data);
     if (answer.action === RpcAction.Response) {
       this.connection.judge('result', name, answer.data);
-      return value as Result<RpcsOf<App>[Name]>;
+      return value as Result<ValueOf<RpcsOf<App>, Name>>;
     }
     throw new TidewireError('REQUEST_ERROR', `the provider of "${name}" refused the call`, { subject: name, data: value });
   }

@@ -2,7 +2,9 @@
 // `unknown`.
 
 /**
- * The types that an app declares. Names may be template literals, such as `` [name: `chat/${string}`]: { text: string } ``.
+ * The types that an app declares. Names may be template literals, such as `` [name: `chat/${string}`]: { text: string } ``. If a name
+ * matches several, as with `` `board/${string}` `` and `` `board/${string}/card/${string}` ``, the narrowest one counts: declare these in
+ * types of their own, and join the types by `&`.
  *
  * - `records`: names to documents
  * - `events`: names to payloads
@@ -24,6 +26,37 @@ export type RpcsOf<App> = App extends { rpcs: infer Rpcs } ? Rpcs : AnyRpcs;
 
 /** The names of a part of a schema. */
 export type Names<Part> = keyof Part & string;
+
+/** The keys that `Name` matches. */
+type Matching<Key, Name> = Key extends string ? (Name extends Key ? Key : never) : never;
+/** Those of `Keys` that match only a part of what `Key` matches. */
+type Narrower<Keys, Key> = Keys extends Key & string ? (Key extends Keys ? never : Keys) : never;
+/** Those of `Keys` that match all of what `Key` matches, and more. */
+type Wider<Keys, Key> = Keys extends string ? (Key extends Keys ? (Keys extends Key ? never : Keys) : never) : never;
+type Narrowest<Keys, All = Keys> = Keys extends unknown ? ([Narrower<All, Keys>] extends [never] ? Keys : never) : never;
+type IsUnion<Type, All = Type> = Type extends unknown ? ([All] extends [Type] ? false : true) : never;
+
+/** The types of `Key` and of all narrower keys. */
+type Below<Part, Key extends string> = Part extends { [Name in Key]: infer Value } ? Value : never;
+/** The members of a union that are not members of another one. */
+type Without<Members, Others> = Members extends unknown ? ([Equal<Members, Others>] extends [never] ? Members : never) : never;
+type Equal<Member, Others> = Others extends unknown ? ([Member, Others] extends [Others, Member] ? Member : never) : never;
+/** The type that `Key` was declared with. `Part[Key]` is its intersection with the types of all wider keys. */
+type Declared<Part, Key extends string & keyof Part> = [Wider<keyof Part, Key>] extends [never]
+  ? Part[Key]
+  : [Narrower<keyof Part, Key>] extends [never]
+    ? Below<Part, Key>
+    : Without<Below<Part, Key>, Below<Part, Narrower<keyof Part, Key> & string>>;
+type DeclaredEach<Part, Keys> = Keys extends string & keyof Part ? Declared<Part, Keys> : never;
+
+/** The type of the value with a name. If the name matches several keys of the part, the narrowest one counts. */
+export type ValueOf<Part, Name> = string extends keyof Part
+  ? Part[Name & keyof Part]
+  : Name extends keyof Part
+  ? true extends IsUnion<Matching<keyof Part, Name>>
+    ? DeclaredEach<Part, Narrowest<Matching<keyof Part, Name>>>
+    : Part[Name]
+  : never;
 
 type Callable = (argument: never) => unknown;
 

@@ -3,7 +3,7 @@
 
 import type { Validate, ValueKind } from './connection.js';
 import { TidewireError } from './error.js';
-import type { Argument, EventsOf, Names, RecordsOf, Result, RpcsOf, Schema } from './schema.js';
+import type { Argument, EventsOf, Names, RecordsOf, Result, RpcsOf, Schema, ValueOf } from './schema.js';
 
 /** The part of a Standard Schema that is used here. `validate` must return its result at once, not as a promise. */
 export interface StandardSchema<Value = unknown> {
@@ -46,12 +46,12 @@ export class ValidationError extends TidewireError {
 
 /** The schemas of an app. A `*` in a name matches any text. If several names match, the first one counts. */
 export interface Schemas<App extends Schema = {}> {
-  records?: { readonly [Name in Names<RecordsOf<App>>]?: StandardSchema<RecordsOf<App>[Name]> };
-  events?: { readonly [Name in Names<EventsOf<App>>]?: StandardSchema<EventsOf<App>[Name]> };
+  records?: { readonly [Name in Names<RecordsOf<App>>]?: StandardSchema<ValueOf<RecordsOf<App>, Name>> };
+  events?: { readonly [Name in Names<EventsOf<App>>]?: StandardSchema<ValueOf<EventsOf<App>, Name>> };
   rpcs?: {
     readonly [Name in Names<RpcsOf<App>>]?: {
-      argument?: StandardSchema<Argument<RpcsOf<App>[Name]>>;
-      result?: StandardSchema<Result<RpcsOf<App>[Name]>>;
+      argument?: StandardSchema<Argument<ValueOf<RpcsOf<App>, Name>>>;
+      result?: StandardSchema<Result<ValueOf<RpcsOf<App>, Name>>>;
     };
   };
 }

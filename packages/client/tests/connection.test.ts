@@ -284,6 +284,146 @@ for (const [what, topic, action, code] of FINAL) {
   });
 }
 
+/** A signal that counts its listeners. */
+function countedSignal(): { abort(reason?: unknown): void; signal: AbortSignal; listeners(): number } {
+  const controller = new AbortController();
+  let count = 0;
+  const { signal } = controller;
+  const add = signal.addEventListener.bind(signal);
+  const remove = signal.removeEventListener.bind(signal);
+  signal.addEventListener = (...args: Parameters<typeof add>) => ((count += 1), add(...args));
+  signal.removeEventListener = (...args: Parameters<typeof remove>) => ((count -= 1), remove(...args));
+  return { abort: (reason) => controller.abort(reason), signal, listeners: () => count };
+}
+
+test('an aborted connect closes the socket, and nothing remains', async (t) => {
+  const { client, last, sockets, states } = stage(t);
+  const { abort, signal, listeners } = countedSignal();
+  const connected = client.connect({ signal });
+  abort('left the page');
+  await assert.rejects(connected, { code: 'ABORTED', cause: 'left the page' });
+  assert.deepEqual([client.state, client.closeReason?.code, last().isClosed, listeners()], ['closed', 'ABORTED', true, 0]);
+  pass(600_000);
+  assert.deepEqual([sockets.length, states], [1, ['connecting', 'closed']]);
+  await assert.rejects(client.connect({ signal }), { code: 'ABORTED' });
+  assert.equal(sockets.length, 1);
+  const again = client.connect();
+  await last().logsIn();
+  await again;
+});
+
+test('a connect that is late closes the client, also between two attempts', async (t) => {
+  const { client, last, sockets } = stage(t, { reconnectMinMs: 400 });
+  const connected = client.connect({ timeoutMs: 500 });
+  last().ends();
+  pass(400);
+  assert.equal(sockets.length, 2);
+  pass(100);
+  await assert.rejects(connected, { code: 'TIMEOUT', message: /500 ms/ });
+  assert.deepEqual([client.state, client.closeReason?.code, last().isClosed], ['closed', 'TIMEOUT', true]);
+  pass(600_000);
+  assert.equal(sockets.length, 2);
+});
+
+test('a further connect that gives up leaves the attempts of the first one alone', async (t) => {
+  const { client, last } = stage(t);
+  const connected = client.connect();
+  const { abort, signal, listeners } = countedSignal();
+  const [aborted, late] = [client.connect({ signal }), client.connect({ timeoutMs: 10 })];
+  abort();
+  pass(10);
+  await assert.rejects(aborted, { code: 'ABORTED' });
+  await assert.rejects(late, { code: 'TIMEOUT' });
+  const other = countedSignal();
+  const patient = client.connect({ signal: other.signal, timeoutMs: 1_000 });
+  await last().logsIn();
+  await Promise.all([connected, patient]);
+  assert.deepEqual([client.state, listeners(), other.listeners()], ['open', 0, 0]);
+  pass(1_000);
+  other.abort();
+  assert.equal(client.state, 'open');
+});
+
+test('a session that was lost returns, although a connect has given up waiting for it', async (t) => {
+  const { client, last } = await opened(t, { reconnectMinMs: 100 });
+  last().ends();
+  const late = client.connect({ timeoutMs: 50 });
+  pass(50);
+  await assert.rejects(late, { code: 'TIMEOUT' });
+  assert.equal(client.state, 'waiting');
+  pass(50);
+  await last().logsIn();
+  assert.equal(client.state, 'open');
+});
+
+/** Replaces `fetch`; returns the requests. Each is answered with `status`. */
+function answers(t: TestContext, status: number): Array<[string, RequestInit]> {
+  const requests: Array<[string, RequestInit]> = [];
+  t.mock.method(globalThis, 'fetch', async (url: string, init: RequestInit) => {
+    requests.push([url, init]);
+    return new Response('see the option\n', { status, headers: { 'content-type': 'text/plain', 'content-length': '15' } });
+  });
+  return requests;
+}
+
+/** Waits until a report has arrived: the module of the diagnosis is loaded by the runtime. */
+function reported(client: Client): Promise<TidewireError> {
+  return new Promise((done) => client.onError(done));
+}
+
+test('after two failures the cause is found by a request without credentials, and reported once', async (t) => {
+  const lines = t.mock.method(console, 'error', () => {});
+  const requests = answers(t, 404);
+  const { client, last, errors } = stage(t, { auth: { token: 'secret' }, reconnectMinMs: 10 });
+  const reasons: unknown[] = [];
+  client.onState((state, reason) => reason && reasons.push([state, reason.code]));
+  void client.connect();
+  const report = reported(client);
+  last().ends();
+  pass(10);
+  await settle();
+  assert.deepEqual(requests, []);
+  last().ends();
+  const problem = await report;
+  assert.deepEqual([problem.code, client.problem, client.state], ['PATH_NOT_FOUND', problem, 'waiting']);
+  assert.match(problem.message, /server:1 answers 404 for the path \/deepstream: see the option$/);
+  assert.deepEqual(reasons, [['waiting', 'CONNECTION_LOST'], ['waiting', 'CONNECTION_LOST'], ['waiting', 'PATH_NOT_FOUND']]);
+  assert.deepEqual(lines.mock.calls.map(({ arguments: [line] }) => line), [problem.message]);
+  const [[url, init] = ['', {}]] = requests;
+  assert.deepEqual([url, init.credentials, init.headers, init.referrerPolicy], ['http://server:1/deepstream', 'omit', undefined, 'no-referrer']);
+  // The next failures have the cause as their reason. It is examined again after four of them, and not reported again.
+  for (const ms of [20, 40]) {
+    pass(ms);
+    last().ends();
+  }
+  assert.deepEqual(reasons.at(-1), ['waiting', 'PATH_NOT_FOUND']);
+  while (requests.length < 2) await new Promise((done) => setImmediate(done));
+  pass(80);
+  await last().logsIn();
+  assert.deepEqual([client.state, client.problem, errors.length], ['open', undefined, 1]);
+});
+
+test('a session that is lost causes no request, however often it fails to return', async (t) => {
+  const requests = answers(t, 404);
+  const { client, last } = await opened(t, { reconnectMinMs: 10, reconnectMaxMs: 10 });
+  for (let failures = 0; failures < 5; failures += 1) {
+    last().ends();
+    pass(10);
+  }
+  for (let turn = 0; turn < 20; turn += 1) await new Promise((done) => setImmediate(done));
+  assert.deepEqual([requests, client.problem], [[], undefined]);
+});
+
+test('a refused login is explained if the server explains it', async (t) => {
+  const { client, last } = stage(t);
+  const connected = client.connect();
+  last().opens();
+  last().says({ topic: Topic.Connection, action: ConnectionAction.Accept });
+  await settle();
+  last().says({ topic: Topic.Auth, action: AuthAction.Unsuccessful, data: '{"error":"no","explanation":"the token has expired"}' });
+  await assert.rejects(connected, { code: 'AUTH_REFUSED', message: 'the server refused the credentials: the token has expired' });
+});
+
 test('a revoked login ends an open session with its reason', async (t) => {
   const { client, last } = await opened(t);
   const data = '{"code":"LOGIN_REVOKED","error":"gone"}';

@@ -275,4 +275,55 @@ export function options(): void {
   new Client('server:1', { reconnectMin: 1 });
 }
 
+interface Board {
+  title: string;
+}
+interface Card {
+  text: string;
+  done?: boolean;
+}
+
+/** Names below names: the narrowest key counts. */
+interface Hierarchy {
+  records: { [name: `board/${string}`]: Board; all: Board } & { [name: `board/${string}/card/${string}`]: Card } & {
+    [name: `board/${string}/card/${string}/tags`]: string[];
+  };
+  events: { [name: `room/${string}`]: 'opened' | null } & { [name: `room/${string}/typing`]: { by: string } | null };
+  rpcs: { [name: `math/${string}`]: (argument: number) => number } & { [name: `math/${string}/text`]: (argument: string) => string };
+}
+
+export async function hierarchical(client: Client<Hierarchy>, id: string): Promise<void> {
+  const board = client.record.open(`board/${id}`);
+  const card = client.record.open(`board/${id}/card/1`);
+  board.set('title', 'plans');
+  card.set('done', true);
+  card.set({ text: 'milk' });
+  openList(client.record, 'board/1/card/2/tags');
+  client.record.open('all').set('title', 'all');
+  const [boards, cards]: [Board | undefined, Card | undefined] = [await client.record.get('board/1'), await client.record.get('board/1/card/2')];
+  client.event.emit('room/1', 'opened');
+  client.event.emit('room/1/typing', { by: 'ada' });
+  client.event.subscribe('room/1/typing', (typing) => typing?.by);
+  const answers: [number, string] = [await client.rpc.call('math/double', 1), await client.rpc.call('math/double/text', 'one')];
+  const card2 = openAnonymous(client.record, 'board/1/card/2');
+  void card2.switchTo('board/2/card/3');
+  void [boards, cards, answers];
+  // @ts-expect-error a board has no text
+  board.set('text', 'milk');
+  // @ts-expect-error a card has no title, although its name also matches that of a board
+  card.set('title', 'plans');
+  // @ts-expect-error a card is no board
+  client.record.set('board/1/card/2', { title: 'plans' });
+  // @ts-expect-error a board is not a list
+  openList(client.record, 'board/1');
+  // @ts-expect-error this event has another payload
+  client.event.emit('room/1/typing', 'opened');
+  // @ts-expect-error this event has no payload `{ by }`
+  client.event.emit('room/1', { by: 'ada' });
+  // @ts-expect-error this rpc takes a text
+  await client.rpc.call('math/double/text', 1);
+  // @ts-expect-error no record has this name
+  client.record.open('boards/1');
+}
+
 test('the types of this file were checked', () => {});

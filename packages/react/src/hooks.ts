@@ -14,6 +14,7 @@ import type {
   RpcsOf,
   Schema,
   ValueAt,
+  ValueOf,
 } from '@tidewire/client';
 import type { ProvideOptions, RpcContext } from '@tidewire/client/provide';
 import type { ReactElement } from 'react';
@@ -31,7 +32,7 @@ export type Part<Doc, At> = [At] extends [undefined] ? Doc : ValueAt<Doc, At> | 
 export type Ready<Value> = Live<Value> & { readonly value: Value };
 export type Suspended = { suspense: true };
 
-type DocOf<App, Name> = Name extends Names<RecordsOf<App>> ? RecordsOf<App>[Name] : never;
+type DocOf<App, Name> = Name extends Names<RecordsOf<App>> ? ValueOf<RecordsOf<App>, Name> : never;
 type Place<Doc> = AnyPath<Doc> | undefined;
 
 export interface Hooks<App extends Schema = {}> {
@@ -64,9 +65,9 @@ export interface Hooks<App extends Schema = {}> {
   /** Calls the last `callback` with every event while the component is mounted; returns a function that publishes. */
   useEvent<Name extends Names<EventsOf<App>>>(
     name: Name | undefined,
-    callback: (payload: EventsOf<App>[Name], context: EventContext) => void,
+    callback: (payload: ValueOf<EventsOf<App>, Name>, context: EventContext) => void,
     options?: EventOptions,
-  ): (...payload: Optional<EventsOf<App>[Name], never>) => void;
+  ): (...payload: Optional<ValueOf<EventsOf<App>, Name>, never>) => void;
 
   /** Whether a user is online. */
   usePresence(user: string, options: LiveOptions<boolean> & Suspended): Ready<boolean>;
@@ -78,14 +79,14 @@ export interface Hooks<App extends Schema = {}> {
   /** Calls an rpc, and shows the progress of the last call. */
   useRpc<Name extends Names<RpcsOf<App>>>(
     name: Name,
-  ): Progress<Result<RpcsOf<App>[Name]>> & {
-    call(...args: Optional<Argument<RpcsOf<App>[Name]>, RequestOptions>): Promise<Result<RpcsOf<App>[Name]>>;
+  ): Progress<Result<ValueOf<RpcsOf<App>, Name>>> & {
+    call(...args: Optional<Argument<ValueOf<RpcsOf<App>, Name>>, RequestOptions>): Promise<Result<ValueOf<RpcsOf<App>, Name>>>;
   };
 
   /** Answers calls with the last `answer` while the component is mounted. */
   useProvide<Name extends Names<RpcsOf<App>>>(
     name: Name | undefined,
-    answer: (argument: Argument<RpcsOf<App>[Name]>, context: RpcContext) => Result<RpcsOf<App>[Name]> | Promise<Result<RpcsOf<App>[Name]>>,
+    answer: (argument: Argument<ValueOf<RpcsOf<App>, Name>>, context: RpcContext) => Result<ValueOf<RpcsOf<App>, Name>> | Promise<Result<ValueOf<RpcsOf<App>, Name>>>,
     options?: ProvideOptions,
   ): void;
 }

@@ -1,6 +1,6 @@
 // Lists: their entries while the component is mounted, and changes of them. A separate entry, `@tidewire/react/lists`.
 
-import type { Client, RecordsOf, Schema } from '@tidewire/client';
+import type { Client, RecordsOf, Schema, ValueOf } from '@tidewire/client';
 import { entriesOf, openList, type EntryOf, type ListHandle, type ListNames } from '@tidewire/client/lists';
 import { useMemo } from 'react';
 import type { Ready, Suspended } from './hooks.js';
@@ -12,7 +12,7 @@ import { RECORD, type Open } from './record.js';
 export type ListEdits<Entry extends string> = Pick<ListHandle<Entry>, 'add' | 'remove' | 'set'>;
 
 /** The type of the entries of an app's list. */
-type Entry<App, Name> = Name extends ListNames<App> ? EntryOf<RecordsOf<App>[Name]> : never;
+type Entry<App, Name> = Name extends ListNames<App> ? EntryOf<ValueOf<RecordsOf<App>, Name>> : never;
 
 export interface ListHooks<App extends Schema = {}> {
   /** The entries of a list, and its changes. If there is no such list, it is created. Without a name, no list is opened. */

@@ -6,7 +6,7 @@ import { deferred, type Deferred } from '../deferred.js';
 import { draw } from '../draw.js';
 import { checkName } from '../error.js';
 import type { Patch } from '../record.js';
-import type { Names, RecordsOf } from '../schema.js';
+import type { Names, RecordsOf, ValueOf } from '../schema.js';
 import { Database, storageError, type CachedRecord, type Changes } from './database.js';
 import { byName, ids, rebased, rejected, rejections, sorted, type Edit, type Rejection } from './edit.js';
 import { Election } from './election.js';
@@ -136,14 +136,14 @@ export class Offline<App extends Schema = {}> {
   open<Name extends Names<RecordsOf<App>>>(
     name: Name,
     { onEnd = () => undefined }: Pick<OpenOptions, 'onEnd'> = {},
-  ): RecordHandle<RecordsOf<App>[Name]> {
+  ): RecordHandle<ValueOf<RecordsOf<App>, Name>> {
     checkName(name);
     this.#checkUse();
     const replica = this.#replicas.get(name) ?? this.#replica(name);
     const told = (error: TidewireError): void => onEnd(error);
     replica.ends.add(told);
     const report = (error: TidewireError): void => void (this.#told.has(error) || this.#report(error));
-    return new RecordHandle<RecordsOf<App>[Name]>(replica, report, () => {
+    return new RecordHandle<ValueOf<RecordsOf<App>, Name>>(replica, report, () => {
       replica.ends.delete(told);
       if (replica.ends.size > 0 || this.#replicas.get(name) !== replica) return;
       this.#replicas.delete(name);
