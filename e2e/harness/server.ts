@@ -85,6 +85,8 @@ export interface ServerOptions {
   /** Page origins and host names that the server accepts. */
   origins?: string[];
   hosts?: string[];
+  /** Whether it is in development mode; by default the server decides. */
+  dev?: boolean;
   /** Shards; three by default. */
   shards?: number;
   /** Addresses and networks of trusted proxies. */
@@ -182,7 +184,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
   const chosen = options.withoutRules ? 'none' : 'allow_all';
   const permissions = options.permissions || options.denials ? join(folder, 'permissions.yml') : chosen;
   const drain = options.drainTimeoutMs && { drain_timeout: milliseconds(options.drainTimeoutMs) };
-  return { ...drain, permissions, ...sections };
+  return { ...drain, ...(options.dev !== undefined && { dev: options.dev }), permissions, ...sections };
 }
 
 let shown: Certified | undefined;

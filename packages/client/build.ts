@@ -11,7 +11,7 @@ const HERE = import.meta.dirname;
 const DIST = join(HERE, 'dist');
 const COMMON: BuildOptions = { bundle: true, target: 'es2022', sourcemap: true, logLevel: 'warning' };
 /** Each entry is named in `exports` of package.json. */
-const ENTRIES = ['index', 'anonymous', 'listen', 'lists', 'offline', 'patterns', 'presence', 'provide', 'validation'];
+const ENTRIES = ['index', 'anonymous', 'devtools', 'inspect', 'listen', 'lists', 'offline', 'patterns', 'presence', 'provide', 'validation'];
 /** The scripts for pages, and their sources. */
 const SCRIPTS = { tidewire: 'page', 'tidewire-offline': 'offline/page', 'tidewire-all': 'page-all' };
 
@@ -27,9 +27,10 @@ await build({ ...COMMON, entryPoints, format: 'esm', splitting: true, outdir: jo
 // esbuild can't split CommonJS, so it is made of the ESM modules, which are already split.
 const modules = readdirSync(join(DIST, 'esm')).filter((file) => file.endsWith('.js'));
 await build({ ...COMMON, bundle: false, entryPoints: modules.map((file) => join(DIST, 'esm', file)), format: 'cjs', platform: 'node', outdir: join(DIST, 'cjs') });
+// The scripts of pages load one module from their own folder when they need it. They are wrapped here, because for a script with an import
+// esbuild would add what replaces `require`.
+const SCRIPT: BuildOptions = { format: 'esm', external: ['*/diagnosis.js'], banner: { js: '"use strict";(()=>{' }, footer: { js: '})();' } };
 for (const [script, page] of Object.entries(SCRIPTS)) {
-  const entryPoints = [join(HERE, `src/${page}.ts`)];
-  await build({ ...COMMON, entryPoints, format: 'iife', minify: true, external: ['*/diagnosis.js'], outfile: join(DIST, `${script}.min.js`) });
+  await build({ ...COMMON, ...SCRIPT, entryPoints: [join(HERE, `src/${page}.ts`)], minify: true, outfile: join(DIST, `${script}.min.js`) });
 }
-// The scripts for pages load this module from their own folder when they need it.
 await build({ ...COMMON, entryPoints: [join(HERE, 'src/diagnosis.ts')], format: 'esm', minify: true, outfile: join(DIST, 'diagnosis.js') });

@@ -8,6 +8,12 @@ import type { TidewireError } from './error.js';
 /** The cause: a code and a text for the developer. */
 type Cause = [code: string, text: string];
 
+/** What a page has and other runtimes lack. */
+interface Page {
+  location?: { origin: string };
+  document?: { addEventListener(event: string, listener: () => void): void; removeEventListener(event: string, listener: () => void): void };
+}
+
 /** The longest wait for an answer in milliseconds. */
 const TIMEOUT_MS = 3_000;
 /** The longest text of a server that is repeated. */
@@ -39,13 +45,14 @@ async function cause(url: string, failures: number): Promise<Cause | undefined> 
   const policy = policyWatch();
   const limit = new AbortController();
   const timer = setTimeout(() => limit.abort(), TIMEOUT_MS);
-  const request = (init: RequestInit): Promise<Response> => {
-    return fetch(server + pathname, { credentials: 'omit', cache: 'no-store', referrerPolicy: 'no-referrer', signal: limit.signal, ...init });
+  const request = (more: object): Promise<Response> => {
+    const init = { credentials: 'omit', cache: 'no-store', referrerPolicy: 'no-referrer', signal: limit.signal, ...more };
+    return fetch(server + pathname, init as RequestInit);
   };
   try {
     return await answered(await request({ redirect: 'manual' }), server, pathname, failures);
   } catch (error) {
-    const origin = (globalThis as { location?: Location }).location?.origin;
+    const origin = (globalThis as unknown as Page).location?.origin;
     // A page may not read an answer that does not allow its origin. It learns only whether there is an answer.
     const isAnswered = origin !== undefined && (await request({ mode: 'no-cors' }).then(() => true, () => false));
     if (isAnswered) return ['FORBIDDEN', `the server ${server} does not allow pages of ${origin}: add "${origin}" to its option network.origins`];
@@ -75,7 +82,7 @@ async function answered(response: Response, server: string, path: string, failur
 /** Notices whether the policy of the page blocks a request: the error of the request does not say so. */
 function policyWatch(): { blocked(): Promise<boolean>; stop(): void } {
   let isBlocked = false;
-  const page = (globalThis as { document?: Document }).document;
+  const page = (globalThis as unknown as Page).document;
   const note = (): void => void (isBlocked = true);
   page?.addEventListener('securitypolicyviolation', note);
   return {

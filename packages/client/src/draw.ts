@@ -6,7 +6,5 @@
  */
 export function draw(): string {
   const random = new Uint32Array(4);
-  if (typeof crypto === 'undefined') random.forEach((_, i) => (random[i] = Math.random() * 2 ** 32));
-  else crypto.getRandomValues(random);
-  return random.join('-');
+  return (typeof crypto === 'undefined' ? random.map(() => Math.random() * 2 ** 32) : crypto.getRandomValues(random)).join('-');
 }

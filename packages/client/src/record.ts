@@ -107,6 +107,11 @@ export class Document extends Watched {
     return this.#edits.length === 0;
   }
 
+  /** The unconfirmed edits, and how many of them are in flight: for `@tidewire/client/inspect`. */
+  get pending(): { edits: readonly Edit[]; sent: number } {
+    return { edits: this.#edits, sent: this.#flight?.count ?? 0 };
+  }
+
   /** Fulfilled when all edits so far are durable; rejected with the first refusal. */
   async saved(): Promise<void> {
     await Promise.all(this.#edits.map(({ done }) => done.promise));
@@ -119,8 +124,8 @@ export class Document extends Watched {
    */
   async edit(patches: Patch[], update?: Edit['update'], key?: string, isSkippedIfEqual = false, seen?: Seen): Promise<void> {
     this.connection.checkUse();
-    const over = this.#removed ?? this.notFound;
-    if (over) throw over;
+    if (this.#removed) throw this.#removed;
+    if (this.notFound) throw this.notFound;
     const edit: Edit = {
       patches: checked(patches),
       ...(update && { update }),
@@ -319,7 +324,7 @@ export class Document extends Watched {
 
   #confirm(flight: Flight): void {
     this.#flight = undefined;
-    this.#alone = Math.max(0, this.#alone - 1);
+    if (this.#alone > 0) this.#alone -= 1;
     const edits = this.#edits.splice(0, flight.count);
     const { version = 0 } = flight.message;
     if (version < 0) this.#take(applied(this.#base, edits), this.version);
@@ -378,7 +383,7 @@ export class Document extends Watched {
    */
   #conflictUnseen(flight: Flight): void {
     this.#flight = undefined;
-    this.#alone = Math.max(0, this.#alone - 1);
+    if (this.#alone > 0) this.#alone -= 1;
     // If the write was repeated, its first attempt may have made the version.
     const code = this.#isDoubtful(flight) ? 'WRITE_UNKNOWN' : 'CONFLICT';
     this.#fail(this.#edits.splice(0, flight.count), new TidewireError(code, 'the newer value may not be read', { subject: this.name }));
@@ -393,7 +398,7 @@ export class Document extends Watched {
       this.#alone = flight.count;
       return;
     }
-    this.#alone = Math.max(0, this.#alone - 1);
+    if (this.#alone > 0) this.#alone -= 1;
     this.#fail(this.#edits.splice(0, 1), error);
     // The store may have made the write in spite of the error.
     if (error.code === 'RECORD_UPDATE_ERROR') this.#read();

@@ -179,7 +179,12 @@ export class RecordHandle<Doc = unknown> {
 export class Records<App extends Schema = {}> {
   readonly #interest: Interest;
   readonly #requests: Requests;
-  readonly #documents = new Map<string, Document>();
+  /**
+   * The documents that open handles share: for `@tidewire/client/offline` and `@tidewire/client/inspect`.
+   *
+   * @internal
+   */
+  readonly documents = new Map<string, Document>();
   readonly #onEnd = new Map<Document, Set<(error: TidewireError) => void>>();
   #keyPrefix = '';
   #keys = 0;
@@ -194,14 +199,14 @@ export class Records<App extends Schema = {}> {
       subscribe: RecordAction.SubscribeCreateAndRead,
       unsubscribe: RecordAction.Unsubscribe,
       subscribeExisting: RecordAction.SubscribeAndRead,
-      isExisting: (name) => this.#documents.get(name)?.isCreated === false,
+      isExisting: (name) => this.documents.get(name)?.isCreated === false,
       refused: (name, error) => this.#end(name, error),
     });
-    const each = (act: (document: Document) => void): void => [...this.#documents.values()].forEach(act);
+    const each = (act: (document: Document) => void): void => [...this.documents.values()].forEach(act);
     const own: Part = {
       handle: (message, code) => this.#handle(message, code),
       opened: (isNew) => each((document) => document.opened(isNew)),
-      unanswered: () => [...this.#documents.values()].flatMap((document) => document.unanswered()),
+      unanswered: () => [...this.documents.values()].flatMap((document) => document.unanswered()),
       lost: (refused) => each((document) => document.lost(refused)),
       closed: (reason) => each((document) => document.end(reason)),
     };
@@ -215,7 +220,7 @@ export class Records<App extends Schema = {}> {
   open<Name extends Names<RecordsOf<App>>>(name: Name, options: OpenOptions<ValueOf<RecordsOf<App>, Name>> = {}): RecordHandle<ValueOf<RecordsOf<App>, Name>> {
     checkName(name);
     this.connection.checkUse();
-    let document = this.#documents.get(name);
+    let document = this.documents.get(name);
     if (!document) {
       document = new Document(
         name,
@@ -227,7 +232,7 @@ export class Records<App extends Schema = {}> {
         },
         () => this.#tidy(name),
       );
-      this.#documents.set(name, document);
+      this.documents.set(name, document);
       document.isCreated = options.create !== false;
       void this.#interest.want(name);
     } else if (options.create !== false && document.create()) {
@@ -246,11 +251,6 @@ export class Records<App extends Schema = {}> {
       opened.users -= 1;
       this.#tidy(name);
     });
-  }
-
-  /** The document that the open handles of `name` share: for `@tidewire/client/offline`. */
-  document(name: string): Document | undefined {
-    return this.#documents.get(name);
   }
 
   /** Reads a record once; undefined if it does not exist. */
@@ -284,16 +284,16 @@ export class Records<App extends Schema = {}> {
       this.#interest.forget(name);
       this.#end(name, new TidewireError('RECORD_DELETED', `"${name}" was deleted`, { subject: name }));
     } else if (!isAnswer) {
-      const document = this.#documents.get(name);
+      const document = this.documents.get(name);
       if (document) document.handle(message, code);
       else if (error) this.connection.onError(error);
     }
   }
 
   #end(name: string, error: TidewireError): void {
-    const document = this.#documents.get(name);
+    const document = this.documents.get(name);
     if (!document) return;
-    this.#documents.delete(name);
+    this.documents.delete(name);
     const ends = this.#onEnd.get(document) ?? [];
     this.#onEnd.delete(document);
     document.remove(error);
@@ -302,9 +302,9 @@ export class Records<App extends Schema = {}> {
 
   /** Releases a record that has no open handle and no unconfirmed edits. */
   #tidy(name: string): void {
-    const document = this.#documents.get(name);
+    const document = this.documents.get(name);
     if (!document || document.users > 0 || !document.isSaved) return;
-    this.#documents.delete(name);
+    this.documents.delete(name);
     this.#onEnd.delete(document);
     this.#interest.drop(name);
   }

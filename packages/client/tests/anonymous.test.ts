@@ -136,7 +136,7 @@ test('an edit stays with its record, and without a name an edit fails', async (t
   assert.deepEqual([record.value, record.isSaved], [{ title: 'mine' }, false]);
   void record.switchTo('two');
   assert.equal(record.isSaved, true);
-  assert.deepEqual(client.record.document('one')?.value, { title: 'mine' });
+  assert.deepEqual(client.record.documents.get('one')?.value, { title: 'mine' });
   assert.deepEqual(await asked(), ['+two'], 'the first record stays open until its edit is made');
 });
 

@@ -13,7 +13,7 @@ const PACKAGE = resolve(import.meta.dirname, '..');
 const BUNDLE_BYTES_MAX = 12 * 1024;
 const OFFLINE_BYTES_MAX = 22 * 1024;
 /** The most bytes that each other entry adds. */
-const ENTRY_BYTES_MAX = { anonymous: 1000, listen: 1100, lists: 1100, offline: 7 * 1024, patterns: 1000, presence: 1500, provide: 1200, validation: 1000 };
+const ENTRY_BYTES_MAX = { anonymous: 1000, devtools: 2500, inspect: 2200, listen: 1100, lists: 1100, offline: 7 * 1024, patterns: 1000, presence: 1500, provide: 1200, validation: 1000 };
 
 const packed = new Packed(PACKAGE);
 packed.link('ws');
@@ -26,6 +26,18 @@ test('it is imported as ESM and as CommonJS', () => {
   const check = "if (new Client('server:1').state !== 'closed' || !TidewireError) process.exit(1)";
   packed.runs('program.mjs', `import { Client, TidewireError } from '@tidewire/client'\n${check}`);
   packed.runs('program.cjs', `const { Client, TidewireError } = require('@tidewire/client')\n${check}`);
+});
+
+test('the module that finds out causes is loaded by both kinds of modules, and is no part of the core', () => {
+  const check = `
+    globalThis.fetch = async () => new Response('', { status: 404 })
+    class Failing { constructor() { setTimeout(() => this.onclose({ code: 1006 })) } close() {} }
+    const client = new Client('server:1', { webSocket: Failing, reconnectMinMs: 1 })
+    client.onError((error) => process.exit(error.code === 'PATH_NOT_FOUND' && error instanceof TidewireError ? 0 : 1))
+    client.connect()`;
+  packed.runs('cause.mjs', `import { Client, TidewireError } from '@tidewire/client'\n${check}`);
+  packed.runs('cause.cjs', `const { Client, TidewireError } = require('@tidewire/client')\n${check}`);
+  assert.doesNotMatch(readFileSync(join(PACKAGE, 'dist/tidewire.min.js'), 'utf8'), /PATH_NOT_FOUND/);
 });
 
 test('its entries share what they have in common', () => {

@@ -647,7 +647,7 @@ test('a record that is opened again while the connection is checked is read agai
 
 test('an edit with a given key is a separate write under that key, after which the record is read', async (t) => {
   const { client, record, last, returns } = await opened(t);
-  const document = client.record.document('todo');
+  const document = client.record.documents.get('todo');
   const took: unknown[] = [];
   if (document) document.took = (value, version) => took.push([value, version]);
   record.set('count', 1);

@@ -101,7 +101,7 @@ export class Sender {
   #open(name: string): void {
     const { record } = this.client;
     const handle = record.open(name, { merge: this.host.merge, onEnd: (error) => this.#ended(name, error) });
-    const document = record.document(name) as Document;
+    const document = record.documents.get(name) as Document;
     const held: Held = { handle, document, base: undefined, isFresh: false, isBusy: false };
     this.#held.set(name, held);
     const took = (value: unknown, version: number): void => {
