@@ -95,7 +95,9 @@ impl File {
     async fn verify(&self, attempt: &LoginAttempt) -> AuthDecision {
         let (Some(name), Some(password)) = (attempt.given("username"), attempt.given("password"))
         else {
-            attempt.explain("the login has no username or no password");
+            if self.is_reporting {
+                attempt.explain("the login has no username or no password");
+            }
             return self.refused(Some(json!({ "error": MISSING_PARAMETER })));
         };
         let users = Arc::clone(&*self.users.read());

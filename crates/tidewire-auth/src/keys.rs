@@ -99,10 +99,9 @@ impl Keys {
                 _ => AuthDecision::Accepted(key.principal.clone()),
             },
             found => {
-                let is_known = found.is_some();
-                attempt.explain(match is_known {
-                    true => format!("the secret of the key {id:?} is wrong"),
-                    false => format!("there is no key {id:?}"),
+                attempt.explain(match found {
+                    Some(_) => format!("the secret of the key {id:?} is wrong"),
+                    None => format!("there is no key {id:?}"),
                 });
                 declined(INVALID_KEY)
             }

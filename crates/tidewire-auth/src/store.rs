@@ -29,9 +29,12 @@ impl Store {
         let (Some(name), Some(password)) = (attempt.given("username"), attempt.given("password"))
         else {
             return match self.is_alone {
-                true => AuthDecision::Declined {
-                    client_data: reason(MISSING_PARAMETER),
-                },
+                true => {
+                    attempt.explain("the login has no username or no password");
+                    AuthDecision::Declined {
+                        client_data: reason(MISSING_PARAMETER),
+                    }
+                }
                 false => AuthDecision::Unknown,
             };
         };

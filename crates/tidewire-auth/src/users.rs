@@ -215,7 +215,9 @@ impl Users {
         let is_right = is_right.ok_or_else(stopped)?;
         match &user {
             None => attempt.explain(format!("the store has no user {name:?}")),
-            Some(_) if !is_right => attempt.explain(format!("the password of user {name:?} is wrong")),
+            Some(_) if !is_right => {
+                attempt.explain(format!("the password of user {name:?} is wrong"));
+            }
             Some(_) => {}
         }
         user.filter(|_| is_right).ok_or(UserError::Missing)

@@ -247,12 +247,27 @@ fn development_mode_explains_refusals() {
     let flags = [
         ("auth.chain", "file,jwt"),
         ("auth.file.hash", "none"),
-        ("auth.jwt.secret", "a secret that is long enough for an HMAC key"),
+        (
+            "auth.jwt.secret",
+            "a secret that is long enough for an HMAC key",
+        ),
     ];
     let logins = [
-        (r#"{"username":"anna","password":"wrong"}"#, None, r#"the password of user \"anna\" is wrong"#),
-        (r#"{"username":"bert","password":"right"}"#, None, r#"the file of users has no user \"bert\""#),
-        (r#"{"token":"none"}"#, Some("INVALID_TOKEN"), "the login has no username or no password; the token can't be read"),
+        (
+            r#"{"username":"anna","password":"wrong"}"#,
+            None,
+            r#"the password of user \"anna\" is wrong"#,
+        ),
+        (
+            r#"{"username":"bert","password":"right"}"#,
+            None,
+            r#"the file of users has no user \"bert\""#,
+        ),
+        (
+            r#"{"token":"none"}"#,
+            Some("INVALID_TOKEN"),
+            "the token can't be read",
+        ),
     ];
     for is_development in [true, false] {
         let dev = [("dev", if is_development { "true" } else { "false" })];

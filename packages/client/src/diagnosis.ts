@@ -58,7 +58,7 @@ async function cause(url: string, failures: number): Promise<Cause | undefined> 
     if (isAnswered) return ['FORBIDDEN', `the server ${server} does not allow pages of ${origin}: add "${origin}" to its option network.origins`];
     const { code } = ((error as Error).cause ?? {}) as { code?: string };
     const blocked = await policy.blocked();
-    const hint = blocked ? `, or the page's Content-Security-Policy blocks it: connect-src must allow ${url} and ${server}` : '';
+    const hint = blocked ? `, or the page's Content-Security-Policy blocks it: connect-src must allow ${protocol}//${host} and ${server}` : '';
     return ['UNREACHABLE', `no server answers at ${server}${code ? ` (${code})` : ''}: start it, or correct host and port${hint}`];
   } finally {
     // Ends the transfer of an answer that was not read.

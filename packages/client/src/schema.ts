@@ -53,10 +53,10 @@ type DeclaredEach<Part, Keys> = Keys extends string & keyof Part ? Declared<Part
 export type ValueOf<Part, Name> = string extends keyof Part
   ? Part[Name & keyof Part]
   : Name extends keyof Part
-  ? true extends IsUnion<Matching<keyof Part, Name>>
-    ? DeclaredEach<Part, Narrowest<Matching<keyof Part, Name>>>
-    : Part[Name]
-  : never;
+    ? true extends IsUnion<Matching<keyof Part, Name>>
+      ? DeclaredEach<Part, Narrowest<Matching<keyof Part, Name>>>
+      : Part[Name]
+    : never;
 
 type Callable = (argument: never) => unknown;
 

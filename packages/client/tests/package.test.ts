@@ -34,6 +34,7 @@ test('the module that finds out causes is loaded by both kinds of modules, and i
     class Failing { constructor() { setTimeout(() => this.onclose({ code: 1006 })) } close() {} }
     const client = new Client('server:1', { webSocket: Failing, reconnectMinMs: 1 })
     client.onError((error) => process.exit(error.code === 'PATH_NOT_FOUND' && error instanceof TidewireError ? 0 : 1))
+    setTimeout(() => process.exit(2), 10_000)
     client.connect()`;
   packed.runs('cause.mjs', `import { Client, TidewireError } from '@tidewire/client'\n${check}`);
   packed.runs('cause.cjs', `const { Client, TidewireError } = require('@tidewire/client')\n${check}`);
