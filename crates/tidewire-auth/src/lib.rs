@@ -97,7 +97,7 @@ fn reason(code: &'static str) -> Option<Payload> {
     ))
 }
 
-/// The data of a refusal with the field `explanation`. Data that is no object, such as a webhook's text, stays as it is.
+/// The data of a refusal with the field `explanation`. Data that is not an object, such as a webhook's text, stays as it is.
 fn explained(client_data: Option<Payload>, explanation: String) -> Option<Payload> {
     let given = client_data.as_ref().map_or("{}", Payload::as_str);
     let Ok(serde_json::Value::Object(mut fields)) = serde_json::from_str(given) else {

@@ -17,7 +17,7 @@ function isContainer(value: unknown): value is Json {
 export function steps(path: AnyPath): readonly Step[] {
   const found = typeof path === 'string' ? path.split('.').flatMap(stepsOfPart) : path;
   const isStep = (step: Step): boolean =>
-    typeof step === 'string' ? !/^(__proto__|constructor|prototype)$/.test(step) : step >= 0 && step % 1 === 0 && step < 2 ** 32 - 1;
+    typeof step === 'string' ? !/^(__proto__|constructor|prototype)$/.test(step) : Number.isInteger(step) && step >= 0 && step < 2 ** 32 - 1;
   if (!Array.isArray(found) || found.length === 0 || !found.every(isStep)) throw invalid(path);
   return found;
 }

@@ -4,7 +4,7 @@
 /**
  * The types that an app declares. Names may be template literals, such as `` [name: `chat/${string}`]: { text: string } ``. If a name
  * matches several, as with `` `board/${string}` `` and `` `board/${string}/card/${string}` ``, the narrowest one counts: declare these in
- * types of their own, and join the types by `&`.
+ * separate types, and join the types by `&`.
  *
  * - `records`: names to documents
  * - `events`: names to payloads

@@ -312,7 +312,7 @@ export async function hierarchical(client: Client<Hierarchy>, id: string): Promi
   board.set('text', 'milk');
   // @ts-expect-error a card has no title, although its name also matches that of a board
   card.set('title', 'plans');
-  // @ts-expect-error a card is no board
+  // @ts-expect-error a card is not a board
   client.record.set('board/1/card/2', { title: 'plans' });
   // @ts-expect-error a board is not a list
   openList(client.record, 'board/1');
