@@ -29,7 +29,7 @@ const modules = readdirSync(join(DIST, 'esm')).filter((file) => file.endsWith('.
 await build({ ...COMMON, bundle: false, entryPoints: modules.map((file) => join(DIST, 'esm', file)), format: 'cjs', platform: 'node', outdir: join(DIST, 'cjs') });
 // The scripts of pages load one module from their own folder when they need it. They are wrapped here, because for a script with an import
 // esbuild would add what replaces `require`.
-const SCRIPT: BuildOptions = { format: 'esm', external: ['*/diagnosis.js'], banner: { js: '"use strict";(()=>{' }, footer: { js: '})();' } };
+const SCRIPT: BuildOptions = { format: 'esm', sourcemap: 'external', external: ['*/diagnosis.js'], banner: { js: '"use strict";(()=>{' }, footer: { js: '})();' } };
 for (const [script, page] of Object.entries(SCRIPTS)) {
   await build({ ...COMMON, ...SCRIPT, entryPoints: [join(HERE, `src/${page}.ts`)], minify: true, outfile: join(DIST, `${script}.min.js`) });
 }

@@ -485,18 +485,18 @@ export class Connection {
         this.#wasAskedAgain = true;
         this.#login(this.#ask());
       } else if (!this.isLoggedIn) {
-        this.#refuseLogin('the server refused the credentials', told);
+        this.#refuseLogin(told);
       }
       // If the session is open, the server's next message ends it.
     } else if (action === AuthAction.TooManyAttempts || action === AuthAction.InvalidMessageData) {
-      this.#refuseLogin('the server refused the login for good', this.#refusal ?? told);
+      this.#refuseLogin(this.#refusal ?? told);
     }
   }
 
   /** In development mode the server explains why it refused a login. */
-  #refuseLogin(text: string, data: unknown): void {
-    const { explanation } = (data ?? {}) as { explanation?: string };
-    this.#end(new TidewireError('AUTH_REFUSED', explanation ? `${text}: ${explanation}` : text, { data }));
+  #refuseLogin(data: unknown): void {
+    const why = (data as { explanation?: string } | undefined)?.explanation;
+    this.#end(new TidewireError('AUTH_REFUSED', `the server refused the credentials${why ? `: ${why}` : ''}`, { data }));
   }
 
   #settleRenewal(error?: unknown): void {

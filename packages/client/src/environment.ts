@@ -37,7 +37,7 @@ function surroundings(): Surroundings {
 export function ownWebSocket(): WebSocketClass {
   const found = surroundings().WebSocket;
   if (found) return found;
-  const remedy = 'install the package "ws" and pass its class: new Client(url, { webSocket: WebSocket })';
+  const remedy = 'install the package "ws" and pass its class as the option webSocket';
   throw new TidewireError('NO_WEBSOCKET', `this runtime has no WebSocket (Node has one from version 22 on): ${remedy}`);
 }
 
