@@ -53,13 +53,15 @@ async function cause(url: string, failures: number): Promise<Cause | undefined> 
     return await answered(await request({ redirect: 'manual' }), server, pathname, failures);
   } catch (error) {
     const origin = (globalThis as unknown as Page).location?.origin;
-    // A page may not read an answer that does not allow its origin. It learns only whether there is an answer.
+    // A page may not read an answer that does not allow its origin. It learns at most whether there is an answer, and not even that if the
+    // answer forbids other origins to load it, as those of the server do.
     const isAnswered = origin !== undefined && (await request({ mode: 'no-cors' }).then(() => true, () => false));
     if (isAnswered) return ['FORBIDDEN', `the server ${server} does not allow pages of ${origin}: add "${origin}" to its option network.origins`];
     const { code } = ((error as Error).cause ?? {}) as { code?: string };
     const blocked = await policy.blocked();
     const hint = blocked ? `, or the page's Content-Security-Policy blocks it: connect-src must allow ${protocol}//${host} and ${server}` : '';
-    return ['UNREACHABLE', `no server answers at ${server}${code ? ` (${code})` : ''}: start it, or correct host and port${hint}`];
+    const foreign = origin === undefined || origin === server ? '' : `, or add "${origin}" to its option network.origins`;
+    return ['UNREACHABLE', `no server answers at ${server}${code ? ` (${code})` : ''}: start it, or correct host and port${foreign}${hint}`];
   } finally {
     // Ends the transfer of an answer that was not read.
     limit.abort();
