@@ -8,7 +8,7 @@ import type { TidewireError } from './error.js';
 /** The cause: a code and a text for the developer. */
 type Cause = [code: string, text: string];
 
-/** What a page has and other runtimes lack. */
+/** The globals of a page that other runtimes lack. */
 interface Page {
   location?: { origin: string };
   document?: { addEventListener(event: string, listener: () => void): void; removeEventListener(event: string, listener: () => void): void };
