@@ -474,6 +474,7 @@ impl AuthChain {
                 AuthDecision::Accepted(principal)
                     if principal.user_id.len() > self.user_bytes_max =>
                 {
+                    attempt.explain("the user id is longer than limits.name_bytes_max");
                     return Some(AuthOutcome::Refused { client_data: None });
                 }
                 AuthDecision::Accepted(principal) => {

@@ -148,7 +148,10 @@ fn open_accepts_every_login_under_the_given_name() {
 fn names_beyond_the_limit_are_refused() {
     let suite = Suite::new("", &[("limits.name_bytes_max", "5")]);
     suite.accepts(r#"{"username":"12345"}"#, "12345", None, None);
-    suite.refuses(r#"{"username":"123456"}"#, None);
+    suite.refuses(
+        r#"{"username":"123456"}"#,
+        Some(r#"{"explanation":"the user id is longer than limits.name_bytes_max"}"#),
+    );
 }
 
 #[test]
