@@ -166,7 +166,7 @@ pub struct AuthChain {
     guess_limiter: Option<Arc<GuessLimiter>>,
     /// Whether the webhook is a member. Only the webhook knows which fields it treats as a password, so every refused login counts.
     has_webhook: bool,
-    /// Development mode: refusals explain what was wrong, even if that helps to guess.
+    /// Development mode: refusals name the mistake, even if that helps to guess.
     is_development: bool,
     counts: Counts,
 }

@@ -17,7 +17,7 @@ struct ReportedUsage {
     bytes: AtomicUsize,
     spare: AtomicUsize,
     wanted: AtomicUsize,
-    /// How often the shares were asked to free their spare memory.
+    /// Number of requests to the shares to free their spare memory.
     clearings: AtomicU64,
     /// Until this time no caller closes a holder, in the nanoseconds of their clock.
     settling_until: AtomicU64,
@@ -46,7 +46,7 @@ impl MemoryBudget {
         self.held.clearings.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often the shares were asked to free their spare memory.
+    /// Number of requests to the shares to free their spare memory.
     #[must_use]
     pub fn clearings(&self) -> u64 {
         self.held.clearings.load(Ordering::Relaxed)

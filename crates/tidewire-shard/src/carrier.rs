@@ -49,7 +49,7 @@ pub enum Stay {
     Lasting,
 }
 
-/// Replies that wait for the task. A chunk has those of one turn.
+/// Replies that wait for the task. A chunk has the replies of one turn.
 #[derive(Debug, Default)]
 struct Queue {
     chunks: VecDeque<Replies>,

@@ -125,7 +125,7 @@ impl InterestMap {
         topics.into_iter().flatten().map(HashMap::len).sum()
     }
 
-    /// The part of the map with a name; patterns have a map of their own.
+    /// The part of the map with a name; patterns have a separate map.
     fn part(&self, topic: InterestTopic, name: &str) -> Option<&HashMap<Name, Bits>> {
         let parts = match topic {
             InterestTopic::Event => &self.events,

@@ -158,7 +158,7 @@ pub enum OwnedReply {
     Other,
 }
 
-/// A refusal with texts of its own.
+/// A refusal that owns its texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedRefusal<A> {
     reason: Reason,

@@ -1,7 +1,7 @@
 //! The messages that a task of the front sends in a session without a socket.
 //!
-//! A message of the engine refers to texts that end with the turn. These are the messages of HTTP requests and streams, with texts of their
-//! own, so that they can wait in a mailbox. [`OwnedRequest::message`] is the engine's message, and no bytes are decoded for it.
+//! A message of the engine refers to texts that end with the turn. These are the messages of HTTP requests and streams, which own their
+//! texts, so that they can wait in a mailbox. [`OwnedRequest::message`] is the engine's message, and no bytes are decoded for it.
 
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, Message, Names, Only, Position, Presence, Publication,

@@ -31,7 +31,7 @@ use super::traces::ShardTraces;
 use crate::interest::InterestMap;
 use crate::tracer::Tracer;
 
-/// The engine's formats: one for each encoding, with a turn log of its own, and [`CARRIED`].
+/// The engine's formats: one for each encoding, with a separate turn log, and [`CARRIED`].
 pub(crate) const FORMAT_COUNT: u8 = CARRIED.0 + 1;
 
 /// The log of frames made of ranges, behind those of the encodings (see [`super::batch`]).

@@ -241,7 +241,7 @@ pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<StreamRequest
     Ok(wanted)
 }
 
-/// Waits until the login has succeeded, and returns that reply with those of the same turn.
+/// Waits until the login has succeeded, and returns all replies of that turn.
 async fn logged_in(caller: &mut Caller) -> Result<Replies, Problem> {
     loop {
         let replies = caller.receive().await?;
