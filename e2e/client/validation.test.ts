@@ -21,11 +21,17 @@ function hasText(key: string): StandardSchema {
   return { '~standard': { version: 1, vendor: 'tidewire', validate } };
 }
 
-/** Checks all properties of a client with schemas; `of` is the client's class. */
-async function holds(t: TestContext, server: Server, of: typeof Client): Promise<void> {
+/** The parts of the client that are tested. */
+interface Tested {
+  Client: typeof Client;
+  provide: typeof provide;
+}
+
+/** Checks all properties of a client with schemas. */
+async function holds(t: TestContext, server: Server, tested: Tested): Promise<void> {
   const validate = validateWith({ records: { 'record*': hasText('title') }, events: { 'event*': hasText('say') }, rpcs: { 'rpc*': { argument: hasText('ask') } } });
   const told = new Inbox<string | undefined>('errors of alice');
-  const alice = client(t, server.address, { of, validate, errors: ['VALIDATION_FAILED'] });
+  const alice = client(t, server.address, { of: tested.Client, validate, errors: ['VALIDATION_FAILED'] });
   alice.onError((error) => told.push(`${error instanceof ValidationError && error.kind} ${error.subject}`));
   const bob = client(t, server.address);
   await within(DEADLINE_MS, Promise.all([alice.connect(), bob.connect()]), 'login');
@@ -55,7 +61,7 @@ async function holds(t: TestContext, server: Server, of: typeof Client): Promise
   assert.deepEqual(heard.seen, [{ say: 'hello' }, { say: 'hi' }], 'an invalid event is not delivered');
   assert.deepEqual(told.seen, [`record ${record}`, `event ${event}`]);
 
-  await within(DEADLINE_MS, provide(alice.rpc, rpc, ({ ask }: any) => `answer to ${ask}`).ready, 'provider');
+  await within(DEADLINE_MS, tested.provide(alice.rpc, rpc, ({ ask }: any) => `answer to ${ask}`).ready, 'provider');
   assert.equal(await bob.rpc.call(rpc, { ask: 'why' }), 'answer to why');
   const refusal = { code: 'REQUEST_ERROR', data: { code: 'VALIDATION_FAILED', issues: [{ message: 'no text', path: 'ask' }] } };
   await assert.rejects(bob.rpc.call(rpc, { tell: 'why' }), refusal, 'an invalid argument is not passed to the provider');
@@ -63,7 +69,7 @@ async function holds(t: TestContext, server: Server, of: typeof Client): Promise
 
 test('invalid values do not leave a client with schemas, and are reported when they arrive', async (t) => {
   const server = await Server.during(t);
-  await t.test('with the unmodified client', (inner) => holds(inner, server, Client));
+  await t.test('with the unmodified client', (inner) => holds(inner, server, { Client, provide }));
 
   const faults: Array<[what: string, fault: Fault, reason: RegExp]> = [
     [
@@ -83,14 +89,15 @@ test('invalid values do not leave a client with schemas, and are reported when t
     ],
     [
       'arguments of calls are not validated',
-      { file: 'packages/client/src/rpc.ts', text: "this.connection.validate?.('argument', name, valueOf(data))", instead: 'undefined' },
+      { file: 'packages/client/src/provide.ts', text: "this.#connection.validate?.('argument', name, valueOf(data))", instead: 'undefined' },
       /an invalid argument is not passed/,
     ],
   ];
   for (const [what, fault, reason] of faults) {
     await t.test(`planted fault: ${what}`, async (inner) => {
-      const broken = (await import(await planted(inner, 'packages/client/src/index.ts', fault, 'esm'))) as { Client: typeof Client };
-      await isFound(holds(inner, server, broken.Client), reason);
+      await import(await planted(inner, 'packages/client/src/page-all.ts', fault, 'esm'));
+      const { Tidewire: broken } = globalThis as unknown as { Tidewire: Tested };
+      await isFound(holds(inner, server, broken), reason);
     });
   }
 });
