@@ -5,6 +5,7 @@ import { test, type TestContext } from 'node:test';
 import type { Page } from 'playwright-core';
 import { provide } from '../../packages/client/src/provide.ts';
 import { BROWSER, browserDuring, ONLY_CHROMIUM } from '../browser/page.ts';
+import { atEnd } from '../harness/cleanup.ts';
 import { client } from '../harness/driver/tidewire.ts';
 import { isFound, planted, type Fault } from '../harness/planted.ts';
 import { Server } from '../harness/server.ts';
@@ -22,7 +23,7 @@ const SLOW_SCROLLING = `(() => {
   const controller = new AbortController();
   let count = 0;
   const delay = () => {
-    const end = performance.now() + (++count % 8 ? 0 : 150);
+    const end = performance.now() + (++count % 8 ? 0 : 250);
     while (performance.now() < end);
   };
   document.querySelector('.rows').addEventListener('scroll', delay, { signal: controller.signal });
@@ -195,7 +196,10 @@ test('the demo', async (t) => {
     await one.getByRole('button', { name: 'Add 1,000' }).click();
     await other.getByText('800 of 1000 to do').waitFor();
     assert.ok((await entries(other)).length < 40, 'only rows that can be seen are in the page');
-    const plain = await other.context().newPage();
+    // In a separate window: the browser draws a page behind another one only once a second.
+    const window = await browser.newContext();
+    atEnd(inner, () => window.close());
+    const plain = await window.newPage();
     await plain.setContent(PLAIN_LIST);
     let isDone = false;
     const isSmooth = async (): Promise<boolean> => {
@@ -208,7 +212,7 @@ test('the demo', async (t) => {
       await editing;
       const text = (...ms: number[]): string => ms.map((each) => each.toFixed(1)).join(' and ');
       inner.diagnostic(`95% and all of the frames: within ${text(most, worst)} ms; of a plain list: within ${text(plainMost, plainWorst)} ms`);
-      return most <= Math.max(50, 1.5 * plainMost) && worst <= Math.max(250, 2 * plainWorst);
+      return most <= Math.max(50, 3 * plainMost) && worst <= Math.max(250, 3 * plainWorst);
     };
     // WebKit has no graphics card here.
     if (BROWSER !== 'webkit') {
