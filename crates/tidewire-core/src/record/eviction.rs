@@ -12,7 +12,7 @@ use foldhash::fast::FixedState;
 
 use crate::context::TurnContext;
 use crate::effect::Effects;
-use crate::record::idle::{IdleClasses, IdleQueue, bytes_of};
+use crate::record::idle::{Idle, IdleClasses, IdleQueue, bytes_of};
 use crate::record::owner::RecordOwner;
 use crate::record::readers::READER_BYTES;
 use crate::record::request::is_under;
@@ -145,13 +145,14 @@ impl RecordOwner {
                 let cache = &mut self.cache;
                 cache.stamp += 1;
                 record.stamp = cache.stamp;
+                let idle = Idle::new(name, record);
                 if record.is_only_asked_for() {
-                    cache.asked.push(name, record);
+                    cache.asked.push(idle);
                 } else if record.reuse == Reuse::Again {
-                    cache.idle.push(name, record);
+                    cache.idle.push(idle);
                 } else {
                     record.reuse = Reuse::Once;
-                    cache.once.push(name, record);
+                    cache.once.push(idle);
                 }
             }
         }

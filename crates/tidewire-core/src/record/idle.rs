@@ -12,10 +12,21 @@ const CLASS_ENDS: [usize; 5] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10]
 
 /// An entry of an idle record. A record that is used again gets a new stamp and a new entry, so an entry may be outdated.
 #[derive(Debug)]
-struct Idle {
+pub(super) struct Idle {
     name: Name,
     stamp: u64,
     bytes: usize,
+}
+
+impl Idle {
+    /// The entry of a record that has become idle.
+    pub(super) fn new(name: &Name, record: &OwnedRecord) -> Self {
+        Self {
+            name: name.clone(),
+            stamp: record.stamp,
+            bytes: bytes_of(name, record),
+        }
+    }
 }
 
 /// Idle records, oldest first, with the sum of their bytes. An outdated entry counts until it is taken.
@@ -32,14 +43,9 @@ impl IdleQueue {
     }
 
     /// Adds a record that has become idle.
-    pub(super) fn push(&mut self, name: &Name, record: &OwnedRecord) {
-        let bytes = bytes_of(name, record);
-        self.bytes += bytes;
-        self.entries.push_back(Idle {
-            name: name.clone(),
-            stamp: record.stamp,
-            bytes,
-        });
+    pub(super) fn push(&mut self, idle: Idle) {
+        self.bytes += idle.bytes;
+        self.entries.push_back(idle);
     }
 
     /// Takes the oldest entry, with its stamp.
@@ -84,10 +90,9 @@ impl IdleClasses {
     }
 
     /// Adds a record that has become idle.
-    pub(super) fn push(&mut self, name: &Name, record: &OwnedRecord) {
-        let bytes = bytes_of(name, record);
-        let class = CLASS_ENDS.partition_point(|end| bytes >= *end);
-        self.0[class].push(name, record);
+    pub(super) fn push(&mut self, idle: Idle) {
+        let class = CLASS_ENDS.partition_point(|end| idle.bytes >= *end);
+        self.0[class].push(idle);
     }
 
     /// Takes the entry that is to leave next, with its stamp. `now` is the newest stamp.

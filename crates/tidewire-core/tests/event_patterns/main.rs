@@ -29,12 +29,8 @@ const FAULT_SEEDS: u64 = 300;
 #[test]
 fn every_seed_keeps_every_promise() {
     let mut met = Met::default();
-    let is_whole = every_seed("event_patterns", SEEDS, |seed| {
-        let of_seed = World::new(seed, None).run();
-        let of_seed = of_seed.map_err(|Violation(why)| why)?;
-        met.add(of_seed);
-        Ok(())
-    });
+    let run = |seed| World::new(seed, None).run().map_err(|Violation(why)| why);
+    let is_whole = every_seed("event_patterns", SEEDS, run, |of_seed| met.add(of_seed));
     println!("{met:?}");
     // Each of these cases must occur; a case that never occurs is not tested.
     assert!(!is_whole || met.has_everything(), "{met:?}");

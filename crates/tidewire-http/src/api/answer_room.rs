@@ -3,7 +3,7 @@
 //!
 //! Each answer is reserved twice: in the node's budget, and in the part of it that all answers of the API share. While an
 //! answer is built, its bytes exist twice: in the reply of the shard, which counts them, and in the answer. So the shared part
-//! is a quarter of the budget, and both copies together stay within the half.
+//! is a quarter of the budget, and both copies together stay within half of it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
