@@ -1,11 +1,11 @@
 # The few commands a person types. Thin over cargo and npm; `make` lists them.
 
 .DEFAULT_GOAL := help
-NODE_TESTS := e2e/node_modules/.package-lock.json packages/client/node_modules/.package-lock.json packages/react/node_modules/.package-lock.json examples/demo/node_modules/.package-lock.json packages/admin/node_modules/.package-lock.json
+NODE_TESTS := e2e/node_modules/.package-lock.json packages/client/node_modules/.package-lock.json packages/react/node_modules/.package-lock.json packages/vue/node_modules/.package-lock.json packages/svelte/node_modules/.package-lock.json packages/solid/node_modules/.package-lock.json examples/demo/node_modules/.package-lock.json packages/admin/node_modules/.package-lock.json
 
 .PHONY: help
 help: ## lists the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 .PHONY: run
 run: ## builds the server and starts it on its defaults
@@ -29,8 +29,16 @@ pages: $(NODE_TESTS) ## builds the web pages that are in the binary, after a cha
 	npm --prefix e2e run --silent pages
 
 .PHONY: release
-release: $(NODE_TESTS) ## the program for x86_64 Linux with glibc 2.28 or later, stripped, with symbols, sums and a list of components, in target/dist
+release: $(NODE_TESTS) ## for x86_64 Linux with glibc 2.28 or later, in target/dist: the program with symbols, npm packages, a .deb, a container image, sums
 	npm --prefix e2e run --silent release
+
+.PHONY: release-arm64
+release-arm64: $(NODE_TESTS) ## untried: the same for arm64 Linux without npm packages, in target/dist-arm64
+	npm --prefix e2e run --silent release -- arm64
+
+.PHONY: image-manifest
+image-manifest: $(NODE_TESTS) ## untried: joins the images of `make release` and `make release-arm64` into one for both processors
+	npm --prefix e2e run --silent release -- manifest
 
 .PHONY: sim
 sim: ## the simulation: SEED=N repeats one, SIM_SEEDS=N runs N
@@ -71,7 +79,7 @@ proof-autobahn: $(NODE_TESTS)
 
 .PHONY: proof
 proof: ## what takes hours, part by part; each replaces its line in docs/proof.md
-	@for part in fuzz fuzz-rules fuzz-outside fuzz-faults faults rules sim resume patterns attacks work crash torture million autobahn scale bytes ringless compression backoff schemathesis offline browsers demo store-speed image release unit; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
+	@for part in fuzz fuzz-entries fuzz-rules fuzz-outside fuzz-faults faults rules sim resume patterns attacks work crash torture million autobahn scale bytes ringless compression backoff schemathesis offline python next browsers demo docs store-speed image release unit; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
 
 proof-%: $(NODE_TESTS)
 	cargo build --locked --release --workspace

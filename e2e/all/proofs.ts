@@ -17,7 +17,7 @@ const fuzz = (...args: string[]): string[] => [
   'cargo', 'run', '--release', '--manifest-path', 'fuzz/Cargo.toml', '--no-default-features', '--bin', 'proof', '--', ...args,
 ];
 
-/** The fuzz targets other than the decoders and the rules. */
+/** The fuzz targets other than the decoders, the entries and the rules. */
 const OUTSIDE = ['json', 'jwt', 'api', 'json_patch', 'config', 'client_address'];
 
 export const PROOFS: Proof[] = [
@@ -26,6 +26,12 @@ export const PROOFS: Proof[] = [
     command: fuzz('clean', '3600', 'decode'),
     env: { RUSTC_BOOTSTRAP: '1' },
     figures: [/decode: no finding in .*/],
+  },
+  {
+    name: 'fuzz-entries',
+    command: fuzz('clean', '3600', 'entries'),
+    env: { RUSTC_BOOTSTRAP: '1' },
+    figures: [/entries: no finding in .*/],
   },
   {
     name: 'fuzz-rules',
@@ -185,6 +191,18 @@ export const PROOFS: Proof[] = [
     figures: [/\d+ edits of 20 devices, .*/, /planted fault: .*/, /fail \d+/],
   },
   {
+    name: 'python',
+    command: npm('python-soak'),
+    env: { SOAK_EVENTS: '100000', SOAK_RECORDS: '1000', SOAK_KILLS: '20' },
+    figures: [/soak: .*/, /pass \d+/, /fail \d+/],
+  },
+  {
+    name: 'next',
+    command: npm('next'),
+    env: { NEXT_BUILD: '1' },
+    figures: [/the app of the guide for Next.js, built/, /pass \d+/, /fail \d+/],
+  },
+  {
     name: 'browsers',
     command: npm('browsers'),
     figures: [/firefox: \d+ passed.*/, /webkit: \d+ passed.*/],
@@ -192,7 +210,14 @@ export const PROOFS: Proof[] = [
   {
     name: 'demo',
     command: npm('soak'),
-    figures: [/\d+ minutes: \d+ rounds.*/, /frames of 1,000 entries: .*/, /memory of the pages: .*/, /fail \d+/],
+    env: { SOAK_MINUTES: '10', SOAK_RESUME: '1' },
+    figures: [/\d+ minutes: \d+ rounds.*/, /1,000 bots: .*/, /crashes: .*/, /frames of 1,000 entries: .*/, /memory of the pages: .*/, /fail \d+/],
+  },
+  {
+    name: 'docs',
+    command: npm('docs'),
+    env: { DOCS_PAGES: 'all' },
+    figures: [/\d+ pages in .*/, /fail \d+/],
   },
   {
     name: 'store-speed',

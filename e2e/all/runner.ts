@@ -3,7 +3,7 @@
 
 import { spawn } from 'node:child_process';
 import { accessSync, closeSync, constants, createReadStream, mkdtempSync, openSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpus, tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 
@@ -51,9 +51,11 @@ export async function runSuites(suites: Suite[], skip: string[], only: string[])
   }
   const outcomes: Outcome[] = [];
   for (const group of groupsOf(suites)) {
+    const busy = processorShare();
     const isSkipped = ({ name }: Suite): boolean => skip.includes(name) || (only.length > 0 && !only.includes(name));
     const [first, ...others] = group.filter((suite) => !isSkipped(suite));
     const ended = first === undefined ? [] : others.length === 0 ? [await runSuite(first)] : await runTogether([first, ...others]);
+    if (ended.length > 0) console.log(`    processors: ${(100 * busy()).toFixed(0)} % busy`);
     const skipped = group.filter(isSkipped).map(({ name }): Outcome => ({ name, state: 'skipped', seconds: 0 }));
     const place = ({ name }: Outcome): number => group.findIndex((suite) => suite.name === name);
     outcomes.push(...[...ended, ...skipped].sort((a, b) => place(a) - place(b)));
@@ -98,6 +100,20 @@ async function runTogether(suites: Suite[]): Promise<Outcome[]> {
   await shown;
   rmSync(folder, { recursive: true });
   return outcomes;
+}
+
+/** Returns a function that tells which share of the machine's processor time has been used since this call, by all programs. */
+export function processorShare(): () => number {
+  const times = (): { idle: number; total: number } => {
+    const all = cpus().map((cpu) => cpu.times);
+    const total = all.reduce((sum, { user, nice, sys, idle, irq }) => sum + user + nice + sys + idle + irq, 0);
+    return { idle: all.reduce((sum, { idle }) => sum + idle, 0), total };
+  };
+  const start = times();
+  return () => {
+    const end = times();
+    return 1 - (end.idle - start.idle) / Math.max(1, end.total - start.total);
+  };
 }
 
 /** The table of outcomes and the last line, which counts them. */

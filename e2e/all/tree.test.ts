@@ -8,7 +8,11 @@ import { run } from '../harness/program.ts';
 import { code, crates, rustFiles } from './imports.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
-const FILES_MAX = 1_400;
+/**
+ * Raised from 1,400 for the packages of other languages and frameworks, each with its sources, tests and manifest, and from 1,600 for the wire
+ * form of entries with its samples, and the storages of offline records, and from 1,620 for the second halves of the demo and the admin page.
+ */
+const FILES_MAX = 1_660;
 /** Lines of code of one crate, without comments and tests. */
 const CRATE_LINES_MAX = 20_000;
 const SERVER_LINES_MAX = 8_000;
@@ -31,7 +35,7 @@ test('no build product is committed', () => {
   for (const path of ['e2e/mongodb/target/x.xml', 'lib/a.jar', 'node_modules/a/index.js']) assert.match(path, BUILD_PRODUCT);
 });
 
-test('the tree has at most 1,400 files', () => {
+test('the tree has at most 1,660 files', () => {
   const count = COMMITTED.length;
   assert.ok(count > 500 && count <= FILES_MAX, `${count} files`);
 });

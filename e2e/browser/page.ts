@@ -80,6 +80,16 @@ export async function servePage(test: TestContext, { script = BUNDLE, policy, wo
     if (policy) response.setHeader('content-security-policy', policy);
     response.end(found ?? PAGE);
   });
+  return listening(test, server);
+}
+
+/** Serves a page with this HTML on a free loopback port until the end of `test`; returns the port. */
+export async function serveHtml(test: TestContext, text: string): Promise<number> {
+  const server = createServer((_, response) => response.setHeader('content-type', 'text/html').end(text));
+  return listening(test, server);
+}
+
+async function listening(test: TestContext, server: HttpServer): Promise<number> {
   await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
   atEnd(test, () => {
     server.closeAllConnections();

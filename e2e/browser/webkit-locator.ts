@@ -19,7 +19,7 @@ type Step =
   | { css: string }
   | { hasText: Words }
   | { and: Step[] }
-  | { first: true };
+  | { at: number };
 
 const ELEMENT = 'element-6066-11e4-a52e-4f735466cecf';
 
@@ -57,7 +57,7 @@ const FIND = `((steps) => {
       const others = new Set(step.and.reduce(take, [document]));
       return scopes.filter((element) => others.has(element));
     }
-    return scopes.slice(0, 1);
+    return scopes.slice(step.at, step.at + 1);
   };
   return steps.reduce(take, [document]);
 })`;
@@ -87,7 +87,10 @@ export class Locator {
     return this.#narrowed({ and: other.steps });
   }
   first(): Locator {
-    return this.#narrowed({ first: true });
+    return this.nth(0);
+  }
+  nth(at: number): Locator {
+    return this.#narrowed({ at });
   }
 
   /** Applies `use`, the source of a function, to the elements. */

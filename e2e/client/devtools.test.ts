@@ -12,7 +12,7 @@ import { Server } from '../harness/server.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
 const SCRIPT = resolve(import.meta.dirname, '../../packages/client/dist/tidewire-all.min.js');
-const POLICY = "default-src 'none'; script-src 'self'; connect-src ws:";
+const POLICY = "default-src 'none'; script-src 'self'; connect-src ws: http:";
 
 /** The rows of a view of the panel. */
 async function rowsOf(page: Page, view: string): Promise<string[]> {
@@ -52,7 +52,7 @@ test('the panel shows what the client does', ONLY_CHROMIUM, async (t) => {
     [proxy.address, name] as const,
   );
   await shows(page, 'messages', '→', 'record update', name, '<b>milk</b>');
-  await shows(page, 'refusals', 'MESSAGE_DENIED', 'locked');
+  await shows(page, 'refusals', 'MESSAGE_DENIED', 'locked', 'permissions.yml:1:', '"locked" write: false');
   // The answers of the server are held back: the edit is pending, another client writes first, and the write is repeated and merged.
   proxy.silence('answers');
   await page.evaluate(() => (globalThis as any).todo.set('done', true));

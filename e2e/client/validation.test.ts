@@ -84,7 +84,7 @@ test('invalid values do not leave a client with schemas, and are reported when t
     ],
     [
       'received events are not validated',
-      { file: 'packages/client/src/event.ts', text: "this.connection.validate?.('event', name, valueOf(data))", instead: 'undefined' },
+      { file: 'packages/client/src/event.ts', text: "this.connection.validate?.('event', name, valueOf(bytes ?? data))", instead: 'undefined' },
       /an invalid event is not delivered/,
     ],
     [

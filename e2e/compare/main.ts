@@ -1,6 +1,6 @@
 // Compares two builds of the server: the bench drives both in alternating turns, so that the load of the machine falls on both alike.
-// `npm --prefix e2e run compare -- OLD NEW [TURNS]` prints the medians of each figure and their ratio, and fails if the new program is
-// worse than RATIO_MIN of the old one. Build the bench first: `cargo build --release --package tidewire-bench`.
+// `npm --prefix e2e run compare -- OLD NEW [TURNS] [PATTERN]` prints the medians of each figure and their ratio, and fails if the new
+// program is worse than RATIO_MIN of the old one. PATTERN selects runs by the arguments of the bench, for example `publishers 1 `. Build the bench first: `cargo build --release --package tidewire-bench`.
 
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -33,6 +33,7 @@ const WORKLOADS: Workload[] = [
   { args: ['records', '--patches', '200000', '--acks', '200000'], figures: ['deliveries_per_server_cpu_second', 'acks_per_server_cpu_second'] },
   { args: ['rpc'], figures: ['requests_per_server_cpu_second'] },
   { args: ['idle', '--connections', '10000', '--seconds', '2', '--churn', '0'], figures: ['connection_bytes'] },
+  { args: ['idle', '--connections', '10000', '--seconds', '2', '--churn', '0', '--one-user'], figures: ['connection_bytes'] },
 ];
 const SMALLER_IS_BETTER = new Set(['connection_bytes']);
 
@@ -69,10 +70,12 @@ function median(values: number[]): number {
   return sorted.length % 2 === 1 ? (sorted[middle] as number) : ((sorted[middle - 1] as number) + (sorted[middle] as number)) / 2;
 }
 
-const [old, current, turns = '7'] = process.argv.slice(2);
-if (old === undefined || current === undefined) throw new Error('usage: compare OLD NEW [TURNS]');
+const [old, current, turns = '7', pattern = ''] = process.argv.slice(2);
+if (old === undefined || current === undefined) throw new Error('usage: compare OLD NEW [TURNS] [PATTERN]');
+const workloads = WORKLOADS.filter(({ args }) => new RegExp(pattern).test(args.join(' ')));
+if (workloads.length === 0) throw new Error(`no run matches ${pattern}`);
 const worse: string[] = [];
-for (const workload of WORKLOADS) {
+for (const workload of workloads) {
   const samples = new Map<string, [number[], number[]]>();
   for (let turn = 0; turn < Number(turns); turn += 1) {
     // The program that begins changes, because the first run of a turn may find the machine in another state.

@@ -1,18 +1,20 @@
-// The unmodified image: its own command, variables, user and health check, on a base without a shell.
+// The unmodified image: its own command, variables, user and health check, in a root without a shell.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { connect } from '../harness/client.ts';
 import { USER, containerFolder, containerRoot, imageSettings, insideCommand } from '../harness/container.ts';
 import { fresh } from '../harness/names.ts';
 import { freePort } from '../harness/ports.ts';
-import { innermost } from '../harness/server.ts';
+import { run } from '../harness/program.ts';
+import { binary, innermost } from '../harness/server.ts';
 import { within } from '../harness/wait.ts';
 
 const START_MS = 30_000;
+const COMMAND = resolve(import.meta.dirname, '../../packages/tidewire/bin/tidewire.js');
 /** The options with which an operator allows open logins. */
 const OPEN = ['TIDEWIRE_AUTH__OPEN_ON_PUBLIC_ADDRESS=true', 'TIDEWIRE_PERMISSIONS=allow_all', 'TIDEWIRE_DRAIN_DELAY=0s'];
 
@@ -60,12 +62,31 @@ test('there is no shell, and no process is root', () => {
   assert.equal(image.User, `${USER}:${USER}`);
 });
 
+test('labels name the program, its version and its licence', () => {
+  const label = (name: string): string | undefined => image.Labels[`org.opencontainers.image.${name}`];
+  assert.deepEqual([label('title'), label('licenses')], ['Tidewire', 'MIT OR Apache-2.0']);
+  assert.equal(label('documentation'), `${label('source')}/blob/main/docs/deployment.md`);
+  assert.equal(`tidewire ${label('version')}\n`, run(binary(), ['--version']));
+});
+
 test('a server with open logins does not start, and reports two ways to fix this', async () => {
   const { status, said } = runInside(image.Entrypoint, [`TIDEWIRE_NETWORK__PORT=${await freePort()}`]);
   assert.equal(status, 2, said);
   assert.match(said, /network\.host \(TIDEWIRE_NETWORK__HOST\).*every login succeeds/);
   assert.match(said, /auth\.chain/);
   assert.match(said, /auth\.open_on_public_address/);
+});
+
+test('with the options that the command `tidewire` prints, it serves the demo to pages of this machine', async (t) => {
+  const printed = readFileSync(COMMAND, 'utf8').match(/TIDEWIRE_[A-Z_]+=\w+/g) ?? [];
+  assert.ok(printed.length >= 3, `${printed}`);
+  const port = await freePort();
+  const { pid, ended } = await start(t, [...printed, 'TIDEWIRE_DRAIN_DELAY=0s', `TIDEWIRE_NETWORK__PORT=${port}`]);
+  const demo = await fetch(`http://localhost:${port}/`, { headers: { origin: 'http://localhost:5173' } });
+  assert.equal(demo.status, 200);
+  assert.match(await demo.text(), /<script type="module" src="main\.js"/);
+  process.kill(pid, 'SIGTERM');
+  assert.equal(await within(START_MS, ended, 'the server stops'), 0);
 });
 
 test('it serves a client that writes, passes its health check, and stops', async (t) => {

@@ -6,7 +6,7 @@ import { findings } from '../browser/axe.ts';
 import { browserDuring, ONLY_CHROMIUM } from '../browser/page.ts';
 import { Server } from '../harness/server.ts';
 import { eventually } from '../harness/wait.ts';
-import { add, entries, openTab } from './tabs.ts';
+import { add, connected, entries, openTab } from './tabs.ts';
 
 /** The name of the focused element, and whether its focus is visible. */
 const FOCUSED = `(() => {
@@ -14,6 +14,10 @@ const FOCUSED = `(() => {
   const name = element.getAttribute('aria-label') ?? element.labels?.[0]?.textContent ?? element.textContent;
   return element === document.body ? '' : name.trim() + (getComputedStyle(element).outlineStyle === 'none' ? ' (not to be seen)' : '');
 })()`;
+
+/** The focus on the lines of a card's code, which scroll. */
+const CODE = '(code)';
+const short = (name: string): string => (name.includes('client.') ? CODE : name);
 
 test('the demo is accessible', async (t) => {
   const server = await Server.during(t, { withoutRules: true });
@@ -54,7 +58,7 @@ test('the demo is accessible', async (t) => {
       }
       return names;
     };
-    assert.deepEqual(await walk(3), ['Your name', 'Change', 'New entry']);
+    assert.deepEqual(await walk(8), ['Documentation', 'Admin page', 'Source', 'On your phone', 'Connection', 'Your name', 'Change', 'New entry']);
     for (const text of ['one', 'two', 'three']) {
       await page.keyboard.type(text);
       await press('Enter');
@@ -63,7 +67,7 @@ test('the demo is accessible', async (t) => {
     assert.deepEqual(await walk(2), ['Add', 'Done: three']);
     await press('Space', 'ArrowDown', 'Space');
     assert.equal(await focused(), 'Done: two');
-    await eventually(async () => (await page.locator(':checked').count()) === 2, 'two are done');
+    await eventually(async () => (await page.locator('.entry :checked').count()) === 2, 'two are done');
     await press('Tab', 'End');
     await page.keyboard.type('!');
     await eventually(async () => (await entries(page))[1] === 'two!', 'the text is changed');
@@ -71,12 +75,21 @@ test('the demo is accessible', async (t) => {
     await press('Enter');
     await eventually(async () => (await entries(page)).join() === 'three,one', 'the entry is removed');
     await eventually(async () => (await focused()) === 'Remove: one', 'the focus goes to the entry in its place');
-    assert.deepEqual(await walk(5), ['Add 1,000', 'Remove done', 'Remove all', 'Lock', 'Throw a die']);
+    const afterList = ['Add 1,000', 'Remove done', 'Remove all', 'Lock', 'Code of the list', CODE, 'Code of the price', CODE, 'Throw a die'];
+    assert.deepEqual((await walk(afterList.length)).map(short), afterList);
     await press('Enter');
     await page.locator('.result').filter({ hasText: 'threw' }).waitFor();
     assert.equal(await focused(), 'Throw a die');
+    const afterDie = ['Code of the call', CODE, 'Start 1,000 bots', 'Code of the bots', CODE, 'Kill the server'];
+    assert.deepEqual((await walk(afterDie.length)).map(short), afterDie);
+    await press('Enter');
+    await page.locator('.crash .good').filter({ hasText: '0 lost' }).waitFor();
+    assert.equal(await focused(), 'Kill the server');
+    await connected(page);
+    for (let i = 0; i < afterDie.length; i += 1) await press('Shift+Tab');
     // Back into the list, where Tab left it, and to its last row of a thousand.
-    await press('Shift+Tab', 'Shift+Tab', 'Shift+Tab', 'Shift+Tab', 'Enter');
+    for (let i = 1; i < afterList.length; i += 1) await press('Shift+Tab');
+    await press('Enter');
     await page.getByText('of 1002 to do').waitFor();
     await press('Shift+Tab');
     assert.equal(await focused(), 'Remove: one');

@@ -7,17 +7,22 @@ import { atEnd } from '../harness/cleanup.ts';
 import type { Server } from '../harness/server.ts';
 
 export interface TabOptions extends BrowserContextOptions {
+  /** The number of users in the page: two at a first load, by default one. */
+  panes?: 1 | 2;
   /** A script that replaces the server's script. */
   script?: string;
+  /** The status of a request that the server is expected to refuse; the browser logs it as an error. */
+  refused?: number;
 }
 
 /** Opens the demo in a tab and waits until it is connected. Errors that the browser logs fail the test. */
-export async function openTab(t: TestContext, browser: Browser, server: Server, { script, ...options }: TabOptions = {}): Promise<Page> {
+export async function openTab(t: TestContext, browser: Browser, server: Server, { script, panes = 1, refused, ...options }: TabOptions = {}): Promise<Page> {
   const context = await browser.newContext(options);
   const page = await context.newPage();
   const complaints: string[] = [];
   // The browser also logs an error when the test kills the server.
-  const keep = (text: string): void => void (/WebSocket connection|establish a connection/.test(text) || complaints.push(text));
+  const isExpected = (text: string): boolean => refused !== undefined && text.includes(`status of ${refused}`);
+  const keep = (text: string): void => void (/WebSocket connection|establish a connection/.test(text) || isExpected(text) || complaints.push(text));
   page.on('pageerror', (error) => keep(String(error)));
   page.on('console', (message) => message.type() === 'error' && keep(message.text()));
   atEnd(t, async () => {
@@ -25,24 +30,35 @@ export async function openTab(t: TestContext, browser: Browser, server: Server, 
     assert.deepEqual(complaints, []);
   });
   if (script !== undefined) await page.route('**/main.js', (route) => route.fulfill({ path: script, contentType: 'text/javascript' }));
-  await page.goto(`http://${server.address}/`);
-  await connected(page);
+  await page.goto(`http://${server.address}/${panes === 1 ? '?panes=1' : ''}`);
+  await connected(page, panes);
   return page;
 }
 
-/** Waits until the page reports that it is connected. */
-export async function connected(page: Page): Promise<void> {
-  await page.getByRole('status').filter({ hasText: /^connected$/ }).waitFor();
+/** Waits until the page reports that all its users are connected. */
+export async function connected(page: Page, panes = 1): Promise<void> {
+  await page.getByRole('status').filter({ hasText: /^connected$/ }).nth(panes - 1).waitFor();
 }
 
-/** The texts of the entries that are currently in the page. */
+/** Kills the server with the button of the page, and asserts that no acknowledged edit is lost. Returns the milliseconds until the return. */
+export async function isNothingLost(page: Page): Promise<number> {
+  await page.getByRole('button', { name: 'Kill the server' }).click();
+  const verdict = page.locator('.crash .good, .crash .bad');
+  await verdict.waitFor();
+  assert.match((await verdict.textContent()) ?? '', /^All \d{3,} acknowledged edits are there, 0 lost\.$/, 'nothing is lost');
+  const [, ms] = /^(\d+) ms until/.exec((await page.locator('.crash .big').textContent()) ?? '') ?? [];
+  return Number(ms ?? assert.fail('the page shows no time'));
+}
+
+/** The texts of the entries that are currently in the page, of all its users. */
 export function entries(page: Page): Promise<string[]> {
   return page.evaluate(`[...document.querySelectorAll('input.text')].map(({ value }) => value)`);
 }
 
+/** Adds an entry as the first user of the page. */
 export async function add(page: Page, text: string): Promise<void> {
-  await page.getByLabel('New entry').fill(text);
-  await page.getByRole('button', { name: 'Add', exact: true }).click();
+  await page.getByLabel('New entry').first().fill(text);
+  await page.getByRole('button', { name: 'Add', exact: true }).first().click();
 }
 
 /** The names of the users who are online, with this tab's user first. */

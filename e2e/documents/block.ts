@@ -6,13 +6,19 @@ import { join, resolve } from 'node:path';
 
 export const REPOSITORY = resolve(import.meta.dirname, '../..');
 
+/** The document whose blocks are the files and commands of one app. */
+export const TUTORIAL = 'docs/tutorial.md';
+
+/** The document that contains the app for Next.js: all its blocks with the name of a file. */
+export const NEXT_GUIDE = 'docs/react.md';
+
 export interface Block {
   document: string;
   /** The document and the line. */
   place: string;
   /** The first word after the fence; `indented` if there is no fence. */
   language: string;
-  /** The second word, which selects the kind of check for this language. */
+  /** The second word, which selects the kind of check for this language; in the tutorial the name of the file. */
   word: string;
   text: string;
   /** The program's output, if the next block contains it. */
@@ -24,7 +30,7 @@ export interface Block {
 }
 
 /** Languages of programs; a block of text with the output may follow. */
-const PROGRAMS = ['js', 'ts', 'sh'];
+const PROGRAMS = ['js', 'ts', 'py', 'sh'];
 
 /** All documents, relative to the repository's root. */
 export function documents(): string[] {

@@ -6,13 +6,18 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { test, type TestContext } from 'node:test';
-import { REPOSITORY, blocksOf, documents, type Block } from './block.ts';
+import { PACKAGE, tools } from '../python/pythons.ts';
+import { NEXT_GUIDE, REPOSITORY, TUTORIAL, blocksOf, documents, type Block } from './block.ts';
 import { CHECKERS } from './checkers.ts';
-import { programFolder } from './folder.ts';
+import { programFolder, temporaryFolder } from './folder.ts';
 import { JSON_CHECKS } from './json.ts';
 
 const TSC = resolve(import.meta.dirname, '../node_modules/typescript/bin/tsc');
-const BLOCKS = documents().flatMap((document) => blocksOf(document));
+/** `tutorial.test.ts` runs the blocks of the tutorial, in order and in one folder, and `packages/next.test.ts` the app for Next.js. */
+const BLOCKS = documents()
+  .filter((document) => document !== TUTORIAL)
+  .flatMap((document) => blocksOf(document))
+  .filter(({ document, word }) => document !== NEXT_GUIDE || word === '');
 
 /** The reason why no checker tests the block; empty if one does. */
 function unproved({ place, language, word }: Block): string {
@@ -84,6 +89,21 @@ test('the TypeScript of the documents has no type errors', (t) => {
   const options = ['--noEmit', '--strict', '--target', 'es2022', '--module', 'nodenext', '--jsx', 'react-jsx', ...types];
   const checked = spawnSync(process.execPath, [TSC, ...options, ...files], { cwd: folder, encoding: 'utf8' });
   assert.equal(checked.status, 0, checked.stdout);
+});
+
+test('the Python of the documents has no type errors', async (t) => {
+  const folder = temporaryFolder(t);
+  const programs = BLOCKS.filter(({ language }) => language === 'py');
+  assert.ok(programs.length > 0);
+  const files = programs.map((_, i) => `block${i}.py`);
+  programs.forEach(({ text }, i) => writeFileSync(join(folder, files[i] as string), text));
+  const program = join(await tools(), 'mypy');
+  const checked = spawnSync(program, ['--strict', '--cache-dir', join(folder, 'cache'), ...files], {
+    cwd: folder,
+    env: { ...process.env, MYPYPATH: join(PACKAGE, 'src') },
+    encoding: 'utf8',
+  });
+  assert.equal(checked.status, 0, `${checked.stdout}${checked.stderr}`);
 });
 
 test('links between the documents have targets', () => {

@@ -3,12 +3,15 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { delimiter, dirname, join } from 'node:path';
 import type { TestContext } from 'node:test';
+import { browserDuring, serveHtml } from '../browser/page.ts';
 import { Database } from '../harness/database.ts';
 import { freePort } from '../harness/ports.ts';
-import { Server, binary } from '../harness/server.ts';
+import { Server, binary, environment } from '../harness/server.ts';
 import { within } from '../harness/wait.ts';
+import { interpreter, newest } from '../python/pythons.ts';
 import { REPOSITORY, isRules, type Block } from './block.ts';
 import { configurationFolder, programFolder, temporaryFolder, withCertificates } from './folder.ts';
 import { JSON_CHECKS, checkExport } from './json.ts';
@@ -21,7 +24,7 @@ export interface Checker {
 }
 
 /** Commands of a block that other suites run (`bench`, `crash`, `torture`), or that would run this suite. */
-const ELSEWHERE = /^(([A-Z_]+=\S+ )?(make|npm|cargo) |target\/release\/tidewire-bench |tidewire torture )/;
+const ELSEWHERE = /^(([A-Z_]+=\S+ )?(make|npm|npx|cargo) |target\/release\/tidewire-bench |tidewire torture )/;
 const TSX = import.meta.resolve('tsx');
 /** The context that nginx needs around a part of its configuration; certificates are replaced by test certificates. */
 const NGINX_CONTEXTS: [inside: RegExp, around: (text: string, folder: string) => string][] = [
@@ -30,11 +33,20 @@ const NGINX_CONTEXTS: [inside: RegExp, around: (text: string, folder: string) =>
   [/^location /m, (text) => `http { server {\n${text}\n} }`],
 ];
 
+interface VueCompiler {
+  parse(text: string): { descriptor: object; errors: unknown[] };
+  compileScript(descriptor: object, options: object): { content: string };
+}
+
 export const CHECKERS: Record<string, Checker> = {
   js: { shows: 'runs', check: runProgram },
   ts: { shows: 'runs', check: runProgram },
   // Components need a page; the compiler checks their types together with the programs.
   tsx: { shows: 'has types', check: () => undefined },
+  py: { shows: 'runs', check: runPython },
+  vue: { shows: 'compiles', check: checkVue },
+  svelte: { shows: 'compiles', check: checkSvelte },
+  html: { shows: 'connects in a browser', check: runPage },
   sh: { shows: 'runs', check: runShell },
   console: { shows: 'matches the real output', check: checkTerminal },
   yaml: {
@@ -86,17 +98,65 @@ export const CHECKERS: Record<string, Checker> = {
   picture: { shows: 'shows crates that depend on each other', check: checkPicture },
 };
 
-async function runProgram(t: TestContext, { text, language, expected }: Block): Promise<void> {
+async function runProgram(t: TestContext, block: Block): Promise<void> {
+  const file = join(programFolder(t), `block.m${block.language}`);
+  await runWith(t, block, file, process.execPath, ['--import', TSX, file]);
+}
+
+async function runPython(t: TestContext, block: Block): Promise<void> {
+  const file = join(temporaryFolder(t), 'block.py');
+  const { command, env } = await interpreter(newest());
+  await runWith(t, block, file, command, [file], env);
+}
+
+/** Writes the block to `file` with the address of a server, runs the command, and compares its output. */
+async function runWith(t: TestContext, { text, expected }: Block, file: string, command: string, args: string[], env: NodeJS.ProcessEnv = {}): Promise<void> {
   const server = await Server.during(t, { history: ['kept/*'] });
-  const file = join(programFolder(t), `block.m${language}`);
   writeFileSync(file, text.replaceAll('localhost:6020', server.address));
-  const child = spawn(process.execPath, ['--import', TSX, file], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const path = `${dirname(server.binary)}${delimiter}${process.env['PATH']}`;
+  const child = spawn(command, args, { env: { ...environment(), ...env, PATH: path }, stdio: ['ignore', 'pipe', 'inherit'] });
   t.after(() => child.kill('SIGKILL'));
   let output = '';
   child.stdout.on('data', (bytes: Buffer) => (output += bytes.toString()));
   const code = await within(20_000, new Promise((done) => child.once('close', done)), 'the program ends');
   assert.equal(code, 0);
   if (expected !== undefined) assert.equal(output, expected);
+}
+
+/** The compiler of a binding's framework. */
+function compiler<Module>(binding: string, name: string): Module {
+  return createRequire(join(REPOSITORY, 'packages', binding, 'package.json'))(name) as Module;
+}
+
+function checkVue(_: TestContext, { text }: Block): void {
+  const { parse, compileScript } = compiler<VueCompiler>('vue', 'vue/compiler-sfc');
+  const { descriptor, errors } = parse(text);
+  assert.deepEqual(errors, []);
+  // The template is compiled into the script, so a name that the script does not have shows as a property of the context.
+  const { content } = compileScript(descriptor, { id: 'block', inlineTemplate: true });
+  assert.doesNotMatch(content, /_ctx\.(?!\$)/, 'the script has all names of the template');
+}
+
+function checkSvelte(_: TestContext, { text }: Block): void {
+  const { compile } = compiler<{ compile(text: string, options: object): { warnings: Array<{ code: string; message: string }> } }>('svelte', 'svelte/compiler');
+  for (const generate of ['client', 'server']) {
+    const { warnings } = compile(text, { generate, filename: 'Block.svelte' });
+    // Svelte 5 warns about the syntax of Svelte 4, which some blocks use so that they run in both.
+    assert.deepEqual(warnings.filter(({ code }) => code !== 'event_directive_deprecated'), []);
+  }
+}
+
+/** A page must show the state of its connection in an element with the role `status`. */
+async function runPage(t: TestContext, { text }: Block): Promise<void> {
+  const server = await Server.during(t);
+  const port = await serveHtml(t, text.replaceAll('localhost:6020', server.address));
+  const page = await (await browserDuring(t)).newPage();
+  const complaints: string[] = [];
+  page.on('pageerror', (error) => complaints.push(String(error)));
+  page.on('console', (message) => message.type() === 'error' && complaints.push(message.text()));
+  await page.goto(`http://localhost:${port}/`);
+  await page.getByRole('status').filter({ hasText: /^open$/ }).waitFor();
+  assert.deepEqual(complaints, []);
 }
 
 async function runShell(t: TestContext, { text, configuration, rules, expected }: Block): Promise<void> {
@@ -170,14 +230,14 @@ async function checkRedis(t: TestContext, { text }: Block): Promise<void> {
 
 /** A table must be in the source of the store; every other statement runs on these tables. */
 async function checkSql(t: TestContext, { text, word, document }: Block): Promise<void> {
-  const source = { sqlite: 'sqlite/format.rs', postgres: 'postgres.rs' }[word];
-  assert.ok(source, 'add after the word sql which one: sqlite, postgres');
-  const content = readFileSync(join(REPOSITORY, 'crates/tidewire-store/src', source), 'utf8');
+  const sources = { sqlite: ['sqlite/format.rs'], postgres: ['postgres.rs', 'postgres/registry.rs'] }[word];
+  assert.ok(sources, 'add after the word sql which one: sqlite, postgres');
+  const content = sources.map((source) => readFileSync(join(REPOSITORY, 'crates/tidewire-store/src', source), 'utf8')).join('\n');
   const plain = (sql: string): string => sql.replace(/\s+/g, ' ').replaceAll('IF NOT EXISTS ', '').trim();
   const tables = [...plain(content).matchAll(/CREATE TABLE tidewire_\w+ \([^;"]*\)(?=;)/g)].map(([table]) => `${table};`);
   const queries: string[] = [];
   for (const statement of plain(text).split(/(?<=;) ?/).filter((part) => part !== '')) {
-    if (/^CREATE TABLE/.test(statement)) assert.ok(plain(content).includes(statement), `${statement} is in ${source}`);
+    if (/^CREATE TABLE/.test(statement)) assert.ok(plain(content).includes(statement), `${statement} is in ${sources.join(' or ')}`);
     else queries.push(statement);
   }
   if (queries.length === 0) return;

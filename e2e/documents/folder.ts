@@ -29,6 +29,9 @@ export function programFolder(t: TestContext): string {
   for (const name of ['react', 'react-dom', '@types/react', '@types/react-dom']) {
     symlinkSync(join(REPOSITORY, 'packages/react/node_modules', name), join(folder, 'node_modules', name));
   }
+  for (const [binding, name] of [['vue', 'vue'], ['svelte', 'svelte'], ['solid', 'solid-js']] as const) {
+    symlinkSync(join(REPOSITORY, 'packages', binding, 'node_modules', name), join(folder, 'node_modules', name));
+  }
   return folder;
 }
 

@@ -2,19 +2,17 @@
 // root, 1,024 descriptors, only the data folder writable, and only the system calls that containers may make, which excludes io_uring.
 // `container/main.ts` builds the image; the functions here start each server of a run in it.
 
-import { chmodSync, chownSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { run } from './program.ts';
+import { IMAGE, buildImage, buildah, storage } from '../packaging/image.ts';
+import { versionOf } from '../packaging/version.ts';
 
 /** The user in the container. It has no name. */
 export const USER = 1000;
 export const DESCRIPTORS = 1024;
 
-const DOCKERFILE = resolve(import.meta.dirname, '../../packaging/Dockerfile');
-/** The base image: no shell, no users, only files that the server needs. */
-const BASE = 'localhost/base';
-const IMAGE = 'localhost/tidewire';
+const REPOSITORY = resolve(import.meta.dirname, '../..');
 const NAME = 'tidewire';
 
 /** The settings in the image's metadata. */
@@ -22,6 +20,7 @@ export interface ImageSettings {
   User: string;
   Entrypoint: string[];
   Env: string[];
+  Labels: Record<string, string>;
   Healthcheck: { Test: string[] };
 }
 
@@ -44,26 +43,15 @@ export function containerFolder(): string | undefined {
   return process.env['E2E_CONTAINER'] || undefined;
 }
 
-/** Builds an image with the smallest system that the binary needs, and a container of it in `folder`. */
+/** Builds the image, and a container of it in `folder`. */
 export function buildContainer(folder: string, binary: string): void {
-  if (process.getuid?.() !== 0) throw new Error('mmdebstrap and buildah make the container as root: run this as root');
-  const system = join(folder, 'system.tar');
-  run('mmdebstrap', ['--quiet', '--variant=extract', '--include=libc6,libgcc-s1', 'bookworm', system]);
-  const base = buildah(folder, 'from', '--quiet', 'scratch').trim();
-  buildah(folder, 'add', '--quiet', base, system, '/');
-  buildah(folder, 'commit', '--quiet', '--rm', base, BASE);
-  const context = join(folder, 'context');
-  mkdirSync(context);
-  copyFileSync(binary, join(context, 'tidewire'));
-  // Only the Docker format supports health checks.
-  const chosen = ['--format', 'docker', '--isolation', 'chroot', '--build-arg', `BASE=${BASE}`];
-  buildah(folder, 'build', '--quiet', ...chosen, '--file', DOCKERFILE, '--tag', IMAGE, context);
+  buildImage(folder, { source: REPOSITORY, program: binary, version: versionOf(REPOSITORY), architecture: 'amd64' });
   const limit = `nofile=${DESCRIPTORS}:${DESCRIPTORS}`;
   buildah(folder, 'from', '--quiet', '--isolation', 'chroot', '--ulimit', limit, '--name', NAME, IMAGE);
   const root = buildah(folder, 'mount', NAME).trim();
   // Mount points of buildah, which it can't create later in a read-only root.
   for (const path of ['dev', 'etc', 'proc', 'run', 'sys', tmpdir()]) mkdirSync(join(root, path), { recursive: true });
-  for (const file of ['hosts', 'resolv.conf']) writeFileSync(join(root, 'etc', file), '');
+  for (const file of ['hostname', 'hosts', 'resolv.conf']) writeFileSync(join(root, 'etc', file), '');
   writeFileSync(join(folder, 'root'), root);
   writeFileSync(join(folder, 'enter.sh'), ENTER);
 }
@@ -93,13 +81,4 @@ export function containedCommand(folder: string, command: string[], own: string,
 export function insideCommand(folder: string, command: string[], options: string[]): string[] {
   const inside = ['run', '--isolation', 'chroot', ...options, NAME, '--', ...command];
   return ['unshare', '--mount', 'sh', join(folder, 'enter.sh'), containerRoot(folder), 'buildah', ...storage(folder), ...inside];
-}
-
-/** Options that keep all files of the container in its folder. */
-function storage(folder: string): string[] {
-  return ['--root', join(folder, 'store'), '--runroot', join(folder, 'run'), '--storage-driver', 'vfs'];
-}
-
-function buildah(folder: string, ...args: string[]): string {
-  return run('buildah', [...storage(folder), ...args]);
 }

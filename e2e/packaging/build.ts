@@ -1,5 +1,6 @@
-// A release: the stripped program for x86_64 Linux with glibc 2.28 or later, its symbols, and the files for an installation. The bytes
-// do not depend on the folder of the sources. Zig provides the linker and the old C library (`cargo zigbuild`).
+// A release: the stripped program for Linux with glibc 2.28 or later, its symbols, and the forms in which it is installed: npm packages, a
+// Debian package, a container image. The bytes do not depend on the folder of the sources. Zig provides the linker and the old C library
+// (`cargo zigbuild`).
 
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -9,8 +10,28 @@ import { delimiter, join, resolve } from 'node:path';
 import { run } from '../harness/program.ts';
 import { installed } from '../harness/python.ts';
 import { components } from './components.ts';
+import { buildDeb } from './deb.ts';
+import { saveImage } from './image.ts';
+import { PUBLISHED, buildClients, packPublished } from './npm.ts';
+import { secondsOf, versionOf } from './version.ts';
 
-const TARGET = 'x86_64-unknown-linux-gnu';
+/** A processor for which a release is built. */
+export interface Platform {
+  /** Rust's name of the target. */
+  target: string;
+  /** The name in Debian packages and images. */
+  architecture: string;
+  /** The beginning of the names of the binutils. */
+  binutils: string;
+}
+
+/** By Node's name of the processor. */
+export const PLATFORMS = {
+  x64: { target: 'x86_64-unknown-linux-gnu', architecture: 'amd64', binutils: '' },
+  arm64: { target: 'aarch64-unknown-linux-gnu', architecture: 'arm64', binutils: 'aarch64-linux-gnu-' },
+};
+/** The programs that pack a release, each with its Debian package. */
+const PACKERS = { 'dpkg-deb': 'dpkg', buildah: 'buildah', mmdebstrap: 'mmdebstrap', npm: 'npm' };
 /** The oldest C library that a release supports: the one of Debian 10, RHEL 8 and Ubuntu 18.10. */
 export const GLIBC = '2.28';
 export const BYTES_MAX = 25_000_000;
@@ -28,33 +49,61 @@ export interface Release {
 }
 
 /** Builds the sources in `source` and writes the release to `folder`, which is emptied first. */
-export async function build(source: string, folder: string): Promise<Release> {
+export async function build(source: string, folder: string, processor: keyof typeof PLATFORMS = 'x64'): Promise<Release> {
+  const platform = PLATFORMS[processor];
+  checkPackers();
+  await compile(source, folder, platform);
+  const program = join(folder, 'tidewire');
+  const bytes = statSync(program).size;
+  const glibc = highestGlibc(program, platform);
+  if (compareVersions(glibc, GLIBC) > 0) throw new Error(`${program} needs glibc ${glibc}; ${GLIBC} is promised`);
+  if (bytes > BYTES_MAX) throw new Error(`${program} has ${bytes} bytes; ${BYTES_MAX} are allowed`);
+
+  for (const path of COPIED) copyFileSync(join(source, path), join(folder, path.slice(path.lastIndexOf('/') + 1)));
+  const list = components(source, platform.target) as { components: unknown[] };
+  const componentsFile = join(folder, 'components.cdx.json');
+  writeFileSync(componentsFile, `${JSON.stringify(list, undefined, 2)}\n`);
+  // The command `tidewire` knows no package with a program for another processor.
+  if (processor === 'x64') packAll(source, folder, program);
+  const { architecture } = platform;
+  const writer = processor === process.arch ? program : undefined;
+  buildDeb({ source, program, components: componentsFile, architecture, glibc: GLIBC, writer }, folder);
+  const parts = { source, program, version: versionOf(source), architecture, seconds: secondsOf(source) };
+  saveImage(parts, join(folder, `tidewire-image-${architecture}.tar`));
+  const sums = Object.entries(sumsOf(folder)).map(([name, sum]) => `${sum}  ${name}\n`);
+  writeFileSync(join(folder, 'SHA256SUMS'), sums.join(''));
+  return { folder, bytes, glibc, componentCount: list.components.length };
+}
+
+/** Fails before the build if its result could not be packed. */
+function checkPackers(): void {
+  const missing = Object.entries(PACKERS).filter(([program]) => spawnSync(program, ['--version']).error !== undefined);
+  if (missing.length > 0) throw new Error(`a release needs ${missing.map(([, name]) => name).join(', ')}: apt-get install -y ${missing.map(([, name]) => name).join(' ')}`);
+  if (process.getuid?.() !== 0) throw new Error('mmdebstrap and buildah make the image of a release as root: run this as root');
+}
+
+/** Compiles the program, and writes it and its symbols to `folder`. */
+async function compile(source: string, folder: string, { target, binutils }: Platform): Promise<void> {
   // Zig and cargo-zigbuild in the versions of `requirements.txt`.
   const tools = await installed('release-tools', resolve(import.meta.dirname, 'requirements.txt'));
   run('cargo', ['fetch', '--locked'], { cwd: source });
   const env = environment(source, tools);
-  const args = ['zigbuild', '--locked', '--release', '--package', 'tidewire', '--target', `${TARGET}.${GLIBC}`];
+  const args = ['zigbuild', '--locked', '--release', '--package', 'tidewire', '--target', `${target}.${GLIBC}`];
   const { status } = spawnSync('cargo', [...args, '--target-dir', join(source, 'target')], { cwd: source, env, stdio: ['ignore', 'inherit', 'inherit'] });
   if (status !== 0) throw new Error('cargo zigbuild failed; its lines say why');
 
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
-  const built = join(source, 'target', TARGET, 'release/tidewire');
-  run('objcopy', ['--only-keep-debug', built, 'tidewire.debug'], { cwd: folder });
+  const built = join(source, 'target', target, 'release/tidewire');
+  run(`${binutils}objcopy`, ['--only-keep-debug', built, 'tidewire.debug'], { cwd: folder });
   // Add no link to the symbols: its checksum would depend on the folder in which Zig compiles its start code.
-  run('objcopy', ['--strip-all', built, 'tidewire'], { cwd: folder });
-  for (const path of COPIED) copyFileSync(join(source, path), join(folder, path.slice(path.lastIndexOf('/') + 1)));
-  const list = components(source) as { components: unknown[] };
-  writeFileSync(join(folder, 'components.cdx.json'), `${JSON.stringify(list, undefined, 2)}\n`);
-  const sums = Object.entries(sumsOf(folder)).map(([name, sum]) => `${sum}  ${name}\n`);
-  writeFileSync(join(folder, 'SHA256SUMS'), sums.join(''));
+  run(`${binutils}objcopy`, ['--strip-all', built, 'tidewire'], { cwd: folder });
+}
 
-  const program = join(folder, 'tidewire');
-  const bytes = statSync(program).size;
-  const glibc = highestGlibc(program);
-  if (compareVersions(glibc, GLIBC) > 0) throw new Error(`${program} needs glibc ${glibc}; ${GLIBC} is promised`);
-  if (bytes > BYTES_MAX) throw new Error(`${program} has ${bytes} bytes; ${BYTES_MAX} are allowed`);
-  return { folder, bytes, glibc, componentCount: list.components.length };
+/** Packs all npm packages into `folder`. */
+function packAll(source: string, folder: string, program: string): void {
+  buildClients(source);
+  for (const name of Object.keys(PUBLISHED)) packPublished(name, folder, program, source);
 }
 
 /** The hash of each file in a release. */
@@ -79,8 +128,8 @@ export function differentSections(path: string, other: string): string[] {
 }
 
 /** The newest version of glibc that the program needs for one of its symbols. */
-export function highestGlibc(program: string): string {
-  const symbols = run('objdump', ['-T', program]);
+export function highestGlibc(program: string, { binutils }: Platform = PLATFORMS.x64): string {
+  const symbols = run(`${binutils}objdump`, ['-T', program]);
   const versions = [...symbols.matchAll(/\bGLIBC_(\d+(?:\.\d+)+)/g)].map(([, version]) => version as string);
   const highest = versions.sort(compareVersions).at(-1);
   if (highest === undefined) throw new Error(`${program} needs no symbol of glibc, so it was not linked to glibc`);

@@ -21,13 +21,12 @@ interface Crate {
   licence: string;
 }
 
-const TARGET = 'x86_64-unknown-linux-gnu';
 /** The folders of the web pages in the program. */
 const PAGES = ['packages/admin', 'examples/demo'];
 
-/** The components of the sources in `root`. */
-export function components(root: string): object {
-  const [server, ...crates] = crateRows(root);
+/** The components of the sources in `root`, built for Rust's `target`. */
+export function components(root: string, target = 'x86_64-unknown-linux-gnu'): object {
+  const [server, ...crates] = crateRows(root, target);
   if (server === undefined) throw new Error('cargo tree has named nothing');
   const libraries = [rustLibrary(root), ...crates.map((crate) => component('cargo', crate)), ...PAGES.flatMap((page) => pagePackages(join(root, page)))];
   const byAddress = new Map(libraries.map((library) => [library.purl, library]));
@@ -47,8 +46,8 @@ function component(kind: string, { name, version, licence }: Crate): Component {
 }
 
 /** The server's crate and its dependencies at run time. */
-function crateRows(root: string): Crate[] {
-  const args = ['tree', '--locked', '--package', 'tidewire', '--target', TARGET, '--edges', 'normal,no-proc-macro'];
+function crateRows(root: string, target: string): Crate[] {
+  const args = ['tree', '--locked', '--package', 'tidewire', '--target', target, '--edges', 'normal,no-proc-macro'];
   const rows = run('cargo', [...args, '--prefix', 'none', '--format', '{p}|{l}'], { cwd: root }).trim().split('\n');
   return rows.map((row) => {
     const [, name, version, licence] = /^(\S+) v(\S+)[^|]*\|(.*?)( \(\*\))?$/.exec(row) ?? [];

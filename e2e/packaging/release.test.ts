@@ -14,7 +14,7 @@ test('the components are the crates, packages and the library that end in the pr
   const list = components(REPOSITORY) as { metadata: { component: Component }; components: Component[] };
   assert.equal(list.metadata.component.name, 'tidewire');
   const names = new Set(list.components.map(({ name }) => name));
-  for (const name of ['tidewire-core', 'tokio', 'libsqlite3-sys', 'aws-lc-sys', 'mongodb', 'rust-std', 'preact', 'uplot']) assert.ok(names.has(name), name);
+  for (const name of ['tidewire-core', 'tokio', 'libsqlite3-sys', 'aws-lc-sys', 'mongodb', 'rust-std', 'preact', 'uplot', 'uqr']) assert.ok(names.has(name), name);
   // Crates that only build or test, or contain no code, are not components.
   for (const name of ['serde_derive', 'cc', 'proptest', 'tempfile', 'tidewire-bench', 'esbuild', 'typescript']) assert.ok(!names.has(name), name);
   assert.equal(new Set(list.components.map(({ purl }) => purl)).size, list.components.length, 'each once');

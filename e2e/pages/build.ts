@@ -6,10 +6,11 @@ import { join, resolve } from 'node:path';
 const REPOSITORY = resolve(import.meta.dirname, '../..');
 /** The committed pages: one folder for each site. */
 export const COMMITTED = join(REPOSITORY, 'crates/tidewire-http/pages');
-/** The sites by folder name, with the folders of their packages, whose script `build` takes the output folder as argument. */
-export const SITES: Record<string, string> = {
-  admin: 'packages/admin',
-  demo: 'examples/demo',
+/** The sites by folder name, each with the folder of its package and the script there, which takes the output folder as argument. */
+export const SITES: Record<string, [folder: string, script: string]> = {
+  admin: ['packages/admin', 'build'],
+  client: ['packages/client', 'module'],
+  demo: ['examples/demo', 'build'],
 };
 
 function npm(folder: string, ...args: string[]): void {
@@ -20,7 +21,7 @@ function npm(folder: string, ...args: string[]): void {
 /** Builds all sites into folders with their names in `target`. */
 export function buildPages(target: string): void {
   npm('packages/client', 'build');
-  for (const [name, source] of Object.entries(SITES)) npm(source, 'build', '--', join(target, name));
+  for (const [name, [folder, script]] of Object.entries(SITES)) npm(folder, script, '--', join(target, name));
 }
 
 if (resolve(process.argv[1] ?? '') === import.meta.filename) buildPages(COMMITTED);

@@ -23,8 +23,8 @@ export interface ReverseProxy {
   reload(): Promise<void>;
 }
 
-/** nginx with this content in its server block. */
-export async function nginxDuring(test: TestContext, locations: string): Promise<ReverseProxy> {
+/** nginx with this content in its server block, which has a certificate if the connections are encrypted. */
+export async function nginxDuring(test: TestContext, locations: string, isEncrypted = false): Promise<ReverseProxy> {
   const folder = temporaryFolder(test);
   const port = await freePort();
   const config = join(folder, 'nginx.conf');
@@ -42,7 +42,7 @@ export async function nginxDuring(test: TestContext, locations: string): Promise
       fastcgi_temp_path ${folder}/fastcgi;
       uwsgi_temp_path ${folder}/uwsgi;
       scgi_temp_path ${folder}/scgi;
-      server { listen 127.0.0.1:${port}; ${locations} }
+      server { listen 127.0.0.1:${port}${isEncrypted ? ' ssl' : ''}; ${locations} }
     }`);
   const { child } = start(test, 'nginx', ['-e', join(folder, 'error.log'), '-c', config]);
   const pid = child.pid as number;

@@ -127,7 +127,11 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
       ['GET', '/nowhere', undefined, 404, 'NOT_FOUND'],
       ['POST', '/figures', undefined, 405, 'METHOD_NOT_ALLOWED'],
       ['GET', '/ticket', undefined, 405, 'METHOD_NOT_ALLOWED'],
-      ['GET', '/connections?after=x', undefined, 400, 'INVALID_REQUEST'],
+      ['GET', '/connections?sort=age', undefined, 400, 'INVALID_REQUEST'],
+      ['GET', '/connections?count=0', undefined, 400, 'INVALID_REQUEST'],
+      ['GET', '/connections/x', undefined, 400, 'INVALID_REQUEST'],
+      ['GET', '/connections/0.999999.0', undefined, 404, 'NOT_FOUND'],
+      ['GET', '/topics?sort=age', undefined, 400, 'INVALID_REQUEST'],
       ['GET', '/topics?kind=x', undefined, 400, 'INVALID_REQUEST'],
       ['GET', '/topics?prefix=%', undefined, 400, 'INVALID_REQUEST'],
       ['POST', '/rules/explain', { rule: 'record.read' }, 400, 'INVALID_REQUEST'],
@@ -144,7 +148,7 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.equal(large.status, 413);
   });
 
-  test('lists the connected sessions in pages, with protocol, bytes and outbox', async (t) => {
+  test('lists the connected sessions by column, with protocol, bytes and outbox, and shows one of them', async (t) => {
     const server = await startWithAdmin(t);
     const client = await connect(t, server, { login: { token: tokenOf(server, 'alice') } });
     client.event.subscribe('news', () => {});
@@ -152,23 +156,24 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     const json = new WebSocket(`ws://${server.address}/deepstream-json`);
     await new Promise((done) => json.once('open', done));
     const operator = await Operator.of(server, ADMIN_KEY);
-    const all = async (query = ''): Promise<any[]> => {
-      const rows: any[] = [];
-      let next: string | null = '0.0';
-      while (next !== null) {
-        const page: any = await operator.ask('GET', `/connections?after=${next}${query}`);
-        rows.push(...page.connections);
-        next = page.next;
-      }
-      return rows;
-    };
+    const all = async (query = ''): Promise<any[]> => (await operator.ask('GET', `/connections?${query}`)).connections;
     const rows = await all();
     const [alice] = rows.filter(({ user }) => user === 'alice');
     assert.deepEqual([alice.protocol, alice.operator, alice.lagging, alice.subscriptions], ['deepstream', false, false, 1]);
     assert.ok(alice.bytesIn > 0 && alice.bytesOut > 0 && /^127\.0\.0\.1:\d+$/.test(alice.address), JSON.stringify(alice));
     assert.equal(rows.filter(({ protocol, user }) => protocol === 'deepstream-json' && user === null).length, 1);
-    assert.deepEqual((await all('&search=ALI')).map(({ id }) => id), [alice.id]);
-    assert.deepEqual(await all('&slow=1'), []);
+    assert.deepEqual((await all('search=ALI')).map(({ id }) => id), [alice.id]);
+    assert.deepEqual(await all('slow=1'), []);
+    const ids = async (query: string): Promise<string[]> => (await all(query)).map(({ id }) => id);
+    const rising = await ids('sort=bytesIn');
+    assert.deepEqual(await ids('sort=-bytesIn'), rising.toReversed());
+    assert.deepEqual(await ids('sort=bytesIn&offset=1&count=1'), rising.slice(1, 2));
+    const { total, complete } = await operator.ask('GET', '/connections?offset=50');
+    assert.deepEqual([total, complete], [rising.length, true]);
+    const one = await operator.ask('GET', `/connections/${alice.id}`);
+    assert.deepEqual([one.user, one.address], ['alice', alice.address]);
+    client.close();
+    await eventually(async () => (await operator.fetch('GET', `/connections/${alice.id}`)).status === 404, 'the connection has ended');
     json.close();
   });
 

@@ -4,12 +4,12 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { connect, discarded, pair } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
-import { DRIVERS, peers } from '../harness/driver/driver.ts';
+import { WHOLE_DRIVERS, peers } from '../harness/driver/driver.ts';
 import { fresh } from '../harness/names.ts';
 import { Server } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 
-for (const driver of DRIVERS) {
+for (const driver of WHOLE_DRIVERS) {
   describe(`anonymous records with ${driver.name}`, { concurrency: 8 }, () => {
     let server: Server;
     before(async () => {

@@ -177,6 +177,8 @@ describe('http records', { concurrency: 8 }, () => {
       [{ a: 1 }, JSON_TYPE, 415, 'UNSUPPORTED_MEDIA_TYPE'],
       [[{ op: 'add', path: '', value: 1 }], PATCH, 422, 'INVALID_VALUE'],
     ];
+    const wrongType = await ask('PATCH', name, { a: 1 }, JSON_TYPE);
+    assert.equal(wrongType.headers.get('accept-patch'), 'application/merge-patch+json, application/json-patch+json');
     for (const [body, headers, status, expected] of CASES) {
       assert.deepEqual(await code(await ask('PATCH', name, body, headers)), [status, expected], JSON.stringify(body));
     }

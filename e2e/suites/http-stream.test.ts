@@ -108,11 +108,19 @@ describe('server-sent events', { concurrency: 8 }, () => {
 
   test('wrong requests are refused with a code', async (t) => {
     const status = async (path: string): Promise<number> => (await openStream(t, url(server, path))).answer.status;
-    assert.equal(await status('/sse'), 400);
-    assert.equal(await status('/sse?event='), 400);
-    assert.equal(await status('/sse?event=%'), 400);
-    assert.equal(await status(`/sse?event=${'x'.repeat(1025)}`), 400);
-    assert.equal(await status(`/sse?${Array.from({ length: 101 }, (_, n) => `event=${n}`).join('&')}`), 400);
+    const many = Array.from({ length: 101 }, (_, n) => `event=${n}`).join('&');
+    for (const [query, code, named] of [
+      ['', 'INVALID_QUERY', 'event, pattern and record'],
+      ['?event=', 'INVALID_NAME', 'limits.name_bytes_max'],
+      ['?event=%', 'INVALID_QUERY', 'percent-encoded'],
+      [`?event=${'x'.repeat(1025)}`, 'INVALID_NAME', 'limits.name_bytes_max'],
+      [`?${many}`, 'INVALID_QUERY', 'more than 100 times'],
+    ] as const) {
+      const { answer } = await openStream(t, url(server, `/sse${query}`));
+      const problem = (await answer.json()) as { code: string; title: string };
+      assert.deepEqual([answer.status, problem.code], [400, code], query);
+      assert.ok(problem.title.includes(named), problem.title);
+    }
     assert.equal(await status('/sse?event=e&ticket=unknown'), 401);
     const wrong = await fetch(url(server, '/sse?event=e'), { method: 'POST' });
     assert.deepEqual([wrong.status, wrong.headers.get('allow')], [405, 'GET, OPTIONS']);

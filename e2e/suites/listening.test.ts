@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
 import { C, close, connect, discarded, pair, record, subscribed, type ConnectOptions, type TestClient } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
-import { DRIVERS, peers, type Asked, type Listened, type Peer } from '../harness/driver/driver.ts';
+import { WHOLE_DRIVERS, peers, type Asked, type Listened, type WholePeer } from '../harness/driver/driver.ts';
 import { fresh, literally } from '../harness/names.ts';
 import { RawPeer } from '../harness/raw.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
@@ -20,7 +20,7 @@ const RESPONSE_MS = 2_000;
 /** Makes `provider` listen for `pattern`. The requests for names arrive in the returned inbox. */
 async function listening(
   what: Listened,
-  provider: Peer,
+  provider: WholePeer,
   pattern: string,
   requests = new Inbox<Asked>(`requests of ${what} ${pattern}`),
 ): Promise<Inbox<Asked>> {
@@ -31,7 +31,7 @@ async function listening(
 /** The requested names. */
 const asked = (requests: Inbox<Asked>): string[] => requests.seen.map(({ name }) => name);
 
-for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RECORD']] as const)) {
+for (const [driver, what] of WHOLE_DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RECORD']] as const)) {
   const handlerName = what === 'EVENT' ? 'EventHandler' : 'RecordHandler';
 
   describe(`listening for ${what.toLowerCase()}s with ${driver.name}`, { concurrency }, () => {
@@ -46,7 +46,7 @@ for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RE
       const base = fresh('listen');
       const pattern = `^${literally(base)}/.*`;
       const requests = new Inbox<Asked>(`requests of ${what} ${pattern}`);
-      const stops = new Map<Peer, () => Promise<void>>();
+      const stops = new Map<WholePeer, () => Promise<void>>();
       for (const peer of await peers(driver, t, server)) stops.set(peer, await peer.listen(what, pattern, requests));
       return { name: `${base}/x`, base, pattern, requests, stops };
     }

@@ -5,7 +5,7 @@ import { after, before, describe, test, type TestContext } from 'node:test';
 import type { MergeStrategy } from '@deepstream/client/dist/src/record/merge-strategy.js';
 import { connect, discarded, list, pair } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
-import { DRIVERS, peers, type PeerList } from '../harness/driver/driver.ts';
+import { WHOLE_DRIVERS, peers, type PeerList } from '../harness/driver/driver.ts';
 import { fresh } from '../harness/names.ts';
 import { Server } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, happens, within } from '../harness/wait.ts';
@@ -41,7 +41,7 @@ const RACES: Array<[what: string, first: (one: PeerList) => Promise<void>, secon
   ['both replace everything', (one) => one.set(['x']), (one) => one.set(['y', 'z'])],
 ];
 
-for (const driver of DRIVERS) {
+for (const driver of WHOLE_DRIVERS) {
   describe(`lists with ${driver.name}`, { concurrency: 8 }, () => {
     let server: Server;
     before(async () => {

@@ -31,7 +31,7 @@ for (const driver of DRIVERS) {
       assert.deepEqual(await seen.next(), { a: 1, b: { c: 2 } });
       await mine.setWithAck({ d: [1, 2] });
       assert.deepEqual(await seen.next(), { d: [1, 2] });
-      assert.deepEqual([mine.version(), theirs.version()], [2, 2]);
+      assert.deepEqual([await mine.version(), await theirs.version()], [2, 2]);
       covers(['Record.set', 'Record.subscribe'], 'success');
     });
 
@@ -49,10 +49,10 @@ for (const driver of DRIVERS) {
       for (const [path, value, expected] of steps) {
         mine.setAt(path, value);
         assert.deepEqual(await seen.next(), expected);
-        assert.deepEqual(mine.get(), expected);
+        assert.deepEqual(await mine.get(), expected);
       }
-      assert.deepEqual(theirs.get('tags[0].deep'), true);
-      assert.equal(theirs.get('missing.path'), undefined);
+      assert.deepEqual(await theirs.get('tags[0].deep'), true);
+      assert.equal(await theirs.get('missing.path'), undefined);
     });
 
     test('a new reader sees the same value as the writer of paths', async (t) => {
@@ -65,7 +65,7 @@ for (const driver of DRIVERS) {
       mine.setAt(' spaced . key ', 'trimmed');
       mine.setAt('ünï.日本.🎉', 'x');
       await mine.setAtWithAck('end', true);
-      const local: unknown = JSON.parse(JSON.stringify(mine.get()));
+      const local: unknown = JSON.parse(JSON.stringify(await mine.get()));
       assert.deepEqual(await carol.snapshot(name), local);
     });
 

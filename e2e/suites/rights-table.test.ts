@@ -141,6 +141,8 @@ const REQUESTS: Record<string, RequestInit[]> = {
   'PUT /records/NAME': CONDITIONS.map((headers) => ({ method: 'PUT', headers: { ...headers, ...JSON_TYPE }, body: '{}' })),
   'DELETE /records/NAME': CONDITIONS.map((headers) => ({ method: 'DELETE', headers })),
   'PATCH /records/NAME': CONDITIONS.map((headers) => ({ method: 'PATCH', headers: { ...headers, ...PATCH_TYPE }, body: '[{"op":"add","path":"/list/0","value":1}]' })),
+  // The command `event emit` is the same message.
+  'POST /events/NAME': [],
   'GET /sse': [],
 };
 

@@ -10,7 +10,7 @@ import { makeTree, REPOSITORY } from '../faults/tree.ts';
 import { connect, subscribed } from '../harness/client.ts';
 import { run } from '../harness/program.ts';
 import { Server } from '../harness/server.ts';
-import { DEADLINE_MS, Inbox, within } from '../harness/wait.ts';
+import { DEADLINE_MS, eventually, Inbox, within } from '../harness/wait.ts';
 
 const TOY = join(import.meta.dirname, 'lines');
 const LINES_MAX = 150;
@@ -61,14 +61,26 @@ class LinePeer {
     this.closed = new Promise((done) => socket.once('close', (code, reason) => done(`${code} ${reason.toString()}`)));
   }
 
-  static async login(server: Server, answersPings = true): Promise<LinePeer> {
+  static async open(server: Server, answersPings = true): Promise<LinePeer> {
     const socket = new WebSocket(`ws://${server.address}/lines`, ['other', 'lines']);
     const peer = new LinePeer(socket, answersPings);
     await within(DEADLINE_MS, new Promise((done) => socket.once('open', done)), 'the socket opens');
     assert.equal(socket.protocol, 'lines');
-    await peer.ask('HELLO', 'READY');
+    return peer;
+  }
+
+  static async login(server: Server, answersPings = true): Promise<LinePeer> {
+    const peer = await LinePeer.open(server, answersPings);
     await peer.ask('LOGIN {}', 'WELCOME');
     return peer;
+  }
+
+  /** The token in the answer to `KEEP`. */
+  async keptToken(): Promise<string> {
+    const [word, token] = (await this.lines.next()).split(' ');
+    assert.equal(word, 'KEPT');
+    assert.ok(token);
+    return token;
   }
 
   async ask(command: string, answer: string): Promise<void> {
@@ -111,12 +123,62 @@ describe('a toy protocol', () => {
     await subscriber.expect('EVENT news "from elsewhere"');
   });
 
+  test('changes the user of a session: subscriptions are judged again, and presence follows', async (t) => {
+    const permissions = 'rpc: {"*": {provide: true, request: true}}\nrecord: {"*": {create: true, read: true, write: true, delete: true, listen: true}}\n' +
+      'presence: {"*": {allow: true}}\nevent: {"private": {publish: true, subscribe: "user.id === \'ann\'", listen: true}, "*": {publish: true, subscribe: true, listen: true}}';
+    const server = await Server.during(t, { binary, permissions });
+    const client = await connect(t, server);
+    const peer = await LinePeer.login(server);
+    await peer.ask('SUBSCRIBE private', 'REFUSED');
+    // The second line is the new user's, also if it arrives while the login is being decided.
+    peer.socket.send('LOGIN {"username":"ann"}');
+    peer.socket.send('SUBSCRIBE private');
+    await peer.expect('WELCOME');
+    await peer.expect('SUBSCRIBED');
+    assert.deepEqual(await client.presence.getAll(), ['ann']);
+    client.event.emit('private', 1);
+    await peer.expect('EVENT private 1');
+    await peer.ask('LOGOUT', 'WELCOME');
+    await peer.expect('REFUSED');
+    assert.deepEqual(await client.presence.getAll(), []);
+    client.event.emit('private', 2);
+    await peer.ask('SUBSCRIBE news', 'SUBSCRIBED');
+    client.event.emit('news', 3);
+    await peer.expect('EVENT news 3');
+  });
+
   test('is pinged by the server, and a client that does not answer is closed with the words of the protocol', async (t) => {
     const server = await Server.during(t, { binary, heartbeatIntervalMs: HEARTBEAT_MS });
     const [alive, silent] = [await LinePeer.login(server), await LinePeer.login(server, false)];
     assert.equal(await within(DEADLINE_MS, silent.closed, 'the silent client is closed'), '1008 BYE, nothing heard for two heartbeat intervals');
     assert.ok(silent.lines.seen.includes('PING'));
     await alive.ask('SUBSCRIBE news', 'SUBSCRIBED');
+  });
+
+  test('resumes a session on another connection, with the lines that were published in between', async (t) => {
+    const server = await Server.during(t, { binary });
+    const [publisher, first] = [await LinePeer.login(server), await LinePeer.login(server)];
+    await first.ask('SUBSCRIBE news', 'SUBSCRIBED');
+    first.socket.send('KEEP');
+    const token = await first.keptToken();
+    publisher.socket.send('PUBLISH news 1');
+    await first.expect('EVENT news 1');
+    first.socket.terminate();
+    await eventually(async () => (await server.metric('tidewire_detached_sessions')) === 1, 'the session has no connection');
+    publisher.socket.send('PUBLISH news 2');
+    publisher.socket.send('AGAIN 3');
+    const second = await LinePeer.open(server);
+    await second.ask(`RESUME ${token} 1`, 'RESUMED 0');
+    await second.expect('EVENT news 2');
+    await second.expect('EVENT news 3');
+    await second.ask('SUBSCRIBE other', 'SUBSCRIBED');
+    publisher.socket.send('AGAIN 4');
+    await second.expect('EVENT news 4');
+    // A peer that has missed a line does not lose it, and a wrong token resumes no session.
+    const third = await LinePeer.open(server);
+    await third.ask(`RESUME ${token.slice(1)}0 0`, 'REFUSED no such session');
+    await third.ask(`RESUME ${token} 4`, 'RESUMED 1');
+    await third.expect('EVENT news 4');
   });
 
   test('refuses a handshake without its subprotocol, and a binary message', async (t) => {

@@ -11,6 +11,7 @@ rmSync(target, { recursive: true, force: true });
 mkdirSync(target, { recursive: true });
 cpSync(join(HERE, 'public'), target, { recursive: true });
 cpSync(join(HERE, 'node_modules/preact/LICENSE'), join(target, 'preact-licence.txt'));
+cpSync(join(HERE, 'node_modules/uqr/LICENSE'), join(target, 'uqr-licence.txt'));
 await build({
   entryPoints: [join(HERE, 'src/main.tsx'), join(HERE, 'src/style.css')],
   outdir: target,

@@ -1,6 +1,8 @@
 //! Shared code of the fuzz targets and their tools: the checks, which `cargo test` also runs on the committed corpora.
 
 pub mod corpus;
+#[path = "../../crates/tidewire-wire/tests/entries/check/mod.rs"]
+pub mod entries;
 #[path = "../../crates/tidewire-wire/tests/codec/harness/mod.rs"]
 pub mod harness;
 #[cfg(feature = "server")]
@@ -8,7 +10,7 @@ pub mod harness;
 pub mod server;
 
 /// Targets that do not contain the server, whose build takes most of the time.
-pub const WITHOUT_SERVER: [&str; 3] = ["decode", "json", "rules"];
+pub const WITHOUT_SERVER: [&str; 4] = ["decode", "entries", "json", "rules"];
 
 /// The variable with the name of a planted fault. Only the copy of the tree in which `e2e/faults` plants faults reads it.
 pub const PLANTED_FAULT: &str = "PLANTED_FAULT";

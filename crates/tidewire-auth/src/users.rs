@@ -494,8 +494,8 @@ mod tests {
 
     fn users(disk: &MemoryDisk) -> (Arc<Users>, StoreThreads) {
         let (store, opened) = disk.open(None);
-        let threads = StoreThreads::start(Box::new(store), opened.term(), Arc::new(|_, _| {}))
-            .expect("threads");
+        let threads =
+            StoreThreads::start(Box::new(store), opened, Arc::new(|_, _| {})).expect("threads");
         let users = Users::new(&AuthStore::default(), Hashing::new(2), Counts::default());
         users.open(threads.client());
         (users, threads)

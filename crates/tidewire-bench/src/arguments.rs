@@ -211,6 +211,7 @@ impl Chosen {
             tls: matches.get_flag("tls").then(tls_client).transpose()?,
             has_compression: matches.get_flag("compression"),
             has_batches: matches.get_flag("batches"),
+            ..Link::default()
         };
         Self::start_with(&kind, link)
     }

@@ -175,6 +175,10 @@ impl Connection {
     pub fn connect(number: usize, target: &Target) -> Result<Self, Failure> {
         let socket = source::open(number, target.address)
             .map_err(Failure::system(format!("connection {number}")))?;
+        let user = match target.link.has_one_user {
+            true => 0,
+            false => number,
+        };
         Ok(Self {
             number,
             socket: TcpStream::from_std(socket),
@@ -183,7 +187,7 @@ impl Connection {
                 None => None,
             },
             decoder: Decoder::new(Role::Client),
-            driver: Driver::new(target.protocol, number, target.link.has_batches),
+            driver: Driver::new(target.protocol, user, target.link.has_batches),
             has_whole_frames: target.protocol.has_whole_frames(),
             stage: Stage::Connecting,
             is_counted: false,

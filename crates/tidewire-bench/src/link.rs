@@ -29,6 +29,8 @@ pub struct Link {
     pub has_compression: bool,
     /// All messages of a turn may come in one WebSocket message, if the protocol supports batches.
     pub has_batches: bool,
+    /// All connections log in as one user.
+    pub has_one_user: bool,
 }
 
 /// A client of TLS 1.3 without resumption, so that every connection costs a full handshake. It accepts any
@@ -207,6 +209,7 @@ mod tests {
             tls: Some(tls_client().unwrap()),
             has_compression: true,
             has_batches: false,
+            ..Link::default()
         };
         let server = std::thread::spawn(move || serve(&listener, &delivery));
         let mut swarm = Swarm::new(&target).unwrap();

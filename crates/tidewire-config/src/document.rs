@@ -5,7 +5,10 @@
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_saphyr::{DuplicateKeyPolicy, Location, MergeKeyPolicy, Spanned};
+use serde_saphyr::{
+    DefaultMessageFormatter, DuplicateKeyPolicy, Location, MergeKeyPolicy, MessageFormatter,
+    Spanned,
+};
 
 /// A place in a file. Lines and columns count from 1, and columns count characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,10 +89,12 @@ fn document_error(error: &serde_saphyr::Error) -> DocumentError {
     let position = error
         .location()
         .filter(|location| *location != Location::UNKNOWN);
-    let text = error.without_snippet().to_string();
+    // Without the position, which is reported in front of the reason.
+    let message = DefaultMessageFormatter.format_message(error);
+    let reason = message.lines().next().unwrap_or_default();
     DocumentError {
         position: position.map(SourcePosition::from),
-        reason: text.lines().next().unwrap_or_default().to_owned(),
+        reason: format!("not valid YAML: {reason}"),
     }
 }
 
@@ -298,9 +303,14 @@ mod tests {
             );
             assert!(error.reason.contains(part), "{text}: {error:?}");
             assert!(!error.reason.contains('\n'), "{text}: {error:?}");
+            assert!(!error.reason.contains(" line "), "{text}: {error:?}");
         };
         check("a: 1\na: 2\n", Some((2, 1)), "duplicate");
-        check("a: [1, 2\n", Some((1, 4)), "unclosed bracket");
+        check(
+            "a: [1, 2\n",
+            Some((1, 4)),
+            "not valid YAML: unclosed bracket",
+        );
         check("a:\n  b: ${NOT_SET}\n", Some((2, 6)), "NOT_SET");
         check("a: \"open\n", Some((2, 1)), "");
     }

@@ -64,6 +64,7 @@ impl Plan {
             auth,
             record,
             stores,
+            collections,
             rpc,
             event,
             listen,
@@ -77,6 +78,7 @@ impl Plan {
             heartbeat_interval: network.heartbeat_interval,
             // The shards know it, from their protocols.
             liveness: Vec::new(),
+            detached_timeout: network.detached_timeout,
             login_timeout: auth.login_timeout.time(),
             auth_retry_timeout: auth.retry_timeout.time(),
             auth_attempts_max: auth.attempts_max,
@@ -99,6 +101,7 @@ impl Plan {
             hot_path_prefixes: record.hot_path_prefixes.to_vec(),
             memory_only_prefixes: record.memory_only_prefixes.to_vec(),
             routes: stores.routes(),
+            tags: collections.tags(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::collections;
 use super::document::{self, Located, Node, SourcePosition};
 use super::nearest::nearest;
 use super::option::{Field, Input, OptionRow, Traits, VARIABLE_PREFIX, Value, Visitor, join};
@@ -63,9 +64,23 @@ impl Problem {
     pub fn new(origin: impl fmt::Display, reason: impl Into<String>) -> Self {
         Self {
             origin: origin.to_string(),
-            reason: reason.into(),
+            reason: without_error_numbers(reason.into()),
         }
     }
+}
+
+/// Removes the numbers that the standard library adds to errors of the operating system, as in `Permission denied (os error 13)`.
+#[must_use]
+pub fn without_error_numbers(mut text: String) -> String {
+    const START: &str = " (os error ";
+    while let Some(start) = text.find(START) {
+        let digits = start + START.len();
+        let Some(length) = text[digits..].find(')') else {
+            break;
+        };
+        text.replace_range(start..=digits + length, "");
+    }
+    text
 }
 
 /// Sources of the options' values.
@@ -300,12 +315,19 @@ impl Loader {
         };
         for (key, value) in entries {
             let name = join(section, &key.value);
-            if section == stores::SECTION {
-                if let Err(reason) = self.loaded.config.stores.add(&key.value) {
+            let config = &mut self.loaded.config;
+            let added = match section {
+                stores::SECTION => Some(config.stores.add(&key.value)),
+                collections::SECTION => Some(config.collections.add(&key.value)),
+                _ => None,
+            };
+            match added {
+                Some(Ok(())) => self.names = Names::of(&mut self.loaded.config),
+                Some(Err(reason)) => {
                     self.refuse(path, key.position, reason);
                     continue;
                 }
-                self.names = Names::of(&mut self.loaded.config);
+                None => {}
             }
             if self.names.is_section(&name) {
                 self.read_section(&name, value, path);

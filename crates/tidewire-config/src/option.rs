@@ -3,6 +3,8 @@
 //! The `section!` macro turns one list of documented fields into a struct, its defaults, and a walk over its options.
 //! File, environment, flags, `config print` and the reference page all use that walk, so an option is added in one place.
 
+use std::collections::BTreeMap;
+
 use super::document::Located;
 
 /// Properties of an option in addition to its name.
@@ -163,6 +165,23 @@ pub trait Field {
 impl<T: Value> Field for T {
     fn visit(&mut self, row: OptionRow, visitor: &mut dyn Visitor) {
         visitor.option(row, self);
+    }
+}
+
+/// Shows a section whose members the file names, such as the stores.
+pub(super) fn visit_members<T: Field>(
+    row: &OptionRow,
+    visitor: &mut dyn Visitor,
+    members: &mut BTreeMap<String, T>,
+) {
+    visitor.section(&row.name, row.doc);
+    for (name, member) in members {
+        let row = OptionRow {
+            name: join(&row.name, name),
+            doc: &[],
+            traits: row.traits,
+        };
+        member.visit(row, visitor);
     }
 }
 

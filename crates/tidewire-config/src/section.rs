@@ -8,6 +8,7 @@ use tidewire_core::limits::Limits as CoreLimits;
 use tidewire_core::rate::Rate;
 
 use super::address_range::AddressRange;
+use super::collections::Collections;
 use super::history::HistoryRule;
 use super::option::{Traits, section};
 use super::rate::OptionalRate;
@@ -71,6 +72,12 @@ section! {
         /// folder is `stores/NAME` in the data folder of the node. Only the file can add a store; the environment can set the
         /// options of a store in the file: `stores.logs.kind` is `TIDEWIRE_STORES__LOGS__KIND`. See `docs/stores.md`.
         stores: NamedStores = NamedStores::default(), Traits::NONE.described();
+        /// Collections of records, up to 256. The collection `X` contains the names that begin with `X/`. Its option `slot_by` is
+        /// the part of a name that selects its slot, and so its owner: `name`, the default, is the whole name; with `prefix`
+        /// the names `X/ID` and `X/ID/...` have one slot for each ID. This also holds for events, rpcs and user ids with such
+        /// names. Only the file can add a collection; the environment can set the options of one in the file:
+        /// `collections.orders.slot_by` is `TIDEWIRE_COLLECTIONS__ORDERS__SLOT_BY`. See `spec/cluster.md`.
+        collections: Collections = Collections::default(), Traits::NONE.described();
         /// Authentication of clients.
         auth: Auth = Auth::default();
         /// File of permission rules, or `allow_all`, which allows every logged-in user everything. The file has the format of
@@ -169,6 +176,9 @@ section! {
         proxy_protocol: bool = false;
         /// Interval of heartbeats. If a client sends nothing for twice this time, the server closes its connection.
         heartbeat_interval: Duration = seconds(30);
+        /// Time for which a session continues without a connection, so that its client can resume it on another one. After it the
+        /// server closes the session. It applies to protocols that resume sessions; deepstream's do not.
+        detached_timeout: Duration = seconds(120);
         /// How sends reach the kernel. `auto` submits many sends at once through an `io_uring`, or makes one system call for
         /// each if it is missing or forbidden, as in many containers. `plain` always makes one system call for each.
         sends: SendsKind = SendsKind::Auto;
@@ -326,6 +336,9 @@ section! {
         /// and that `network.paths` has `/deepstream`. The names of its events and records begin with `tidewire-demo/`; if
         /// `permissions` is `none`, separate rules apply to these names.
         demo: bool = true;
+        /// Whether the client is served at `/tidewire.js`, a module for pages without a build, and its types at
+        /// `/tidewire.d.ts`. Every client that reaches the server can read both.
+        client: bool = true;
     }
 }
 
@@ -738,6 +751,10 @@ section! {
         inflight_bytes_max: ByteCount = ByteCount(4 << 20);
         /// Maximum bytes that wait for one client to read them. Above it the server disconnects the client.
         outbox_bytes_max: ByteCount = ByteCount(1 << 20);
+        /// Maximum bytes of messages that the server keeps for one session that can be resumed (`network.detached_timeout`), until its
+        /// client has confirmed them. Above it the server forgets the oldest messages that it has sent. If more than this waits
+        /// for a session without a connection, the server closes the session.
+        retained_bytes_max: ByteCount = ByteCount(256 << 10);
         /// Waiting bytes from which a client that has announced `jumps` is lagging. The server then skips its messages until
         /// at most `limits.outbox_drained_bytes` wait, and then sends it the newest value of each record that changed. `auto`
         /// is a quarter of `limits.outbox_bytes_max`.
@@ -746,7 +763,7 @@ section! {
         outbox_drained_bytes: Auto<ByteCount> = Auto::Auto;
         /// Maximum bytes that a shard touches for one connection in a turn: parsed, scanned, copied and encoded. If a
         /// connection has cost more, its next message waits until later turns have paid off the rest, in turn with other
-        /// users. 0 means no limit.
+        /// users. While no other connection costs anything, the limit is `limits.turn_work_max`. 0 means no limit.
         connection_work_max: ByteCount = bytes(CoreLimits::default().connection_work_max);
         /// Bytes that a shard touches before it polls its sockets and its mailbox again. It is also the cost that a turn pays
         /// off for all waiting connections together.

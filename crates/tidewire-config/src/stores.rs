@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::option::{Field, OptionRow, Traits, Value, Visitor, join};
+use super::option::{Field, OptionRow, Traits, Value, Visitor, join, visit_members};
 use super::store_section::Store;
 use super::value::List;
 
@@ -125,14 +125,6 @@ pub fn option(store: &str, key: &str) -> String {
 
 impl Field for NamedStores {
     fn visit(&mut self, row: OptionRow, visitor: &mut dyn Visitor) {
-        visitor.section(&row.name, row.doc);
-        for (name, store) in &mut self.0 {
-            let row = OptionRow {
-                name: join(&row.name, name),
-                doc: &[],
-                traits: row.traits,
-            };
-            store.visit(row, visitor);
-        }
+        visit_members(&row, visitor, &mut self.0);
     }
 }

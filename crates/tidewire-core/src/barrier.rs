@@ -13,6 +13,8 @@ use crate::address::Address;
 /// The progress of this shard with the changes of rights.
 #[derive(Debug)]
 pub(crate) struct Barrier {
+    /// All shards, in ascending order.
+    shards: Box<[Address]>,
     own: usize,
     /// By shard, the newest change whose marker has arrived. For this shard, the newest change that it has applied.
     markers: Vec<u64>,
@@ -23,13 +25,16 @@ pub(crate) struct Barrier {
 }
 
 impl Barrier {
-    /// Creates the barrier of shard `own` before the first change.
-    pub(crate) fn new(own: Address, shard_count: u16) -> Self {
+    /// Creates the barrier of the shard `own`, one of `shards`, before the first change. `shards` are in ascending order.
+    pub(crate) fn new(own: Address, shards: impl Iterator<Item = Address>) -> Self {
+        let shards: Box<[Address]> = shards.collect();
+        let index = shards.binary_search(&own);
         Self {
-            own: usize::from(own.shard),
-            markers: vec![0; usize::from(shard_count)],
-            passed: vec![0; usize::from(shard_count)],
+            own: index.expect("the shard is one of all shards"),
+            markers: vec![0; shards.len()],
+            passed: vec![0; shards.len()],
             unsettled_rights: None,
+            shards,
         }
     }
 
@@ -48,8 +53,8 @@ impl Barrier {
 
     /// Notes the marker of another shard.
     pub(crate) fn mark(&mut self, from: Address, number: u64) {
-        if let Some(known) = self.markers.get_mut(usize::from(from.shard)) {
-            *known = (*known).max(number);
+        if let Ok(index) = self.shards.binary_search(&from) {
+            self.markers[index] = self.markers[index].max(number);
         }
     }
 
@@ -62,8 +67,8 @@ impl Barrier {
 
     /// Notes that another shard has all markers of a change.
     pub(crate) fn pass(&mut self, from: Address, number: u64) {
-        if let Some(known) = self.passed.get_mut(usize::from(from.shard)) {
-            *known = (*known).max(number);
+        if let Ok(index) = self.shards.binary_search(&from) {
+            self.passed[index] = self.passed[index].max(number);
         }
     }
 
@@ -91,13 +96,21 @@ mod tests {
 
     use super::*;
 
-    fn shard(shard: u16) -> Address {
-        Address { node: 0, shard }
+    /// Odd shards are on another node, so that a shard number alone identifies none.
+    fn shard(number: u16) -> Address {
+        let (node, shard) = (number % 2, number / 2);
+        Address { node, shard }
+    }
+
+    fn barrier(own: u16, count: u16) -> Barrier {
+        let mut shards: Vec<Address> = (0..count).map(shard).collect();
+        shards.sort_unstable();
+        Barrier::new(shard(own), shards.into_iter())
     }
 
     #[test]
     fn a_change_is_settled_when_all_have_all_markers_and_all_are_reauthorized() {
-        let mut barrier = Barrier::new(shard(1), 3);
+        let mut barrier = barrier(1, 3);
         assert!(barrier.is_new(1));
         barrier.take_over(1, true);
         assert!(!barrier.is_new(1));
@@ -138,9 +151,7 @@ mod tests {
     impl Shards {
         fn new(count: u16, seed: u64) -> Self {
             Self {
-                barriers: (0..count)
-                    .map(|own| Barrier::new(shard(own), count))
-                    .collect(),
+                barriers: (0..count).map(|own| barrier(own, count)).collect(),
                 mailboxes: vec![VecDeque::new(); usize::from(count)],
                 random: seed,
             }
@@ -167,15 +178,15 @@ mod tests {
 
         /// A client of the shard sends a request that goes to its owner, and from there to another shard.
         fn ask(&mut self, own: usize) {
-            let by = self.barriers[own].markers[own];
+            let barrier = &self.barriers[own];
+            let by = barrier.markers[barrier.own];
             self.post_anywhere(own, Mail::Decided { by, leads_to: 1 });
         }
 
         fn change(&mut self, own: usize, number: u64) {
             if self.barriers[own].is_new(number) {
                 self.barriers[own].take_over(number, true);
-                let address = self.barriers[own].own as u16;
-                self.post_others(own, Mail::Marker(shard(address), number));
+                self.post_others(own, Mail::Marker(shard(own as u16), number));
             }
         }
 
@@ -259,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_shard_alone_settles_when_all_are_reauthorized() {
-        let mut barrier = Barrier::new(shard(0), 1);
+        let mut barrier = barrier(0, 1);
         barrier.take_over(1, true);
         assert_eq!(barrier.newly_passed(), Some(1));
         assert_eq!(barrier.settled(), 0);
@@ -269,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_second_change_during_the_first_settles_both_at_its_end() {
-        let mut barrier = Barrier::new(shard(0), 2);
+        let mut barrier = barrier(0, 2);
         let other_marks = |barrier: &mut Barrier, number| {
             barrier.mark(shard(1), number);
             assert_eq!(barrier.newly_passed(), Some(number));

@@ -4,10 +4,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::BuildHasher;
 use std::sync::Arc;
-
-use foldhash::fast::FixedState;
 
 use crate::address::{Address, SessionId};
 use crate::bulk::Progress;
@@ -20,7 +17,7 @@ use crate::event_rights::EventRights;
 use crate::hub::{Hub, HubTopic};
 use crate::json;
 use crate::limits::{LagCounts, Refused};
-use crate::message::{Event, Message, Presence, PresenceAction, Reason, Refusal};
+use crate::message::{Event, Message, Presence, PresenceAction, Publication, Reason, Refusal};
 use crate::permission::{Access, Authorization, Decision, Permission, Question, RequestedAction};
 use crate::principal::Principal;
 use crate::publication::InterestTopic;
@@ -28,6 +25,7 @@ use crate::quota::Quotas;
 use crate::rights::Revocations;
 use crate::session::{BulkAuthorization, NameReads, Session, Sessions};
 use crate::settings::{Liveness, PEER_PINGS, Settings};
+use crate::slot::SlotTable;
 use crate::table::Map;
 use crate::text::{Name, RESERVED};
 use crate::time::{Instant, Now};
@@ -45,10 +43,9 @@ const SMALL_SESSION_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct ShardContext {
     pub(crate) address: Address,
-    pub(crate) shard_count: u16,
     /// Whether any rates are configured.
     pub(crate) is_rated: bool,
-    pub(crate) owner_hash: FixedState,
+    pub(crate) slots: Arc<SlotTable>,
     pub(crate) settings: Settings,
     pub(crate) permission: Arc<dyn Permission>,
     /// The number of changes of rules.
@@ -80,17 +77,17 @@ pub(crate) struct ShardContext {
 impl ShardContext {
     /// The shard that owns a name.
     pub(crate) fn owner(&self, name: &str) -> Address {
-        let shard = self.owner_hash.hash_one(name) % u64::from(self.shard_count);
-        Address {
-            node: self.address.node,
-            shard: shard as u16,
-        }
+        self.slots.owner(self.settings.tags.tag(name))
     }
 
-    /// All shards of the node.
-    pub(crate) fn shards(&self) -> impl Iterator<Item = Address> + use<> {
-        let node = self.address.node;
-        (0..self.shard_count).map(move |shard| Address { node, shard })
+    /// All shards of all nodes.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = Address> + '_ {
+        self.slots.shards()
+    }
+
+    /// The number of all shards.
+    pub(crate) fn shard_count(&self) -> usize {
+        self.slots.shard_count()
     }
 
     /// The liveness of a session of this format. It costs the session no memory.
@@ -190,6 +187,17 @@ impl ShardContext {
     /// Whether the text, if present, is JSON within the limits.
     pub(crate) fn is_json(&self, text: Option<&str>) -> bool {
         text.is_none_or(|text| self.json_kind(text).is_ok())
+    }
+
+    /// Whether the payload of a publication is JSON or bytes, and within the limits.
+    pub(crate) fn is_payload(&self, publication: &Publication<'_>) -> bool {
+        let Some(binary) = publication.binary() else {
+            return self.is_json(publication.data);
+        };
+        self.count_work(binary.size());
+        let is_large = binary.bytes().len() > self.settings.limits.record_bytes_max;
+        self.count(|refused| refused.too_large += u64::from(is_large));
+        !is_large && publication.data.is_none() && binary.has_valid_type()
     }
 
     /// The limits of a document.
@@ -572,7 +580,8 @@ impl<E: Effects> TurnContext<'_, E> {
 
     /// Posts an entry to every shard.
     pub(crate) fn post_all(&mut self, entry: &Entry) {
-        for shard in self.shard.shards() {
+        let context = self.shard;
+        for shard in context.shards() {
             self.post(shard, entry.clone());
         }
     }
@@ -617,7 +626,7 @@ impl<E: Effects> TurnContext<'_, E> {
         if let Some(&round) = self.interest.censuses.get(&owner) {
             let interest = Listening::Interest {
                 round,
-                shard: self.shard.address.shard,
+                shard: self.shard.address,
                 name,
                 wanted,
             };
@@ -656,7 +665,7 @@ impl<E: Effects> TurnContext<'_, E> {
             self.interest.census_walks.push_back((owner, round, end));
         }
         if !names.is_empty() {
-            let shard = shard_context.address.shard;
+            let shard = shard_context.address;
             let present = Listening::Present {
                 round,
                 shard,

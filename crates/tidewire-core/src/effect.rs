@@ -53,6 +53,8 @@ pub enum Input {
         session: SessionId,
         /// The format of messages to it, until [`crate::engine::Shard::set_format`] changes it.
         format: Format,
+        /// Whether the session coalesces, and then its peer logs in at once. `None` if the peer introduces itself before.
+        coalesces: Option<bool>,
     },
     /// A whole frame arrived that is not a valid message.
     Undecodable {
@@ -60,7 +62,7 @@ pub enum Input {
         session: SessionId,
     },
     /// The next answer of a session that is not open is held back, because its address or user was recently closed for exceeding a limit.
-    /// This is the answer to its challenge or, if its login is being decided, the answer to the login. Without effect in other phases.
+    /// This is the answer to its challenge or login. Without effect on a session that is open, or that has had such an answer.
     Delay {
         /// The session.
         session: SessionId,
@@ -80,7 +82,18 @@ pub enum Input {
         /// The session.
         session: SessionId,
     },
-    /// The connection has ended; nothing more is sent to it.
+    /// The session has lost its transport and continues without one: messages to it wait until it is attached again. If that does not
+    /// happen within [`crate::settings::Settings::detached_timeout`], the engine closes it.
+    Detached {
+        /// The session.
+        session: SessionId,
+    },
+    /// A detached session has a transport again.
+    Attached {
+        /// The session.
+        session: SessionId,
+    },
+    /// The session has ended; nothing more is sent to it.
     Closed {
         /// The session.
         session: SessionId,
@@ -245,6 +258,10 @@ pub enum CloseReason {
     Refused,
     /// It has missed changes of a record that can't be read now, or too many events waited for a rule, so it must start again.
     NotCaughtUp,
+    /// It was without a transport for too long.
+    DetachedTooLong,
+    /// Its user has logged out, and the auth chain accepts no login without credentials.
+    LoggedOut,
 }
 
 /// The data of the message to a client whose login has expired, as JSON.
@@ -293,14 +310,15 @@ pub trait Effects {
     /// For events this includes the shards with interest in a pattern that matches the name.
     fn publish(&mut self, topic: InterestTopic, name: &str, entry: impl Fn() -> Entry);
     /// Calls `visit` with every **other** shard whose interest in a pattern that matches the event is visible.
-    fn visit_pattern_shards(&self, event: &str, visit: impl FnMut(u16));
+    fn visit_pattern_shards(&self, event: &str, visit: impl FnMut(Address));
     /// Changes this shard's interest. Numbers count up by one; [`Input::InterestVisible`] confirms them.
     fn interest(&mut self, number: u64, change: InterestChange);
     /// Sends a request to a store.
     fn store(&mut self, request: StoreRequest);
     /// Sends a request to the auth chain.
     fn authenticate(&mut self, request: AuthRequest);
-    /// Ends the connection after the messages that were already decided for it are sent. [`Input::Closed`] must follow.
+    /// Ends the session after the messages that were already decided for it are sent. [`Input::Closed`] must follow, or
+    /// [`Input::Detached`] if its transport was only silent.
     fn close(&mut self, session: SessionId, reason: CloseReason);
     /// The driver may pass the message that had to wait again.
     fn resume(&mut self, session: SessionId);

@@ -7,6 +7,7 @@ mod bulk;
 mod counts;
 mod deadline;
 mod entry;
+mod inspecting;
 mod leaving;
 mod owners;
 mod rights;
@@ -15,8 +16,6 @@ mod timers;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-use foldhash::fast::FixedState;
 
 use self::leaving::EndedSession;
 use self::timers::SessionTimers;
@@ -32,9 +31,9 @@ use crate::history;
 use crate::history::owner::HistoryOwner;
 use crate::hub::Hub;
 use crate::identity;
-use crate::inspect::{Inspected, SessionView, SubscribedName};
 use crate::listen::ListenOwner;
 use crate::login::{self, Decided};
+use crate::membership::LAGGING;
 use crate::message::{Auth, Connection, Message, Presence};
 use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
@@ -48,6 +47,7 @@ use crate::route::StoreId;
 use crate::rpc::{self, RpcOwner};
 use crate::session::{LocalSessionId, Phase, RuleReads, SessionFlag, Sessions};
 use crate::settings::Settings;
+use crate::slot::SlotTable;
 use crate::store::Opened;
 use crate::table;
 use crate::text::Name;
@@ -62,16 +62,14 @@ pub use counts::Counts;
 pub struct ShardConfig {
     /// The address of the shard.
     pub address: Address,
-    /// The number of shards of the node.
-    pub shard_count: u16,
+    /// The owner of each name. It is the same on all shards.
+    pub slots: Arc<SlotTable>,
     /// Durations, switches and limits.
     pub settings: Settings,
     /// Decides what principals may do.
     pub permission: Arc<dyn Permission>,
     /// Seed of tables and random choices. Clients must not be able to guess it.
     pub seed: u64,
-    /// Key of the owner hash. It is the same on all shards, and clients must not be able to guess it.
-    pub owner_key: u64,
     /// The results of opening the stores, by number. Never empty.
     pub opened: Vec<Opened>,
 }
@@ -103,20 +101,19 @@ impl Shard {
     pub fn new(config: ShardConfig) -> Self {
         let ShardConfig {
             address,
-            shard_count,
+            slots,
             settings,
             permission,
             seed,
-            owner_key,
             opened,
         } = config;
+        let barrier = Barrier::new(address, slots.shards());
         Self {
             state: ShardState {
                 context: ShardContext {
                     address,
-                    shard_count,
                     is_rated: !settings.rates.is_off(),
-                    owner_hash: FixedState::with_seed(owner_key),
+                    slots,
                     settings,
                     permission,
                     rules_round: 0,
@@ -151,7 +148,7 @@ impl Shard {
             rates: RateLimiter::new(seed),
             user_rates: RateOwner::new(seed),
             timers: SessionTimers::new(),
-            barrier: Barrier::new(address, shard_count),
+            barrier,
             reauthorizer: Reauthorizer::new(seed),
             costs: TurnCosts::new(),
             debtors: Debtors::default(),
@@ -162,7 +159,11 @@ impl Shard {
     /// Handles every input except messages of sessions.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut impl Effects) {
         match input {
-            Input::Opened { session, format } => self.opened(now, session, format),
+            Input::Opened {
+                session,
+                format,
+                coalesces,
+            } => self.opened(now, session, format, coalesces),
             Input::Undecodable { session } => {
                 self.heard(session, now);
                 login::undecodable(&mut self.state.turn(now, out), session);
@@ -183,6 +184,8 @@ impl Shard {
                 history::subscriber::drained(&mut turn, session);
                 self.drained(now, session, out);
             }
+            Input::Detached { session } => self.detached(now, session),
+            Input::Attached { session } => self.attached(now, session),
             Input::Closed { session } => self.closed(now, session, out),
             Input::Entry(entry) => self.entry(now, entry, out),
             Input::Store(StoreCompletion::Loaded { records }) => {
@@ -227,6 +230,9 @@ impl Shard {
                         self.end_session(now, session, CloseReason::Revoked, out);
                     }
                     decided => {
+                        if let Decided::Renewed(before) = &decided {
+                            self.rates.user_changed(&mut turn, session, before);
+                        }
                         self.timers
                             .logged_in(&turn, &mut self.reauthorizer, session, decided);
                     }
@@ -262,7 +268,10 @@ impl Shard {
         if let Some(session) = self.state.sessions.find_mut(id) {
             session.heard = now.monotonic;
             is_open = matches!(session.phase, Phase::Open(_));
-            if session.is_held_back() {
+            // Later messages belong to the new user. A ping is answered at once, because the auth chain may take long.
+            let is_changing = session.has(SessionFlag::ChangingUser);
+            let waits_for_user = is_changing && !matches!(message, Message::Connection(_));
+            if waits_for_user || session.is_held_back() {
                 return Flow::Wait;
             }
         }
@@ -309,7 +318,7 @@ impl Shard {
             // The answer is charged when all shards have sent their part. The expected cost is charged now, so that a client can't send a
             // burst of such queries before. A denied query requests nothing from the shards, and its cost must not reveal how many users
             // are online.
-            let users = self.presences.count_online() * usize::from(self.state.context.shard_count);
+            let users = self.presences.count_online() * self.state.context.shard_count();
             self.state.context.count_work(users * USER_WORK);
         }
         let work = self.state.context.work.get().wrapping_sub(work_before);
@@ -318,8 +327,9 @@ impl Shard {
         flow
     }
 
-    /// Changes the encoding of a session before it has subscribed to anything. Returns the ranges that the session is still owed in the
-    /// log of its earlier format. The caller must send them at once; the flush no longer does.
+    /// Changes the encoding of a session, at any time if the flush owes it no publication, otherwise only before it has subscribed to
+    /// anything. Returns the answers that it is still owed in the log of its earlier format. The caller must send them at once; the flush
+    /// no longer does.
     #[must_use]
     pub fn set_format(
         &mut self,
@@ -331,8 +341,23 @@ impl Shard {
         if before == format {
             return None;
         }
+        for channel in session.memberships.channels() {
+            // Lagging members are not counted.
+            if session.memberships.position(channel) != Some(LAGGING) {
+                self.state.hub.change_format(channel, before, format);
+            }
+        }
         let answers = self.state.hub.take_answers(session.id.index, before);
         (!answers.is_empty()).then_some((before, answers))
+    }
+
+    /// The encoding of a session.
+    #[must_use]
+    pub fn format(&self, session: SessionId) -> Option<Format> {
+        self.state
+            .sessions
+            .find(session)
+            .map(|session| session.format)
     }
 
     /// Excludes a session from presence, before it has logged in. Such a session lasts for one request, and its user is not reported as
@@ -429,27 +454,9 @@ impl Shard {
         self.records.shrink(&self.state.context.settings, bytes)
     }
 
-    /// The names with subscribers on this shard in `count` entries of the table starting at `first`. An inspection of all names uses many
-    /// short calls, between which the shard does its work.
-    #[must_use]
-    pub fn inspect_names(&self, first: usize, count: usize) -> Inspected<SubscribedName> {
-        let table_len = self.state.hub.table_len();
-        let end = first.saturating_add(count).min(table_len);
-        let names = self.state.hub.names_at(first.min(end)..end);
-        Inspected {
-            found: names.filter_map(SubscribedName::new).collect(),
-            next: (end < table_len).then_some(end),
-        }
-    }
-
-    /// The inspected state of a session.
-    #[must_use]
-    pub fn inspect_session(&self, session: SessionId) -> Option<SessionView> {
-        self.state.sessions.find(session).map(SessionView::new)
-    }
-
-    fn opened(&mut self, now: Now, session: SessionId, format: Format) {
-        self.state.sessions.open(session, format, now.monotonic);
+    fn opened(&mut self, now: Now, session: SessionId, format: Format, coalesces: Option<bool>) {
+        let sessions = &mut self.state.sessions;
+        sessions.open(session, format, coalesces, now.monotonic);
         self.timers.heartbeats.begin(
             now.monotonic,
             self.state.context.settings.heartbeat_interval,
@@ -466,10 +473,30 @@ impl Shard {
         }
     }
 
+    /// The session keeps its rights, subscriptions and debts, so publications reach it as before. Only its liveness changes: its deadline
+    /// replaces the heartbeat.
+    fn detached(&mut self, now: Now, id: SessionId) {
+        if let Some(session) = self.state.sessions.find_mut(id) {
+            session.set_flag(SessionFlag::Detached, true);
+            let until = now.monotonic + self.state.context.settings.detached_timeout;
+            self.timers.detached.add(id, until);
+        }
+    }
+
+    fn attached(&mut self, now: Now, id: SessionId) {
+        if let Some(session) = self.state.sessions.find_mut(id) {
+            session.set_flag(SessionFlag::Detached, false);
+            session.heard = now.monotonic;
+            self.timers.detached.remove(id);
+        }
+    }
+
     /// Charges a session with work. If it has used up its share of this turn, it owes the rest.
     fn charge(&mut self, id: SessionId, work: u64) {
-        let work_max = self.state.context.settings.limits.connection_work_max as u64;
+        let limits = &self.state.context.settings.limits;
         let sum = self.costs.add(id, work);
+        let is_alone = self.debtors.len() == 0 && self.costs.is_alone(sum);
+        let work_max = limits.session_work_max(is_alone);
         if work_max == 0 || sum <= work_max {
             return;
         }
@@ -565,6 +592,7 @@ fn route<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, message: &Mes
         Message::Rpc(message) => return rpc::message(turn, id, message),
         Message::Presence(message) => return presence::message(turn, id, message),
         Message::Auth(Auth::Request { data }) => return login::renew(turn, id, *data),
+        Message::Auth(Auth::Change { data }) => return login::change(turn, id, *data),
         Message::Connection(_) | Message::Auth(_) | Message::UnknownTopic => {
             turn.send(id, &Message::UnknownTopic)
         }

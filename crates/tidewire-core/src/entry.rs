@@ -110,6 +110,8 @@ pub enum Entry {
     Offline {
         /// The user.
         user: Name,
+        /// The shard that had the session.
+        shard: Address,
     },
     /// To a shard: which users are online?
     PresenceQuery {
@@ -144,14 +146,7 @@ pub enum Entry {
         count: u32,
     },
     /// To every other shard: a change of rights. It follows all messages that the sender posted before it knew of the change.
-    Rights {
-        /// The sender.
-        from: Address,
-        /// The number of the change.
-        number: u64,
-        /// The change, for a shard that does not know it yet.
-        change: RightsChange,
-    },
+    Rights(RightsMarker),
     /// To every other shard: the sender has received all markers of a change, and so has handled everything that was authorized before it.
     RightsPassed {
         /// The sender.
@@ -166,6 +161,17 @@ pub enum Entry {
         /// The session.
         session: SessionId,
     },
+}
+
+/// The marker of a change of rights, see the module `barrier`.
+#[derive(Clone, Debug)]
+pub struct RightsMarker {
+    /// The sender.
+    pub from: Address,
+    /// The number of the change.
+    pub number: u64,
+    /// The change, for a shard that does not know it yet.
+    pub change: RightsChange,
 }
 
 /// A change of a user's presence.

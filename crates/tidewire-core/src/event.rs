@@ -13,8 +13,7 @@ use crate::hub::{Edge, HubTopic};
 use crate::lag;
 use crate::listen;
 use crate::message::{
-    Event, EventAction, EventBulk, Message, Position, Publication, RareAttributes, Reason, Refusal,
-    Topic,
+    Event, EventAction, EventBulk, Message, Position, Publication, Reason, Refusal, Topic,
 };
 use crate::permission::{Access, Authorization};
 use crate::publication::{InterestTopic, OwnedPublication};
@@ -154,7 +153,7 @@ fn publish<E: Effects>(
         name: Some(name),
         ..Refusal::new(Reason::InvalidData, EventAction::Emit)
     };
-    if !turn.shard.is_name(name) || !turn.shard.is_json(data) {
+    if !turn.shard.is_name(name) || !turn.shard.is_payload(publication) {
         return refuse(turn, id, shown(turn, refusal));
     }
     match turn.authorize(id, Access::EventPublish, Some(name), data) {
@@ -164,7 +163,8 @@ fn publish<E: Effects>(
         Authorization::Allow => {}
     }
     // Only the server assigns offsets, so an offset from a client is ignored.
-    let rare = RareAttributes::boxed(None, publication.trace().copied());
+    let rare = publication.rare.as_ref();
+    let rare = rare.and_then(|rare| rare.of_client());
     let posted = || OwnedPublication {
         name: name.into(),
         data: data.map(Payload::from_checked),

@@ -109,8 +109,6 @@ pub(crate) struct PendingDecision {
 #[derive(Clone, Debug)]
 pub(crate) struct WaitingEvent {
     pub(crate) publication: Arc<OwnedPublication>,
-    /// Whether the session was subscribed to the name itself when the event was published.
-    pub(crate) is_exact: bool,
 }
 
 /// A session for which events wait.

@@ -31,10 +31,6 @@ pub(crate) const PROVIDERS_BYTES: usize = 160;
 /// One provider of an rpc at its owner: its entry in the name's list, and the name in the provider's list, with two calls.
 pub(crate) const PROVIDER_BYTES: usize = 112;
 
-/// A pattern with its regular expression, which all shards share. The compiled form of `a/.*` takes 5 KB, and matching keeps as much
-/// again on each shard that has used it.
-pub(crate) const PATTERN_BYTES: usize = 16 << 10;
-
 /// A pattern on one shard, without the expression.
 pub(crate) const PATTERN_ENTRY_BYTES: usize = 96;
 

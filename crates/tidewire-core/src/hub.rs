@@ -13,6 +13,7 @@ mod formats;
 mod joining;
 mod lagging;
 mod pattern;
+mod pattern_trie;
 mod span;
 
 use std::cmp::Reverse;
@@ -21,7 +22,6 @@ use std::collections::{BinaryHeap, VecDeque};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use crate::event_pattern::trie::PatternTrie;
 use crate::membership::ChannelId;
 use crate::publication::InterestTopic;
 use crate::table::{self, Map};
@@ -34,6 +34,7 @@ use formats::FormatCounts;
 pub(crate) use formats::{format_bit, formats_of};
 use lagging::LaggingMembers;
 pub(crate) use pattern::PATTERN;
+use pattern_trie::PatternTrie;
 
 /// Kind of name that has members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

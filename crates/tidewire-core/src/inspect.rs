@@ -1,5 +1,8 @@
 //! The view of a shard for operators. Inspecting changes nothing, and each inspection is short.
 
+use std::time::Duration;
+
+use crate::address::SessionId;
 use crate::hub::HubTopic;
 use crate::publication::InterestTopic;
 use crate::session::Session;
@@ -38,22 +41,77 @@ pub struct SubscribedName {
     pub count: usize,
 }
 
-impl SubscribedName {
-    /// Returns `None` for the empty name that presence of all users has.
-    pub(crate) fn new((topic, name, count): (HubTopic, &Name, usize)) -> Option<Self> {
-        let kind = match topic {
-            HubTopic::Interest(InterestTopic::Event) => SubscribedKind::Event,
-            HubTopic::Interest(InterestTopic::EventPattern) => SubscribedKind::EventPattern,
-            HubTopic::Interest(InterestTopic::User) => SubscribedKind::User,
+impl SubscribedKind {
+    /// Returns `None` for presence of all users, which has an empty name.
+    pub(crate) fn of(topic: HubTopic) -> Option<Self> {
+        Some(match topic {
+            HubTopic::Interest(InterestTopic::Event) => Self::Event,
+            HubTopic::Interest(InterestTopic::EventPattern) => Self::EventPattern,
+            HubTopic::Interest(InterestTopic::User) => Self::User,
             HubTopic::Interest(InterestTopic::Everyone) => return None,
-            HubTopic::Record => SubscribedKind::Record,
-        };
+            HubTopic::Record => Self::Record,
+        })
+    }
+}
+
+impl SubscribedName {
+    /// Returns `None` for presence of all users.
+    pub(crate) fn new((topic, name, count): (HubTopic, &Name, usize)) -> Option<Self> {
+        let kind = SubscribedKind::of(topic)?;
         Some(Self {
             kind,
             name: name.clone(),
             count,
         })
     }
+}
+
+/// Kind of a subscription of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SubscriptionKind {
+    /// It is subscribed to a name with publications.
+    Name(SubscribedKind),
+    /// It is subscribed to presence of all users.
+    AllUsers,
+    /// It provides an rpc.
+    Rpc,
+    /// It listens with a pattern of events.
+    EventListener,
+    /// It listens with a pattern of records.
+    RecordListener,
+}
+
+/// A subscription of a session.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subscription {
+    /// Kind of subscription.
+    pub kind: SubscriptionKind,
+    /// The name or pattern; empty for presence of all users.
+    pub name: Name,
+}
+
+impl Subscription {
+    pub(crate) fn new(kind: SubscriptionKind, name: &Name) -> Self {
+        Self {
+            kind,
+            name: name.clone(),
+        }
+    }
+}
+
+/// A running call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallView {
+    /// The rpc.
+    pub name: Name,
+    /// The session that called.
+    pub requestor: SessionId,
+    /// The session that must answer.
+    pub provider: SessionId,
+    /// Whether the provider has accepted the call.
+    pub is_accepted: bool,
+    /// The time since the provider got the call.
+    pub age: Duration,
 }
 
 /// The inspected state of a session.
@@ -65,6 +123,8 @@ pub struct SessionView {
     pub is_operator: bool,
     /// Names, patterns and registrations that it holds.
     pub subscription_count: usize,
+    /// The rpcs that it provides and the patterns that it listens with.
+    pub offer_count: usize,
     /// Whether the session lags and misses publications.
     pub is_lagging: bool,
 }
@@ -77,6 +137,7 @@ impl SessionView {
             user: principal.map(|principal| principal.user_id.clone()),
             is_operator: principal.is_some_and(|principal| principal.is_operator()),
             subscription_count: session.subscription_count(),
+            offer_count: state.map_or(0, |with| with.provided.len() + with.patterns.len()),
             is_lagging: state.is_some_and(|with| with.lag.is_some()),
         }
     }

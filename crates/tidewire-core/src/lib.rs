@@ -5,19 +5,21 @@
 
 /// JSON as text, of which records and payloads consist.
 pub use tidewire_json as json;
+/// Messages between clients and the server, and the addresses of sessions, shards and the owners of names.
+pub use tidewire_message::{
+    address, binary, event_pattern, message, name_pattern, slot, text, time, trace,
+};
 
-pub mod address;
 pub mod effect;
 pub mod engine;
 pub mod entry;
-pub mod event_pattern;
 pub mod history;
 pub mod history_rules;
 pub mod identity;
 pub mod inspect;
+pub mod latency;
 pub mod limits;
-pub mod message;
-pub mod name_pattern;
+pub mod listen_pattern;
 pub mod permission;
 pub mod principal;
 pub mod publication;
@@ -26,9 +28,6 @@ pub mod rights;
 pub mod route;
 pub mod settings;
 pub mod store;
-pub mod text;
-pub mod time;
-pub mod trace;
 
 mod barrier;
 mod bulk;

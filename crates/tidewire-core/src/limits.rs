@@ -53,7 +53,7 @@ pub struct Limits {
     /// Records that one rule decision may read. If a rule needs more, it fails. Default 10.
     pub rule_reads_max: usize,
     /// Bytes that a shard may touch for one connection in a turn. A connection that has cost more waits until later turns have paid its
-    /// debt. Zero for no limit. Default 256 KiB.
+    /// debt. While no other connection costs anything or owes, the limit is `turn_work_max`. Zero for no limit. Default 256 KiB.
     pub connection_work_max: usize,
     /// Bytes that a shard touches in a turn before it polls its sockets and its mailbox again. Also the debt of all waiting connections
     /// that a turn pays. Default 1 MiB.
@@ -175,5 +175,17 @@ impl Default for Limits {
             history_names_max: 10_000,
             history_bytes_max: 64 << 20,
         }
+    }
+}
+
+impl Limits {
+    /// Bytes that a session may cost in a turn; zero for no limit. `is_alone` means that no other session costs anything or owes.
+    pub(crate) fn session_work_max(&self, is_alone: bool) -> u64 {
+        let work_max = match self.connection_work_max {
+            0 => 0,
+            own if is_alone => own.max(self.turn_work_max),
+            own => own,
+        };
+        work_max as u64
     }
 }

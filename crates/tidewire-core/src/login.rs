@@ -17,6 +17,8 @@ use crate::session::{AnswerDelay, DelayStage, Phase, SessionFlag};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
+/// The credentials of a peer that has none.
+const ANONYMOUS: &str = "{}";
 /// The answer to a renewal whose credentials belong to another user.
 const OTHER_USER: &str = r#"{"code":"OTHER_USER","error":"a renewal can't change the user"}"#;
 /// The answer to a renewal while the auth chain is unavailable. The session keeps its login.
@@ -39,7 +41,9 @@ pub(crate) fn message<E: Effects>(
         }
         (Phase::Checking, _) => return Flow::Wait,
         (Phase::Delayed(delay), message) => match (&mut delay.stage, message) {
-            (DelayStage::Login { .. } | DelayStage::Unavailable, _) => return Flow::Wait,
+            (DelayStage::First | DelayStage::Login { .. } | DelayStage::Unavailable, _) => {
+                return Flow::Wait;
+            }
             (
                 DelayStage::Challenge { asked },
                 Message::Connection(Connection::Challenge { coalesces, .. }),
@@ -72,6 +76,9 @@ pub(crate) fn message<E: Effects>(
         ) => {}
         (Phase::Challenge, _) => turn.send(id, &Message::Connection(Connection::InvalidMessage)),
         (_, Message::Auth(Auth::Request { data })) => request(turn, id, *data),
+        (_, Message::Auth(Auth::Change { data })) => {
+            request(turn, id, data.or(Some(ANONYMOUS)));
+        }
         (
             _,
             Message::Auth(_)
@@ -105,7 +112,7 @@ pub(crate) fn undecodable<E: Effects>(turn: &mut TurnContext<'_, E>, id: Session
         Some(Phase::Challenge) => Message::Connection(Connection::InvalidMessage),
         Some(Phase::Delayed(delay)) => match delay.stage {
             DelayStage::Challenge { .. } => Message::Connection(Connection::InvalidMessage),
-            DelayStage::Login { .. } | DelayStage::Unavailable => {
+            DelayStage::First | DelayStage::Login { .. } | DelayStage::Unavailable => {
                 Message::Auth(Auth::InvalidMessage)
             }
         },
@@ -143,6 +150,12 @@ pub(crate) fn decided<E: Effects>(
     };
     let is_renewing = session.has(SessionFlag::Renewing);
     session.set_flag(SessionFlag::Renewing, false);
+    let change = UserChange {
+        is_allowed: session.has(SessionFlag::ChangingUser),
+        is_logout: session.has(SessionFlag::LoggingOut),
+    };
+    session.set_flag(SessionFlag::ChangingUser, false);
+    session.set_flag(SessionFlag::LoggingOut, false);
     match &mut session.phase {
         Phase::Checking => {}
         Phase::Delayed(delay) => {
@@ -153,7 +166,7 @@ pub(crate) fn decided<E: Effects>(
         }
         Phase::Open(principal) if is_renewing => {
             let principal = Arc::clone(principal);
-            let decided = renewed(turn, id, principal, outcome);
+            let decided = renewed(turn, id, principal, change, outcome);
             turn.out.resume(id);
             return decided;
         }
@@ -226,25 +239,60 @@ pub(crate) fn renew<E: Effects>(
     id: SessionId,
     data: Option<&str>,
 ) -> Flow {
+    authenticate_again(turn, id, data, &[SessionFlag::Renewing])
+}
+
+/// Handles the login of another user in an open session, or without `data` the logout of its user.
+pub(crate) fn change<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    id: SessionId,
+    data: Option<&str>,
+) -> Flow {
+    use SessionFlag::{ChangingUser, LoggingOut, Renewing};
+    let flags: &[_] = match data {
+        Some(_) => &[Renewing, ChangingUser],
+        None => &[Renewing, ChangingUser, LoggingOut],
+    };
+    authenticate_again(turn, id, data.or(Some(ANONYMOUS)), flags)
+}
+
+/// Requests the decision about a login of an open session, and notes its kind in `flags`.
+fn authenticate_again<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    id: SessionId,
+    data: Option<&str>,
+    flags: &[SessionFlag],
+) -> Flow {
     let session = turn.sessions.find_mut(id);
-    match session {
-        Some(session) if session.has(SessionFlag::Renewing) => return Flow::Wait,
-        _ => {}
+    if session.is_some_and(|session| session.has(SessionFlag::Renewing)) {
+        return Flow::Wait;
     }
     if let Some(request) = readable(turn, id, data) {
         if let Some(session) = turn.sessions.find_mut(id) {
-            session.set_flag(SessionFlag::Renewing, true);
+            for flag in flags {
+                session.set_flag(*flag, true);
+            }
         }
         turn.out.authenticate(request);
     }
     Flow::Taken
 }
 
-/// Handles the decision of the auth chain about a renewal.
+/// The kind of a login of an open session.
+#[derive(Clone, Copy, Debug)]
+struct UserChange {
+    /// Whether the session may have another user afterwards.
+    is_allowed: bool,
+    /// Whether the session must not keep its user.
+    is_logout: bool,
+}
+
+/// Handles the decision of the auth chain about a login of an open session.
 fn renewed<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
     before: Arc<Principal>,
+    change: UserChange,
     outcome: AuthOutcome,
 ) -> Decided {
     let data = match outcome {
@@ -254,16 +302,25 @@ fn renewed<E: Effects>(
         {
             return Decided::Revoked;
         }
-        AuthOutcome::Accepted(principal) if principal.user_id != before.user_id => {
+        AuthOutcome::Accepted(principal)
+            if principal.user_id != before.user_id
+                && !(change.is_allowed && !before.is_operator() && !principal.is_operator()) =>
+        {
             Some(Payload::from_checked(OTHER_USER))
         }
         AuthOutcome::Accepted(principal) if principal.is_expired(turn.now.wall) => {
             Some(Payload::from_checked(LOGIN_EXPIRED))
         }
         AuthOutcome::Accepted(principal) => {
+            let mut is_counted = false;
             if let Some(session) = turn.sessions.find_mut(id) {
                 session.phase = Phase::Open(Arc::clone(&principal));
                 session.refused = 0;
+                is_counted = !session.has(SessionFlag::Passing);
+            }
+            if principal.user_id != before.user_id && is_counted {
+                count_online(turn, &before.user_id, id, false);
+                count_online(turn, &principal.user_id, id, true);
             }
             if !before.is_alike(&principal) {
                 turn.hub.note_renewed(id, turn.sessions);
@@ -272,13 +329,19 @@ fn renewed<E: Effects>(
             turn.send(id, &Message::Auth(Auth::Successful { data }));
             return Decided::Renewed(before);
         }
-        AuthOutcome::Unavailable => {
+        AuthOutcome::Unavailable if !change.is_logout => {
             let data = Some(AUTH_UNAVAILABLE);
             turn.send(id, &Message::Auth(Auth::Unsuccessful { data }));
             return Decided::Done;
         }
+        AuthOutcome::Unavailable => None,
         AuthOutcome::Refused { client_data } => client_data,
     };
+    // The user has logged out, and the server has no anonymous users: the session must not go on as the old one.
+    if change.is_logout {
+        turn.out.close(id, CloseReason::LoggedOut);
+        return Decided::Done;
+    }
     let attempts_max = turn.shard.settings.auth_attempts_max;
     let data = data.as_ref().map(Payload::as_str);
     turn.send(id, &Message::Auth(Auth::Unsuccessful { data }));
@@ -311,6 +374,7 @@ pub(crate) fn delay<E: Effects>(
     };
     let stage = match session.phase {
         Phase::Challenge => DelayStage::Challenge { asked: false },
+        Phase::Login if session.refused == 0 => DelayStage::First,
         Phase::Checking => DelayStage::Login { outcome: None },
         _ => return false,
     };
@@ -343,6 +407,7 @@ pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) 
     let next = match delay.stage {
         DelayStage::Login { .. } | DelayStage::Unavailable => Phase::Checking,
         DelayStage::Challenge { .. } => Phase::Challenge,
+        DelayStage::First => Phase::Login,
     };
     let Phase::Delayed(delay) = std::mem::replace(&mut session.phase, next) else {
         return Decided::Done;
@@ -352,7 +417,7 @@ pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) 
             turn.send(id, &Message::Auth(Auth::TooManyAttempts));
             turn.out.close(id, CloseReason::Refused);
         }
-        DelayStage::Challenge { .. } if refuse => {
+        DelayStage::First | DelayStage::Challenge { .. } if refuse => {
             turn.send(id, &Message::Connection(Connection::Reject));
             turn.out.close(id, CloseReason::Refused);
         }
@@ -365,6 +430,7 @@ pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) 
             outcome: Some(outcome),
         } => return decided(turn, id, outcome),
         DelayStage::Unavailable => turn.out.close(id, CloseReason::AuthUnavailable),
+        DelayStage::First => turn.out.resume(id),
         DelayStage::Challenge { asked: false } | DelayStage::Login { outcome: None } => {}
     }
     Decided::Done
@@ -410,7 +476,10 @@ pub(crate) fn count_online<E: Effects>(
             if opened {
                 Entry::Online { user, session }
             } else {
-                Entry::Offline { user }
+                Entry::Offline {
+                    user,
+                    shard: session.address,
+                }
             },
         );
     }

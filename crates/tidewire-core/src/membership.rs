@@ -90,7 +90,8 @@ impl Memberships {
         channels
     }
 
-    fn iter(&self) -> impl Iterator<Item = ChannelId> + '_ {
+    /// All channels, in no order that may decide anything.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ChannelId> + '_ {
         let inline = self.inline.iter().map(|(id, _)| *id);
         let table = self.table.iter().flat_map(|table| table.keys().copied());
         inline.filter(|id| *id != NO_CHANNEL).chain(table)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::address::SessionId;
+use crate::address::{Address, SessionId};
 use crate::context::{LostRight, TurnContext};
 use crate::effect::{Effects, Flow};
 use crate::entry::{DelayedAck, Entry, PendingReplyId, PresenceChange, ReplyAction, ReplyPart};
@@ -13,6 +13,7 @@ use crate::permission::{Access, Authorization, Decision, Question, RequestedActi
 use crate::principal::Principal;
 use crate::publication::InterestTopic;
 use crate::session::Session;
+use crate::shard_counts::ShardCounts;
 use crate::text::Name;
 use crate::work::NAME_WORK;
 
@@ -22,54 +23,76 @@ const EVERYONE: &str = "%_EVERYONE_%";
 const USER: HubTopic = HubTopic::Interest(InterestTopic::User);
 const ALL: HubTopic = HubTopic::Interest(InterestTopic::Everyone);
 
-/// The users that this shard owns, with the number of their open sessions.
+/// The users that this shard owns and that are online. A user is in one of the maps. Most users have one session, and the bytes matter
+/// because every idle session has them.
 #[derive(Debug, Default)]
 pub(crate) struct PresenceOwner {
-    online: BTreeMap<Name, u32>,
+    /// The users with one session, and the shard that has it.
+    single: BTreeMap<Name, Address>,
+    /// The other users, with the number of their sessions on each shard.
+    several: BTreeMap<Name, ShardCounts>,
 }
 
 impl PresenceOwner {
     /// The number of users that are online.
     pub(crate) fn count_online(&self) -> usize {
-        self.online.len()
+        self.single.len() + self.several.len()
     }
 
-    /// Counts a user's opened session, or an ended one. The first and the last are published to all watchers except the session itself.
-    pub(crate) fn count<E: Effects>(
+    fn is_online(&self, user: &Name) -> bool {
+        self.single.contains_key(user) || self.several.contains_key(user)
+    }
+
+    /// Changes the numbers of a user's sessions. Returns the result of `change`, and whether the user was and is online.
+    fn change<T>(
+        &mut self,
+        user: &Name,
+        change: impl FnOnce(&mut ShardCounts) -> T,
+    ) -> (T, bool, bool) {
+        let mut counts = match self.single.remove(user) {
+            Some(shard) => ShardCounts::one(shard),
+            None => self.several.remove(user).unwrap_or_default(),
+        };
+        let was_online = !counts.is_empty();
+        let result = change(&mut counts);
+        let is_online = !counts.is_empty();
+        match counts.only() {
+            Some(shard) => {
+                self.single.insert(user.clone(), shard);
+            }
+            None if is_online => {
+                self.several.insert(user.clone(), counts);
+            }
+            None => {}
+        }
+        (result, was_online, is_online)
+    }
+
+    /// Counts a session of a user that has opened.
+    pub(crate) fn opened<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
-        user: Name,
-        opened: Option<SessionId>,
+        user: &Name,
+        session: SessionId,
     ) {
-        let known = self.online.get(&user).copied().unwrap_or(0);
-        let sessions = match opened {
-            Some(_) => Some(known + 1),
-            None => known.checked_sub(1),
-        };
-        let Some(sessions) = sessions else {
-            return turn.shard.count_underflow();
-        };
-        if sessions == 0 {
-            self.online.remove(&user);
-        } else {
-            self.online.insert(user.clone(), sessions);
+        let ((), was_online, _) = self.change(user, |counts| counts.add(session.address));
+        if !was_online {
+            publish(turn, user, Some(session));
         }
-        if sessions == u32::from(opened.is_some()) {
-            for everyone in [true, false] {
-                let change = PresenceChange {
-                    everyone,
-                    user: user.clone(),
-                    online: opened.is_some(),
-                    except: opened,
-                };
-                deliver(turn, &change);
-                let (topic, name) = match everyone {
-                    true => (InterestTopic::Everyone, ""),
-                    false => (InterestTopic::User, user.as_str()),
-                };
-                let entry = || Entry::PresenceChanged(change.clone());
-                turn.out.publish(topic, name, entry);
-            }
+    }
+
+    /// Counts that a session of a user on this shard has ended.
+    pub(crate) fn ended<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        user: &Name,
+        shard: Address,
+    ) {
+        let (was_counted, _, is_online) = self.change(user, |counts| counts.remove(shard));
+        if !was_counted {
+            turn.shard.count_underflow();
+        } else if !is_online {
+            publish(turn, user, None);
         }
     }
 
@@ -81,13 +104,37 @@ impl PresenceOwner {
         users: Option<Vec<Name>>,
     ) {
         let online = match users {
-            None => self.online.keys().cloned().collect(),
+            None => self
+                .single
+                .keys()
+                .chain(self.several.keys())
+                .cloned()
+                .collect(),
             Some(users) => users
                 .into_iter()
-                .filter(|user| self.online.contains_key(user))
+                .filter(|user| self.is_online(user))
                 .collect(),
         };
         turn.part_done(reply, ReplyPart::Users(online));
+    }
+}
+
+/// Publishes to all watchers that a user came online, except to the session with which it did, or that it went offline.
+fn publish<E: Effects>(turn: &mut TurnContext<'_, E>, user: &Name, opened: Option<SessionId>) {
+    for everyone in [true, false] {
+        let change = PresenceChange {
+            everyone,
+            user: user.clone(),
+            online: opened.is_some(),
+            except: opened,
+        };
+        deliver(turn, &change);
+        let (topic, name) = match everyone {
+            true => (InterestTopic::Everyone, ""),
+            false => (InterestTopic::User, user.as_str()),
+        };
+        let entry = || Entry::PresenceChanged(change.clone());
+        turn.out.publish(topic, name, entry);
     }
 }
 
@@ -156,7 +203,7 @@ pub(crate) fn message<E: Effects>(
 ) -> Flow {
     match message {
         Presence::QueryAll => authorize_all_users(turn, id, PresenceAction::QueryAll, |turn| {
-            let shards = usize::from(turn.shard.shard_count);
+            let shards = turn.shard.shard_count();
             let reply = turn.begin_reply(
                 id,
                 shards,
@@ -350,10 +397,10 @@ fn query<E: Effects>(
     users: &[&str],
     correlation: Option<&str>,
 ) {
-    let mut by_owner: BTreeMap<u16, Vec<Name>> = BTreeMap::new();
+    let mut by_owner: BTreeMap<Address, Vec<Name>> = BTreeMap::new();
     for user in users {
         by_owner
-            .entry(turn.shard.owner(user).shard)
+            .entry(turn.shard.owner(user))
             .or_default()
             .push(Name::from(*user));
     }
@@ -369,11 +416,9 @@ fn query<E: Effects>(
     }
     let what = reply_action(PresenceAction::Query, users, correlation);
     let reply = turn.begin_bulk_reply(id, by_owner.len(), what);
-    let node = turn.shard.address.node;
-    for (shard, users) in by_owner {
-        let to = crate::address::Address { node, shard };
+    for (owner, users) in by_owner {
         turn.post(
-            to,
+            owner,
             Entry::PresenceQuery {
                 reply,
                 users: Some(users),
@@ -444,5 +489,44 @@ fn topics(action: PresenceAction) -> (HubTopic, InterestTopic) {
             (ALL, InterestTopic::Everyone)
         }
         _ => (USER, InterestTopic::User),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_owner_knows_the_users_with_sessions(
+            steps in prop::collection::vec((0usize..3, 0u16..2, 0u16..2, any::<bool>()), 0..60),
+        ) {
+            let mut owner = PresenceOwner::default();
+            let users = ["a", "a/b", "b"].map(Name::from);
+            let mut model = [const { BTreeMap::<Address, u32>::new() }; 3];
+            for (user, node, shard, is_opened) in steps {
+                let shard = Address { node, shard };
+                let known = model[user].get(&shard).copied().unwrap_or(0);
+                let was_online = model[user].values().any(|count| *count > 0);
+                let change = |counts: &mut ShardCounts| match is_opened {
+                    true => {
+                        counts.add(shard);
+                        true
+                    }
+                    false => counts.remove(shard),
+                };
+                let (is_counted, was, is) = owner.change(&users[user], change);
+                prop_assert_eq!(is_counted, is_opened || known > 0);
+                let left = if is_opened { known + 1 } else { known.saturating_sub(1) };
+                model[user].insert(shard, left);
+                let is_online = model[user].values().any(|count| *count > 0);
+                prop_assert_eq!((was, is), (was_online, is_online));
+                let online = |user: usize| model[user].values().any(|count| *count > 0);
+                prop_assert_eq!(owner.count_online(), (0..3).filter(|user| online(*user)).count());
+                prop_assert!((0..3).all(|user| owner.is_online(&users[user]) == online(user)));
+            }
+        }
     }
 }

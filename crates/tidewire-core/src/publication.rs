@@ -1,5 +1,6 @@
 //! Publications of events, and the names by which other shards say which of them they want.
 
+use crate::binary::EventPayload;
 use crate::message::RareAttributes;
 use crate::text::{Name, Payload};
 
@@ -21,10 +22,25 @@ pub enum InterestTopic {
 pub struct OwnedPublication {
     /// The event.
     pub name: Name,
-    /// Its data.
+    /// Its data, as in [`crate::message::Publication`].
     pub data: Option<Payload>,
     /// As in [`crate::message::Publication`].
     pub rare: Option<Box<RareAttributes>>,
+}
+
+impl OwnedPublication {
+    /// Its payload, shared; `None` if it is undefined.
+    pub(crate) fn payload(&self) -> Option<EventPayload> {
+        let binary = self.rare.as_ref().and_then(|rare| rare.binary.clone());
+        let json = || self.data.clone().map(EventPayload::Json);
+        binary.map(EventPayload::Binary).or_else(json)
+    }
+
+    /// Bytes of memory that its payload takes.
+    pub(crate) fn payload_size(&self) -> usize {
+        let data_bytes = self.data.as_ref().map_or(0, Payload::len);
+        data_bytes + RareAttributes::payload_size(self.rare.as_deref())
+    }
 }
 
 #[cfg(test)]

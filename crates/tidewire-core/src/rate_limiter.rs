@@ -10,6 +10,7 @@ use crate::effect::Effects;
 use crate::entry::Entry;
 use crate::identity;
 use crate::message::Message;
+use crate::principal::Principal;
 use crate::rate::{Bucket, ByOperation, Operation, Rate, Spending, cost, is_compiled};
 use crate::table::{self, Map};
 use crate::text::Name;
@@ -187,6 +188,27 @@ impl RateLimiter {
         {
             self.waiting.pop_first();
             turn.out.resume(session);
+        }
+    }
+
+    /// Handles that a session has another principal. Messages of the new user are paid by that user.
+    pub(crate) fn user_changed<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        id: SessionId,
+        before: &Principal,
+    ) {
+        let Some(session) = turn.sessions.find_mut(id) else {
+            return;
+        };
+        let principal = session.principal();
+        if principal.is_none_or(|principal| principal.user_id == before.user_id) {
+            return;
+        }
+        let state = session.state.as_mut();
+        if let Some(spending) = state.and_then(|with| with.spending.as_mut()) {
+            self.session_ended(id, Some(&before.user_id), spending);
+            spending.is_counted = false;
         }
     }
 

@@ -447,7 +447,7 @@ impl Session {
             }
         }
         held.provided.extend(with.provided.names().cloned());
-        held.patterns.extend(with.patterns.iter().cloned());
+        held.patterns.extend(with.patterns.keys().cloned());
         held.records.sort_unstable();
         held.provided.sort_unstable();
         held.patterns.sort_unstable();

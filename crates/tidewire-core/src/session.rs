@@ -14,7 +14,7 @@ use crate::message::Topic;
 use crate::permission::Authorization;
 use crate::principal::Principal;
 use crate::rate::Spending;
-use crate::table::{self, NameTable, Set};
+use crate::table::{self, Map, NameTable};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 use follows::Follows;
@@ -23,7 +23,7 @@ use lag::Lag;
 /// The phase of a session.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The peer has not sent a message yet.
+    /// The peer has not introduced itself yet.
     Challenge,
     /// The peer may log in.
     Login,
@@ -53,6 +53,8 @@ pub(crate) enum DelayStage {
         /// Whether the challenge has arrived.
         asked: bool,
     },
+    /// The first answer of a session that logs in without a challenge. Its login waits.
+    First,
     /// The answer to the login.
     Login {
         /// The outcome from the auth chain, if it has arrived.
@@ -185,8 +187,8 @@ pub(crate) struct SessionState {
     pub(crate) subscriptions: NameTable<RecordSubscription>,
     /// The rpcs that it provides.
     pub(crate) provided: NameTable<()>,
-    /// The patterns that it listens with.
-    pub(crate) patterns: Set<(Topic, Name)>,
+    /// The patterns that it listens with, and the bytes of each.
+    pub(crate) patterns: Map<(Topic, Name), usize>,
     /// The number of patterns of events that it is subscribed to. They are memberships.
     pub(crate) event_patterns: u32,
     /// Whether it has ever provided or listened, so that owners may know of it.
@@ -217,6 +219,12 @@ pub(crate) enum SessionFlag {
     Renewing = 8,
     /// The session has ended and only has memberships, which later turns end.
     Ended = 16,
+    /// It has no transport now.
+    Detached = 32,
+    /// The auth chain decides which user the session has next. Its later messages wait.
+    ChangingUser = 64,
+    /// The session has requested to have no named user. If the auth chain refuses that, the session ends.
+    LoggingOut = 128,
 }
 
 /// A session. There are as many sessions as connections, so state that few of them have is in the boxed [`SessionState`].
@@ -361,7 +369,7 @@ impl Session {
                 bytes: 0,
                 subscriptions: NameTable::new(seed),
                 provided: NameTable::new(seed),
-                patterns: table::set(seed),
+                patterns: table::map(seed),
                 event_patterns: 0,
                 has_offered: false,
                 rule_reads: RuleReads::default(),
@@ -431,12 +439,22 @@ impl Sessions {
     }
 
     /// Opens a session at the index that its id names.
-    pub(crate) fn open(&mut self, id: SessionId, format: Format, now: Instant) {
+    pub(crate) fn open(
+        &mut self,
+        id: SessionId,
+        format: Format,
+        coalesces: Option<bool>,
+        now: Instant,
+    ) {
         let index = id.index as usize;
         if self.table.len() <= index {
             self.table.resize_with(index + 1, || None);
         }
-        let session = Session::new(id, format, now);
+        let mut session = Session::new(id, format, now);
+        if let Some(coalesces) = coalesces {
+            session.phase = Phase::Login;
+            session.set_flag(SessionFlag::Coalesces, coalesces);
+        }
         if self.table[index].replace(session).is_none() {
             self.count += 1;
         }

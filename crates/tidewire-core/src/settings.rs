@@ -6,6 +6,7 @@ use crate::history_rules::HistoryRules;
 use crate::limits::Limits;
 use crate::rate::Rates;
 use crate::route::StoreRoutes;
+use crate::slot::TagRules;
 
 /// Handling of events for a session that lags and coalesces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct Settings {
     pub heartbeat_interval: Duration,
     /// The liveness of the sessions of each format, by its number; the peers of other formats ping. Default none.
     pub liveness: Vec<Liveness>,
+    /// A session without a transport is closed after this time. Default 2 min.
+    pub detached_timeout: Duration,
     /// A connection on which no login was decided is closed after this time. Default 180 s, `None` never.
     pub login_timeout: Option<Duration>,
     /// A connection whose last login was refused is closed after this time without an accepted one. Default 10 min, `None` never.
@@ -81,6 +84,8 @@ pub struct Settings {
     pub memory_only_prefixes: Vec<String>,
     /// The store of each record. Default the only store.
     pub routes: StoreRoutes,
+    /// The collections whose names share slots. Default none.
+    pub tags: TagRules,
 }
 
 impl Default for Settings {
@@ -90,6 +95,7 @@ impl Default for Settings {
             rates: Rates::default(),
             heartbeat_interval: Duration::from_secs(30),
             liveness: Vec::new(),
+            detached_timeout: Duration::from_secs(120),
             login_timeout: Some(Duration::from_secs(180)),
             auth_retry_timeout: Some(Duration::from_secs(600)),
             auth_attempts_max: 3,
@@ -109,6 +115,7 @@ impl Default for Settings {
             hot_path_prefixes: Vec::new(),
             memory_only_prefixes: Vec::new(),
             routes: StoreRoutes::default(),
+            tags: TagRules::default(),
         }
     }
 }

@@ -76,10 +76,81 @@ impl StoredRecord {
     }
 }
 
-/// The term of an owner of records: the number of an opening of the store, which only grows. It is a fencing token: once another server has
-/// opened the store, the store takes no writes of an earlier owner.
+/// The number of a view: of the members that may write a store. The store takes it from the counter of its openings, so a later view has a
+/// higher number. It is a fencing token: the store does no commit of another view than the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Term(pub u64);
+pub struct View(pub u64);
+
+/// One life of a member: a process that has opened the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MemberId {
+    /// The number of the node. A node that starts again keeps it.
+    pub node: u16,
+    /// The opening of the store by this process. No two processes have the same.
+    pub birth: u64,
+}
+
+/// A view as a store keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredView {
+    /// Its number.
+    pub number: View,
+    /// Its members, in the order of their births.
+    pub members: Vec<MemberId>,
+    /// The epoch of the slots that `raised` does not name.
+    pub epoch: Epoch,
+    /// The slots that have got a later epoch since, in their order: an owner that was shown versions of their records may have been lost.
+    pub raised: Vec<(u16, Epoch)>,
+}
+
+impl StoredView {
+    /// The view of a server that uses a store alone: the default.
+    #[must_use]
+    pub fn of_one_node(opened: Opened) -> Self {
+        Self {
+            number: opened.view(),
+            members: vec![opened.member()],
+            epoch: opened.epoch,
+            raised: Vec::new(),
+        }
+    }
+
+    /// Whether this life of a member belongs to the view.
+    #[must_use]
+    pub fn has(&self, member: MemberId) -> bool {
+        self.members.contains(&member)
+    }
+
+    /// The epoch of a slot.
+    #[must_use]
+    pub fn epoch(&self, slot: u16) -> Epoch {
+        let raised = self.raised.binary_search_by_key(&slot, |(slot, _)| *slot);
+        raised.map_or(self.epoch, |index| self.raised[index].1)
+    }
+}
+
+/// The place where the members of a cluster agree on their view. It is in the store, so that a commit can be compared with it. Its functions
+/// may block and may be called again after an error.
+pub trait Registry: Send {
+    /// The current view.
+    ///
+    /// # Errors
+    /// The registry can't be read now.
+    fn view(&mut self) -> Result<StoredView, StoreError>;
+
+    /// Makes a view of `members` that follows `expected`, and gives later epochs to the slots `raised`. From its return on, the store does
+    /// no commit of an earlier view, nor of a process that is not a member; a commit that runs has ended. Returns the current view, which
+    /// is another one if `expected` was not current. Each member must have opened the store.
+    ///
+    /// # Errors
+    /// The outcome is unknown: the view may have changed.
+    fn propose(
+        &mut self,
+        expected: View,
+        members: &[MemberId],
+        raised: &[u16],
+    ) -> Result<StoredView, StoreError>;
+}
 
 /// The change that a commit makes to one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,11 +253,32 @@ pub struct Opened {
     pub opening: u64,
 }
 
+/// Bits of an incarnation below the bits of its opening.
+const OPENING_BITS_BELOW: u32 = 42;
+/// Bits of an incarnation below the bits of its shard.
+const SHARD_BITS_BELOW: u32 = 32;
+
 impl Opened {
-    /// The term of the owner that has opened it.
+    /// The first incarnation of one of at most 1,024 shards. Each node opens the store for itself, and each shard of an opening has 2^32
+    /// incarnations, so they are unique within the store. There can be 2^22 openings.
     #[must_use]
-    pub fn term(self) -> Term {
-        Term(self.opening)
+    pub fn first_incarnation(self, shard: u16) -> u64 {
+        (self.opening << OPENING_BITS_BELOW) | (u64::from(shard) << SHARD_BITS_BELOW)
+    }
+
+    /// The view of a server that has opened the store alone.
+    #[must_use]
+    pub fn view(self) -> View {
+        View(self.opening)
+    }
+
+    /// This life of a server that has opened the store alone.
+    #[must_use]
+    pub fn member(self) -> MemberId {
+        MemberId {
+            node: 0,
+            birth: self.opening,
+        }
     }
 }
 
@@ -197,8 +289,28 @@ pub enum StoreTrouble {
     Unavailable,
     /// The disk or the quota is full. An operator must make room.
     Full,
-    /// Another server has opened the store since. Nothing was done, and nothing will ever be done for this term.
-    StaleTerm,
+    /// The view has changed since. Nothing was done.
+    StaleView {
+        /// The current view.
+        current: View,
+        /// Whether the member belongs to it. If it does, it adopts the view and repeats the commit unchanged. If it does not, the store
+        /// never does a commit of it again.
+        is_member: bool,
+    },
+}
+
+impl StoreTrouble {
+    /// Whether the store takes no more writes from this process.
+    #[must_use]
+    pub fn is_eviction(self) -> bool {
+        matches!(
+            self,
+            Self::StaleView {
+                is_member: false,
+                ..
+            }
+        )
+    }
 }
 
 /// Why a store could not do a request. After a failed commit no outcome is certain, and the whole commit may be repeated unchanged.
@@ -220,15 +332,21 @@ impl StoreError {
         }
     }
 
-    /// Another server has opened the store since.
+    /// The store does not do a commit of `view`, because `current` is the current one.
     #[must_use]
-    pub fn stale_term(term: Term, newest: Term) -> Self {
-        Self {
-            message: format!(
-                "another server has opened the store: its term is {}, ours is {}",
-                newest.0, term.0
+    pub fn stale_view(view: View, current: View, is_member: bool) -> Self {
+        let (ours, current_number) = (view.0, current.0);
+        let message = match is_member {
+            true => format!(
+                "the view of the store has changed: it is {current_number}, ours was {ours}"
             ),
-            trouble: StoreTrouble::StaleTerm,
+            false => format!(
+                "another server has opened the store: its view is {current_number}, ours is {ours}"
+            ),
+        };
+        Self {
+            message,
+            trouble: StoreTrouble::StaleView { current, is_member },
         }
     }
 
@@ -296,9 +414,23 @@ pub trait Store: Send {
     /// outcome open: a write whose result is already stored is done.
     ///
     /// # Errors
-    /// No outcome is certain. The store has closed the part that failed, and opens it again at the next call. If the term is older than
-    /// that of the last opening, the store does nothing and returns [`StoreTrouble::StaleTerm`].
-    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError>;
+    /// No outcome is certain. The store has closed the part that failed, and opens it again at the next call. If `view` is not the current
+    /// one or `member` does not belong to it, the store does nothing and returns [`StoreTrouble::StaleView`].
+    fn commit(
+        &mut self,
+        view: View,
+        member: MemberId,
+        writes: &[StoreWrite],
+    ) -> Result<Vec<Written>, StoreError>;
+
+    /// The registry of the members that share the store. `None` by default: such a store belongs to the server that opened it last, whose
+    /// view is [`StoredView::of_one_node`].
+    ///
+    /// # Errors
+    /// The registry can't be reached now.
+    fn registry(&mut self) -> Result<Option<Box<dyn Registry>>, StoreError> {
+        Ok(None)
+    }
 
     /// Does work that no session waits for, such as a checkpoint. Called after the writers of a commit have their answers. By default it
     /// does nothing.
@@ -319,4 +451,27 @@ pub trait Store: Send {
     /// # Errors
     /// The clean mark could not be written; the next opening starts a new epoch.
     fn close(&mut self) -> Result<(), StoreError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_shard_of_each_opening_has_separate_incarnations() {
+        let first = |opening, shard| {
+            let epoch = Epoch(1);
+            Opened { epoch, opening }.first_incarnation(shard)
+        };
+        let openings = [1, 2, 3, (1 << 22) - 1];
+        let shards = openings.map(|opening| (0..1_024).map(move |shard| first(opening, shard)));
+        let all: Vec<u64> = shards.into_iter().flatten().collect();
+        assert!(all.is_sorted_by(|one, next| next - one >= 1 << 32));
+        // Earlier versions shifted the opening by 40 bits.
+        assert!(
+            openings
+                .iter()
+                .all(|opening| first(*opening, 0) >= *opening << 40)
+        );
+    }
 }

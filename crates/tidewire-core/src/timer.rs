@@ -72,6 +72,12 @@ impl<T> DeadlineQueue<T> {
         }
     }
 
+    /// The deadline of the first item that is not before the searched one. The items must be in that order.
+    pub(crate) fn deadline(&self, is_before: impl Fn(&T) -> bool) -> Option<Instant> {
+        let index = self.queue.partition_point(|(_, item)| is_before(item));
+        self.queue.get(index).map(|(deadline, _)| *deadline)
+    }
+
     /// The earliest deadline.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.queue.front().map(|(deadline, _)| *deadline)

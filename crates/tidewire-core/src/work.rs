@@ -1,8 +1,8 @@
 //! The work budget: the cost of a session's messages, and the sessions that have to wait because of it.
 //!
 //! Work is counted in the bytes that the shard touches for a session: bytes parsed, scanned, spliced and encoded. A session may cost
-//! `connection_work_max` in a turn. If it has cost more, it owes the rest, and its next message waits until the debt is paid. Each turn
-//! pays `turn_work_max` of all debts together and takes the users in turn, so the length of a turn does not depend on the number of
+//! `connection_work_max` in a turn, or `turn_work_max` while no other session costs anything or owes: its messages then share the sends
+//! of a longer turn. If it has cost more, it owes the rest, and its next message waits until the debt is paid. Each turn pays `turn_work_max` of all debts together and takes the users in turn, so the length of a turn does not depend on the number of
 //! sessions that owe. When its debt is paid, a session continues as soon as it has read most of its answers.
 //!
 //! Requests for records of another shard cost work at that shard. The owner defers the later requests of such a session
@@ -28,6 +28,12 @@ pub(crate) const PATCH_WORK: usize = 64;
 pub(crate) const RULE_WORK: usize = 512;
 /// Cost of a user in the answer to a presence query: a copy of the name on its shard, and its text.
 pub(crate) const USER_WORK: usize = 64;
+/// Cost of compiling a listen pattern in addition to its bytes: the parser and the compiler take about 64 microseconds.
+pub(crate) const COMPILE_WORK: usize = 64 << 10;
+/// Cost of each byte of a compiled pattern.
+pub(crate) const COMPILE_WORK_PER_BYTE: usize = 16;
+/// Further cost of a pattern that the server refuses: the compiler stops at the limit, after a millisecond.
+pub(crate) const REFUSED_COMPILE_WORK: usize = 1 << 20;
 /// Smallest payment to a user, so that a turn does not visit every session that owes.
 const PAYMENT_MIN: u64 = 64 << 10;
 /// Smallest payment to a session that shares payments with other sessions of its address, for the same reason.
@@ -49,6 +55,8 @@ struct Cost {
 #[derive(Debug)]
 pub(crate) struct TurnCosts {
     turn: u64,
+    /// The cost of all sessions in this turn.
+    total: u64,
     costs: Box<[Cost]>,
 }
 
@@ -67,6 +75,7 @@ impl TurnCosts {
         };
         Self {
             turn: 1,
+            total: 0,
             costs: vec![none; COSTS].into(),
         }
     }
@@ -74,13 +83,21 @@ impl TurnCosts {
     /// Starts a turn: all costs count from zero again.
     pub(crate) fn begin_turn(&mut self) {
         self.turn += 1;
+        self.total = 0;
+    }
+
+    /// Whether no other session has cost anything in this turn than the one whose cost is `sum`.
+    pub(crate) fn is_alone(&self, sum: u64) -> bool {
+        self.total == sum
     }
 
     /// Adds to the cost of the session in this turn and returns the sum.
     pub(crate) fn add(&mut self, session: SessionId, bytes: u64) -> u64 {
+        let Address { node, shard } = session.address;
         let entry = (session.index as usize)
             .wrapping_mul(31)
-            .wrapping_add(usize::from(session.address.shard));
+            .wrapping_add(usize::from(node).wrapping_mul(17))
+            .wrapping_add(usize::from(shard));
         let cost = &mut self.costs[entry % COSTS];
         if cost.turn != self.turn || cost.session != session {
             *cost = Cost {
@@ -89,6 +106,7 @@ impl TurnCosts {
                 bytes: 0,
             };
         }
+        self.total = self.total.saturating_add(bytes);
         cost.bytes = cost.bytes.saturating_add(bytes);
         cost.bytes
     }

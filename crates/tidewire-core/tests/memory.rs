@@ -16,6 +16,7 @@ use tidewire_core::permission::AllowAll;
 use tidewire_core::principal::Principal;
 use tidewire_core::publication::InterestTopic;
 use tidewire_core::settings::Settings;
+use tidewire_core::slot::{ClusterKey, SlotTable};
 use tidewire_core::store::Opened;
 use tidewire_core::time::{Instant, Now, WallTime};
 
@@ -51,7 +52,7 @@ impl Effects for World {
 
     fn publish(&mut self, _topic: InterestTopic, _name: &str, _entry: impl Fn() -> Entry) {}
 
-    fn visit_pattern_shards(&self, _event: &str, _visit: impl FnMut(u16)) {}
+    fn visit_pattern_shards(&self, _event: &str, _visit: impl FnMut(Address)) {}
 
     fn interest(&mut self, number: u64, _change: InterestChange) {
         self.interest = number;
@@ -82,11 +83,10 @@ impl Node {
     fn new() -> Self {
         let shard = Shard::new(ShardConfig {
             address: Address { node: 0, shard: 0 },
-            shard_count: 1,
+            slots: Arc::new(SlotTable::of_one_node(&ClusterKey([11; 16]), 1)),
             settings: Settings::default(),
             permission: Arc::new(AllowAll),
             seed: 7,
-            owner_key: 11,
             opened: vec![Opened {
                 epoch: Epoch(1),
                 opening: 1,
@@ -125,7 +125,11 @@ impl Node {
     /// Logs in as a separate user, and subscribes to one name that all sessions share and to one that no other session has.
     fn open(&mut self, session: SessionId) {
         let format = Format(0);
-        self.input(Input::Opened { session, format });
+        self.input(Input::Opened {
+            session,
+            format,
+            coalesces: None,
+        });
         self.say(session, &Message::Connection(challenge()));
         self.say(session, &Message::Auth(Auth::Request { data: Some("{}") }));
         let mut principal = Principal::new(format!("user-{}", session.index).as_str().into());

@@ -4,6 +4,7 @@
 pub mod admin;
 pub mod api;
 pub mod audit;
+pub mod denials;
 pub mod front;
 pub mod metrics;
 pub mod origin;

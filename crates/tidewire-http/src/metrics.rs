@@ -18,6 +18,7 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 use serde_json::{Map, Value, json};
+use tidewire_core::latency::{LATENCIES, LatencyCounts};
 use tidewire_shard::handle::ShardHandle;
 use tidewire_shard::stats::{REFUSALS, ShardStats, TOPICS, TURN_TIMES};
 use tidewire_store::thread::StoreHealth;
@@ -173,6 +174,15 @@ impl Metrics {
     }
 }
 
+/// Counts of latencies in the buckets of [`LATENCIES`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Latencies {
+    /// Deliveries.
+    pub(crate) delivery: LatencyCounts,
+    /// Acknowledged writes.
+    pub(crate) acknowledgement: LatencyCounts,
+}
+
 /// The metrics of the shards and stores, collected for each request.
 #[derive(Clone)]
 pub struct ShardNumbers {
@@ -187,7 +197,8 @@ impl ShardNumbers {
         Self { shards, stores }
     }
 
-    fn sum(&self, number: impl Fn(&ShardStats) -> &AtomicU64) -> u64 {
+    /// The sum of a number over all shards.
+    pub(crate) fn sum(&self, number: impl Fn(&ShardStats) -> &AtomicU64) -> u64 {
         let numbers = self
             .shards
             .iter()
@@ -240,12 +251,18 @@ impl ShardNumbers {
                 figures.insert("store_unanswered_seconds".into(), unanswered.into());
                 Value::Object(figures)
             });
+        let latencies = self.latencies();
         json!({
             "counters": by_name(COUNTERS),
             "gauges": by_name(GAUGES),
             "topics": topics.collect::<Map<_, _>>(),
             "refused": refused.collect::<Map<_, _>>(),
             "stores": stores.collect::<Vec<_>>(),
+            "latencies": {
+                "upTo": LATENCIES.map(|time| time.as_secs_f64()),
+                "delivery": latencies.delivery,
+                "acknowledgement": latencies.acknowledgement,
+            },
             "turns": {
                 "upTo": TURN_TIMES.map(|time| time.as_secs_f64()),
                 "counts": self.turns_by_time(),
@@ -254,8 +271,33 @@ impl ShardNumbers {
     }
 
     /// Turns of all shards in the order of [`ShardStats::turns_by_time`].
-    fn turns_by_time(&self) -> [u64; TURN_TIMES.len() + 1] {
+    pub(crate) fn turns_by_time(&self) -> [u64; TURN_TIMES.len() + 1] {
         std::array::from_fn(|index| self.sum(|stats| &stats.turns_by_time[index]))
+    }
+
+    /// The latencies of all shards.
+    pub(crate) fn latencies(&self) -> Latencies {
+        Latencies {
+            delivery: std::array::from_fn(|index| {
+                self.sum(|stats| &stats.deliveries_by_time[index])
+            }),
+            acknowledgement: std::array::from_fn(|index| {
+                self.sum(|stats| &stats.engine.acknowledgements[index])
+            }),
+        }
+    }
+
+    /// Messages received by all shards.
+    pub(crate) fn messages_in(&self) -> u64 {
+        let topics = 0..TOPICS.len();
+        topics
+            .map(|topic| self.sum(|stats| &stats.messages_in[topic]))
+            .sum()
+    }
+
+    /// The sum of a number over all stores.
+    pub(crate) fn store_sum(&self, number: impl Fn(&StoreHealth) -> u64) -> u64 {
+        self.stores.iter().map(|(_, store)| number(store)).sum()
     }
 
     /// The longest turn of any shard in the last one to two minutes.
@@ -269,22 +311,19 @@ impl ShardNumbers {
 }
 
 impl ShardNumbers {
-    /// Encodes the histogram of turn times. Its sum uses the upper bound of each bucket, so it is as exact as the histogram.
-    fn encode_turns(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let times = TURN_TIMES.map(|time| time.as_secs_f64());
-        let counts = self.turns_by_time();
-        let bounds = times.into_iter().chain([f64::INFINITY]);
-        let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
-        let last = times[times.len() - 1];
-        let sum = buckets
-            .iter()
-            .map(|(time, count)| time.min(last) * *count as f64);
+    /// Encodes the histograms of times. A sum uses the upper bound of each bucket, so it is as exact as the histogram.
+    fn encode_times(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let help =
             "Duration of the turns of all shards; the sum uses the upper bound of each bucket";
-        let unit = Unit::Seconds;
-        let mut family =
-            encoder.encode_descriptor("turn", help, Some(&unit), MetricType::Histogram)?;
-        family.encode_histogram::<NoLabelSet>(sum.sum(), counts.iter().sum(), &buckets, None)
+        encode_histogram(encoder, "turn", help, &TURN_TIMES, &self.turns_by_time())?;
+        let latencies = self.latencies();
+        let help = "Time from the turn that read a message until its submission to the kernel, once per recipient; \
+                    the sum uses the upper bound of each bucket";
+        encode_histogram(encoder, "delivery", help, &LATENCIES, &latencies.delivery)?;
+        let help = "Time from the application of a write until the store had it, for writes that clients wait for; \
+                    the sum uses the upper bound of each bucket";
+        let counts = &latencies.acknowledgement;
+        encode_histogram(encoder, "write_acknowledgement", help, &LATENCIES, counts)
     }
 
     /// Encodes one metric of each store, with a label only if there are several stores.
@@ -390,6 +429,21 @@ const COUNTERS: &[Number] = &[
         "deliveries",
         "Messages delivered to connections and sessions, once per recipient",
         |stats| &stats.deliveries,
+    ),
+    (
+        "session_detaches",
+        "Sessions that lost their connection and continued without one",
+        |stats| &stats.detaches,
+    ),
+    (
+        "session_resumes",
+        "Sessions that were resumed on another connection",
+        |stats| &stats.resumes,
+    ),
+    (
+        "session_resumes_refused",
+        "Requests to resume a session that were refused",
+        |stats| &stats.resumes_refused,
     ),
     ("sends", "Send operations", |stats| &stats.sends),
     (
@@ -599,6 +653,21 @@ const GAUGES: &[Number] = &[
         |stats| &stats.carried_bytes,
     ),
     (
+        "resumable_sessions",
+        "Sessions that outlive their connections",
+        |stats| &stats.resumable_sessions,
+    ),
+    (
+        "detached_sessions",
+        "Resumable sessions without a connection",
+        |stats| &stats.detached_sessions,
+    ),
+    (
+        "retained_bytes",
+        "Bytes of messages that are kept for resumable sessions",
+        |stats| &stats.retained_bytes,
+    ),
+    (
         "delayed_sessions",
         "Sessions whose challenge or login is delayed by reconnect back-off",
         |stats| &stats.engine.delayed,
@@ -718,7 +787,7 @@ impl Collector for ShardNumbers {
             let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
             gauge.encode(family.encode_family(&[("path", path)])?)?;
         }
-        self.encode_turns(&mut encoder)?;
+        self.encode_times(&mut encoder)?;
         let longest = self.longest_turn();
         let gauge = ConstGauge::new(longest.as_secs_f64());
         let help = "The longest turn of any shard in the last one to two minutes";
@@ -767,6 +836,26 @@ impl Collector for ShardNumbers {
             ConstCounter::new(Duration::from_nanos(nanos).as_secs_f64())
         })
     }
+}
+
+/// Encodes a histogram in seconds. `counts` has one more element than `bounds`, for times above all of them.
+fn encode_histogram(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    bounds: &[Duration],
+    counts: &[u64],
+) -> Result<(), std::fmt::Error> {
+    let last = bounds.last().map_or(0.0, Duration::as_secs_f64);
+    let times = bounds.iter().map(Duration::as_secs_f64);
+    let times = times.chain([f64::INFINITY]);
+    let buckets: Vec<(f64, u64)> = times.zip(counts.iter().copied()).collect();
+    let sum = buckets
+        .iter()
+        .map(|(time, count)| time.min(last) * *count as f64);
+    let unit = Unit::Seconds;
+    let mut family = encoder.encode_descriptor(name, help, Some(&unit), MetricType::Histogram)?;
+    family.encode_histogram::<NoLabelSet>(sum.sum(), counts.iter().sum(), &buckets, None)
 }
 
 fn encode_counter(

@@ -17,6 +17,7 @@ use tidewire_rules::load::parse;
 use tidewire_rules::set::RuleSet;
 
 use crate::audit;
+use crate::denials::Denials;
 use crate::permission_demo::DemoRules;
 use crate::permission_report::{Reported, kind_of};
 
@@ -46,17 +47,20 @@ pub fn load(path: &Path) -> Result<RuleSet, Vec<Problem>> {
     })
 }
 
-/// Creates the permission implementation that the options request.
+/// Creates the permission implementation that the options request. In development mode, and if the admin page is on, `denials` keeps the
+/// denials of the rules.
 ///
 /// # Errors
 /// The first problem of the rule file.
-pub fn open(plan: &Plan) -> Result<Arc<dyn Permission>, Problem> {
+pub fn open(plan: &Plan, denials: &Arc<Denials>) -> Result<Arc<dyn Permission>, Problem> {
     let rules: Arc<dyn Permission> = match &plan.config.permissions {
-        Rules::None if plan.has_demo => Arc::new(DemoRules::load()?),
+        Rules::None if plan.has_demo => Arc::new(DemoRules::load(Arc::clone(denials))?),
         Rules::None | Rules::AllowAll => Arc::new(AllowAll),
         Rules::File(path) => {
             let rules = load(path).map_err(|mut problems| problems.remove(0))?;
-            Arc::new(Reported::new(rules, plan.is_development))
+            let has_reader = plan.is_development || plan.admin_page.is_on();
+            let denials = has_reader.then(|| Arc::clone(denials));
+            Arc::new(Reported::new(rules, denials, plan.is_development))
         }
     };
     Ok(match plan.admin_page.is_on() {

@@ -1,12 +1,15 @@
 //! Permission in development mode with the demo and without configured rules: the rules of the demo apply to the names of the
 //! demo, and everything else is allowed.
 
+use std::sync::Arc;
+
 use tidewire_config::Problem;
 use tidewire_core::permission::{Decision, EventRight, Permission, Question, ReadRight, Unknown};
 use tidewire_core::principal::Principal;
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
 
+use crate::denials::Denials;
 use crate::permission_report::Reported;
 
 /// The prefix of the demo's names.
@@ -20,13 +23,13 @@ const FILE: &str = "examples/demo/permissions.yml";
 pub struct DemoRules(Reported);
 
 impl DemoRules {
-    /// Parses the rules in the binary.
+    /// Parses the rules in the binary; `denials` keeps their denials.
     ///
     /// # Errors
     /// The first problem of the rules; a test proves that they are valid.
-    pub fn load() -> Result<Self, Problem> {
+    pub fn load(denials: Arc<Denials>) -> Result<Self, Problem> {
         match parse(RULES, FILE, &RuleLimits::default()) {
-            Ok(rules) => Ok(Self(Reported::new(rules, true))),
+            Ok(rules) => Ok(Self(Reported::new(rules, Some(denials), true))),
             Err(errors) => Err(Problem::new(FILE, format!("{errors:?}"))),
         }
     }
@@ -85,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_locked_list_can_only_be_unlocked() {
-        let rules = DemoRules::load().expect("right");
+        let rules = DemoRules::load(Arc::default()).expect("right");
         let decide = |access, name, old_data, data| {
             rules.decide(&Question {
                 principal: &Principal::new("ada".into()),

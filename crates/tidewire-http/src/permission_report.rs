@@ -1,5 +1,6 @@
-//! Logs the denials of the rules.
+//! Logs the denials of the rules, and keeps the last ones for development mode and the admin page.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidewire_core::permission::{Decision, EventRight, Permission, Question, ReadRight, Unknown};
@@ -7,7 +8,9 @@ use tidewire_core::principal::Principal;
 use tidewire_rules::decide::Explanation;
 use tidewire_rules::set::{LocatedRule, RULE_KINDS, RuleSet};
 
-/// Denials that are logged in one second. Further ones are only counted, so that a crowd of denied clients does not fill the
+use crate::denials::{Denial, Denials};
+
+/// Denials that are logged and kept in one second. Further ones are only counted, so that a crowd of denied clients does not fill the
 /// disk.
 const REPORTS_PER_SECOND_MAX: u64 = 20;
 
@@ -15,6 +18,8 @@ const REPORTS_PER_SECOND_MAX: u64 = 20;
 #[derive(Debug)]
 pub struct Reported {
     rules: RuleSet,
+    /// Keeps the denials, in development mode and for the admin page.
+    denials: Option<Arc<Denials>>,
     is_development: bool,
     /// The second of the last report. `count` is the number of reports in it.
     second: AtomicU64,
@@ -22,11 +27,12 @@ pub struct Reported {
 }
 
 impl Reported {
-    /// Rules whose denials are logged.
+    /// Rules whose denials are logged, and kept in `denials`.
     #[must_use]
-    pub fn new(rules: RuleSet, is_development: bool) -> Self {
+    pub fn new(rules: RuleSet, denials: Option<Arc<Denials>>, is_development: bool) -> Self {
         Self {
             rules,
+            denials,
             is_development,
             second: AtomicU64::new(0),
             count: AtomicU64::new(0),
@@ -52,7 +58,7 @@ impl Reported {
     /// Returns the decision, and logs it if it is a denial or the rule failed.
     fn reported(&self, question: &Question<'_>, explanation: Explanation<'_>) -> Decision {
         let is_refused = matches!(explanation.decision, Decision::Deny | Decision::Failed);
-        if is_refused && (self.is_development || tracing::enabled!(tracing::Level::DEBUG)) {
+        if is_refused && (self.denials.is_some() || tracing::enabled!(tracing::Level::DEBUG)) {
             self.report(question, &explanation);
         }
         explanation.decision
@@ -81,11 +87,22 @@ impl Reported {
         );
         let allowing = allowing(&self.rules, question);
         let kind = kind_of(question);
-        if self.is_development {
-            tracing::info!(user, name, kind, by, allowing, "{outcome}");
-        } else {
-            tracing::debug!(user, name, kind, by, allowing, "{outcome}");
+        match self.is_development {
+            true => tracing::info!(user, name, kind, by, allowing, "{outcome}"),
+            false => tracing::debug!(user, name, kind, by, allowing, "{outcome}"),
         }
+        let Some(denials) = &self.denials else {
+            return;
+        };
+        denials.add(Denial {
+            at: question.now.0,
+            user: user.to_owned(),
+            kind,
+            name: name.to_owned(),
+            outcome,
+            by,
+            allowing,
+        });
     }
 }
 
@@ -163,7 +180,8 @@ mod tests {
     fn reports_are_bounded_by_the_second() {
         let reported = Reported::new(
             parse(rules_text(), "f", &RuleLimits::default()).expect("valid"),
-            true,
+            None,
+            false,
         );
         let count = |now| (0..100).filter(|_| reported.may_report(now)).count() as u64;
         assert_eq!(count(1_000), REPORTS_PER_SECOND_MAX);

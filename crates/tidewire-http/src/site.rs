@@ -33,6 +33,8 @@ const TAG_BYTES: usize = 16;
 const SAVED_MIN: usize = 10;
 /// The page of a folder.
 const INDEX: &str = "index.html";
+/// The ending of a page's file, which its address does not have.
+const PAGE: &str = ".html";
 
 /// A site.
 #[derive(Debug)]
@@ -165,7 +167,8 @@ impl Mounted {
         }
         Some(match found {
             Found::File(file) => file.answer(headers),
-            Found::Folder => moved(path),
+            Found::Folder => moved(&format!("{path}/")),
+            Found::Page(name) => moved(name),
         })
     }
 
@@ -181,7 +184,13 @@ impl Mounted {
             return self.site.file(&format!("{rest}{INDEX}")).map(Found::File);
         }
         if let Some(file) = self.site.file(rest) {
-            return Some(Found::File(file));
+            return Some(match file.path.strip_suffix(PAGE) {
+                Some(page) => Found::Page(name_of(page)),
+                None => Found::File(file),
+            });
+        }
+        if let Some(page) = self.site.file(&format!("{rest}{PAGE}")) {
+            return Some(Found::File(page));
         }
         let index = self.site.file(&format!("{rest}/{INDEX}"));
         index.map(|_| Found::Folder)
@@ -193,13 +202,23 @@ enum Found {
     File(&'static File),
     /// A folder with a page, requested without the trailing slash that its relative links need.
     Folder,
+    /// A page, requested by the name of its file; its address relative to that name.
+    Page(&'static str),
 }
 
-fn moved(path: &str) -> HttpResponse {
+/// The address of a page relative to another page of its folder. `page` is its path without the ending.
+fn name_of(page: &'static str) -> &'static str {
+    match page.rsplit_once('/').map_or(page, |(_, name)| name) {
+        "index" => "./",
+        name => name,
+    }
+}
+
+fn moved(location: &str) -> HttpResponse {
     let mut answer = HttpResponse::default();
     *answer.status_mut() = StatusCode::PERMANENT_REDIRECT;
-    // The path is a path of the site, so it is a valid header value.
-    if let Ok(location) = HeaderValue::from_str(&format!("{path}/")) {
+    // The location consists of names of the site's files, so it is a valid header value.
+    if let Ok(location) = HeaderValue::from_str(location) {
         answer.headers_mut().insert(LOCATION, location);
     }
     answer
@@ -250,7 +269,8 @@ fn content_type(path: &str) -> &'static str {
         Some("svg") => "image/svg+xml",
         Some("png") => "image/png",
         Some("json") => "application/json",
-        Some("txt") => "text/plain; charset=utf-8",
+        // Types of TypeScript have no registered media type. As plain text, a browser shows them.
+        Some("txt" | "ts") => "text/plain; charset=utf-8",
         _ => UNKNOWN,
     }
 }
@@ -276,14 +296,19 @@ mod tests {
 
     use super::*;
 
-    static FILES: [File; 3] = [
+    static FILES: [File; 4] = [
+        File::new("guide/first.html", b"<h1>first</h1>"),
         File::new("guide/index.html", b"<h1>guide</h1>"),
         File::new("index.html", b"<h1>site</h1>"),
         File::new("page.js", &[b'x'; 4_000]),
     ];
     /// All sites in the binary.
-    static SITES: [&Site; 3] = [&ADMIN, &DEMO, &DOCS];
+    static SITES: [&Site; 4] = [&ADMIN, &CLIENT, &DEMO, &DOCS];
     static SITE: Site = Site::new("site", &FILES);
+    /// Bytes that a browser loads for a page of the documentation, compressed, with style, script and icon.
+    const DOCS_PAGE_BYTES_MAX: usize = 60_000;
+    /// Bytes of the search index, compressed, which a browser loads at the first search.
+    const DOCS_INDEX_BYTES_MAX: usize = 150_000;
 
     fn asked(headers: &[(HeaderName, &'static str)]) -> HeaderMap {
         let pairs = headers.iter();
@@ -318,7 +343,10 @@ mod tests {
         check("/", "/page.js", here);
         check("/", "/guide/", here);
         check("/", "/guide", Some((308, Some("/guide/"))));
-        check("/", "/guide/index.html", here);
+        check("/", "/guide/first", here);
+        check("/", "/guide/first.html", Some((308, Some("first"))));
+        check("/", "/guide/index.html", Some((308, Some("./"))));
+        check("/", "/index.html", Some((308, Some("./"))));
         check("/docs/", "/docs/", here);
         check("/docs/", "/docs", Some((308, Some("/docs/"))));
         check("/docs/", "/docs/guide", Some((308, Some("/docs/guide/"))));
@@ -328,6 +356,8 @@ mod tests {
             "/docspage.js",
             "/docs/other",
             "/docs/page.js/",
+            "/docs/guide/first/",
+            "/docs/guide/.html",
             "/docs/../page.js",
             "/docs//",
         ] {
@@ -434,25 +464,33 @@ mod tests {
         }
     }
 
+    /// The page of the documentation with this path; a folder's ends with a slash, or is empty.
+    fn page(path: &str) -> Option<&'static File> {
+        match path.is_empty() || path.ends_with('/') {
+            true => DOCS.file(&format!("{path}{INDEX}")),
+            false => DOCS.file(&format!("{path}{PAGE}")),
+        }
+    }
+
     #[test]
     fn links_within_the_documentation_lead_somewhere() {
         let text = |file: &File| std::str::from_utf8(file.bytes).expect("UTF-8");
         let mut count = 0;
         let mut broken = Vec::new();
-        for file in DOCS.files {
+        for file in DOCS.files.iter().filter(|file| file.path.ends_with(PAGE)) {
             let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
             let links = text(file).split("<a ").skip(1);
             let links = links.filter_map(|link| link.split_once("href=\"")?.1.split_once('"'));
             for (link, _) in links.filter(|(link, _)| !link.contains("://")) {
                 count += 1;
                 let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
-                let target_path = match path.strip_prefix("../") {
-                    _ if path.is_empty() => file.path.to_owned(),
-                    Some(path) => path.to_owned(),
-                    None if folder.is_empty() => path.to_owned(),
-                    None => format!("{folder}/{path}"),
+                let target = match path.strip_prefix("../") {
+                    _ if path.is_empty() => Some(file),
+                    Some(path) => page(path),
+                    None if path == "./" => page(""),
+                    None if folder.is_empty() => page(path),
+                    None => page(&format!("{folder}/{path}")),
                 };
-                let target = DOCS.file(&target_path);
                 let has_anchor = |target: &File| {
                     anchor.is_empty() || text(target).contains(&format!("id=\"{anchor}\""))
                 };
@@ -463,5 +501,24 @@ mod tests {
         }
         assert_eq!(broken, Vec::<String>::new());
         assert!(count > 500, "{count} links");
+    }
+
+    #[test]
+    fn pages_of_the_documentation_are_small() {
+        let sent = |file: &File| {
+            let Prepared { plain, gzip } = file.prepared();
+            gzip.as_ref().unwrap_or(plain).bytes.len()
+        };
+        let shared = ["icon.svg", "page.js", "search.js", "style.css"];
+        let shared: usize = shared
+            .iter()
+            .map(|path| sent(DOCS.file(path).expect("a shared file")))
+            .sum();
+        for file in DOCS.files.iter().filter(|file| file.path.ends_with(PAGE)) {
+            let bytes = shared + sent(file);
+            assert!(bytes <= DOCS_PAGE_BYTES_MAX, "{}: {bytes} bytes", file.path);
+        }
+        let index = sent(DOCS.file("search.json").expect("the index of the search"));
+        assert!(index <= DOCS_INDEX_BYTES_MAX, "{index} bytes");
     }
 }

@@ -77,6 +77,7 @@ impl Server {
             Arc::new(Metrics::default()),
             shards,
             None,
+            Arc::default(),
         );
         change(Arc::get_mut(&mut front).expect("the only owner"));
         let runtime = Runtime::new().expect("a runtime");
@@ -289,6 +290,34 @@ fn details_are_for_local_clients_unless_made_public() {
 }
 
 #[test]
+fn denials_are_listed_only_in_development_mode_and_on_this_machine() {
+    let open = Server::start(&[]);
+    let listed = open.ask("GET /denials", &[]);
+    assert_eq!((status_of(&listed), body(&listed)), (200, "[]"));
+    let proxied = open.ask("GET /denials", &[("x-forwarded-for", "203.0.113.7")]);
+    assert_eq!(status_of(&proxied), 403, "{proxied}");
+    let closed = Server::start(&[("auth.chain", "store"), ("permissions", "allow_all")]);
+    assert_eq!(status_of(&closed.ask("GET /denials", &[])), 404);
+    // The same holds for the end of the process, which also pages of other ports may not request.
+    assert_eq!(status_of(&closed.ask("POST /crash", &[])), 404);
+    assert_eq!(status_of(&open.ask("GET /crash", &[])), 405);
+    let foreign = [
+        ("x-forwarded-for", "203.0.113.7"),
+        ("origin", "http://localhost:1"),
+        ("sec-fetch-site", "cross-site"),
+    ];
+    for header in foreign {
+        assert_eq!(
+            status_of(&open.ask("POST /crash", &[header])),
+            403,
+            "{header:?}"
+        );
+    }
+    let memory = Server::start(&[("store.kind", "memory")]);
+    assert_eq!(status_of(&memory.ask("POST /crash", &[])), 409);
+}
+
+#[test]
 fn two_hosts_are_no_loopback_name() {
     let server = Server::start(&[("auth.chain", "store"), ("permissions", "allow_all")]);
     let hosts = [("host", "localhost"), ("host", "app.example")];
@@ -425,6 +454,37 @@ fn a_page_has_the_headers_of_a_page() {
     let known = [("if-none-match", &*tag), ("accept-encoding", "gzip")];
     let again = server.ask("GET /main.js", &known);
     assert_eq!((status_of(&again), body(&again)), (304, ""));
+}
+
+#[test]
+fn the_client_is_served_as_a_module_with_its_types() {
+    // Without development mode too, because pages of apps load it.
+    let server = Server::start(&[("dev", "false"), ("network.origins", "https://app.example")]);
+    let origin = [("origin", "https://app.example")];
+    let module = server.ask("GET /tidewire.js", &origin);
+    assert_eq!(status_of(&module), 200);
+    assert_eq!(
+        header(&module, "content-type"),
+        Some("text/javascript; charset=utf-8")
+    );
+    // A module of another origin loads only with this header.
+    assert_eq!(
+        header(&module, "access-control-allow-origin"),
+        Some("https://app.example")
+    );
+    let tag = header(&module, "etag").expect("a tag").to_owned();
+    let known = server.ask("GET /tidewire.js", &[("if-none-match", &*tag)]);
+    assert_eq!(status_of(&known), 304);
+    let types = server.ask("GET /tidewire.d.ts", &[]);
+    assert!(body(&types).contains("export declare class Client"));
+    assert_eq!(
+        header(&types, "content-type"),
+        Some("text/plain; charset=utf-8")
+    );
+    let without = Server::start(&[("pages.client", "false")]);
+    for path in ["/tidewire.js", "/tidewire.d.ts"] {
+        assert_eq!(status_of(&without.ask(&format!("GET {path}"), &[])), 404);
+    }
 }
 
 #[test]

@@ -133,6 +133,12 @@ impl<C> Connection<C> {
         self.tls.as_ref()?.peer_certificate()
     }
 
+    /// Whether its owner requests reports when it lags.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        self.flags.watched
+    }
+
     /// Requests reports to the loop's owner when the connection lags, and when it has drained.
     pub fn watch(&mut self) {
         self.flags.watched = true;
@@ -232,6 +238,25 @@ impl<C> Connections<C> {
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(key.index);
         self.lent_count -= 1;
+    }
+
+    /// Moves a connection to a lent slot without one. The slot that it leaves is lent afterwards.
+    pub(crate) fn relocate(&mut self, from: Key, to: Key) -> Option<&mut Connection<C>> {
+        let is_lent = self
+            .slots
+            .get(to.index as usize)
+            .is_some_and(|slot| slot.generation == to.generation && slot.connection.is_none());
+        debug_assert!(is_lent, "the slot is lent and has no connection");
+        if !is_lent {
+            return None;
+        }
+        // `lent_count` stays the same: one slot becomes lent, and another one gets a connection.
+        let slot = self.slots.get_mut(from.index as usize)?;
+        if slot.generation != from.generation {
+            return None;
+        }
+        let connection = slot.connection.take()?;
+        Some(self.slots[to.index as usize].connection.insert(connection))
     }
 
     /// Removes a connection. Its slot is lent afterwards, so that other state with its key can end before the slot is
@@ -346,6 +371,20 @@ mod tests {
         );
         assert_eq!(connections.keys().collect::<Vec<_>>(), [third, second]);
         assert_eq!(connections.len(), 2);
+    }
+
+    #[test]
+    fn a_connection_moves_to_a_lent_slot_and_its_old_slot_is_lent() {
+        let mut connections = Connections::default();
+        let lent = connections.lend_slot();
+        let first = connections.insert(connection(1));
+        let moved = connections.relocate(first, lent);
+        assert_eq!(moved.map(|connection| connection.state), Some(1));
+        assert!(connections.get(first).is_none());
+        assert_eq!(connections.len(), 1);
+        connections.take_back(first);
+        assert_eq!(connections.keys().collect::<Vec<_>>(), [lent]);
+        assert_eq!(connections.next_key().index, first.index);
     }
 
     #[test]

@@ -122,6 +122,19 @@ struct Submitted {
     sealed: Option<Range<usize>>,
 }
 
+/// A connection that left a loop, as [`EventLoop::add_with_tls`] takes it.
+#[derive(Debug)]
+pub struct Released<C> {
+    /// The state of the loop's owner.
+    pub state: C,
+    /// The socket, which no loop watches now.
+    pub socket: TcpStream,
+    /// Bytes that were read and not handled.
+    pub unread: Vec<u8>,
+    /// The TLS state.
+    pub tls: Option<Box<TlsState>>,
+}
+
 /// A shard's loop over its connections. `C` is the owner's state of each.
 pub struct EventLoop<C> {
     poll: Poll,
@@ -321,6 +334,57 @@ impl<C> EventLoop<C> {
         // At once, so that no other holder is closed for the memory of this one.
         self.share.report(self.outbox_bytes + self.inbound_bytes, 0);
         Some(connection.state)
+    }
+
+    /// Takes a connection out of the loop, for another loop. Its slot stays lent until [`Connections::take_back`]. `None` if the connection
+    /// has unsent bytes, or does not exist.
+    ///
+    /// # Errors
+    /// The kernel still watches the socket. The connection is then closed.
+    pub fn release(&mut self, key: Key) -> Option<io::Result<Released<C>>> {
+        let connection = self.connections.get(key)?;
+        if !connection.is_flushed() {
+            return None;
+        }
+        let fd = connection.socket.as_raw_fd();
+        let inbound_bytes = connection.inbound_bytes();
+        let connection = self.connections.remove_and_lend(key)?;
+        self.inbound_bytes -= inbound_bytes;
+        let deregistered = self.poll.registry().deregister(&mut SourceFd(&fd));
+        Some(deregistered.map(|()| Released {
+            state: connection.state,
+            socket: connection.socket,
+            unread: connection.remainder.into_bytes(),
+            tls: connection.tls,
+        }))
+    }
+
+    /// Moves a connection to the lent slot `to`, and lends the slot that it leaves. The connection has no queued send. Unsent and unread bytes move
+    /// with the connection.
+    ///
+    /// # Errors
+    /// The kernel refuses to watch the socket under its new key. The connection is then at `to`, and its owner must remove it.
+    pub fn relocate(&mut self, from: Key, to: Key) -> io::Result<()> {
+        let Some(connection) = self.connections.relocate(from, to) else {
+            return Ok(());
+        };
+        debug_assert!(
+            !connection.flags.queued_to_send,
+            "the queue of sends knows it by key"
+        );
+        // Entries with the old key in the queue of reads and in the list of outboxes find no connection and are dropped, so both are made
+        // again. Events that the poll has not reported yet carry the old index. Registering again makes the kernel report the current
+        // readiness under the new one, so no event is missed.
+        let flags = &mut connection.flags;
+        flags.queued_to_read = false;
+        let fd = connection.socket.as_raw_fd();
+        if flags.listed {
+            self.listed.push(to);
+        }
+        self.queue_to_read(to);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registry = self.poll.registry();
+        registry.reregister(&mut SourceFd(&fd), Token(to.index as usize), interest)
     }
 
     /// Waits until a socket is ready, the waker was used, or `deadline` is reached, and records the ready sockets. It

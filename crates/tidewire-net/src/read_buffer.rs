@@ -61,6 +61,12 @@ impl Remainder {
         self.0.as_ref().map_or(0, |kept| kept.bytes.capacity())
     }
 
+    /// The stored bytes.
+    #[must_use]
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0.map_or_else(Vec::new, |kept| kept.bytes)
+    }
+
     fn keep(bytes: Vec<u8>, needed: usize) -> Self {
         Self((!bytes.is_empty()).then(|| Box::new(Kept { bytes, needed })))
     }

@@ -5,7 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_saphyr::{DuplicateKeyPolicy, Location, MergeKeyPolicy, Spanned};
+use serde_saphyr::{
+    DefaultMessageFormatter, DuplicateKeyPolicy, Location, MergeKeyPolicy, MessageFormatter,
+    Spanned,
+};
 
 use crate::limits::RuleLimits;
 use crate::pattern::Pattern;
@@ -89,8 +92,10 @@ impl Loader<'_> {
                 let position = error
                     .location()
                     .filter(|location| *location != Location::UNKNOWN);
-                let reason = error.without_snippet().to_string();
-                let reason = reason.lines().next().unwrap_or_default().to_owned();
+                // Without the position, which is reported in front of the reason.
+                let message = DefaultMessageFormatter.format_message(&error);
+                let reason = message.lines().next().unwrap_or_default();
+                let reason = format!("not valid YAML: {reason}");
                 return self.wrong(position.map_or(start, position_of), reason);
             }
         };

@@ -334,8 +334,10 @@ fn run(seed: u64) -> (usize, usize) {
         let access = [Access::RecordListen, Access::EventListen][random.below(2)];
         let (session, _) = world.listeners[random.below(USERS.len())];
         let listen = listening(access, Listen::Listen { pattern: &pattern });
+        // A session compiles few patterns in one turn, and pays for their costs in the next ones.
         while !world.node.offer(session, &listen) {
             world.node.pass(Duration::from_nanos(1));
+            world.node.turn();
         }
         taken += 1;
         if random.below(8) == 0 {

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use tidewire_config::without_error_numbers;
+
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -62,7 +64,7 @@ impl Failure {
     /// A failure; line breaks in `line` become spaces.
     #[must_use]
     pub fn new(exit: Exit, line: impl Into<String>) -> Self {
-        let line = line.into().replace(['\n', '\r'], " ");
+        let line = without_error_numbers(line.into()).replace(['\n', '\r'], " ");
         Self { exit, line }
     }
 }

@@ -2,5 +2,6 @@
 
 pub mod exit;
 pub mod node;
+mod port_holder;
 pub mod rules_file;
 pub mod traces;

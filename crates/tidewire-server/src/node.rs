@@ -21,11 +21,13 @@ use tidewire_config::plan::{AdminPage, Plan, Speaks};
 use tidewire_config::section::AuthKind;
 use tidewire_config::stores::DEFAULT_NAME;
 use tidewire_config::value::Rules;
+use tidewire_core::slot::ClusterKey;
 use tidewire_core::store::Opened;
 use tidewire_http::admin;
 use tidewire_http::admin::api::Admin;
 use tidewire_http::admin::page::{Page, PageContext};
 use tidewire_http::api::{Api, Common, RecordEpochs};
+use tidewire_http::denials::Denials;
 use tidewire_http::front::tls::Tls;
 use tidewire_http::front::{Front, ReloadableSettings, accept};
 use tidewire_http::metrics::process::ProcessNumbers;
@@ -51,6 +53,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::exit::{Exit, Failure};
+use crate::port_holder::port_holder;
 use crate::rules_file::{self, RulesFile};
 use crate::traces;
 
@@ -124,7 +127,8 @@ impl Node {
             .enable_all()
             .build()
             .map_err(|error| bug("can't start the threads of the front", &error))?;
-        let permission = permission::open(plan)
+        let denials = Arc::<Denials>::default();
+        let permission = permission::open(plan, &denials)
             .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
         let auth = AuthChain::new(plan, plan.hashing_max)
             .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
@@ -180,6 +184,7 @@ impl Node {
         let tracing = traces::open(&plan.config.traces, &span_counts)
             .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
         let (tracer, exporter) = tracing.unzip();
+        let cluster_key = (u128::from(random()?) << 64) | u128::from(random()?);
         let shards = prepared
             .start(NodeConfig {
                 settings: plan.settings(),
@@ -191,7 +196,7 @@ impl Node {
                 requests: Arc::new(requests),
                 tracer: tracer.map(Arc::new),
                 seed: random()?,
-                owner_key: random()?,
+                cluster_key: ClusterKey(cluster_key.to_be_bytes()),
             })
             .map_err(|error| bug("can't start the threads of the shards", &error))?;
 
@@ -222,7 +227,7 @@ impl Node {
             plan.config.limits.revocations_max,
         );
         let rights = Arc::new(rights);
-        let rules = rules_file(plan, &rights, &metrics);
+        let rules = rules_file(plan, &denials, &rights, &metrics);
         if let Some(rules) = rules.clone() {
             status.watch_rules(Box::new(move || rules.warning()));
         }
@@ -236,7 +241,15 @@ impl Node {
         let api = Arc::new(Api::new(plan, common, &auth));
         let served = plan.config.http.api.then(|| Arc::clone(&api));
         let fewest = Arc::new(FewestConnections(Arc::clone(&handles)));
-        let front = Front::new(plan, tls, Arc::clone(&status), metrics, fewest, served);
+        let front = Front::new(
+            plan,
+            tls,
+            Arc::clone(&status),
+            metrics,
+            fewest,
+            served,
+            Arc::clone(&denials),
+        );
         let (stop_accepting, is_stopped) = watch::channel(false);
         let mut node = Self {
             send_paths,
@@ -283,8 +296,11 @@ impl Node {
                     .collect(),
                 numbers,
                 rules: plan.config.permissions.clone(),
+                denials,
+                budget: budget.clone(),
             };
             let page = Page::new(key, &plan.config.admin, parts);
+            node.runtime.spawn(page.record_history());
             // This is the only place that sets the page, so it can't be set already.
             let _ = node.front.admin_page.set(page);
         }
@@ -472,12 +488,17 @@ impl Node {
 }
 
 /// The file that the rules come from.
-fn rules_file(plan: &Plan, rights: &Arc<Rights>, metrics: &Arc<Metrics>) -> Option<Arc<RulesFile>> {
+fn rules_file(
+    plan: &Plan,
+    denials: &Arc<Denials>,
+    rights: &Arc<Rights>,
+    metrics: &Arc<Metrics>,
+) -> Option<Arc<RulesFile>> {
     let Rules::File(path) = &plan.config.permissions else {
         return None;
     };
-    let (path, plan) = (path.clone(), plan.clone());
-    let open = Box::new(move || permission::open(&plan));
+    let (path, plan, denials) = (path.clone(), plan.clone(), Arc::clone(denials));
+    let open = Box::new(move || permission::open(&plan, &denials));
     let (rights, metrics) = (Arc::clone(rights), Arc::clone(metrics));
     Some(Arc::new(RulesFile::new(path, open, rights, metrics)))
 }
@@ -629,8 +650,16 @@ fn is_missing(error: &io::Error) -> bool {
 }
 
 fn unusable(address: SocketAddr, error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::AddrInUse {
+        let reason = port_holder(address.port()).map_or_else(
+            || "another process uses the port; stop it".to_owned(),
+            |holder| format!("{holder} uses the port; stop it"),
+        );
+        let line =
+            format!("can't listen on {address}: {reason}, or choose another port with --port");
+        return Failure::new(Exit::Address, line);
+    }
     let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => "free the port, or choose another one with --port",
         io::ErrorKind::PermissionDenied => {
             "choose a port above 1023 with --port, or give the process CAP_NET_BIND_SERVICE"
         }

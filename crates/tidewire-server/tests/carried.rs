@@ -25,13 +25,12 @@ use tokio::time::timeout;
 const DEADLINE: Duration = Duration::from_secs(10);
 const PASSING: Stay = Stay::Passing { bytes_max: 1 << 20 };
 
-/// The requests of a login, then `requests`.
-fn logging_in(coalesces: bool, requests: &[OwnedRequest]) -> Vec<OwnedRequest> {
-    let login = [
-        OwnedRequest::Introduction { coalesces },
-        OwnedRequest::LogIn { data: "{}".into() },
-    ];
-    [&login, requests].concat()
+const LASTING: Stay = Stay::Lasting { coalesces: false };
+
+/// The request of a login, then `requests`.
+fn logging_in(requests: &[OwnedRequest]) -> Vec<OwnedRequest> {
+    let login = OwnedRequest::LogIn { data: "{}".into() };
+    [&[login], requests].concat()
 }
 
 fn subscribe_to(event: &str) -> OwnedRequest {
@@ -89,19 +88,19 @@ fn a_session_without_a_socket_is_one_like_any_other() {
         let publish = OwnedRequest::Publish {
             name: "news".into(),
             data: Some("1".into()),
+            binary: None,
             trace: None,
         };
         let requests = [subscribe_to("answers"), publish, OwnedRequest::Ping];
-        let mut session = carry(&node, 9, PASSING, logging_in(false, &requests));
+        let mut session = carry(&node, 9, PASSING, logging_in(&requests));
         let seen = receive(&mut session, is_pong).await;
-        // The acceptance of the introduction is of no use to a task.
-        assert_eq!(seen[0], OwnedReply::Other, "{seen:?}");
-        assert!(is_login(&seen[1]), "{seen:?}");
+        assert!(is_login(&seen[0]), "{seen:?}");
         socket.expect(&emit("news", "1"));
         socket.send(&emit("answers", "2"));
         let published = OwnedReply::Publication {
             name: "answers".into(),
             data: Some("2".into()),
+            binary: None,
             offset: None,
         };
         receive(&mut session, |reply| *reply == published).await;
@@ -120,12 +119,12 @@ fn presence_counts_lasting_sessions_only() {
     let node = Node::start(Options::default());
     let runtime = Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let mut passing = carry(&node, 7, PASSING, logging_in(false, &[]));
+        let mut passing = carry(&node, 7, PASSING, logging_in(&[]));
         receive(&mut passing, is_login).await;
-        let mut lasting = carry(&node, 8, Stay::Lasting, logging_in(false, &[]));
+        let mut lasting = carry(&node, 8, LASTING, logging_in(&[]));
         receive(&mut lasting, is_login).await;
         let query = OwnedRequest::QueryAllUsers;
-        let mut asking = carry(&node, 9, PASSING, logging_in(false, &[query]));
+        let mut asking = carry(&node, 9, PASSING, logging_in(&[query]));
         let is_answer = |reply: &OwnedReply| matches!(reply, OwnedReply::AllUsers { .. });
         let seen = receive(&mut asking, is_answer).await;
         let names = vec!["user-8".into()];
@@ -151,9 +150,14 @@ fn a_session_that_takes_nothing_lags_and_gets_the_gap_or_is_ended() {
     let mut publisher = node.log_in(1);
     runtime.block_on(async {
         let requests = [subscribe_to("news"), OwnedRequest::Ping];
-        let mut following = carry(&node, 7, Stay::Lasting, logging_in(true, &requests));
+        let mut following = carry(
+            &node,
+            7,
+            Stay::Lasting { coalesces: true },
+            logging_in(&requests),
+        );
         receive(&mut following, is_pong).await;
-        let mut stuck = carry(&node, 8, Stay::Lasting, logging_in(false, &requests));
+        let mut stuck = carry(&node, 8, LASTING, logging_in(&requests));
         receive(&mut stuck, is_pong).await;
         let data = format!("\"{}\"", "x".repeat(4 << 10));
         let cut = &node.stats(0).slow_disconnects;
@@ -181,12 +185,12 @@ fn a_shard_that_stops_ends_the_sessions_and_takes_no_new_ones() {
     let runtime = Runtime::new().expect("a runtime");
     runtime.block_on(async {
         // Waits for the login, because the shard answers a ping before it.
-        let mut session = carry(&node, 7, Stay::Lasting, logging_in(false, &[]));
+        let mut session = carry(&node, 7, LASTING, logging_in(&[]));
         receive(&mut session, is_login).await;
         node.handle(0).close_all(Duration::ZERO, DEADLINE).await;
         let end = session.receive().await.err();
         assert_eq!(end, Some(End::GoingAway));
-        let mut late = carry(&node, 8, PASSING, logging_in(false, &[OwnedRequest::Ping]));
+        let mut late = carry(&node, 8, PASSING, logging_in(&[OwnedRequest::Ping]));
         assert_eq!(late.receive().await.err(), Some(End::GoingAway));
     });
 }

@@ -430,3 +430,64 @@ fn a_variable_of_a_store_that_the_file_does_not_name_is_refused() {
     let problems = loaded("{}", &[variable], &[]).expect_err("the file does not name it");
     assert!(problems[0].to_string().contains(variable.0), "{problems:?}");
 }
+
+#[test]
+fn names_of_a_collection_share_a_slot_if_their_prefix_selects_it() {
+    let text = "collections:\n\
+        \x20 orders: {slot_by: prefix}\n\
+        \x20 Chat-rooms:\n\
+        \x20 users: {slot_by: name}\n";
+    let environment = [("TIDEWIRE_COLLECTIONS__USERS__SLOT_BY", "prefix")];
+    let loaded = loaded(text, &environment, &[]).expect("all is right");
+    let tags = loaded.config.collections.tags();
+    for (name, tag) in [
+        ("orders/17/items/3", "orders/17"),
+        ("users/ann/tasks/1", "users/ann"),
+        ("Chat-rooms/1/members", "Chat-rooms/1/members"),
+    ] {
+        assert_eq!(tags.tag(name), tag);
+    }
+    let shown = print::effective(&loaded);
+    assert_eq!(
+        load_shown(&shown).config.collections,
+        loaded.config.collections
+    );
+    let changed = load_shown(&shown.replacen("slot_by: prefix", "slot_by: name", 1));
+    assert_eq!(
+        print::changed_without_reload(&changed, &loaded),
+        ["collections.orders.slot_by"]
+    );
+}
+
+#[test]
+fn wrong_collections_are_refused_with_line_and_column() {
+    let check = |text: &str, expected: &str| {
+        let problems = loaded(text, &[], &[]).expect_err(text);
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(problems, [expected], "{text}");
+    };
+    let name = "is not a valid name of a collection; write the part of the names before the first slash, at most 64 letters, digits, _ and -, a letter first";
+    for wrong in ["orders/", "a/b", "1st", "a b"] {
+        check(
+            &format!("collections:\n  \"{wrong}\": {{slot_by: prefix}}\n"),
+            &format!("tidewire.yml:2:3: {wrong:?} {name}"),
+        );
+    }
+    check(
+        "collections:\n  orders: {slot_by: id}\n",
+        "tidewire.yml:2:21: collections.orders.slot_by: \"id\" is not one of name, prefix",
+    );
+    check(
+        "collections:\n  orders: {slotby: prefix}\n",
+        "tidewire.yml:2:12: unknown key \"slotby\", did you mean \"slot_by\"?",
+    );
+    check(
+        "collections:\n  orders: {slot_by: prefix}\n  Orders: {slot_by: prefix}\n",
+        "tidewire.yml:3:3: \"Orders\" and \"orders\" differ in case only, so their options would have the same variables; remove one of the two",
+    );
+    let many: String = (0..257).map(|n| format!("  c{n}: {{}}\n")).collect();
+    check(
+        &format!("collections:\n{many}"),
+        "tidewire.yml:258:3: more than 256 collections; remove those with default options, because they have no effect",
+    );
+}

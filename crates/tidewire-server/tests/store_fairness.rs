@@ -12,7 +12,7 @@ use shard_support::{Node, Options};
 use tidewire_core::message::{Change, Message, Record, Write};
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{
-    Store, StoreChange, StoreError, StoreReader, StoreWrite, Term, Written,
+    MemberId, Store, StoreChange, StoreError, StoreReader, StoreWrite, View, Written,
 };
 use tidewire_store::folder::DataFolder;
 use tidewire_store::sqlite::{SqliteOptions, SqliteStore};
@@ -36,7 +36,12 @@ impl Store for Gated {
         self.inner.reader()
     }
 
-    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+    fn commit(
+        &mut self,
+        view: View,
+        member: MemberId,
+        writes: &[StoreWrite],
+    ) -> Result<Vec<Written>, StoreError> {
         let written = writes.iter().map(|write| {
             let bytes = match &write.change {
                 StoreChange::Put(record) => record.data.len(),
@@ -47,7 +52,7 @@ impl Store for Gated {
         // When the test is done, it closes both channels, and all commits pass without waiting.
         let _ = self.entered.send(written.collect());
         let _ = self.permits.recv();
-        self.inner.commit(term, writes)
+        self.inner.commit(view, member, writes)
     }
 
     fn tidy(&mut self) -> Result<(), StoreError> {

@@ -33,6 +33,8 @@ pub enum End {
     Share,
     /// The server stops.
     GoingAway,
+    /// An operator has closed it.
+    Operator,
     /// It has lost a right. It did not take the messages that were decided before in time, or must not take them.
     Severed,
 }
@@ -46,7 +48,10 @@ pub enum Stay {
         bytes_max: usize,
     },
     /// As long as its peer stays. As many bytes may wait for it as for a socket.
-    Lasting,
+    Lasting {
+        /// Whether it takes the newest value of a record in place of each change if it lags.
+        coalesces: bool,
+    },
 }
 
 /// Replies that wait for the task. A chunk has the replies of one turn.

@@ -7,11 +7,13 @@
 mod carried;
 mod closing;
 mod congestion;
+mod delivering;
 mod expensive_reads;
 mod inspecting;
 mod loading;
 mod memory;
 mod reading;
+mod resumable;
 mod rights;
 
 use std::collections::{HashMap, VecDeque};
@@ -35,8 +37,10 @@ use tidewire_wire::protocol::{Encoding, Introduction};
 use tokio::sync::oneshot;
 
 use carried::CarriedSessions;
+use delivering::Deliveries;
 use expensive_reads::ExpensiveReads;
 use memory::Shedding;
+use resumable::ResumableSessions;
 use rights::Settling;
 
 use super::ShardLimits;
@@ -56,6 +60,7 @@ use crate::backoff::{Delay, ReconnectBackoff};
 use crate::connection_limiter::Subject;
 use crate::interest::InterestMap;
 use crate::peer_log;
+use crate::session_token::TokenKey;
 use crate::tracer::Tracer;
 
 /// A shard finishes a turn at least this often, so that `/health` can tell a stuck one.
@@ -74,6 +79,7 @@ pub(crate) struct Node {
     pub(crate) confirmations: Arc<Confirmations>,
     pub(crate) backoff: Arc<ReconnectBackoff>,
     pub(crate) callers: Arc<CallerRates>,
+    pub(crate) token_key: TokenKey,
     pub(crate) requests: Arc<dyn Requests>,
     pub(crate) tracer: Option<Arc<Tracer>>,
 }
@@ -89,6 +95,8 @@ pub(crate) struct Conductor {
     batches: Batches,
     /// Sessions without a socket.
     carried: CarriedSessions,
+    /// Sessions that outlive their sockets.
+    resumable: ResumableSessions,
     own: ShardHandle,
     handles: Arc<[ShardHandle]>,
     confirmations: Arc<Confirmations>,
@@ -106,6 +114,7 @@ pub(crate) struct Conductor {
     turn_started: Instant,
     /// Bytes read in this turn.
     turn_bytes: usize,
+    deliveries: Deliveries,
     expensive_reads: ExpensiveReads,
     /// The engine's work count when this turn last began to take input, and when its log began.
     turn_work_start: u64,
@@ -172,6 +181,7 @@ impl Conductor {
             engine,
             event_loop,
             sink: Sink::new(
+                address,
                 own.clone(),
                 shard_count,
                 node.interest,
@@ -183,6 +193,7 @@ impl Conductor {
             inflater: Inflater::default(),
             batches: Batches::default(),
             carried: CarriedSessions::default(),
+            resumable: ResumableSessions::new(node.token_key),
             own,
             handles: node.handles,
             confirmations: node.confirmations,
@@ -196,6 +207,7 @@ impl Conductor {
             now: Now::default(),
             turn_started: Instant(0),
             turn_bytes: 0,
+            deliveries: Deliveries::default(),
             expensive_reads: ExpensiveReads::default(),
             turn_work_start: 0,
             log_work_start: 0,
@@ -353,6 +365,8 @@ impl Conductor {
             monotonic: self.clock(),
             wall: WallTime(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
         };
+        self.deliveries
+            .begin_input(self.now.monotonic, self.has_unflushed);
         self.give_room();
         self.take_confirmations();
         self.turn_work_start = self.engine.work();
@@ -382,11 +396,18 @@ impl Conductor {
         // refers to ranges of this turn. Pongs are pushed after the list, so they follow the messages that were decided before them.
         self.decide();
         self.list_sends(usize::MAX);
+        self.settle_requests();
         if let Some(traces) = &mut self.sink.traces {
             traces.list();
         }
+        if let Some(tails) = &mut self.sink.tails
+            && !tails.end_turn(self.now.wall)
+        {
+            self.sink.tails = None;
+        }
         self.has_unflushed = false;
         self.turn_bytes = 0;
+        self.deliveries.begin_log(self.now.monotonic);
         self.expensive_reads.end_turn();
         self.log_work_start = self.engine.work();
         for (key, pong) in self.pongs.drain(..) {
@@ -397,6 +418,7 @@ impl Conductor {
         self.sink.ends.begin_turn();
         self.sink.deflation.begin_turn();
         self.batches.begin_turn();
+        self.resumable.begin_turn();
         // Closing a session may publish to others. These messages are sent with the next turn, so they must be in that turn's log.
         self.say_goodbyes();
     }
@@ -413,8 +435,10 @@ impl Conductor {
     /// Submits a slice of the sends, then passes the requests of the turn to the stores. In the other order the threads of the stores would
     /// preempt a shard on the same core, and recipients would wait for a commit that has nothing to do with them.
     fn submit_slice(&mut self) {
+        let before = self.event_loop.send_count();
         self.event_loop
             .submit_slice(&self.sink.logs, &mut self.broken);
+        self.count_deliveries(before);
         self.sink.request_stores();
     }
 
@@ -422,12 +446,22 @@ impl Conductor {
     fn list_sends(&mut self, count: usize) {
         let (engine, event_loop) = (&mut self.engine, &mut self.event_loop);
         let (sink, batches, stats) = (&mut self.sink, &mut self.batches, self.own.stats());
-        let carried = &mut self.carried;
+        let (carried, resumable) = (&mut self.carried, &mut self.resumable);
+        let now = self.now.wall;
         let mut deliveries = 0;
         engine.flush_some(count, |session, format, spans| {
-            deliveries += sink.ends.count(format, spans);
-            if format == CARRIED {
-                return carried.push(key(session), spans, &sink.replies);
+            let messages = sink.ends.count(format, spans);
+            deliveries += messages;
+            if let Some(tails) = &mut sink.tails {
+                tails.note_sent(now, session, format, spans, messages);
+            }
+            if format >= CARRIED {
+                let key = key(session);
+                if format == CARRIED {
+                    return carried.push(key, spans, &sink.replies);
+                }
+                let ranges = (format, spans);
+                return resumable.deliver(key, ranges, messages, &sink.logs, event_loop);
             }
             if Encoding::of(format.0).is_batched {
                 let Sink {
@@ -439,6 +473,7 @@ impl Conductor {
             event_loop.push_ranges(key(session), log_ranges(format, spans));
         });
         add(&self.own.stats().deliveries, deliveries);
+        self.deliveries.list(deliveries);
     }
 
     /// Ends the sending of a turn: removes broken connections, closes slow ones, and reports lagging and drained sessions.
@@ -454,6 +489,7 @@ impl Conductor {
             self.lose(key);
         }
         self.settle_carried();
+        self.settle_retained();
         self.settle_memory();
         let mut settled = std::mem::take(&mut self.settled);
         self.event_loop
@@ -481,6 +517,7 @@ impl Conductor {
             }
             !connection.is_flushed()
         });
+        self.resume_sessions();
         self.answer_quiet();
     }
 
@@ -488,6 +525,9 @@ impl Conductor {
         let mut confirmed = std::mem::take(&mut self.confirmed);
         self.credit.collect(&self.confirmations, &mut confirmed);
         for Confirmed { key, bytes } in confirmed.drain(..) {
+            if self.resumable.confirm_posts(key, bytes) {
+                continue;
+            }
             if let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
                 connection.state.inflight_bytes -= bytes;
             }
@@ -531,9 +571,11 @@ impl Conductor {
             Mail::Entries {
                 from,
                 batch,
+                since,
                 bytes,
                 entries,
             } => {
+                self.deliveries.begin_entries(since);
                 add(&self.stats().entries, entries.len() as u64);
                 let share = bytes / entries.len().max(1);
                 for entry in entries {
@@ -562,6 +604,8 @@ impl Conductor {
             }
             Mail::Carried(mail) => self.take_carried(mail),
             Mail::Inspect(inspection) => self.inspect(inspection),
+            Mail::Disconnect(key, reply) => self.disconnect(key, reply),
+            Mail::Follow(tail) => self.sink.tails.get_or_insert_default().add(tail),
             Mail::RefuseNew => {
                 self.is_refusing = true;
                 self.handle(Input::Drain);
@@ -575,6 +619,7 @@ impl Conductor {
             } => {
                 self.stop_reading();
                 self.end_all_carried();
+                self.end_all_detached();
                 let keys = self.event_loop.connections().keys().collect();
                 self.close_all = Some(CloseAll::start(
                     keys,
@@ -597,6 +642,7 @@ impl Conductor {
             permit,
             is_deflated,
             protocol,
+            attachment,
         } = connection;
         let address = peer.address;
         // The engine learns of the session before anything else can refer to it, and before its first message: the unread bytes of the
@@ -608,11 +654,19 @@ impl Conductor {
         match self.event_loop.add_with_tls(stream, &unread, tls, state) {
             Ok(key) => {
                 let session = self.session(key);
-                self.handle(Input::Opened { session, format });
+                let coalesces = (!protocol.introduces()).then_some(false);
+                self.handle(Input::Opened {
+                    session,
+                    format,
+                    coalesces,
+                });
                 let origin = Subject::new(address.ip()).hash();
                 self.engine.set_origin(session, origin);
                 if let Some(delay) = self.backoff.arrival(self.now.monotonic, address.ip()) {
                     self.delay(session, delay);
+                }
+                if let Some(attachment) = attachment {
+                    self.attach(key, *attachment);
                 }
                 if self.is_draining {
                     self.close(key, CloseCause::GoingAway);
@@ -675,7 +729,8 @@ impl Conductor {
     /// The peer of a connection. After the login, for a renewal, only the address and the certificate of its socket are known.
     fn peer(&mut self, key: Key) -> Option<Arc<PeerDetails>> {
         let Some(connection) = self.event_loop.connections().get(key) else {
-            return self.carried.peer(key).clone();
+            let carried = self.carried.peer(key).clone();
+            return carried.or_else(|| self.resumable.peer(key));
         };
         let known = connection.state.peer.clone();
         known.or_else(|| {
@@ -741,12 +796,19 @@ impl Conductor {
                         self.carried.take_back(key);
                     }
                     self.end_carried(key, End::Engine(reason));
+                    self.close_detached(key, reason);
                     let cause = self.cause(key, reason);
                     self.close(key, cause);
+                }
+                DeferredEffect::Resume(session) if self.resumable.has_waiting(key(session)) => {
+                    self.give_earlier(key(session));
                 }
                 DeferredEffect::Resume(session) => {
                     self.give_again(key(session));
                     self.resume_carried(key(session));
+                }
+                DeferredEffect::SessionRequest(session, request) => {
+                    self.request_session(session, request);
                 }
                 DeferredEffect::AwaitDrained(session) => {
                     self.event_loop.await_drained(key(session));
@@ -755,6 +817,14 @@ impl Conductor {
                 DeferredEffect::Send(session, format, spans) => {
                     let count = self.sink.ends.count(format, &spans);
                     add(&self.own.stats().deliveries, count);
+                    self.deliveries.list(count);
+                    if format > CARRIED {
+                        let (logs, event_loop) = (&self.sink.logs, &mut self.event_loop);
+                        let ranges = (format, &spans[..]);
+                        self.resumable
+                            .deliver(key(session), ranges, count, logs, event_loop);
+                        continue;
+                    }
                     self.event_loop
                         .push_ranges(key(session), log_ranges(format, &spans));
                 }
@@ -771,6 +841,7 @@ impl Conductor {
             let mail = Mail::Entries {
                 from: self.address.shard,
                 batch,
+                since: self.deliveries.since(),
                 bytes,
                 entries: std::mem::take(outgoing),
             };

@@ -24,11 +24,10 @@ pub(crate) struct State {
     pub(crate) inflight_bytes: u32,
     pub(crate) phase: Phase,
     pub(crate) pause_reasons: PauseReasons,
-    /// Whether the peer has introduced itself. Its format is fixed then.
-    pub(crate) introduced: bool,
+    pub(crate) binding: Binding,
     pub(crate) codec: ConnectionCodec,
     /// Released when the socket is closed.
-    _permit: ConnectionPermit,
+    pub(crate) permit: ConnectionPermit,
 }
 
 impl State {
@@ -48,9 +47,12 @@ impl State {
             inflight_bytes: 0,
             phase: Phase::Open,
             pause_reasons: PauseReasons::default(),
-            introduced: false,
+            binding: match protocol.introduces() {
+                true => Binding::New,
+                false => Binding::Introduced,
+            },
             codec: ConnectionCodec::new(protocol),
-            _permit: permit,
+            permit,
         }
     }
 
@@ -63,6 +65,47 @@ impl State {
             ..Encoding::first(protocol, self.decoder.has_deflate())
         };
         Format(encoding.id())
+    }
+}
+
+/// How a connection is bound to its session. One byte and one comparison for each message, because most connections are introduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Binding {
+    /// The peer has not introduced itself.
+    New,
+    /// The peer has introduced itself. Its format is fixed.
+    Introduced,
+    /// The same as `New` for a session that outlives the connection.
+    NewKept,
+    /// The same as `Introduced` for such a session, or the connection resumes one.
+    Kept,
+}
+
+impl Binding {
+    /// Whether the session outlives the connection.
+    pub(crate) fn is_kept(self) -> bool {
+        matches!(self, Self::NewKept | Self::Kept)
+    }
+
+    /// Whether the peer has introduced itself.
+    pub(crate) fn is_introduced(self) -> bool {
+        matches!(self, Self::Introduced | Self::Kept)
+    }
+
+    /// Notes that the session outlives the connection.
+    pub(crate) fn keep(&mut self) {
+        *self = match self.is_introduced() {
+            true => Self::Kept,
+            false => Self::NewKept,
+        };
+    }
+
+    /// Notes that the peer has introduced itself.
+    pub(crate) fn introduce(&mut self) {
+        *self = match self.is_kept() {
+            true => Self::Kept,
+            false => Self::Introduced,
+        };
     }
 }
 
@@ -92,6 +135,8 @@ impl PauseReasons {
     pub(crate) const DRAIN: Self = Self(8);
     /// Its last message goes to a congested shard.
     pub(crate) const CONGESTION: Self = Self(16);
+    /// Its session changes its transport.
+    pub(crate) const TRANSPORT: Self = Self(32);
 
     pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
@@ -123,10 +168,14 @@ pub(crate) enum CloseCause {
     Engine(CloseReason),
     /// The same for a session that must not get its unsent messages. It gets no last message either.
     Severed(CloseReason),
+    /// The peer has confirmed more messages than it was sent.
+    Confirmation,
     /// The node holds too much memory, and this session most of it.
     Memory,
     /// The server stops.
     GoingAway,
+    /// An operator closes it.
+    Operator,
 }
 
 impl CloseCause {
@@ -144,8 +193,10 @@ impl CloseCause {
             Self::Engine(reason) | Self::Severed(reason) => {
                 words(protocol::CloseCause::Engine(reason))
             }
+            Self::Confirmation => words(protocol::CloseCause::Confirmation),
             Self::Memory => words(protocol::CloseCause::Memory),
             Self::GoingAway => words(protocol::CloseCause::GoingAway),
+            Self::Operator => words(protocol::CloseCause::Operator),
         };
         let mut frame = Vec::new();
         if let Self::Engine(reason) = self {
@@ -163,6 +214,7 @@ impl CloseCause {
         match self {
             Self::Frame(_)
             | Self::Foreign(_)
+            | Self::Confirmation
             | Self::Engine(CloseReason::InvalidLogin | CloseReason::TooManyAuthAttempts) => {
                 Some(DisconnectCause::Fault)
             }
@@ -177,13 +229,16 @@ impl CloseCause {
                 | CloseReason::Revoked
                 | CloseReason::Silent
                 | CloseReason::Refused
-                | CloseReason::NotCaughtUp,
+                | CloseReason::NotCaughtUp
+                | CloseReason::DetachedTooLong
+                | CloseReason::LoggedOut,
             )
             | Self::Severed(_)
             | Self::Peer(_)
             // Its back-off depends on its memory use.
             | Self::Memory
-            | Self::GoingAway => None,
+            | Self::GoingAway
+            | Self::Operator => None,
         }
     }
 }

@@ -7,13 +7,16 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tidewire_core::address::Address;
 use tidewire_core::effect::{AuthCompletion, AuthRequest, StoreCompletion, StoreRequest};
 use tidewire_core::entry::Entry;
-use tidewire_core::inspect::{Inspected, SubscribedName};
+use tidewire_core::inspect::{CallView, Inspected, SubscribedName, Subscription};
 use tidewire_core::rights::RightsChange;
+use tidewire_core::time::Instant;
+use tidewire_net::connection::Key;
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::tls::TlsState;
-use tidewire_wire::protocol::Protocol;
+use tidewire_wire::protocol::{Protocol, ResumeRefusal};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
@@ -21,12 +24,16 @@ use super::carrier::CarriedMail;
 use super::inspect::{ConnectionView, Inspection, TableSlice};
 use super::peer::PeerDetails;
 use super::stats::{Clock, ShardStats};
+use super::tail::Tail;
 use crate::connection_limiter::ConnectionPermit;
+use crate::session_token::SessionToken;
 
 /// Entries of the table of connections that one inspection visits.
 const CONNECTIONS_MAX: usize = 256;
 /// Entries of the table of names that one inspection visits.
 const NAMES_MAX: usize = 512;
+/// Running calls that one inspection returns: more would make the turn long.
+const CALLS_MAX: usize = 4_096;
 
 /// A connection that was upgraded to a WebSocket and belongs to one shard after the upgrade.
 #[derive(Debug)]
@@ -45,6 +52,27 @@ pub struct UpgradedSocket {
     pub is_deflated: bool,
     /// The protocol of its path.
     pub protocol: Protocol,
+    /// The session that its request names; by default it gets a new session that ends with it.
+    pub attachment: Option<Box<Attachment>>,
+}
+
+/// The session of a connection, if its request names one. Peers can also request this with messages of their protocol
+/// ([`tidewire_wire::protocol::SessionRequest`]).
+#[derive(Debug)]
+pub enum Attachment {
+    /// A new session that outlives the connection, if its peer logs in. The token names it.
+    Resumable(oneshot::Sender<SessionToken>),
+    /// A session of the same protocol, for which the connection is the next transport. If it belongs to another shard, the connection moves
+    /// there.
+    Resume {
+        /// Names the session.
+        token: SessionToken,
+        /// Messages that the peer has received since the session outlives its connections.
+        received: u64,
+        /// Gets the number of messages that the server has taken from the peer in the same time. If the session is not resumed, the
+        /// connection has a new session. Without it the reply is a message to the peer.
+        reply: Option<oneshot::Sender<Result<u64, ResumeRefusal>>>,
+    },
 }
 
 /// Takes over connections: the shards of a node.
@@ -122,6 +150,8 @@ pub(crate) enum Mail {
         from: u16,
         /// Its batches to this shard are numbered from 1.
         batch: u64,
+        /// When the oldest input was read that may have caused one of them.
+        since: Instant,
         /// Approximate size of the messages behind the entries.
         bytes: usize,
         entries: Vec<Entry>,
@@ -140,6 +170,10 @@ pub(crate) enum Mail {
     Carried(CarriedMail),
     /// An operator inspects the shard.
     Inspect(Inspection),
+    /// An operator closes a connection. The reply is false if it has ended.
+    Disconnect(Key, oneshot::Sender<bool>),
+    /// An operator follows messages.
+    Follow(Arc<Tail>),
     /// The shard refuses new work after this item.
     RefuseNew,
     /// Sockets are no longer read.
@@ -193,6 +227,15 @@ impl ShardHandle {
     #[must_use]
     pub fn index(&self) -> u16 {
         self.0.index
+    }
+
+    /// The shard's address in the ids of its sessions.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        Address {
+            node: 0,
+            shard: self.0.index,
+        }
     }
 
     /// Hands over connections. The shard counts them as its own after this call.
@@ -271,6 +314,17 @@ impl ShardHandle {
         .await
     }
 
+    /// One connection; `None` if it or the shard has ended.
+    pub async fn inspect_connection(&self, key: Key) -> Option<ConnectionView> {
+        let first = usize::try_from(key.index).ok()?;
+        let inspected = self.inspect(|reply| Inspection::Connections {
+            slice: TableSlice { first, count: 1 },
+            reply,
+        });
+        let found = inspected.await?.found;
+        found.into_iter().find(|view| view.key == key)
+    }
+
     /// The subscribed names in some entries starting at `first`; `None` if the shard has ended.
     pub async fn inspect_names(&self, first: usize) -> Option<Inspected<SubscribedName>> {
         let count = NAMES_MAX;
@@ -281,13 +335,57 @@ impl ShardHandle {
         .await
     }
 
+    /// `count` subscriptions of a connection's session, starting at number `first`, see
+    /// [`tidewire_core::engine::Shard::inspect_subscriptions`]. The request is in the mailbox when this returns, so a caller can send
+    /// several before it waits.
+    pub fn inspect_subscriptions(
+        &self,
+        key: Key,
+        first: usize,
+        count: usize,
+    ) -> impl Future<Output = Option<Inspected<Subscription>>> + use<> {
+        let slice = TableSlice { first, count };
+        let answer = self.ask(|reply| Inspection::Subscriptions { key, slice, reply });
+        async { answer.await.ok().flatten() }
+    }
+
+    /// Running calls of the rpcs that the shard owns, and whether these are all; `None` if the shard has ended.
+    pub async fn inspect_calls(&self) -> Option<(Vec<CallView>, bool)> {
+        let count_max = CALLS_MAX + 1;
+        let mut calls = self
+            .inspect(|reply| Inspection::Calls { count_max, reply })
+            .await?;
+        let is_complete = calls.len() < count_max;
+        calls.truncate(CALLS_MAX);
+        Some((calls, is_complete))
+    }
+
+    /// Closes a connection and ends its session. Its client may connect again at once. False if the connection or the shard has ended.
+    pub async fn disconnect(&self, key: Key) -> bool {
+        let (reply, answer) = oneshot::channel();
+        self.0.mailbox.push(Mail::Disconnect(key, reply));
+        answer.await.unwrap_or_default()
+    }
+
+    /// Adds a tail. It ends when no operator takes its lines.
+    pub fn follow(&self, tail: Arc<Tail>) {
+        self.0.mailbox.push(Mail::Follow(tail));
+    }
+
     async fn inspect<T>(
         &self,
         inspection: impl FnOnce(oneshot::Sender<T>) -> Inspection,
     ) -> Option<T> {
+        self.ask(inspection).await.ok()
+    }
+
+    fn ask<T>(
+        &self,
+        inspection: impl FnOnce(oneshot::Sender<T>) -> Inspection,
+    ) -> oneshot::Receiver<T> {
         let (reply, answer) = oneshot::channel();
         self.0.mailbox.push(Mail::Inspect(inspection(reply)));
-        answer.await.ok()
+        answer
     }
 
     /// The shard's statistics.

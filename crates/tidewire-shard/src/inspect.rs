@@ -1,11 +1,11 @@
-//! The view of a shard for operators: its connections and the names that they are subscribed to.
+//! The view of a shard for operators: its connections, the names that they are subscribed to, and running calls.
 //!
 //! An inspection is handled like other mail. Each takes a limited part of a turn, so the page of an operator that lists everything sends
 //! many of them, and they do not delay deliveries.
 
 use std::net::SocketAddr;
 
-use tidewire_core::inspect::{Inspected, SessionView, SubscribedName};
+use tidewire_core::inspect::{CallView, Inspected, SessionView, SubscribedName, Subscription};
 use tidewire_net::connection::{Key, Traffic};
 use tidewire_wire::protocol::Protocol;
 use tokio::sync::oneshot;
@@ -22,6 +22,17 @@ pub(crate) enum Inspection {
     Names {
         slice: TableSlice,
         reply: oneshot::Sender<Inspected<SubscribedName>>,
+    },
+    /// Some subscriptions of a session. It is absent in the reply if it has ended.
+    Subscriptions {
+        key: Key,
+        slice: TableSlice,
+        reply: oneshot::Sender<Option<Inspected<Subscription>>>,
+    },
+    /// Running calls of the rpcs that the shard owns.
+    Calls {
+        count_max: usize,
+        reply: oneshot::Sender<Vec<CallView>>,
     },
 }
 

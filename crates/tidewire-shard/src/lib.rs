@@ -20,9 +20,12 @@ pub mod peer;
 pub mod peer_log;
 pub mod reply;
 pub mod request;
+mod retained;
+pub mod session_token;
 pub mod share;
 mod sink;
 pub mod stats;
+pub mod tail;
 pub mod tracer;
 mod traces;
 
@@ -32,10 +35,10 @@ use std::thread::{Builder, JoinHandle};
 
 use tidewire_config::plan::Plan;
 use tidewire_config::section::{Config, SendsKind};
-use tidewire_core::address::Address;
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::permission::Permission;
 use tidewire_core::settings::Settings;
+use tidewire_core::slot::{ClusterKey, SlotTable};
 use tidewire_core::store::Opened;
 use tidewire_net::event_loop::{EventLoop, OutboxMarks};
 use tidewire_net::mailbox::Mailbox;
@@ -50,6 +53,7 @@ use conductor::Conductor;
 use connection::State;
 use credit::Confirmations;
 use handle::{Requests, ShardHandle, Shared};
+use session_token::TokenKey;
 use stats::{Clock, ShardStats};
 
 /// A shard reports the receivers of its messages as congested when its bytes in flight exceed this many times the limit of one
@@ -69,6 +73,9 @@ pub struct ShardLimits {
     pub turn_work_max: usize,
     /// Bytes of one connection that wait to be sent: the marks beyond which it lags and is ended, and below which it has drained.
     pub outbox: OutboxMarks,
+    /// Bytes of messages that are kept for one session that outlives its connection. Beyond the limit the oldest ones are dropped, or the
+    /// session ends if it is detached and they were not sent.
+    pub retained_bytes_max: usize,
     /// Bytes that the node may use for outboxes, incomplete messages, turn logs, mailboxes and the cache of records. Beyond the limit the
     /// cache shrinks, and then the connections that use most are ended.
     pub memory_bytes_max: usize,
@@ -96,6 +103,7 @@ impl ShardLimits {
             shard_inflight_bytes_max: inflight_bytes_max.saturating_mul(CONNECTIONS_IN_FLIGHT),
             turn_work_max: limits.turn_work_max.as_usize(),
             outbox: limits.outbox_marks(),
+            retained_bytes_max: limits.retained_bytes_max.as_usize(),
             memory_bytes_max: usize::try_from(plan.memory_bytes_max).unwrap_or(usize::MAX),
             login_bytes_max: auth.login_bytes_max.as_usize(),
             deflate_bytes_min: compression.bytes_min.as_usize(),
@@ -115,6 +123,7 @@ impl Default for ShardLimits {
                 lagging_bytes: 256 << 10,
                 drained_bytes: 64 << 10,
             },
+            retained_bytes_max: 256 << 10,
             memory_bytes_max: 1 << 30,
             login_bytes_max: 16 << 10,
             deflate_bytes_min: 512,
@@ -143,8 +152,8 @@ pub struct NodeConfig {
     pub tracer: Option<Arc<Tracer>>,
     /// Seed of tables and random choices. Clients must not be able to guess it.
     pub seed: u64,
-    /// Key of the owner hash. Clients must not be able to guess it.
-    pub owner_key: u64,
+    /// Key of the slot hash. Clients must not be able to guess it.
+    pub cluster_key: ClusterKey,
 }
 
 /// Shards that accept mail but do not run yet, so that the receiver of their requests can be created first.
@@ -216,25 +225,23 @@ impl PreparedShards {
         let backoff = Arc::new(ReconnectBackoff::new(config.backoff));
         let callers = CallerRates::new(&config.settings.rates, config.names_are_proved);
         let callers = Arc::new(callers);
+        let slots = SlotTable::of_one_node(&config.cluster_key, handles.len() as u16);
+        let slots = Arc::new(slots);
         let mut running = RunningShards {
             handles: handles.clone(),
             threads: Vec::new(),
         };
         for (handle, event_loop) in handles.iter().zip(self.loops) {
-            let address = Address {
-                node: 0,
-                shard: handle.index(),
-            };
+            let address = handle.address();
             let engine = Shard::new(ShardConfig {
                 address,
-                shard_count: handles.len() as u16,
+                slots: Arc::clone(&slots),
                 settings: Settings {
                     liveness: sink::liveness(),
                     ..config.settings.clone()
                 },
                 permission: config.permission.clone(),
                 seed: config.seed.wrapping_add(u64::from(address.shard)),
-                owner_key: config.owner_key,
                 opened: config.opened.clone(),
             });
             let node = conductor::Node {
@@ -243,6 +250,7 @@ impl PreparedShards {
                 confirmations: confirmations.clone(),
                 backoff: backoff.clone(),
                 callers: callers.clone(),
+                token_key: TokenKey::new(&config.cluster_key, config.seed),
                 requests: config.requests.clone(),
                 tracer: config.tracer.clone(),
             };

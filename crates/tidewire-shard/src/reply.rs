@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use tidewire_core::binary::Binary;
 use tidewire_core::effect::Span;
 use tidewire_core::message::{
     Auth, Connection, Event, EventAction, Message, Position, Presence, PresenceAction, Reason,
@@ -35,6 +36,8 @@ pub enum OwnedReply {
         name: Text,
         /// JSON.
         data: Option<Text>,
+        /// The payload, if it is bytes.
+        binary: Option<Binary>,
         /// Its number, if the event has history.
         offset: Option<u64>,
     },
@@ -202,6 +205,12 @@ impl Copier {
         text.map(|text| self.text(text))
     }
 
+    /// Bytes are shared, and count as if they were copied.
+    fn binary(&mut self, binary: Option<&Binary>) -> Option<Binary> {
+        self.bytes += binary.map_or(0, Binary::size);
+        binary.cloned()
+    }
+
     fn refusal<A: Copy>(&mut self, refusal: &Refusal<'_, A>) -> OwnedRefusal<A> {
         OwnedRefusal {
             reason: refusal.reason,
@@ -254,6 +263,7 @@ impl Copier {
             Event::Publication(publication) => OwnedReply::Publication {
                 name: self.text(publication.name),
                 data: self.optional(publication.data),
+                binary: self.binary(publication.binary()),
                 offset: publication.offset(),
             },
             Event::Position { name, position } => OwnedReply::Position {
@@ -407,6 +417,7 @@ mod tests {
         OwnedReply::Publication {
             name: name.into(),
             data: Some("1".into()),
+            binary: None,
             offset: None,
         }
     }

@@ -3,6 +3,7 @@
 //! A message of the engine refers to texts that end with the turn. These are the messages of HTTP requests and streams, which own their
 //! texts, so that they can wait in a mailbox. [`OwnedRequest::message`] is the engine's message, and no bytes are decoded for it.
 
+use tidewire_core::binary::Binary;
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, Message, Names, Only, Position, Presence, Publication,
     Record, RecordBulk, Rpc, WireVersion, Write,
@@ -18,11 +19,6 @@ const NO_CORRELATION: &str = "0";
 /// A message from a task to its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnedRequest {
-    /// The first message of a session.
-    Introduction {
-        /// Whether the session coalesces, see [`Connection::Challenge`].
-        coalesces: bool,
-    },
     /// Logs in.
     LogIn {
         /// The credentials, a JSON object.
@@ -36,6 +32,8 @@ pub enum OwnedRequest {
         name: Text,
         /// JSON.
         data: Option<Text>,
+        /// The payload, if it is bytes.
+        binary: Option<Binary>,
         /// The trace that the publication continues.
         trace: Option<Trace>,
     },
@@ -133,13 +131,15 @@ impl OwnedRequest {
     #[must_use]
     pub fn message(&self) -> Message<'_> {
         match self {
-            Self::Introduction { coalesces } => {
-                Message::Connection(Connection::challenge(*coalesces))
-            }
             Self::LogIn { data } => Message::Auth(Auth::Request { data: Some(data) }),
             Self::Ping => Message::Connection(Connection::Ping),
-            Self::Publish { name, data, trace } => Message::Event(Event::Publication(
-                Publication::new(name, data.as_deref(), None, *trace),
+            Self::Publish {
+                name,
+                data,
+                binary,
+                trace,
+            } => Message::Event(Event::Publication(
+                Publication::new(name, data.as_deref(), None, *trace).with_binary(binary.clone()),
             )),
             Self::SubscribeEvents { events } => Message::Event(Event::Subscribe {
                 names: events.iter().map(|(name, _)| &**name).collect(),
@@ -225,16 +225,19 @@ impl OwnedRequest {
         let optional = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
         let all = |texts: &[Text]| texts.iter().map(|text| text.len()).sum::<usize>();
         match self {
-            Self::Introduction { .. } | Self::Ping | Self::QueryAllUsers => 0,
+            Self::Ping | Self::QueryAllUsers => 0,
             Self::LogIn { data: text }
             | Self::UnsubscribeEvent { name: text }
             | Self::Read { name: text }
             | Self::Head { name: text }
             | Self::Delete { name: text }
             | Self::Fetch { name: text } => text.len(),
-            Self::Publish { name, data, .. }
-            | Self::Put { name, data, .. }
-            | Self::Call { name, data, .. } => name.len() + optional(data),
+            Self::Publish {
+                name, data, binary, ..
+            } => name.len() + optional(data) + binary.as_ref().map_or(0, Binary::size),
+            Self::Put { name, data, .. } | Self::Call { name, data, .. } => {
+                name.len() + optional(data)
+            }
             Self::Write {
                 name, path, data, ..
             } => name.len() + optional(path) + data.len(),

@@ -12,9 +12,9 @@ use tidewire_core::effect::{
 };
 use tidewire_core::engine::Shard;
 use tidewire_core::entry::Entry;
-use tidewire_core::message::{Event, Message, Publication};
+use tidewire_core::message::{Event, Message};
 use tidewire_core::publication::InterestTopic;
-use tidewire_core::settings::Liveness;
+use tidewire_core::settings::{Liveness, PEER_PINGS};
 use tidewire_core::time::Now;
 use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::protocol::{Encoding, encoding};
@@ -27,27 +27,46 @@ use super::message_count::MessageEnds;
 use super::peer::PeerDetails;
 use super::reply::ReplyLog;
 use super::stats::{add, topic_index};
+use super::tail::Tails;
 use super::traces::ShardTraces;
 use crate::interest::InterestMap;
+use crate::session_token::OwnedSessionRequest;
 use crate::tracer::Tracer;
 
-/// The engine's formats: one for each encoding, with a separate turn log, and [`CARRIED`].
-pub(crate) const FORMAT_COUNT: u8 = CARRIED.0 + 1;
+/// The engine's formats: one for each encoding, with a separate turn log, [`CARRIED`], and the formats of [`resumable_format`].
+pub(crate) const FORMAT_COUNT: u8 = CARRIED.0 + 1 + encoding::PLAIN_COUNT as u8;
 
-/// The log of frames made of ranges, behind those of the encodings (see [`super::batch`]).
+/// The log of frames made of ranges, behind the logs of the encodings (see [`super::batch`]).
 pub(crate) const FRAMES: u8 = encoding::COUNT as u8;
 
-/// The turn logs of a shard.
-pub(crate) const LOG_COUNT: u8 = FRAMES + 1;
+/// The turn logs of a shard. The log of a format has its number, and that of frames the number of [`CARRIED`], which has none.
+pub(crate) const LOG_COUNT: u8 = FORMAT_COUNT;
 
 /// The format of sessions without a socket, which get owned replies. Other formats have the number of their [`Encoding`].
 pub(crate) const CARRIED: Format = Format(encoding::COUNT as u8);
 
+/// The format of a session that outlives its connection, for the format of other sessions. Its messages are neither compressed nor batched,
+/// because the next connection may have another encoding.
+pub(crate) fn resumable_format(format: Format) -> Format {
+    Format(CARRIED.0 + 1 + plain_encoding(format).plain_index())
+}
+
+/// The protocol and variant of a format, which is not [`CARRIED`].
+pub(crate) fn plain_encoding(format: Format) -> Encoding {
+    match format.0.checked_sub(CARRIED.0 + 1) {
+        Some(index) => Encoding::plain(index),
+        None => Encoding::plain(Encoding::of(format.0).plain_index()),
+    }
+}
+
 /// The liveness of the formats, by their number. The task of a session without a socket pings like a peer.
 pub(crate) fn liveness() -> Vec<Liveness> {
-    let encodings = (0..encoding::COUNT as u8).map(Encoding::of);
-    encodings
-        .map(|encoding| encoding.protocol.liveness())
+    let formats = (0..FORMAT_COUNT).map(Format);
+    formats
+        .map(|format| match format {
+            CARRIED => PEER_PINGS,
+            format => plain_encoding(format).protocol.liveness(),
+        })
         .collect()
 }
 
@@ -60,6 +79,8 @@ pub(crate) enum DeferredEffect {
     Close(SessionId, CloseReason),
     Resume(SessionId),
     AwaitDrained(SessionId),
+    /// A request of a peer about its session.
+    SessionRequest(SessionId, OwnedSessionRequest),
     /// Messages that were encoded for a session before it introduced itself. They are sent unchanged, before all other messages.
     Send(SessionId, Format, Vec<Span>),
 }
@@ -87,6 +108,9 @@ pub(crate) struct Sink {
     compressed_bytes: usize,
     /// The recording of traces, if a collector is configured.
     pub(super) traces: Option<Box<ShardTraces>>,
+    /// The tails of operators, while there are some.
+    pub(super) tails: Option<Box<Tails>>,
+    address: Address,
     own: ShardHandle,
     interest: Arc<InterestMap>,
     requests: Arc<dyn Requests>,
@@ -94,6 +118,7 @@ pub(crate) struct Sink {
 
 impl Sink {
     pub(crate) fn new(
+        address: Address,
         own: ShardHandle,
         shard_count: usize,
         interest: Arc<InterestMap>,
@@ -105,6 +130,7 @@ impl Sink {
         let traces = tracer.map(|tracer| ShardTraces::new(tracer, own.index(), clock));
         Self {
             traces: traces.map(Box::new),
+            tails: None,
             logs: TurnLogs::new(LOG_COUNT),
             replies: ReplyLog::default(),
             ends: MessageEnds::new(FORMAT_COUNT),
@@ -116,6 +142,7 @@ impl Sink {
             targets: Vec::new(),
             store_requests: Vec::new(),
             compressed_bytes: 0,
+            address,
             own,
             interest,
             requests,
@@ -153,19 +180,16 @@ impl Effects for Sink {
             && let Message::Event(Event::Publication(publication)) = message
             && let Some(trace) = publication.trace()
         {
-            let Publication { name, data, .. } = *publication;
-            let trace = traces.delivered_as(name, *trace);
-            let delivered = Publication::new(name, data, publication.offset(), Some(trace));
+            let trace = traces.delivered_as(publication.name, *trace);
+            let delivered = publication.clone().with_trace(trace);
             return self.encode(format, &Message::Event(Event::Publication(delivered)));
         }
         self.encode(format, message)
     }
 
     fn post(&mut self, to: Address, entry: Entry) {
-        debug_assert!(
-            to.shard != self.own.index(),
-            "a shard does not post to itself"
-        );
+        debug_assert!(to != self.address, "a shard does not post to itself");
+        debug_assert_eq!(to.node, self.address.node, "there are no other nodes");
         self.targets.push(to.shard);
         self.outgoing[usize::from(to.shard)].push(entry);
     }
@@ -183,9 +207,10 @@ impl Effects for Sink {
         });
     }
 
-    fn visit_pattern_shards(&self, event: &str, visit: impl FnMut(u16)) {
+    fn visit_pattern_shards(&self, event: &str, mut visit: impl FnMut(Address)) {
+        let Address { node, shard: own } = self.address;
         self.interest
-            .visit_pattern_shards(event, self.own.index(), visit);
+            .visit_pattern_shards(event, own, |shard| visit(Address { node, shard }));
     }
 
     fn interest(&mut self, number: u64, change: InterestChange) {
@@ -222,6 +247,14 @@ impl Effects for Sink {
 
 impl Sink {
     fn encode(&mut self, format: Format, message: &Message<'_>) -> Span {
+        let span = self.encode_unnoted(format, message);
+        if let Some(tails) = &mut self.tails {
+            tails.note_encoded(format, span, message);
+        }
+        span
+    }
+
+    fn encode_unnoted(&mut self, format: Format, message: &Message<'_>) -> Span {
         let stats = self.own.stats();
         add(&stats.messages_out[topic_index(message)], 1);
         if format == CARRIED {
@@ -230,7 +263,10 @@ impl Sink {
             return span;
         }
         let log = self.logs.log_mut(format.0);
-        let encoding = Encoding::of(format.0);
+        let encoding = match format > CARRIED {
+            true => plain_encoding(format),
+            false => Encoding::of(format.0),
+        };
         let range = if encoding.is_batched {
             log.append(|out| encoding.encode(message, out))
         } else if encoding.is_deflated {
@@ -270,8 +306,25 @@ impl Sink {
         self.handle_message(engine, now, session, message)
     }
 
-    /// Passes a message of a session to the engine. If the message is a publication that is traced, its span is recorded.
+    /// Passes a message of a session to the engine, and notes it for the tails of operators.
     pub(super) fn handle_message(
+        &mut self,
+        engine: &mut Shard,
+        now: Now,
+        session: SessionId,
+        message: &Message<'_>,
+    ) -> Flow {
+        let flow = self.handle_traced(engine, now, session, message);
+        if let Some(tails) = &mut self.tails
+            && flow == Flow::Taken
+        {
+            tails.note_received(now.wall, session, engine.user(session), message);
+        }
+        flow
+    }
+
+    /// If the message is a publication that is traced, its span is recorded.
+    fn handle_traced(
         &mut self,
         engine: &mut Shard,
         now: Now,
@@ -283,8 +336,7 @@ impl Sink {
         else {
             return engine.message(now, session, message, self);
         };
-        let Publication { name, data, .. } = *publication;
-        let traced = Publication::new(name, data, None, Some(recorded.trace));
+        let traced = publication.clone().with_trace(recorded.trace);
         let traced = Message::Event(Event::Publication(traced));
         let flow = engine.message(now, session, &traced, self);
         // The span of a message that has to wait is recorded when the message continues.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidewire_config::stores::COUNT_MAX;
 use tidewire_core::engine::Counts;
+use tidewire_core::latency::LATENCIES;
 use tidewire_core::limits::Refused;
 use tidewire_core::message::Message;
 use tidewire_net::send_batch::Path;
@@ -20,24 +21,8 @@ pub const TOPICS: [&str; 7] = [
     "unknown",
 ];
 
-/// Times that turns are counted by.
-pub const TURN_TIMES: [Duration; 15] = [
-    Duration::from_micros(10),
-    Duration::from_micros(20),
-    Duration::from_micros(50),
-    Duration::from_micros(100),
-    Duration::from_micros(200),
-    Duration::from_micros(500),
-    Duration::from_millis(1),
-    Duration::from_millis(2),
-    Duration::from_millis(5),
-    Duration::from_millis(10),
-    Duration::from_millis(20),
-    Duration::from_millis(50),
-    Duration::from_millis(100),
-    Duration::from_millis(200),
-    Duration::from_millis(500),
-];
+/// Times that turns are counted by: the shorter ones of the latencies.
+pub const TURN_TIMES: [Duration; 15] = *LATENCIES.first_chunk().unwrap();
 
 /// How long a turn is remembered as the longest, at least. Above the usual interval of scrapes, so that none of them misses it.
 const LONGEST_TURN_PERIOD: Duration = Duration::from_secs(60);
@@ -140,6 +125,9 @@ pub struct ShardStats {
     pub undecodable: AtomicU64,
     /// Messages sent to connections and sessions, once per recipient.
     pub deliveries: AtomicU64,
+    /// Deliveries by latency, in the buckets of [`LATENCIES`]: from the turn that read the message, on any shard, until the submission of
+    /// the sends to the kernel.
+    pub deliveries_by_time: [AtomicU64; LATENCIES.len() + 1],
     /// Sends.
     pub sends: AtomicU64,
     /// Sends of which the kernel took only a part or nothing.
@@ -162,6 +150,18 @@ pub struct ShardStats {
     pub caller_waits: AtomicU64,
     /// Gauge: memory of the replies that wait for the tasks of these sessions.
     pub carried_bytes: AtomicU64,
+    /// Gauge: sessions that outlive their connections.
+    pub resumable_sessions: AtomicU64,
+    /// Gauge: the ones of them without a connection.
+    pub detached_sessions: AtomicU64,
+    /// Gauge: memory of the messages that are kept for these sessions.
+    pub retained_bytes: AtomicU64,
+    /// How often such a session lost its connection and continued without one.
+    pub detaches: AtomicU64,
+    /// How often one was resumed on another connection.
+    pub resumes: AtomicU64,
+    /// How often a peer could not resume a session.
+    pub resumes_refused: AtomicU64,
     /// Gauge: bytes that are kept for sessions, without records and histories.
     pub kept_bytes: AtomicU64,
     /// Connections that were ended because they did not read, or used most memory when the node exceeded its budget.
@@ -238,6 +238,8 @@ pub struct EngineStats {
     pub commit_failures: AtomicU64,
     pub write_keys: AtomicU64,
     pub history_pending: AtomicU64,
+    /// Acknowledged writes by latency, in the buckets of [`LATENCIES`].
+    pub acknowledgements: [AtomicU64; LATENCIES.len() + 1],
     pub calls: AtomicU64,
     pub patterns: AtomicU64,
     pub lagging_sessions: AtomicU64,
@@ -287,6 +289,9 @@ impl EngineStats {
         set(&self.dirty_bytes, counts.dirty_bytes as u64);
         set(&self.commit_failures, u64::from(counts.commit_failures));
         set(&self.write_keys, counts.write_keys as u64);
+        for (number, count) in self.acknowledgements.iter().zip(counts.acknowledgements) {
+            set(number, count);
+        }
         set(&self.calls, counts.calls as u64);
         set(&self.patterns, counts.patterns as u64);
         let lag = counts.lag;

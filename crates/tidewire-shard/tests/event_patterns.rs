@@ -20,6 +20,7 @@ use tidewire_core::permission::{AllowAll, Decision, EventRight, Permission, Ques
 use tidewire_core::principal::Principal;
 use tidewire_core::publication::InterestTopic;
 use tidewire_core::settings::Settings;
+use tidewire_core::slot::{ClusterKey, SlotTable};
 use tidewire_core::store::Opened;
 use tidewire_core::text::Name;
 use tidewire_core::time::{Instant, Now, WallTime};
@@ -63,8 +64,9 @@ impl Effects for Outside {
         });
     }
 
-    fn visit_pattern_shards(&self, event: &str, visit: impl FnMut(u16)) {
-        self.interest.visit_pattern_shards(event, self.own, visit);
+    fn visit_pattern_shards(&self, event: &str, mut visit: impl FnMut(Address)) {
+        self.interest
+            .visit_pattern_shards(event, self.own, |shard| visit(Address { node: 0, shard }));
     }
 
     fn interest(&mut self, number: u64, change: InterestChange) {
@@ -124,11 +126,10 @@ impl Node {
         let shard = |shard| {
             Shard::new(ShardConfig {
                 address: Address { node: 0, shard },
-                shard_count: SHARDS,
+                slots: Arc::new(SlotTable::of_one_node(&ClusterKey([11; 16]), SHARDS)),
                 settings: settings.clone(),
                 permission: Arc::clone(permission),
                 seed: 7,
-                owner_key: 11,
                 opened: vec![Opened {
                     epoch: Epoch(1),
                     opening: 1,
@@ -158,7 +159,14 @@ impl Node {
         };
         self.next_index += 1;
         let format = Format(0);
-        self.input(shard, Input::Opened { session, format });
+        self.input(
+            shard,
+            Input::Opened {
+                session,
+                format,
+                coalesces: None,
+            },
+        );
         self.send(session, &Message::Connection(Connection::challenge(false)));
         self.send(session, &Message::Auth(Auth::Request { data: Some("{}") }));
         let user = Name::from(&*format!("user {}", session.index));

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidewire_core::address::Epoch;
 use tidewire_core::store::{
-    Loaded, Opened, Store, StoreChange, StoreError, StoreReader, StoreTrouble, StoreWrite,
-    StoredRecord, Term, Written,
+    Loaded, MemberId, Opened, Store, StoreChange, StoreError, StoreReader, StoreTrouble,
+    StoreWrite, StoredRecord, View, Written,
 };
 use tidewire_core::text::Name;
 
@@ -72,14 +72,19 @@ impl Store for MemoryStore {
         Ok(Box::new(self.disk.clone()))
     }
 
-    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+    fn commit(
+        &mut self,
+        view: View,
+        member: MemberId,
+        writes: &[StoreWrite],
+    ) -> Result<Vec<Written>, StoreError> {
         if self.closed {
             return Err(StoreError::unavailable("the store is closed"));
         }
         let mut contents = self.disk.lock();
-        let newest = Term(contents.opening);
-        if term < newest {
-            return Err(StoreError::stale_term(term, newest));
+        let current = View(contents.opening);
+        if view != current || member.birth != contents.opening {
+            return Err(StoreError::stale_view(view, current, false));
         }
         let written: Vec<_> = writes.iter().map(|write| contents.check(write)).collect();
         let done = || std::iter::zip(writes, &written).filter(|(_, how)| **how == Written::Done);

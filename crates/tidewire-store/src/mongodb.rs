@@ -14,14 +14,14 @@ use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
 use tidewire_core::address::Epoch;
 use tidewire_core::store::{
-    Incarnation, Loaded, Opened, Store, StoreError, StoreReader, StoreWrite, StoredRecord, Term,
-    Version, Written,
+    Incarnation, Loaded, MemberId, Opened, Store, StoreError, StoreReader, StoreWrite,
+    StoredRecord, Version, View, Written,
 };
 use tidewire_core::text::{Name, Payload};
 
 use self::location::{DUPLICATE_KEY, Failed, Location};
 use super::range::ScanRange;
-use super::remote::{OpenStore, RemoteError, RemoteOptions, refuse_format};
+use super::remote::{Membership, OpenStore, RemoteError, RemoteOptions, refuse_format};
 use super::{checksum, epoch_after, write_keys};
 
 /// The version of the stored format, see `spec/store-mongodb.md`.
@@ -62,6 +62,10 @@ impl MongodbStore {
     /// # Errors
     /// The server can't be reached or used, or may lose acknowledged writes.
     pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
+        if options.membership != Membership::Alone {
+            let cause = "MongoDB can't be shared by several members; use PostgreSQL or Redis";
+            return Err(RemoteError::Refused(cause.to_owned()));
+        }
         let mut location = Location::new(options)?;
         let promise = location.promise()?;
         let (opened, writer) = begin(&location)?;
@@ -101,13 +105,13 @@ impl MongodbStore {
     }
 
     /// Fails unless this server is still the writer.
-    fn check_writer(&self, term: Term, writer: i64) -> Result<(), StoreError> {
+    fn check_writer(&self, view: View, member: MemberId, writer: i64) -> Result<(), StoreError> {
         let meta = read_meta(&self.location)?;
-        let newest = Term(meta.as_ref().map_or(0, |meta| meta.opening).cast_unsigned());
-        if newest > term {
-            return Err(StoreError::stale_term(term, newest));
+        let current = View(meta.as_ref().map_or(0, |meta| meta.opening).cast_unsigned());
+        if current > view || member != self.opened.member() {
+            return Err(StoreError::stale_view(view, current, false));
         }
-        if newest < term || meta.is_none_or(|meta| meta.writer != writer) {
+        if current < view || meta.is_none_or(|meta| meta.writer != writer) {
             let message = "the store in MongoDB was replaced while it was in use";
             return Err(StoreError::unavailable(message));
         }
@@ -122,13 +126,18 @@ impl Store for MongodbStore {
         }))
     }
 
-    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+    fn commit(
+        &mut self,
+        view: View,
+        member: MemberId,
+        writes: &[StoreWrite],
+    ) -> Result<Vec<Written>, StoreError> {
         let writer = self.take_writer()?;
-        self.check_writer(term, writer)?;
+        self.check_writer(view, member, writer)?;
         let written = batch::commit(&self.location, writer, writes)?;
         // A server that opens the store must find every acknowledged write. So if another server has opened the store by now, this batch is
         // not acknowledged.
-        self.check_writer(term, writer).map_err(|error| {
+        self.check_writer(view, member, writer).map_err(|error| {
             StoreError::unavailable(format!("while a batch was written: {error}"))
         })?;
         self.writer = Some(writer);

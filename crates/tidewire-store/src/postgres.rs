@@ -4,30 +4,33 @@
 //! PostgreSQL text can't contain NUL and its order depends on a collation. Values are stored as text, because `jsonb` reorders keys
 //! and reformats numbers.
 
+mod commit;
+mod registry;
 mod tls;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use tidewire_core::address::Epoch;
 use tidewire_core::store::{
-    Expected, Incarnation, Loaded, Opened, Store, StoreChange, StoreError, StoreReader,
-    StoreTrouble, StoreWrite, StoredRecord, Term, Version, Written,
+    Expected, Incarnation, Loaded, MemberId, Opened, Registry, Store, StoreError, StoreReader,
+    StoreTrouble, StoreWrite, StoredRecord, Version, View, Written,
 };
 use tidewire_core::text::{Name, Payload};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, Error, Row, Statement, Transaction};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config, Error, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use self::commit::{Columns, Shape};
+use self::registry::PostgresRegistry;
 use super::range::ScanRange;
 use super::remote::{
-    OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, outcomes,
-    refuse_format,
+    OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, refuse_format,
 };
-use super::{checksum, epoch_after, write_keys};
+use super::{checksum, write_keys};
 
 /// The version of the stored format, see `spec/store-postgres.md`.
-pub const FORMAT: i64 = 2;
+pub const FORMAT: i64 = 3;
 
 /// The advisory lock for creating the tables, so that two servers that start at the same time do not both create them.
 const SCHEMA_LOCK: i64 = 0x7469_6465_7769_7265;
@@ -42,83 +45,8 @@ const SCHEMA: &str = "
         checksum BIGINT NOT NULL,
         write_keys TEXT
     );
-    INSERT INTO tidewire_meta VALUES ('format', 2), ('epoch', 0), ('opening', 0), ('clean', 0),
-        ('connection', 0)
+    INSERT INTO tidewire_meta VALUES ('format', 3), ('epoch', 0), ('opening', 0), ('clean', 0)
     ON CONFLICT DO NOTHING;";
-
-/// The upgrade of the tables from format 1. PostgreSQL adds the column without a change of the rows.
-const ADD_WRITE_KEYS: &str =
-    "ALTER TABLE tidewire_records ADD COLUMN IF NOT EXISTS write_keys TEXT";
-
-/// Commits a batch. Each array has one element for each write. `data` is null for a delete. `expects` is 0 for any state, 1 for no
-/// record, 2 for the expected incarnation and version. The row locks make a server that opens the store or reconnects wait until the
-/// batch is done. So an abandoned batch that PostgreSQL runs only after a reconnect writes nothing.
-const COMMIT: &str = "
-    WITH owner AS MATERIALIZED (
-        SELECT key, value FROM tidewire_meta WHERE key IN ('opening', 'connection')
-        ORDER BY key FOR SHARE
-    ),
-    batch AS (
-        SELECT * FROM UNNEST(
-            $2::BYTEA[], $3::INT[], $4::BIGINT[], $5::BIGINT[],
-            $6::BIGINT[], $7::BIGINT[], $8::TEXT[], $9::BIGINT[], $11::TEXT[]
-        ) WITH ORDINALITY AS batch (
-            name, expects, expected_incarnation, expected_version,
-            incarnation, version, data, checksum, write_keys, place
-        )
-        WHERE (SELECT value FROM owner WHERE key = 'opening') = $1
-            AND (SELECT value FROM owner WHERE key = 'connection') = $10
-    ),
-    known AS (
-        SELECT batch.place,
-            stored.name IS NOT NULL AS is_there,
-            (batch.expects = 0
-                OR (batch.expects = 1 AND stored.name IS NULL)
-                OR (batch.expects = 2 AND stored.incarnation = batch.expected_incarnation
-                    AND stored.version = batch.expected_version)) IS TRUE AS is_met
-        FROM batch LEFT JOIN tidewire_records AS stored ON stored.name = batch.name
-    ),
-    changed AS (
-        UPDATE tidewire_records AS stored
-        SET incarnation = batch.incarnation, version = batch.version,
-            data = batch.data, checksum = batch.checksum, write_keys = batch.write_keys
-        FROM batch
-        WHERE stored.name = batch.name AND batch.data IS NOT NULL
-            AND (batch.expects = 0
-                OR (batch.expects = 2 AND stored.incarnation = batch.expected_incarnation
-                    AND stored.version = batch.expected_version)
-                OR (stored.incarnation = batch.incarnation AND stored.version = batch.version
-                    AND stored.data = batch.data AND stored.checksum = batch.checksum
-                    AND stored.write_keys IS NOT DISTINCT FROM batch.write_keys))
-        RETURNING batch.place
-    ),
-    made AS (
-        INSERT INTO tidewire_records (name, incarnation, version, data, checksum, write_keys)
-        SELECT batch.name, batch.incarnation, batch.version, batch.data, batch.checksum,
-            batch.write_keys
-        FROM batch JOIN known USING (place)
-        WHERE batch.data IS NOT NULL AND known.is_met AND NOT known.is_there
-        ON CONFLICT DO NOTHING
-        RETURNING name
-    ),
-    gone AS (
-        DELETE FROM tidewire_records AS stored USING batch
-        WHERE stored.name = batch.name AND batch.data IS NULL
-            AND (batch.expects = 0
-                OR (batch.expects = 2 AND stored.incarnation = batch.expected_incarnation
-                    AND stored.version = batch.expected_version))
-        RETURNING batch.place
-    )
-    SELECT (SELECT value FROM owner WHERE key = 'opening'),
-        (SELECT value FROM owner WHERE key = 'connection') = $10, ARRAY(
-        SELECT batch.place FROM batch JOIN known USING (place)
-        WHERE NOT (
-            batch.place IN (SELECT place FROM changed)
-            OR batch.name IN (SELECT name FROM made)
-            OR batch.place IN (SELECT place FROM gone)
-            OR (batch.data IS NULL AND NOT known.is_there)
-        )
-    )";
 
 /// The columns of a record. A program that only reads may find tables of format 1.
 const COLUMNS: &str = "name, incarnation, version, data, checksum, write_keys";
@@ -160,7 +88,8 @@ struct Session {
 /// The connection for writing.
 struct Writer {
     client: Client,
-    commit: Statement,
+    /// The statements for the shapes of batches that came so far.
+    commits: [Option<Statement>; Shape::COUNT],
     /// The connection's number among those that were opened for writing; 0 if it must not write.
     number: i64,
 }
@@ -198,6 +127,52 @@ impl PostgresStore {
                 .wait(self.location.connect_writer(self.opened))?),
         }
     }
+
+    /// The outcomes of the writes of a batch that was not done as a whole. `changed` has the names of the rows that it has changed; `None`
+    /// if these are all that it could change.
+    fn settle(
+        &self,
+        writer: &Writer,
+        writes: &[StoreWrite],
+        changed: Option<Vec<Vec<u8>>>,
+    ) -> Result<Vec<Written>, StoreError> {
+        let changed: Option<HashSet<Vec<u8>>> = changed.map(HashSet::from_iter);
+        let is_changed = |write: &StoreWrite| match &changed {
+            Some(changed) => changed.contains(write.name.as_bytes()),
+            None => !commit::changes_nothing(write),
+        };
+        let left: Vec<&[u8]> = writes
+            .iter()
+            .filter(|write| !is_changed(write))
+            .map(|write| write.name.as_bytes())
+            .collect();
+        // The state that a write expects was not there at one instant, so another owner has written the record, or an earlier attempt of
+        // the same batch was done. A separate statement may decide between the two, because it can only find the result of the write if
+        // the write has been done.
+        let load = format!("SELECT {COLUMNS} {LOAD}");
+        let rows = self
+            .location
+            .attempt(writer.client.query(&load, &[&left]))?;
+        let mut found = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            let name: &[u8] = column(row, 0)?;
+            found.insert(name, loaded_from(row)?);
+        }
+        let written = writes.iter().map(|write| {
+            let is_done = is_changed(write)
+                || write.expected == Expected::Anything
+                || match found.get(write.name.as_bytes()) {
+                    Some(Loaded::Found(stored)) => write.change.is_done(Some(stored)),
+                    Some(_) => false,
+                    None => write.change.is_done(None),
+                };
+            match is_done {
+                true => Written::Done,
+                false => Written::Refused,
+            }
+        });
+        Ok(written.collect())
+    }
 }
 
 impl Store for PostgresStore {
@@ -208,25 +183,50 @@ impl Store for PostgresStore {
         }))
     }
 
-    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
-        let writer = self.writer()?;
-        let answer = self.location.attempt(writer.commit(term, writes))?;
-        if answer.newest > term {
-            return Err(StoreError::stale_term(term, answer.newest));
+    fn commit(
+        &mut self,
+        view: View,
+        member: MemberId,
+        writes: &[StoreWrite],
+    ) -> Result<Vec<Written>, StoreError> {
+        let mut writer = self.writer()?;
+        let columns = Columns::new(writes);
+        let answer = self
+            .location
+            .attempt(writer.commit(view, member, &columns))?;
+        let current = answer.current;
+        if current > view || (current == view && answer.connection.is_none()) {
+            // A member that stays commits on the same connection again.
+            let is_member = answer.connection.is_some();
+            self.writer = is_member.then_some(writer);
+            return Err(StoreError::stale_view(view, current, is_member));
         }
-        if answer.newest < term || !answer.is_taken {
+        if current < view || answer.connection != Some(writer.number) {
             let message = "the database was replaced while it was in use";
             return Err(StoreError::unavailable(message));
         }
+        let written = match answer.changed {
+            None if columns.len() == writes.len() => vec![Written::Done; writes.len()],
+            changed => self.settle(&writer, writes, changed)?,
+        };
         self.writer = Some(writer);
-        Ok(outcomes(writes.len(), answer.refused))
+        Ok(written)
     }
 
+    fn registry(&mut self) -> Result<Option<Box<dyn Registry>>, StoreError> {
+        Ok(Some(Box::new(PostgresRegistry {
+            location: self.location.clone(),
+            client: None,
+        })))
+    }
+
+    /// Marks a clean stop if the server is the only member.
     fn close(&mut self) -> Result<(), StoreError> {
         let writer = self.writer()?;
         let opening = self.opened.opening.cast_signed();
         let set_clean = "UPDATE tidewire_meta SET value = 1 WHERE key = 'clean'
-            AND (SELECT value FROM tidewire_meta WHERE key = 'opening') = $1";
+            AND EXISTS (SELECT FROM tidewire_members WHERE birth = $1 AND is_active)
+            AND (SELECT count(*) FROM tidewire_members WHERE is_active) = 1";
         self.location
             .attempt(writer.client.execute(set_clean, &[&opening]))?;
         self.closed = true;
@@ -302,7 +302,7 @@ impl StoreReader for PostgresReader {
 }
 
 /// The parameters of a statement.
-type Values<'a> = Vec<Box<dyn tokio_postgres::types::ToSql + Sync + Send + 'a>>;
+type Values<'a> = Vec<Box<dyn ToSql + Sync + Send + 'a>>;
 
 impl PostgresReader {
     fn query<'a>(
@@ -402,8 +402,10 @@ impl Location {
                 .execute("SELECT pg_advisory_xact_lock($1)", &[&SCHEMA_LOCK])
                 .await
                 .map_err(refusal)?;
-            transaction.batch_execute(SCHEMA).await.map_err(refusal)?;
-            let opened = begin(&transaction).await?;
+            for schema in [SCHEMA, registry::SCHEMA] {
+                transaction.batch_execute(schema).await.map_err(refusal)?;
+            }
+            let opened = registry::begin(&transaction, self.options.membership).await?;
             transaction.commit().await.map_err(refusal)?;
             opened
         };
@@ -442,172 +444,55 @@ impl Session {
 }
 
 impl Writer {
-    /// Makes this the connection for writing, unless another server has opened the store since.
+    /// Makes this the connection for writing, unless the view has changed without this member.
     async fn new(client: Client, opened: Opened) -> Result<Self, Error> {
-        let commit = client.prepare(COMMIT).await?;
-        let count = "UPDATE tidewire_meta SET value = value + 1 WHERE key = 'connection'
-            AND (SELECT value FROM tidewire_meta WHERE key = 'opening') = $1 RETURNING value";
+        let count = "UPDATE tidewire_members SET connection = connection + 1 WHERE birth = $1
+            RETURNING connection";
         let opening = opened.opening.cast_signed();
         let row = client.query_opt(count, &[&opening]).await?;
         let number = row.map_or(Ok(0), |row| row.try_get(0))?;
         Ok(Self {
             client,
-            commit,
+            commits: [const { None }; Shape::COUNT],
             number,
         })
     }
 
     /// Commits a batch.
-    async fn commit(&self, term: Term, writes: &[StoreWrite]) -> Result<BatchOutcome, Error> {
-        let mut columns = Columns::with_capacity(writes.len());
-        writes.iter().for_each(|write| columns.add(write));
-        let row = self
-            .client
-            .query_one(
-                &self.commit,
-                &[
-                    &term.0.cast_signed(),
-                    &columns.names,
-                    &columns.expects,
-                    &columns.expected_incarnations,
-                    &columns.expected_versions,
-                    &columns.incarnations,
-                    &columns.versions,
-                    &columns.data,
-                    &columns.checksums,
-                    &self.number,
-                    &columns.write_keys,
-                ],
-            )
-            .await?;
-        let newest: i64 = row.try_get(0)?;
+    async fn commit(
+        &mut self,
+        view: View,
+        member: MemberId,
+        columns: &Columns<'_>,
+    ) -> Result<BatchOutcome, Error> {
+        let shape = columns.shape();
+        let commit = &mut self.commits[shape.index()];
+        let statement = match commit {
+            Some(known) => known,
+            None => commit.insert(self.client.prepare(&shape.statement()).await?),
+        };
+        let (view, birth) = (view.0.cast_signed(), member.birth.cast_signed());
+        let count = columns.len() as i64;
+        let mut values: Vec<&(dyn ToSql + Sync)> = vec![&view, &birth, &self.number, &count];
+        values.extend(columns.arrays());
+        let row = self.client.query_one(&*statement, &values).await?;
+        let current: Option<i64> = row.try_get(0)?;
         Ok(BatchOutcome {
-            newest: Term(newest.cast_unsigned()),
-            is_taken: row.try_get(1)?,
-            refused: row.try_get(2)?,
+            current: View(current.unwrap_or(0).cast_unsigned()),
+            connection: row.try_get(1)?,
+            changed: row.try_get(2)?,
         })
     }
 }
 
 /// The result of a batch.
 struct BatchOutcome {
-    /// The term of the last opening.
-    newest: Term,
-    /// Whether the batch came on the newest connection for writing.
-    is_taken: bool,
-    /// The numbers of the refused writes, counted from 1.
-    refused: Vec<i64>,
-}
-
-/// A batch as one array for each column.
-#[derive(Default)]
-struct Columns<'a> {
-    names: Vec<&'a [u8]>,
-    expects: Vec<i32>,
-    expected_incarnations: Vec<i64>,
-    expected_versions: Vec<i64>,
-    incarnations: Vec<i64>,
-    versions: Vec<i64>,
-    data: Vec<Option<&'a str>>,
-    checksums: Vec<i64>,
-    write_keys: Vec<Option<String>>,
-}
-
-impl<'a> Columns<'a> {
-    fn with_capacity(count: usize) -> Self {
-        Self {
-            names: Vec::with_capacity(count),
-            data: Vec::with_capacity(count),
-            ..Self::default()
-        }
-    }
-
-    fn add(&mut self, write: &'a StoreWrite) {
-        let (expects, incarnation, version) = match write.expected {
-            Expected::Anything => (0, 0, 0),
-            Expected::Missing => (1, 0, 0),
-            Expected::At(incarnation, version) => {
-                (2, incarnation.0.cast_signed(), i64::from(version.0))
-            }
-        };
-        self.names.push(write.name.as_bytes());
-        self.expects.push(expects);
-        self.expected_incarnations.push(incarnation);
-        self.expected_versions.push(version);
-        let (incarnation, version, data, checksum, write_keys) = match &write.change {
-            StoreChange::Put(record) => {
-                let write_keys = record.write_keys.as_deref().map(write_keys::to_text);
-                let checksum = checksum(&write.name, record, write_keys.as_deref());
-                (
-                    record.incarnation.0.cast_signed(),
-                    i64::from(record.version.0),
-                    Some(record.data.as_str()),
-                    i64::from(checksum),
-                    write_keys,
-                )
-            }
-            StoreChange::Delete => (0, 0, None, 0, None),
-        };
-        self.incarnations.push(incarnation);
-        self.versions.push(version);
-        self.data.push(data);
-        self.checksums.push(checksum);
-        self.write_keys.push(write_keys);
-    }
-}
-
-/// Stores the opening. Refuses a store of a newer version, and upgrades one of an older version.
-async fn begin(transaction: &Transaction<'_>) -> Result<Opened, RemoteError> {
-    let rows = transaction
-        .query(
-            "SELECT key, value FROM tidewire_meta ORDER BY key FOR UPDATE",
-            &[],
-        )
-        .await
-        .map_err(refusal)?;
-    let mut meta: HashMap<String, i64> = HashMap::new();
-    for row in &rows {
-        meta.insert(
-            row.try_get(0).map_err(refusal)?,
-            row.try_get(1).map_err(refusal)?,
-        );
-    }
-    let value = |key: &str| {
-        let missing = || RemoteError::Refused(format!("tidewire_meta has no row {key:?}"));
-        meta.get(key).copied().ok_or_else(missing)
-    };
-    let found = value("format")?;
-    if found > FORMAT {
-        return Err(RemoteError::NewerFormat {
-            found,
-            known: FORMAT,
-        });
-    }
-    if found < FORMAT {
-        transaction
-            .batch_execute(ADD_WRITE_KEYS)
-            .await
-            .map_err(refusal)?;
-    }
-    let mut epoch = Epoch(value("epoch")?.cast_unsigned());
-    if value("clean")? == 0 {
-        epoch = epoch_after(epoch);
-    }
-    let opening = value("opening")?.cast_unsigned() + 1;
-    let news = [
-        ("format", FORMAT),
-        ("epoch", epoch.0.cast_signed()),
-        ("opening", opening.cast_signed()),
-        ("clean", 0),
-    ];
-    for (key, value) in news {
-        let set = "UPDATE tidewire_meta SET value = $2 WHERE key = $1";
-        transaction
-            .execute(set, &[&key, &value])
-            .await
-            .map_err(refusal)?;
-    }
-    Ok(Opened { epoch, opening })
+    /// The current view.
+    current: View,
+    /// The newest connection for writing of the member, unless it does not belong to the view.
+    connection: Option<i64>,
+    /// The names of the changed rows, if these are fewer than the writes that could change one.
+    changed: Option<Vec<Vec<u8>>>,
 }
 
 /// Reads the server's settings for durability.

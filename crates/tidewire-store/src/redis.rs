@@ -1,117 +1,42 @@
 //! The store in Redis or Valkey. Contract: `spec/store-redis.md`.
 //!
-//! A batch is one script, which the server runs alone and whose effects it syncs before it answers (`appendfsync always`).
+//! A batch is one script or transaction, which the server runs alone and whose effects it syncs before it answers (`appendfsync always`).
 //! All keys have the hash tag `{tidewire}`, so that they are on one node of a Redis cluster.
+
+mod commit;
+mod registry;
+mod row;
+mod upgrade;
 
 use std::collections::HashMap;
 use std::ops::Bound;
-use std::sync::LazyLock;
 
 use redis::{
-    Client, Connection, ConnectionAddr, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline,
-    RedisError, RedisResult, Script, ServerErrorKind, TlsCertificates,
+    Client, Connection, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
+    ServerErrorKind, TlsCertificates,
 };
-use tidewire_core::address::Epoch;
 use tidewire_core::store::{
-    Expected, Incarnation, Loaded, Opened, Store, StoreChange, StoreError, StoreReader,
-    StoreTrouble, StoreWrite, StoredRecord, Term, Version, Written,
+    Loaded, MemberId, Opened, Registry, Store, StoreError, StoreReader, StoreTrouble, StoreWrite,
+    View, Written,
 };
-use tidewire_core::text::{Name, Payload};
+use tidewire_core::text::Name;
 
+use self::registry::{RedisRegistry, take_over};
 use super::range::ScanRange;
 use super::remote::{
     OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, outcomes,
     refuse_format,
 };
-use super::{checksum, epoch_after, write_keys};
 
 /// The version of the stored format, see `spec/store-redis.md`.
-pub const FORMAT: i64 = 2;
+pub const FORMAT: i64 = 3;
 
 const META: &str = "{tidewire}:meta";
 const NAMES: &str = "{tidewire}:names";
 const RECORD: &str = "{tidewire}:record:";
 
-/// Maximum number of names that one pipeline looks up.
+/// Maximum number of names that one command looks up.
 const LOAD_COUNT_MAX: usize = 1_000;
-
-/// Stores an opening. Arguments: this version's format, and the epoch to use after an unclean stop. Returns format, epoch and opening.
-static OPEN: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "redis.call('HSETNX', KEYS[1], 'format', ARGV[1])
-        local format = redis.call('HGET', KEYS[1], 'format')
-        if tonumber(format) > tonumber(ARGV[1]) then return {format, '0', '0'} end
-        redis.call('HSET', KEYS[1], 'format', ARGV[1])
-        if redis.call('HGET', KEYS[1], 'clean') ~= '1' then
-            redis.call('HSET', KEYS[1], 'epoch', ARGV[2])
-        end
-        redis.call('HSET', KEYS[1], 'clean', '0')
-        local opening = redis.call('HINCRBY', KEYS[1], 'opening', 1)
-        return {format, redis.call('HGET', KEYS[1], 'epoch'), tostring(opening)}",
-    )
-});
-
-/// Makes a connection the one for writing and returns its number, or 0 if another server has opened the store since. Batches of earlier
-/// connections that Redis has not started yet then have no effect.
-static TAKE_OVER: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "if redis.call('HGET', KEYS[1], 'opening') ~= ARGV[1] then return 0 end
-        return redis.call('HINCRBY', KEYS[1], 'connection', 1)",
-    )
-});
-
-/// Commits a batch. Keys: the meta key, the key of all names, and one key for each write. Arguments: the term, the number of the
-/// connection, and nine values for each write. Returns the last opening and the numbers of the refused writes, counted from 1, or 0 if
-/// the whole batch was refused. Numbers are compared as text, because a Lua number has only 53 bits.
-static COMMIT: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "local opening = redis.call('HGET', KEYS[1], 'opening') or '0'
-        local answer = {opening}
-        if opening ~= ARGV[1] or redis.call('HGET', KEYS[1], 'connection') ~= ARGV[2] then
-            return {opening, '0'}
-        end
-        for place = 1, #KEYS - 2 do
-            local key, at = KEYS[place + 2], (place - 1) * 9 + 3
-            local name, expects = ARGV[at], ARGV[at + 1]
-            local incarnation, version = ARGV[at + 4], ARGV[at + 5]
-            local checksum, data, write_keys = ARGV[at + 6], ARGV[at + 7], ARGV[at + 8]
-            local stored = redis.call('HMGET', key, 'incarnation', 'version')
-            local is_met = expects == 'anything' or (expects == 'missing' and not stored[1])
-                or (expects == 'at' and stored[1] == ARGV[at + 2] and stored[2] == ARGV[at + 3])
-            if checksum == '' then
-                if stored[1] and is_met then
-                    redis.call('DEL', key)
-                    redis.call('ZREM', KEYS[2], name)
-                elseif stored[1] then
-                    answer[#answer + 1] = tostring(place)
-                end
-            elseif is_met then
-                redis.call('HSET', key, 'incarnation', incarnation, 'version', version,
-                    'checksum', checksum, 'data', data)
-                if write_keys == '' then
-                    redis.call('HDEL', key, 'write_keys')
-                else
-                    redis.call('HSET', key, 'write_keys', write_keys)
-                end
-                redis.call('ZADD', KEYS[2], 0, name)
-            elseif stored[1] ~= incarnation or stored[2] ~= version
-                or redis.call('HGET', key, 'data') ~= data
-                or (redis.call('HGET', key, 'write_keys') or '') ~= write_keys then
-                answer[#answer + 1] = tostring(place)
-            end
-        end
-        return answer",
-    )
-});
-
-/// Marks a clean stop, unless another server has opened the store since.
-static CLOSE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "if redis.call('HGET', KEYS[1], 'opening') == ARGV[1] then
-            redis.call('HSET', KEYS[1], 'clean', '1')
-        end",
-    )
-});
 
 /// The writing half.
 pub struct RedisStore {
@@ -126,6 +51,8 @@ pub struct RedisStore {
 pub struct RedisReader {
     location: Location,
     connection: Option<Connection>,
+    /// Whether the store may have records of an earlier format.
+    has_hashes: bool,
 }
 
 /// The address of the server and how to connect to it.
@@ -143,17 +70,7 @@ impl RedisStore {
     pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
         let location = Location::new(options)?;
         let (mut connection, promise) = location.connect()?;
-        let last = redis::cmd("HGET")
-            .arg(META)
-            .arg("epoch")
-            .query::<Option<u64>>(&mut connection)
-            .map_err(|error| refusal(&error))?;
-        let next = epoch_after(Epoch(last.unwrap_or(0)));
-        let (found, epoch, opening): (i64, u64, u64) = OPEN
-            .key(META)
-            .arg(FORMAT)
-            .arg(next.0)
-            .invoke(&mut connection)
+        let (found, opened) = registry::open(&mut connection, FORMAT, location.options.membership)
             .map_err(|error| refusal(&error))?;
         if found > FORMAT {
             return Err(RemoteError::NewerFormat {
@@ -161,8 +78,10 @@ impl RedisStore {
                 known: FORMAT,
             });
         }
-        let epoch = Epoch(epoch);
-        let opened = Opened { epoch, opening };
+        if upgrade::has_hashes(&mut connection).map_err(|error| refusal(&error))? {
+            tracing::info!("changing the records in Redis to format {FORMAT}");
+            upgrade::replace_hashes(&mut connection).map_err(|error| refusal(&error))?;
+        }
         let number = take_over(&mut connection, opened).map_err(|error| refusal(&error))?;
         let store = Self {
             location,
@@ -198,75 +117,51 @@ impl RedisStore {
     }
 }
 
-/// Makes a connection the one for writing, and returns its number.
-fn take_over(connection: &mut Connection, opened: Opened) -> RedisResult<u64> {
-    TAKE_OVER.key(META).arg(opened.opening).invoke(connection)
-}
-
 impl Store for RedisStore {
     fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
         Ok(Box::new(RedisReader {
             location: self.location.clone(),
             connection: None,
+            has_hashes: false,
         }))
     }
 
-    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
-        let answer: Vec<u64> =
-            self.attempt(|connection, number| commit(connection, number, term, writes))?;
-        let (newest, refused) = answer
-            .split_first()
-            .ok_or_else(|| StoreError::unavailable("the answer of Redis is empty"))?;
-        let newest = Term(*newest);
-        if newest > term {
-            return Err(StoreError::stale_term(term, newest));
+    fn commit(
+        &mut self,
+        view: View,
+        member: MemberId,
+        writes: &[StoreWrite],
+    ) -> Result<Vec<Written>, StoreError> {
+        let answer = self.attempt(|connection, number| {
+            commit::commit(connection, number, (view, member), writes)
+        })?;
+        let current = answer.current;
+        if current > view || (current == view && !answer.is_member) {
+            return Err(StoreError::stale_view(view, current, answer.is_member));
         }
-        if newest < term || refused.contains(&0) {
+        if current < view || !answer.is_newest {
             self.writer = None;
             let message = "the store in Redis was replaced while it was in use";
             return Err(StoreError::unavailable(message));
         }
-        Ok(outcomes(writes.len(), refused.iter().copied()))
+        Ok(outcomes(writes.len(), answer.refused))
     }
 
+    fn registry(&mut self) -> Result<Option<Box<dyn Registry>>, StoreError> {
+        Ok(Some(Box::new(RedisRegistry {
+            location: self.location.clone(),
+            connection: None,
+        })))
+    }
+
+    /// Marks a clean stop if the server is the only member.
     fn close(&mut self) -> Result<(), StoreError> {
-        let opening = self.opened.opening;
-        self.attempt(|connection, _| CLOSE.key(META).arg(opening).invoke::<()>(connection))?;
+        let opened = self.opened;
+        self.attempt(|connection, _| registry::close(connection, opened))?;
         self.closed = true;
         self.writer = None;
         Ok(())
     }
-}
-
-/// Commits a batch on the connection with this number.
-fn commit(
-    connection: &mut Connection,
-    number: u64,
-    term: Term,
-    writes: &[StoreWrite],
-) -> RedisResult<Vec<u64>> {
-    let mut call = COMMIT.prepare_invoke();
-    call.key(META).key(NAMES).arg(term.0).arg(number);
-    for write in writes {
-        call.key(record_key(&write.name)).arg(write.name.as_str());
-        match write.expected {
-            Expected::Anything => call.arg("anything").arg("").arg(""),
-            Expected::Missing => call.arg("missing").arg("").arg(""),
-            Expected::At(incarnation, version) => call.arg("at").arg(incarnation.0).arg(version.0),
-        };
-        match &write.change {
-            StoreChange::Put(record) => {
-                let write_keys = record.write_keys.as_deref().map(write_keys::to_text);
-                call.arg(record.incarnation.0)
-                    .arg(record.version.0)
-                    .arg(checksum(&write.name, record, write_keys.as_deref()))
-                    .arg(record.data.as_str())
-                    .arg(write_keys.unwrap_or_default())
-            }
-            StoreChange::Delete => call.arg("").arg("").arg("").arg("").arg(""),
-        };
-    }
-    call.invoke(connection)
 }
 
 impl RedisReader {
@@ -282,9 +177,11 @@ impl RedisReader {
             .arg("format")
             .query(&mut connection);
         refuse_format(found.map_err(|error| refusal(&error))?, FORMAT)?;
+        let has_hashes = upgrade::has_hashes(&mut connection).map_err(|error| refusal(&error))?;
         Ok(Self {
             location,
             connection: Some(connection),
+            has_hashes,
         })
     }
 
@@ -294,24 +191,42 @@ impl RedisReader {
     ) -> Result<T, StoreError> {
         self.location.attempt(&mut self.connection, work)
     }
+
+    /// Looks up records that are not rows.
+    fn load_hashes(&mut self, names: &[Name], found: &mut [Loaded]) -> Result<(), StoreError> {
+        let missing = std::iter::zip(names, &*found);
+        let missing = missing.filter(|(_, loaded)| **loaded == Loaded::Missing);
+        let missing: Vec<Name> = missing.map(|(name, _)| name.clone()).collect();
+        // If a server replaces one of the hashes at the same time, this fails, and the next attempt finds its row.
+        let hashes = self.attempt(|connection| upgrade::load_hashes(connection, &missing))?;
+        let mut hashes = hashes.into_iter();
+        for loaded in found
+            .iter_mut()
+            .filter(|loaded| **loaded == Loaded::Missing)
+        {
+            *loaded = hashes.next().unwrap_or(Loaded::Missing);
+        }
+        Ok(())
+    }
 }
 
 impl StoreReader for RedisReader {
     fn load(&mut self, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
         let mut found = Vec::with_capacity(names.len());
         for names in names.chunks(LOAD_COUNT_MAX) {
-            let mut lookups = Pipeline::with_capacity(names.len());
-            for name in names {
-                lookups.cmd("HMGET").arg(record_key(name)).arg(&[
-                    "incarnation",
-                    "version",
-                    "checksum",
-                    "data",
-                    "write_keys",
-                ]);
+            let rows: Vec<Option<Vec<u8>>> = self.attempt(|connection| {
+                let keys: Vec<String> = names.iter().map(|name| record_key(name)).collect();
+                redis::cmd("MGET").arg(keys).query(connection)
+            })?;
+            let rows = std::iter::zip(names, rows).map(|(name, row)| match row {
+                Some(row) => row::decode(name, &row),
+                None => Loaded::Missing,
+            });
+            let mut loaded: Vec<Loaded> = rows.collect();
+            if self.has_hashes {
+                self.load_hashes(names, &mut loaded)?;
             }
-            let rows: Vec<StoredRow> = self.attempt(|connection| lookups.query(connection))?;
-            found.extend(std::iter::zip(names, rows).map(|(name, row)| row.loaded(name)));
+            found.append(&mut loaded);
         }
         Ok(found)
     }
@@ -441,58 +356,6 @@ impl Location {
 
 fn record_key(name: &str) -> String {
     format!("{RECORD}{name}")
-}
-
-/// The stored fields of a record. If the record does not exist, all are missing.
-struct StoredRow {
-    incarnation: Option<u64>,
-    version: Option<u32>,
-    checksum: Option<u32>,
-    data: Option<Vec<u8>>,
-    write_keys: Option<Vec<u8>>,
-    is_there: bool,
-}
-
-impl FromRedisValue for StoredRow {
-    fn from_redis_value(value: redis::Value) -> Result<Self, redis::ParsingError> {
-        let fields: [Option<Vec<u8>>; 5] = FromRedisValue::from_redis_value(value)?;
-        let is_there = fields.iter().any(Option::is_some);
-        let [incarnation, version, checksum, data, write_keys] = fields;
-        Ok(Self {
-            incarnation: number(incarnation),
-            version: number(version),
-            checksum: number(checksum),
-            data,
-            write_keys,
-            is_there,
-        })
-    }
-}
-
-fn number<T: std::str::FromStr>(field: Option<Vec<u8>>) -> Option<T> {
-    std::str::from_utf8(&field?).ok()?.parse().ok()
-}
-
-impl StoredRow {
-    fn loaded(self, name: &str) -> Loaded {
-        if !self.is_there {
-            return Loaded::Missing;
-        }
-        let sound = || {
-            let keys_text = match &self.write_keys {
-                Some(text) => Some(std::str::from_utf8(text).ok()?),
-                None => None,
-            };
-            let record = StoredRecord {
-                incarnation: Incarnation(self.incarnation?),
-                version: Version(self.version?),
-                data: Payload::from_checked(std::str::from_utf8(self.data.as_deref()?).ok()?),
-                write_keys: write_keys::of_row(keys_text)?,
-            };
-            (self.checksum? == checksum(name, &record, keys_text)).then_some(record)
-        };
-        sound().map_or(Loaded::Corrupt, Loaded::Found)
-    }
 }
 
 /// Reads the server's settings for durability and for full memory.

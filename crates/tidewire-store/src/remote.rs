@@ -31,8 +31,35 @@ pub struct RemoteOptions {
     pub timeout: Duration,
     /// Whether to accept a server that acknowledges writes before they are synced, or does not report whether it syncs them.
     pub is_relaxed: bool,
+    /// How this process takes part in the writing of the store.
+    pub membership: Membership,
     /// The runtime that drives the connection.
     pub runtime: Handle,
+}
+
+/// How a process takes part in the writing of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Membership {
+    /// It writes alone: its opening makes a view whose only member it is, which ends every earlier view.
+    #[default]
+    Alone,
+    /// It writes when the members have agreed on a view to which it belongs ([`tidewire_core::store::Registry`]). Its opening changes no
+    /// view.
+    Joins {
+        /// The number of its node.
+        node: u16,
+    },
+}
+
+impl Membership {
+    /// The number of the node.
+    #[must_use]
+    pub fn node(self) -> u16 {
+        match self {
+            Self::Alone => 0,
+            Self::Joins { node } => node,
+        }
+    }
 }
 
 impl fmt::Debug for RemoteOptions {
@@ -231,6 +258,12 @@ pub fn is_local(host: &str) -> bool {
         || host
             .parse::<std::net::IpAddr>()
             .is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// The error of a proposed view with a member that the store does not know.
+#[must_use]
+pub fn unknown_member() -> StoreError {
+    StoreError::unavailable("a proposed member has not opened the store, or was removed")
 }
 
 /// The outcomes of `count` writes. `refused` has the numbers of the refused writes, counted from 1; all others were done.

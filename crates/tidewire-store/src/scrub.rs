@@ -217,7 +217,9 @@ mod tests {
                 }),
             })
             .collect();
-        store.commit(opened.term(), &writes).expect("committed");
+        store
+            .commit(opened.view(), opened.member(), &writes)
+            .expect("committed");
         let (pages, seen) = mpsc::channel();
         let inner = store.reader().expect("a reader");
         let reader = Faulty {

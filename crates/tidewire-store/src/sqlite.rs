@@ -19,7 +19,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 use tidewire_core::address::Epoch;
 use tidewire_core::store::{
-    Opened, QuotaState, Store, StoreError, StoreReader, StoreWrite, Term, Written,
+    MemberId, Opened, QuotaState, Store, StoreError, StoreReader, StoreWrite, View, Written,
 };
 
 use super::check::CheckReport;
@@ -215,11 +215,16 @@ impl Store for SqliteStore {
         Ok(Box::new(self.location.reader()))
     }
 
-    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+    fn commit(
+        &mut self,
+        view: View,
+        member: MemberId,
+        writes: &[StoreWrite],
+    ) -> Result<Vec<Written>, StoreError> {
         // The folder is locked, so no other server can have opened the store.
-        let newest = self.opened.term();
-        if term < newest {
-            return Err(StoreError::stale_term(term, newest));
+        let current = self.opened.view();
+        if (view, member) != (current, self.opened.member()) {
+            return Err(StoreError::stale_view(view, current, false));
         }
         let mut rows = std::mem::take(&mut self.rows);
         let counts_users = self.usage.counts_users();

@@ -106,7 +106,8 @@ mod tests {
                 }),
             };
             let writes: Vec<StoreWrite> = names.iter().map(put).collect();
-            disk.commit(opened.term(), &writes).expect("room for it");
+            disk.commit(opened.view(), opened.member(), &writes)
+                .expect("room for it");
             let mut reader = disk.reader().expect("a reader");
             let found = find(&mut *reader, StoreId(store), &routes).expect("a store");
             assert_eq!(found.as_deref(), expected, "{store} with {names:?}");

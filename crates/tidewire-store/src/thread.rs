@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use tidewire_core::effect::{StoreCompletion, StoreRequest};
 use tidewire_core::quota::QuotaChange;
 use tidewire_core::store::{
-    Loaded, Store, StoreChange, StoreError, StoreReader, StoreTrouble, StoreWrite, Term, Written,
+    Loaded, MemberId, Opened, Store, StoreChange, StoreError, StoreReader, StoreTrouble,
+    StoreWrite, View, Written,
 };
 use tidewire_core::text::Name;
 
@@ -57,6 +58,9 @@ pub struct Scan {
 /// Maximum size of the batches in one transaction, in bytes. A larger batch gets a separate transaction. Every write may have to wait for
 /// one transaction, so it should take tens of milliseconds at most. `limits.batch_bytes_max` limits the batches of shards.
 const TRANSACTION_BYTES_MAX: usize = 8 << 20;
+
+/// How often a batch is repeated at once because the view of the store has changed.
+const ADOPTIONS_MAX: usize = 4;
 
 /// Maximum number of names in one answer of a load: a shard does other work between two answers, because the requests that waited for
 /// the names continue with each of them.
@@ -177,9 +181,9 @@ impl StoreHealth {
         match change(&self.commit_error, error) {
             Change::Failed(error) => {
                 let remedy = match error.trouble {
-                    StoreTrouble::Unavailable => "",
                     StoreTrouble::Full => "; make room on the disk",
-                    StoreTrouble::StaleTerm => "; stop one of the two servers",
+                    trouble if trouble.is_eviction() => "; stop one of the two servers",
+                    StoreTrouble::Unavailable | StoreTrouble::StaleView { .. } => "",
                 };
                 let shown = self.shown();
                 tracing::error!(%error, "{shown} can't commit; writes stay in memory until it can{remedy}");
@@ -299,16 +303,16 @@ pub struct StoreThreads {
 }
 
 impl StoreThreads {
-    /// Starts the threads of `store`, which commit in `term`. Completions go to `answer`.
+    /// Starts the threads of `store`, which was opened as `opened`. Completions go to `answer`.
     ///
     /// # Errors
     /// The store can't open a reader, or the system can't start a thread.
     pub fn start(
         store: Box<dyn Store>,
-        term: Term,
+        opened: Opened,
         answer: CompletionSender,
     ) -> Result<Self, StoreError> {
-        Self::start_named("", store, term, answer, Box::new(|_| ()))
+        Self::start_named("", store, opened, answer, Box::new(|_| ()))
     }
 
     /// The same for one of several stores. Log lines contain `name`. Shards learn of its quotas through `on_change`.
@@ -318,7 +322,7 @@ impl StoreThreads {
     pub fn start_named(
         name: &str,
         mut store: Box<dyn Store>,
-        term: Term,
+        opened: Opened,
         answer: CompletionSender,
         on_change: OnQuotaChange,
     ) -> Result<Self, StoreError> {
@@ -347,7 +351,14 @@ impl StoreThreads {
         tell_quota(&mut *store, &health, &on_change);
         let writer = Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || write(&mut *store, term, &commit_tasks, &health, &on_change))
+            .spawn(move || {
+                write(
+                    Committer::new(store, opened),
+                    &commit_tasks,
+                    &health,
+                    &on_change,
+                )
+            })
             .map_err(no_thread)?;
         Ok(Self {
             client,
@@ -435,9 +446,50 @@ impl ReadTask {
     }
 }
 
+/// The store of a member, and the view in which it commits.
+struct Committer {
+    store: Box<dyn Store>,
+    view: View,
+    member: MemberId,
+}
+
+impl Committer {
+    /// The committer of a server that uses its store alone.
+    fn new(store: Box<dyn Store>, opened: Opened) -> Self {
+        Self {
+            store,
+            view: opened.view(),
+            member: opened.member(),
+        }
+    }
+
+    /// Commits a batch. If the view has changed and the member still belongs to it, the member adopts the current view and repeats the batch
+    /// unchanged: the store has done nothing, and only this member knows of the writes. A view that grows with each attempt would mean that
+    /// its members change faster than a commit, so the engine pauses after a few attempts.
+    fn commit(&mut self, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+        let mut result = self.store.commit(self.view, self.member, writes);
+        for _ in 0..ADOPTIONS_MAX {
+            let Err(StoreError {
+                trouble:
+                    StoreTrouble::StaleView {
+                        current,
+                        is_member: true,
+                    },
+                ..
+            }) = result
+            else {
+                break;
+            };
+            tracing::info!(view = current.0, "the store has a new view");
+            self.view = current;
+            result = self.store.commit(self.view, self.member, writes);
+        }
+        result
+    }
+}
+
 fn write(
-    store: &mut dyn Store,
-    term: Term,
+    mut committer: Committer,
     tasks: &Receiver<CommitTask>,
     health: &StoreHealth,
     on_change: &OnQuotaChange,
@@ -463,14 +515,14 @@ fn write(
         if batches.is_empty() {
             continue;
         }
-        commit_together(store, term, batches, health);
-        tell_quota(store, health, on_change);
-        if let Err(error) = store.tidy() {
+        commit_together(&mut committer, batches, health);
+        tell_quota(&mut *committer.store, health, on_change);
+        if let Err(error) = committer.store.tidy() {
             health.note_commit(Some(&error));
         }
     }
     match ending {
-        Some(Ending::Complete) => store.close(),
+        Some(Ending::Complete) => committer.store.close(),
         Some(Ending::CutOff) | None => Ok(()),
     }
 }
@@ -526,14 +578,14 @@ fn next_transaction(waiting: &mut VecDeque<Batch>) -> Vec<Batch> {
 }
 
 /// Commits all batches as one, and answers each of them.
-fn commit_together(store: &mut dyn Store, term: Term, batches: Vec<Batch>, health: &StoreHealth) {
+fn commit_together(committer: &mut Committer, batches: Vec<Batch>, health: &StoreHealth) {
     let bytes: usize = batches.iter().map(Batch::bytes).sum();
     let result = match batches.as_slice() {
-        [only] => commit(store, term, &only.writes, health),
+        [only] => commit(committer, &only.writes, health),
         several => {
             let writes = several.iter().flat_map(|batch| batch.writes.iter());
             let writes: Vec<_> = writes.cloned().collect();
-            commit(store, term, &writes, health)
+            commit(committer, &writes, health)
         }
     };
     if result.is_ok() {
@@ -553,13 +605,12 @@ fn commit_together(store: &mut dyn Store, term: Term, batches: Vec<Batch>, healt
 }
 
 fn commit(
-    store: &mut dyn Store,
-    term: Term,
+    committer: &mut Committer,
     writes: &[StoreWrite],
     health: &StoreHealth,
 ) -> Result<Vec<Written>, StoreError> {
     let start = Instant::now();
-    let result = timed(&health.commit_began, || store.commit(term, writes));
+    let result = timed(&health.commit_began, || committer.commit(writes));
     match &result {
         Ok(written) => {
             let refused = std::iter::zip(writes, written)

@@ -5,6 +5,8 @@
 
 #![cfg(all(feature = "mongodb", feature = "postgres", feature = "redis"))]
 
+#[path = "store_suite/members.rs"]
+mod members;
 mod mongodb;
 #[path = "store_suite/moves.rs"]
 mod moves;
@@ -15,10 +17,11 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use store_suite::{Open, Subject, load, put, record, with_keys};
-use tidewire_core::store::{Dropped, Loaded, StoreReader, StoreTrouble};
+use members::Shared;
+use store_suite::{Open, Subject, load, put, record, scan, with_keys, write};
+use tidewire_core::store::{Dropped, Expected, Loaded, StoreChange, StoreReader, Written};
 use tidewire_store::StoreKind;
-use tidewire_store::remote::{OpenStore, RemoteError, RemoteOptions};
+use tidewire_store::remote::{Membership, OpenStore, RemoteError, RemoteOptions};
 use tidewire_store::sqlite::SqliteOptions;
 use tokio::runtime::Runtime;
 
@@ -45,6 +48,7 @@ fn options(url: String) -> RemoteOptions {
         ca: None,
         timeout: Duration::from_secs(10),
         is_relaxed: false,
+        membership: Membership::Alone,
         runtime: RUNTIME.handle().clone(),
     }
 }
@@ -70,6 +74,15 @@ impl Subject for Location {
     }
 }
 
+impl Shared for Location {
+    fn join(&mut self, node: u16) -> Open {
+        let mut options = options(self.url.clone());
+        options.membership = Membership::Joins { node };
+        let OpenStore { store, opened, .. } = (self.open)(options).expect("the store opens");
+        Open::new((store, opened))
+    }
+}
+
 /// Two servers open one store: commits of the first one fail, and the store takes none of its unsaved writes.
 fn the_first_of_two_servers_is_refused(location: &mut Location) {
     let mut first = location.open();
@@ -78,7 +91,7 @@ fn the_first_of_two_servers_is_refused(location: &mut Location) {
     assert!(second.opened.epoch > first.opened.epoch);
     for _ in 0..2 {
         let error = first.commit(&[put("a", record(2, "[2]"))]).unwrap_err();
-        assert_eq!(error.trouble, StoreTrouble::StaleTerm, "{error}");
+        assert!(error.trouble.is_eviction(), "{error}");
     }
     assert_eq!(
         load(&mut *second, &["a"]),
@@ -90,6 +103,61 @@ fn the_first_of_two_servers_is_refused(location: &mut Location) {
     drop(second);
     let (second, third) = (first.opened, location.open().opened);
     assert!(third.epoch > second.epoch, "the second one was not closed");
+}
+
+/// A batch of many writes has one outcome for each, done, refused and repeated, and no write of a stale one is done.
+fn a_large_batch_decides_each_write(location: &mut Location) {
+    let mut first = location.open();
+    let name = |number: u32| format!("many/{number}");
+    let made: Vec<_> = (0..300)
+        .map(|number| put(&name(number), record(number % 3, "[1]")))
+        .collect();
+    assert_eq!(first.commit(&made).unwrap(), [Written::Done; 300]);
+    // Every third write finds the version that it expects, every third one is already done, and the others are refused.
+    let next: Vec<_> = (0..300)
+        .map(|number| {
+            let (expected, new) = match number % 3 {
+                0 => (record(0, "[1]"), record(1, "[2]")),
+                1 => (record(0, "[0]"), record(1, "[1]")),
+                _ => (record(1, "[1]"), record(2, "[2]")),
+            };
+            write(
+                &name(number),
+                Expected::of(&expected),
+                StoreChange::Put(new),
+            )
+        })
+        .collect();
+    let outcomes: Vec<_> = (0..300)
+        .map(|number| match number % 3 {
+            0 | 1 => Written::Done,
+            _ => Written::Refused,
+        })
+        .collect();
+    for _ in 0..2 {
+        assert_eq!(first.commit(&next).unwrap(), outcomes);
+    }
+    let mut second = location.open();
+    let gone: Vec<_> = (0..300)
+        .map(|number| {
+            let version = [1, 1, 2][number as usize % 3];
+            let expected = Expected::of(&record(version, "[]"));
+            write(&name(number), expected, StoreChange::Delete)
+        })
+        .collect();
+    let error = first.commit(&gone).unwrap_err();
+    assert!(error.trouble.is_eviction(), "{error}");
+    assert_eq!(
+        load(&mut *second, &[&name(0)]),
+        [Loaded::Found(record(1, "[2]"))]
+    );
+    assert_eq!(second.commit(&gone).unwrap(), [Written::Done; 300]);
+    assert_eq!(second.commit(&gone).unwrap(), [Written::Done; 300]);
+    assert_eq!(
+        load(&mut *second, &[&name(0), &name(299)]),
+        [Loaded::Missing, Loaded::Missing]
+    );
+    assert_eq!(scan(&mut *second, "many/", None, 10), (Vec::new(), false));
 }
 
 /// If the server has ended a connection, the store opens a new one and recovers.
@@ -171,6 +239,30 @@ mod postgres {
     #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
     fn two_servers() {
         super::the_first_of_two_servers_is_refused(&mut location());
+    }
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn two_members_of_one_view_both_commit() {
+        crate::members::two_members_of_one_view_both_commit(location());
+    }
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn a_view_follows_the_one_that_was_expected() {
+        crate::members::a_view_follows_the_one_that_was_expected(location());
+    }
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn a_view_changes_between_commits() {
+        crate::members::a_view_changes_between_commits(location());
+    }
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn large_batches() {
+        super::a_large_batch_decides_each_write(&mut location());
     }
 
     #[test]
@@ -271,10 +363,10 @@ mod postgres {
         run(&location.url, damage);
         let sound = Loaded::Found(record(1, "[1]"));
         assert_eq!(load(&mut *store, &["a", "b"]), [Loaded::Corrupt, sound]);
-        let newer = "UPDATE tidewire_meta SET value = 3 WHERE key = 'format'";
+        let newer = "UPDATE tidewire_meta SET value = 4 WHERE key = 'format'";
         run(&location.url, newer);
         let refused = location.try_open().map(|_| ()).unwrap_err();
-        assert_eq!(refused, RemoteError::NewerFormat { found: 3, known: 2 });
+        assert_eq!(refused, RemoteError::NewerFormat { found: 4, known: 3 });
     }
 
     /// Format 1 had no write keys.
@@ -303,7 +395,7 @@ mod postgres {
         let mut reader = PostgresReader::read_only(options).unwrap();
         super::an_old_store_is_upgraded(&mut reader, &location);
         let format = "SELECT value::INT FROM tidewire_meta WHERE key = 'format'";
-        assert_eq!(number(&location.url, format), Some(2));
+        assert_eq!(number(&location.url, format), Some(3));
     }
 }
 
@@ -361,29 +453,77 @@ macro_rules! redis_like {
                 });
             }
 
-            /// Format 1 had no write keys.
+            /// In formats 1 and 2 a record was a hash, in format 1 without write keys. An interrupted upgrade is continued.
             #[test]
             #[ignore = $ignored]
-            fn a_store_of_format_1_is_upgraded() {
+            fn a_store_of_an_earlier_format_is_upgraded() {
+                use tidewire_core::store::Dropped;
                 use tidewire_store::redis::RedisReader;
 
-                let location = location();
-                let mut other = connection(&location.url);
-                let mut set = |key: &str, fields: &[(&str, &str)]| {
-                    let _: () = redis::cmd("HSET").arg(key).arg(fields).query(&mut other).unwrap();
-                };
-                let meta = [("format", "1"), ("epoch", "5"), ("opening", "3"), ("clean", "1")];
-                set("{tidewire}:meta", &meta);
-                let fields = [("incarnation", "7"), ("version", "1"), ("data", "[1]")];
-                set("{tidewire}:record:a", &fields);
-                set("{tidewire}:record:a", &[("checksum", crate::CHECKSUM_OF_A)]);
-                let names = "{tidewire}:names";
-                let _: () = redis::cmd("ZADD").arg(names).arg(0).arg("a").query(&mut other).unwrap();
-                let options = crate::options(location.url.clone());
-                let mut reader = RedisReader::read_only(options).unwrap();
-                crate::an_old_store_is_upgraded(&mut reader, &location);
-                let format = redis::cmd("HGET").arg("{tidewire}:meta").arg("format").query(&mut other);
-                assert_eq!(format, Ok("2".to_owned()));
+                use crate::store_suite::{Open, load, record, with_keys};
+                use crate::{Loaded, OpenStore};
+
+                for format in ["1", "2", "3"] {
+                    let location = location();
+                    let mut other = connection(&location.url);
+                    let mut set = |key: &str, fields: &[(&str, &str)]| {
+                        let _: () = redis::cmd("HSET").arg(key).arg(fields).query(&mut other).unwrap();
+                    };
+                    let meta = [("format", format), ("epoch", "5"), ("opening", "3"), ("clean", "1")];
+                    set("{tidewire}:meta", &meta);
+                    if format == "3" {
+                        set("{tidewire}:meta", &[("upgrading", "1")]);
+                    }
+                    let fields = [("incarnation", "7"), ("version", "1"), ("data", "[1]")];
+                    let sum = ("checksum", crate::CHECKSUM_OF_A);
+                    set("{tidewire}:record:a", &fields);
+                    set("{tidewire}:record:a", &[sum]);
+                    // A record without its value, one with another value, and one with keys that its checksum does not cover.
+                    set("{tidewire}:record:b", &[("incarnation", "7"), ("version", "1"), sum]);
+                    set("{tidewire}:record:c", &fields);
+                    set("{tidewire}:record:d", &fields);
+                    set("{tidewire}:record:d", &[sum, ("write_keys", "{\"kept\":[]}")]);
+                    let names = "{tidewire}:names";
+                    for name in ["a", "b", "c", "d"] {
+                        let _: () = redis::cmd("ZADD").arg(names).arg(0).arg(name).query(&mut other).unwrap();
+                    }
+                    let options = crate::options(location.url.clone());
+                    let mut reader = RedisReader::read_only(options).unwrap();
+                    crate::an_old_store_is_upgraded(&mut reader, &location);
+                    let OpenStore { store, opened, .. } = location.try_open().unwrap();
+                    let mut store = Open::new((store, opened));
+                    let keyed = with_keys(record(2, "[2]"), &["ann"], Dropped::Nothing);
+                    let found = load(&mut *store, &["a", "b", "c", "d", "e"]);
+                    let damaged = || Loaded::Corrupt;
+                    let expected = [Loaded::Found(keyed), damaged(), damaged(), damaged(), Loaded::Missing];
+                    assert_eq!(found, expected);
+                    let meta = redis::cmd("HMGET").arg("{tidewire}:meta").arg(&["format", "upgrading"]).query(&mut other);
+                    assert_eq!(meta, Ok(("3".to_owned(), None::<String>)));
+                }
+            }
+
+            #[test]
+            #[ignore = $ignored]
+            fn two_members_of_one_view_both_commit() {
+                crate::members::two_members_of_one_view_both_commit(location());
+            }
+
+            #[test]
+            #[ignore = $ignored]
+            fn a_view_follows_the_one_that_was_expected() {
+                crate::members::a_view_follows_the_one_that_was_expected(location());
+            }
+
+            #[test]
+            #[ignore = $ignored]
+            fn a_view_changes_between_commits() {
+                crate::members::a_view_changes_between_commits(location());
+            }
+
+            #[test]
+            #[ignore = $ignored]
+            fn large_batches() {
+                crate::a_large_batch_decides_each_write(&mut location());
             }
 
             #[test]
@@ -433,6 +573,7 @@ redis_like!(
 fn records_move_between_all_stores() {
     let remote =
         |kind: fn(RemoteOptions) -> StoreKind, location: Location| kind(options(location.url));
+    let _alone = mongodb::without_the_other();
     let mongodb_locations = RefCell::new(Vec::<mongodb::Location>::new());
     moves::between_all(&[
         ("sqlite", &|| StoreKind::Sqlite(SqliteOptions::default())),

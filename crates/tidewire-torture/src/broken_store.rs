@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tidewire_core::history;
-use tidewire_core::store::{Store, StoreError, StoreReader, StoreWrite, Term, Written};
+use tidewire_core::store::{MemberId, Store, StoreError, StoreReader, StoreWrite, View, Written};
 use tidewire_store::StoreKind;
 use tidewire_store::remote::{OpenStore, Promise};
 use tidewire_store::sqlite::Sync as SyncMode;
@@ -116,8 +116,8 @@ type CommitResult = Result<Vec<Written>, StoreError>;
 enum Task {
     Reader(Sender<ReaderResult>),
     /// A batch that was already acknowledged.
-    Late(Term, Vec<StoreWrite>),
-    Commit(Term, Vec<StoreWrite>, Sender<CommitResult>),
+    Late((View, MemberId), Vec<StoreWrite>),
+    Commit((View, MemberId), Vec<StoreWrite>, Sender<CommitResult>),
 }
 
 /// Acknowledges some batches before it commits them.
@@ -157,13 +157,13 @@ fn commit_late(mut store: Box<dyn Store>, tasks: Receiver<Task>) -> Box<dyn Stor
             Task::Reader(reply) => {
                 let _ = reply.send(store.reader());
             }
-            Task::Commit(term, writes, reply) => {
-                let _ = reply.send(store.commit(term, &writes));
+            Task::Commit((view, member), writes, reply) => {
+                let _ = reply.send(store.commit(view, member, &writes));
                 let _ = store.tidy();
             }
-            Task::Late(term, writes) => {
+            Task::Late((view, member), writes) => {
                 thread::sleep(LATE);
-                while store.commit(term, &writes).is_err() {
+                while store.commit(view, member, &writes).is_err() {
                     thread::sleep(LATE);
                 }
                 let _ = store.tidy();
@@ -180,14 +180,14 @@ impl Store for Early {
         answer.recv().map_err(|_| ended())?
     }
 
-    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> CommitResult {
+    fn commit(&mut self, view: View, member: MemberId, writes: &[StoreWrite]) -> CommitResult {
         let written = writes.to_vec();
         if (self.is_early)(writes) {
-            self.give(Task::Late(term, written))?;
+            self.give(Task::Late((view, member), written))?;
             return Ok(vec![Written::Done; writes.len()]);
         }
         let (reply, answer) = channel();
-        self.give(Task::Commit(term, written, reply))?;
+        self.give(Task::Commit((view, member), written, reply))?;
         answer.recv().map_err(|_| ended())?
     }
 
@@ -227,11 +227,16 @@ impl Store for Forgetful {
         self.store.reader()
     }
 
-    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+    fn commit(
+        &mut self,
+        view: View,
+        member: MemberId,
+        writes: &[StoreWrite],
+    ) -> Result<Vec<Written>, StoreError> {
         if self.is_stopping.load(Ordering::Acquire) {
             return Ok(vec![Written::Done; writes.len()]);
         }
-        self.store.commit(term, writes)
+        self.store.commit(view, member, writes)
     }
 
     fn tidy(&mut self) -> Result<(), StoreError> {

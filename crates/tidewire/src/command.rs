@@ -20,6 +20,7 @@ use tidewire_http::permission;
 use tidewire_net::allocator::give_back_large_blocks;
 
 use crate::cli::{self, ImportCommand, Invocation, RulesCommand};
+use crate::crash;
 use crate::first_screen::{Screen, first_screen};
 use crate::health;
 use crate::log::{self, LogHandle};
@@ -52,9 +53,10 @@ pub fn main() -> ExitCode {
 fn run() -> Result<Exit, Failure> {
     install_provider().map_err(|reason| Failure::new(Exit::Bug, reason))?;
     // Options have names and values of UTF-8 text, so other variables are ignored.
-    let environment: BTreeMap<String, String> = std::env::vars_os()
+    let mut environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
+    let ports = environment.remove(crash::PORTS);
     match cli::parse(std::env::args_os(), environment)? {
         Invocation::Text(text) => print_out(&text),
         Invocation::ManualPages(folder) => cli::write_pages(&folder).map(|()| Exit::Stopped),
@@ -97,7 +99,7 @@ fn run() -> Result<Exit, Failure> {
             &load(&sources).map_err(first_problem)?.config.permissions,
             &path,
         ),
-        Invocation::Start(sources) => start(&sources, None),
+        Invocation::Start(sources) => start(&crash::on_ports(sources, ports.as_deref()), None),
         Invocation::Torture(settings) => {
             let (verdict, exit) = tidewire_torture::run(&settings)?;
             print_out(&verdict)?;
@@ -230,6 +232,7 @@ fn start(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
 enum Wake {
     Stop,
     Reload,
+    Crash,
     ShardLost,
 }
 
@@ -249,6 +252,7 @@ fn serve(
                 manager.reloading();
                 manager.ready(&reload(&mut node, sources, &mut current, log));
             }
+            Wake::Crash => return Err(crash::start_again(&node, &current.config)),
             Wake::ShardLost => {
                 let line =
                     "a shard has ended unexpectedly; report this bug and start the server again";
@@ -278,6 +282,7 @@ fn wait(node: &Node, signals: &mut Signals) -> Wake {
             tokio::select! {
                 () = signals.stop.received() => return Wake::Stop,
                 _ = signals.reload.recv() => return Wake::Reload,
+                () = node.front().crash.notified() => return Wake::Crash,
                 () = tokio::time::sleep(SHARD_INTERVAL) => {}
             }
             if node.has_lost_a_shard() {

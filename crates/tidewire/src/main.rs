@@ -3,6 +3,7 @@
 
 mod cli;
 mod command;
+mod crash;
 mod first_screen;
 mod health;
 mod log;

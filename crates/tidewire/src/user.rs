@@ -70,7 +70,7 @@ pub fn run(plan: &Plan, command: UserCommand) -> Result<Exit, Failure> {
     let runtime = runtime.map_err(|error| unavailable(&error))?;
     let OpenStore { store, opened, .. } = open_store(plan, None, &folder, runtime.handle())?;
     // No shard uses the store.
-    let threads = StoreThreads::start(store, opened.term(), Arc::new(|_, _| {}));
+    let threads = StoreThreads::start(store, opened, Arc::new(|_, _| {}));
     let threads = threads.map_err(|error| unavailable(&error))?;
     let users = Users::new(&plan.config.auth.store, Hashing::new(1), Counts::default());
     users.open(threads.client());

@@ -84,7 +84,9 @@ fn filled(directory: &TempDir, data: &str, records: &[(&str, StoredRecord)]) {
         change: StoreChange::Put(record.clone()),
     };
     let writes: Vec<_> = records.iter().map(put).collect();
-    store.commit(opened.term(), &writes).expect("committed");
+    store
+        .commit(opened.view(), opened.member(), &writes)
+        .expect("committed");
     store.close().expect("closed");
 }
 

@@ -89,11 +89,11 @@ fn clients_get_what_was_decided_and_then_1001() {
     assert_eq!(server.expect_end().0, 0);
 }
 
-#[test]
-fn acknowledged_writes_are_there_after_the_next_start() {
-    let mut server = Server::start(&[]);
-    let mut writer = server.log_in();
-    let names: Vec<String> = (0..50).map(|number| format!("record/{number}")).collect();
+/// Writes records, and returns their names when all writes are acknowledged.
+fn written(writer: &mut Client, round: u32) -> Vec<String> {
+    let names: Vec<String> = (0..50)
+        .map(|number| format!("record/{round}/{number}"))
+        .collect();
     for name in &names {
         writer.send(&write(name, 1, "{\"kept\":true}"));
     }
@@ -105,12 +105,12 @@ fn acknowledged_writes_are_there_after_the_next_start() {
             other => panic!("{other:?} instead of an acknowledgement"),
         });
     }
-    server.signal(Signal::TERM);
-    assert_eq!(server.expect_end().0, 0);
-    let folder = std::mem::replace(&mut server.folder, tempfile::tempdir().expect("a folder"));
-    let server = Server::start_in(folder, &[]);
+    names
+}
+
+fn expect_written(server: &Server, names: &[String]) {
     let mut reader = server.log_in();
-    for name in &names {
+    for name in names {
         reader.send(&Message::Record(Record::Read { name }));
         reader.receive_until(|message| match message {
             Message::Record(Record::ReadResponse {
@@ -121,6 +121,56 @@ fn acknowledged_writes_are_there_after_the_next_start() {
             }) => of == name,
             other => panic!("{other:?} instead of the value of {name}"),
         });
+    }
+}
+
+#[test]
+fn acknowledged_writes_are_there_after_the_next_start() {
+    let mut server = Server::start(&[]);
+    let names = written(&mut server.log_in(), 1);
+    server.signal(Signal::TERM);
+    assert_eq!(server.expect_end().0, 0);
+    let folder = std::mem::replace(&mut server.folder, tempfile::tempdir().expect("a folder"));
+    expect_written(&Server::start_in(folder, &[]), &names);
+}
+
+#[test]
+fn a_requested_crash_ends_the_process_at_once_and_starts_it_again_on_its_port() {
+    // The server takes a free port, which its next start has to take again.
+    let server = Server::start(&[]);
+    let threads = |id: u32| -> BTreeSet<String> {
+        let found = std::fs::read_dir(format!("/proc/{id}/task")).expect("a process");
+        let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("a thread").file_name();
+        found
+            .map(|entry| name(entry).to_string_lossy().into_owned())
+            .collect()
+    };
+    for round in 1..=2 {
+        let before = threads(server.id());
+        let mut writer = server.log_in();
+        writer.send(&subscribe("news"));
+        writer.expect_ack(EventBulk::Subscribe);
+        let names = written(&mut writer, round);
+        let answer = server
+            .ask("POST", "/crash")
+            .expect("an answer before the end");
+        assert_eq!(answer.0, 202, "{}", answer.1);
+        // Not even a close frame: the kernel closes the socket.
+        writer.expect_end();
+        wait_until(|| {
+            server
+                .get("/ready")
+                .is_some_and(|(status, _)| status == 200)
+        });
+        expect_written(&server, &names);
+        let common = before.intersection(&threads(server.id())).count();
+        assert_eq!(common, 1, "all threads but the main one have ended");
+        let nice = |id: u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).expect("a process");
+            let fields = stat.rsplit(") ").next().expect("fields");
+            fields.split(' ').nth(16).map(str::to_owned)
+        };
+        assert_eq!(nice(server.id()), nice(std::process::id()));
     }
 }
 

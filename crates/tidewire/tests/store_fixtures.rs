@@ -175,7 +175,9 @@ fn write_folder() -> TempDir {
         change: change.clone(),
     };
     let writes: Vec<_> = shapes.iter().map(put).collect();
-    store.commit(opened.term(), &writes).expect("committed");
+    store
+        .commit(opened.view(), opened.member(), &writes)
+        .expect("committed");
     store.close().expect("closed");
     drop((store, folder));
 

@@ -24,8 +24,8 @@ export interface WorkAttack {
   options?: ServerOptions;
   /** The options that switch the limit off, or the reason why no option does. */
   off: ServerOptions | { because: string };
-  /** The value that grows without the limit: the latency of the bystanders or the server's memory. */
-  harm: 'latency' | 'memory';
+  /** The value that grows without the limit: the latency of the bystanders, the server's memory, or one of the two. */
+  harm: 'latency' | 'memory' | 'either';
   /** Writes the records that the attack needs, before any measurement. */
   seed?: (address: string) => Promise<void>;
   /** Prepares the messages of a connection; the returned function attacks with them until the seat's time has ended. */

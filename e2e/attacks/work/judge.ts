@@ -17,7 +17,12 @@ const SHARE_MIN = 0.2;
 export interface Outcome extends Measured {
   /** The worse p99 of events and writes next to the null server, if the decision needed it. */
   nullP99Ms?: number;
+  /** The attackers with a memory budget that ends none of their sessions, if the decision needed it. */
+  roomy?: Attackers;
 }
+
+/** The work of the attackers, with bystanders and alone. */
+export type Attackers = Pick<Measured, 'attack' | 'alone'>;
 
 /** The worse p99 of events and writes in a phase. */
 export function p99(report: BystanderReport, phase: Phase): number {
@@ -30,8 +35,13 @@ export function rate({ touchedBytes, seconds }: AttackReport): number {
 }
 
 /** The share of the work that the attackers complete alone. Attackers that complete nothing alone lose nothing. */
-export function shareOf(attack: AttackReport, alone: AttackReport): number {
-  return rate(alone) === 0 ? 1 : rate(attack) / rate(alone);
+export function shareOf({ attack, alone }: Attackers): number {
+  return alone === undefined || rate(alone) === 0 ? 1 : rate(attack) / rate(alone);
+}
+
+/** Whether the memory budget ended sessions of the attackers, so that what they complete depends on the moment. */
+export function isShareUncertain({ attack, alone }: Attackers): boolean {
+  return hasSmallShare({ attack, alone }) && attack.closed > 0;
 }
 
 /** The most resident bytes that the server may use with this budget. */
@@ -46,7 +56,7 @@ function latencyBound(nullP99Ms: number, slackMs: number): number {
 
 /** The faults of an outcome; empty if it is within all bounds. */
 export function faults(outcome: Outcome, budgetBytes: number, slackMs: number): string[] {
-  const { bystanders, attack, alone, mostBytes, idleBytes, keptBytes, ended, nullP99Ms = 0 } = outcome;
+  const { bystanders, mostBytes, idleBytes, keptBytes, ended, nullP99Ms = 0 } = outcome;
   const found: string[] = [];
   const fault = (isFault: boolean, text: string): void => void (isFault && found.push(text));
   const bound = latencyBound(nullP99Ms, slackMs);
@@ -58,16 +68,18 @@ export function faults(outcome: Outcome, budgetBytes: number, slackMs: number): 
   fault(bystanders.disconnected > 0, `${bystanders.disconnected} bystanders were disconnected`);
   fault(mostBytes > memoryBound(budgetBytes), `the server took ${megabytes(mostBytes)} MB, more than ${megabytes(memoryBound(budgetBytes))} MB`);
   fault(keptBytes > idleBytes + KEPT_BYTES_MAX, `the server kept ${megabytes(keptBytes)} MB, ${megabytes(idleBytes)} MB before the attack`);
-  if (alone !== undefined) {
-    const share = shareOf(attack, alone);
-    fault(share < SHARE_MIN, `the attackers completed ${(100 * share).toFixed(0)} % of what they complete alone`);
-  }
+  fault(hasSmallShare(outcome.roomy ?? outcome), `the attackers completed ${(100 * shareOf(outcome.roomy ?? outcome)).toFixed(0)} % of what they complete alone`);
   return found;
 }
 
-/** Whether the latency of the bystanders is the only fault of an outcome. */
-export function isOnlyLate(outcome: Outcome, budgetBytes: number, slackMs: number): boolean {
-  return isLate(outcome, slackMs) && faults(outcome, budgetBytes, slackMs).length === 1;
+/** Whether all faults of an outcome are a latency or a share, which other programs on the machine can cause. */
+export function isOnlySlow(outcome: Outcome, budgetBytes: number, slackMs: number): boolean {
+  const slow = Number(isLate(outcome, slackMs)) + Number(hasSmallShare(outcome.roomy ?? outcome));
+  return slow > 0 && faults(outcome, budgetBytes, slackMs).length === slow;
+}
+
+function hasSmallShare(attackers: Attackers): boolean {
+  return shareOf(attackers) < SHARE_MIN;
 }
 
 /** Whether the latency of the bystanders is above its bound, which is the lowest one if the null server was not measured. */
@@ -76,7 +88,7 @@ export function isLate({ bystanders, nullP99Ms = 0 }: Outcome, slackMs: number):
 }
 
 /** An outcome in one line. */
-export function shown({ bystanders, attack, alone, idleBytes, mostBytes, keptBytes, nullP99Ms, ended }: Outcome): string {
+export function shown({ bystanders, attack, alone, idleBytes, mostBytes, keptBytes, nullP99Ms, ended, roomy }: Outcome): string {
   const times = (phase: Phase): string => {
     const each = (['event', 'write'] as const).map((kind) => {
       const { p50, p99, max } = bystanders[phase]?.[kind] ?? { p50: NaN, p99: NaN, max: NaN };
@@ -84,7 +96,8 @@ export function shown({ bystanders, attack, alone, idleBytes, mostBytes, keptByt
     });
     return each.join(' ');
   };
-  const share = alone === undefined ? '' : `, ${(100 * shareOf(attack, alone)).toFixed(0)} % of ${megabytes(rate(alone))} MB/s alone`;
+  const part = (attackers: Attackers): string => (attackers.alone === undefined ? '' : `, ${(100 * shareOf(attackers)).toFixed(0)} % of ${megabytes(rate(attackers.alone))} MB/s alone`);
+  const share = `${part({ attack, alone })}${roomy === undefined ? '' : ` (without ended sessions${part(roomy)})`}`;
   return [
     `p50/p99/max ms ${times('attack')} (calm ${times('calm')}; after ${times('after')}${nullP99Ms === undefined ? '' : `; null p99 ${nullP99Ms.toFixed(1)}`})`,
     `lost ${bystanders.lost}, doubled ${bystanders.doubled}, refused ${bystanders.refused}, disconnected ${bystanders.disconnected}`,

@@ -15,7 +15,10 @@ export function largeValue(bytes: number): string {
   return `{${members.join(',')}}`;
 }
 
-/** Writes records as the first bystander, who may write everything, and waits until all are durable. */
+/**
+ * Writes records as the first bystander, who may write everything, and waits until all are durable. Then it reads each record twice: the
+ * cache is as full before the attack as on a server that has run for a while.
+ */
 export async function seedRecords(address: string, names: string[], data: string): Promise<void> {
   const connection = await Connection.login(address, { username: 'bystander0', password: ACCOUNTS.password });
   if (connection === undefined) throw new Error('the server refuses the login of the seed');
@@ -24,6 +27,11 @@ export async function seedRecords(address: string, names: string[], data: string
     connection.send(framed(write));
     const isDurable = await connection.until(() => connection.count(TOPIC.RECORD, RECORD_ACTION.WRITE_ACKNOWLEDGEMENT) > index);
     if (!isDurable) throw new Error(`the server closed the connection of the seed at ${name}`);
+  }
+  for (const [index, name] of [...names, ...names].entries()) {
+    connection.send(framed({ topic: TOPIC.RECORD, action: RECORD_ACTION.READ, name }));
+    const isRead = await connection.until(() => connection.count(TOPIC.RECORD, RECORD_ACTION.READ_RESPONSE) > index);
+    if (!isRead) throw new Error(`the server closed the connection of the seed at ${name}`);
   }
   connection.end();
 }

@@ -3,19 +3,19 @@
 import { C, close, connect, discarded, inState, list, record, subscribed } from '../client.ts';
 import { fresh } from '../names.ts';
 import { DEADLINE_MS, Inbox, within } from '../wait.ts';
-import type { Change, Driver, Peer } from './driver.ts';
+import type { Change, Driver, WholePeer } from './driver.ts';
 
 const { EVENT_ACTION, RECORD_ACTION, RPC_ACTION, PRESENCE_ACTION, CONNECTION_STATE } = C;
 /** Subscriptions are sent immediately, so that they are in flight when a connection is lost. */
 const EAGER = { subscriptionInterval: 0 };
 
-export const DEEPSTREAM: Driver = {
+export const DEEPSTREAM: Driver<WholePeer> = {
   name: '@deepstream/client',
   lostReason: 'client offline',
   confirmsMerges: false,
   async connect(test, server, options = {}) {
     const client = await connect(test, server, { ...EAGER, ...options });
-    const peer: Peer = {
+    const peer: WholePeer = {
       emit: (name, payload) => client.event.emit(name, payload as C.EventData),
       async subscribe(name) {
         const inbox = await subscribed(client, name);

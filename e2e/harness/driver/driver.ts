@@ -1,10 +1,11 @@
-// One suite, two drivers: the interface that the shared cases use, and the clients that implement it.
+// One suite, three drivers: the interface that the shared cases use, and the clients that implement it.
 
 import type { TestContext } from 'node:test';
 import type { Server } from '../server.ts';
 import { againstOriginal } from '../server.ts';
 import type { Inbox } from '../wait.ts';
 import { DEEPSTREAM } from './deepstream.ts';
+import { pythonDriver } from './python.ts';
 import { TIDEWIRE } from './tidewire.ts';
 
 /** A message as both protocols of the vectors have it, with the fields that cases check. */
@@ -38,9 +39,9 @@ export interface PeerRecord {
   setAt(path: string, value: unknown): void;
   setWithAck(value: object): Promise<void>;
   setAtWithAck(path: string, value: unknown): Promise<void>;
-  /** The whole value, or the value at a path. */
+  /** The whole value, or the value at a path; a promise of it if the client is another process. */
   get(path?: string): unknown;
-  version(): number;
+  version(): number | Promise<number>;
   /** Later values: of the whole record, or at a path. */
   changes(path?: string): Inbox<any>;
 }
@@ -63,7 +64,7 @@ export type Listened = 'EVENT' | 'RECORD';
 /** A name that matches the pattern of a listening client. */
 export interface Asked {
   name: string;
-  provider: Peer;
+  provider: WholePeer;
   /** Receives the name when no session holds it. */
   stopped: Inbox<string>;
   /** Resolves when the server has received it, as does `reject`. */
@@ -84,7 +85,7 @@ export interface PeerList {
   events(): Inbox<string>;
 }
 
-/** A client of either kind that is logged in. Functions that need the server's confirmation wait for it. */
+/** A client of any kind that is logged in. Functions that need the server's confirmation wait for it. */
 export interface Peer {
   emit(name: string, payload?: unknown): void;
   subscribe(name: string): Promise<Listening<any>>;
@@ -98,16 +99,8 @@ export interface Peer {
   watch(users: string[], one?: string): Promise<Listening<Change>>;
   /** The record `name`, ready for use. */
   record(name: string): Promise<PeerRecord>;
-  /** The list `name`, ready for use. */
-  list(name: string): Promise<PeerList>;
-  /** A handle without a name. */
-  anonymous(): PeerAnonymous;
   /** The value of a record without opening it. */
   snapshot(name: string): Promise<unknown>;
-  /** Holds a name, so that listening clients receive a request for it; returns a function that releases it. */
-  hold(what: Listened, name: string): Promise<() => Promise<void>>;
-  /** Listens for names that match `pattern` and passes them to `requests`; returns a function that stops listening. */
-  listen(what: Listened, pattern: string, requests: Inbox<Asked>): Promise<() => Promise<void>>;
   /** The next message from the server that `matches`. */
   receives(matches: (message: SeenMessage) => boolean): Promise<SeenMessage>;
   /** Waits until the client has noticed that its connection is lost. */
@@ -115,6 +108,18 @@ export interface Peer {
   /** Waits until the connection is open again. */
   opened(): Promise<void>;
   close(): void;
+}
+
+/** A client that also has lists, anonymous records and listening. */
+export interface WholePeer extends Peer {
+  /** The list `name`, ready for use. */
+  list(name: string): Promise<PeerList>;
+  /** A handle without a name. */
+  anonymous(): PeerAnonymous;
+  /** Holds a name, so that listening clients receive a request for it; returns a function that releases it. */
+  hold(what: Listened, name: string): Promise<() => Promise<void>>;
+  /** Listens for names that match `pattern` and passes them to `requests`; returns a function that stops listening. */
+  listen(what: Listened, pattern: string, requests: Inbox<Asked>): Promise<() => Promise<void>>;
 }
 
 export interface PeerOptions {
@@ -125,19 +130,25 @@ export interface PeerOptions {
   through?: string;
 }
 
-export interface Driver {
+export interface Driver<P extends Peer = Peer> {
   name: string;
   /** The error of a call whose connection was lost. */
   lostReason: string;
   /** Whether a change that met another client's change is confirmed: deepstream's client loses the callback when it merges. */
   confirmsMerges: boolean;
-  connect(test: TestContext, server: Server, options?: PeerOptions): Promise<Peer>;
+  connect(test: TestContext, server: Server, options?: PeerOptions): Promise<P>;
 }
 
-/** The clients. deepstream's own server is tested only with deepstream's client. */
-export const DRIVERS: readonly Driver[] = againstOriginal ? [DEEPSTREAM] : [DEEPSTREAM, TIDEWIRE];
+/** The clients with lists, anonymous records and listening. deepstream's own server is tested only with deepstream's client. */
+export const WHOLE_DRIVERS: ReadonlyArray<Driver<WholePeer>> = againstOriginal ? [DEEPSTREAM] : [DEEPSTREAM, TIDEWIRE];
+
+/** The interpreter with the package `tidewire` of PyPI. With it, only the Python client is tested (`e2e/python`). */
+const PYTHON = process.env['E2E_PYTHON'];
+
+/** The clients that share the cases of events, records, rpc, presence and losses. */
+export const DRIVERS: readonly Driver[] = PYTHON === undefined ? WHOLE_DRIVERS : [pythonDriver(PYTHON)];
 
 /** Two clients that are logged in. */
-export async function peers(driver: Driver, test: TestContext, server: Server, options: PeerOptions = {}): Promise<[Peer, Peer]> {
+export async function peers<P extends Peer>(driver: Driver<P>, test: TestContext, server: Server, options: PeerOptions = {}): Promise<[P, P]> {
   return [await driver.connect(test, server, options), await driver.connect(test, server, options)];
 }

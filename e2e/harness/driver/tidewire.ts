@@ -12,7 +12,7 @@ import { Client, TidewireError } from '../../../packages/client/src/index.ts';
 import type { ClientOptions, Schema, State, WebSocketClass } from '../../../packages/client/src/index.ts';
 import { atEnd } from '../cleanup.ts';
 import { DEADLINE_MS, Inbox, within } from '../wait.ts';
-import type { Change, Driver, Peer, SeenMessage } from './driver.ts';
+import type { Change, Driver, SeenMessage, WholePeer } from './driver.ts';
 
 /** Short intervals, so that the suites do not wait for the client's defaults. */
 const QUICK: ClientOptions = { reconnectMinMs: 20, reconnectMaxMs: 200, requestTimeoutMs: DEADLINE_MS };
@@ -60,7 +60,7 @@ export async function inState(client: Pick<Client, 'state' | 'onState'>, state: 
   await within(DEADLINE_MS, reached, `the client is ${state}`).finally(() => stop());
 }
 
-export const TIDEWIRE: Driver = {
+export const TIDEWIRE: Driver<WholePeer> = {
   name: '@tidewire/client',
   lostReason: 'CONNECTION_LOST',
   confirmsMerges: true,
@@ -86,7 +86,7 @@ export const TIDEWIRE: Driver = {
       remove();
       await confirmed;
     };
-    const peer: Peer = {
+    const peer: WholePeer = {
       emit: (name, payload) => made.event.emit(name, payload),
       async subscribe(name) {
         const inbox = new Inbox<unknown>(`event ${name}`);

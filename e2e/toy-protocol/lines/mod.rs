@@ -1,14 +1,16 @@
 //! A line protocol: each text message is a command and its words. It shows that a protocol is one folder and one line.
 //!
-//! A client sends `HELLO`, `LOGIN JSON`, `SUBSCRIBE EVENT`, `PUBLISH EVENT JSON`, `AGAIN JSON` for the event that it published last, and
-//! `PONG`. The server sends `READY`, `WELCOME`, `SUBSCRIBED`, `EVENT NAME JSON` and `PING`, and `REFUSED` in place of all other messages.
+//! A client sends `LOGIN JSON`, also for another user, `LOGOUT`, `SUBSCRIBE EVENT`, `PUBLISH EVENT JSON`, `AGAIN JSON` for the event that it
+//! published last, and `PONG`. The server sends `WELCOME`, `SUBSCRIBED`, `EVENT NAME JSON` and `PING`, and `REFUSED` for all other messages.
+//! `KEEP` gets `KEPT TOKEN`, and `RESUME TOKEN COUNT` on a later connection `RESUMED COUNT`, then the lines behind the first `COUNT`.
 
 use std::borrow::Cow;
 
 use tidewire_core::message::{Auth, Connection, Event, Message};
 use tidewire_core::settings::{Liveness, PEER_PINGS};
 
-use super::{CloseCause, CloseWords, Codec, ForeignPayload, Introduction, Paths, Variant};
+use super::{CloseCause, CloseWords, Codec, ForeignPayload, Paths, Variant};
+use super::{SessionReply, SessionRequest};
 use crate::frame::websocket::{self, Opcode, PayloadKind};
 
 /// The codec.
@@ -30,7 +32,6 @@ fn cut(text: &str) -> (&str, &str) {
 fn line(message: &Message<'_>) -> String {
     match message {
         Message::Connection(Connection::Ping) => "PING".into(),
-        Message::Connection(Connection::Accept) => "READY".into(),
         Message::Auth(Auth::Successful { .. }) => "WELCOME".into(),
         Message::Event(Event::Ack { .. }) => "SUBSCRIBED".into(),
         Message::Event(Event::Publication(published)) => {
@@ -65,19 +66,14 @@ impl Codec for Lines {
         if kind == PayloadKind::Binary {
             return Err(ForeignPayload::NotText);
         }
-        let malformed = |error: std::str::Utf8Error| ForeignPayload::Malformed {
-            format: "line",
-            offset: error.valid_up_to(),
-        };
-        let (command, rest) = cut(std::str::from_utf8(payload).map_err(malformed)?);
+        let text = std::str::from_utf8(payload).map_err(|_| ForeignPayload::NotText)?;
+        let (command, rest) = cut(text);
+        let again = || last.clone().unwrap_or_default().into_string().into();
         let (event, json): (Cow<'a, str>, Option<&'a str>) = match command {
-            "LOGIN" => (Cow::default(), Some(rest)),
+            "LOGIN" | "KEEP" | "RESUME" => (Cow::default(), Some(rest)),
             "SUBSCRIBE" => (rest.into(), None),
             "PUBLISH" => (cut(rest).0.into(), Some(cut(rest).1)),
-            "AGAIN" => (
-                last.clone().unwrap_or_default().into_string().into(),
-                Some(rest),
-            ),
+            "AGAIN" => (again(), Some(rest)),
             _ => (Cow::default(), None),
         };
         Ok(Line {
@@ -95,8 +91,7 @@ impl Codec for Lines {
 
     fn message<'p>(line: &'p Line<'_>) -> Option<Message<'p>> {
         Some(match line.command {
-            "HELLO" => Message::Connection(Connection::challenge(false)),
-            "LOGIN" => Message::Auth(Auth::Request { data: line.json }),
+            "LOGIN" | "LOGOUT" => Message::Auth(Auth::Change { data: line.json }),
             "PONG" => Message::Connection(Connection::Pong),
             "SUBSCRIBE" => Message::Event(Event::Subscribe {
                 names: vec![&*line.event],
@@ -108,9 +103,23 @@ impl Codec for Lines {
         })
     }
 
-    fn introduction(message: &Message<'_>) -> Option<Introduction> {
-        let is_hello = matches!(message, Message::Connection(Connection::Challenge { .. }));
-        is_hello.then(Introduction::default)
+    fn session_request<'p>(line: &'p Line<'_>) -> Option<SessionRequest<'p>> {
+        let (token, count) = cut(line.json.unwrap_or_default());
+        let received = count.parse().unwrap_or(0);
+        match line.command {
+            "KEEP" => Some(SessionRequest::Keep),
+            "RESUME" => Some(SessionRequest::Resume { token, received }),
+            _ => None,
+        }
+    }
+
+    fn encode_session_reply(_: Variant, reply: SessionReply<'_>, out: &mut Vec<u8>) {
+        let line = match reply {
+            SessionReply::Kept { token } => format!("KEPT {token}"),
+            SessionReply::Resumed { received } => format!("RESUMED {received}"),
+            SessionReply::Refused(reason) => format!("REFUSED {reason}"),
+        };
+        websocket::encode(Opcode::Text, line.as_bytes(), out);
     }
 
     fn encode(_: Variant, message: &Message<'_>, out: &mut Vec<u8>) {
@@ -126,10 +135,8 @@ impl Codec for Lines {
     }
 
     fn close_words(cause: CloseCause) -> CloseWords {
-        let CloseWords { code, text } = CloseWords::standard(cause);
-        CloseWords {
-            code,
-            text: format!("BYE, {text}").into(),
-        }
+        let mut words = CloseWords::standard(cause);
+        words.text = format!("BYE, {}", words.text).into();
+        words
     }
 }

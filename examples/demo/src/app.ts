@@ -18,19 +18,35 @@ export interface Prices {
   points?: number[];
 }
 
-/** The row of the list that a user is in; null for none. */
+/** The edits during a crash of the server, by the run and a number. */
+export interface Crashes {
+  [run: string]: { [edit: string]: true };
+}
+
+/** The row of the list that a user is in, null for none, and the selection in its text, if the user edits it. */
 export interface Cursor {
   user: string;
   row: string | null;
+  start?: number;
+  end?: number;
+}
+
+/** When a page has sent an event, by the clock of that page, in milliseconds. */
+export interface Sent {
+  page: string;
+  at: number;
 }
 
 export interface Demo {
   records: {
     'tidewire-demo/todos': Todos;
     'tidewire-demo/prices': Prices;
+    'tidewire-demo/crash': Crashes;
   };
   events: {
     'tidewire-demo/cursor': Cursor;
+    /** An event of a bot. */
+    'tidewire-demo/bots': Sent;
   };
   rpcs: {
     /** Throws a die: returns a number from 1 to `sides`, and the user whose tab has thrown it. */

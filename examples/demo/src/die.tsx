@@ -5,6 +5,7 @@ import { provide } from '@tidewire/client/provide';
 import { useEffect, useState } from 'preact/hooks';
 import { Action } from './action.tsx';
 import type { Demo } from './app.ts';
+import { CALL, Code } from './code.tsx';
 import { nameOf } from './user.ts';
 
 const SIDES = 6;
@@ -33,19 +34,22 @@ export function Die({ client, user }: { client: Client<Demo>; user: string }) {
   };
 
   return (
-    <section class="card" aria-labelledby="die-title">
-      <h2 id="die-title">Remote call</h2>
-      <div class="actions">
-        <Action isOff={isCalling} act={() => void call()}>
-          Throw a die
-        </Action>
-        <span class="result" role="status">
-          {result}
-        </span>
+    <section class="card feature" aria-labelledby="die-title">
+      <div class="live">
+        <h2 id="die-title">Remote call</h2>
+        <div class="actions">
+          <Action isOff={isCalling} act={() => void call()} isMain>
+            Throw a die
+          </Action>
+          <span class="result" role="status">
+            {result}
+          </span>
+        </div>
+        <p class="hint">
+          Every tab offers to throw, and the server asks one of them. This one has thrown {served} {served === 1 ? 'time' : 'times'}.
+        </p>
       </div>
-      <p class="hint">
-        Every tab offers to throw, and the server asks one of them. This one has thrown {served} {served === 1 ? 'time' : 'times'}.
-      </p>
+      <Code of="the call" text={CALL} />
     </section>
   );
 }

@@ -1,42 +1,86 @@
-// The page: the users online, and the data that they share. Each name has its own connection.
+// The page: two users with separate connections side by side, and the cards that they share.
 
-import { Client, type State } from '@tidewire/client';
+import type { Client } from '@tidewire/client';
 import { render } from 'preact';
-import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useMemo, useRef, useState } from 'preact/hooks';
 import type { Demo } from './app.ts';
+import { BotsCard } from './bots.tsx';
+import { Code, LIST } from './code.tsx';
+import { CrashCard } from './crash.tsx';
 import { Die } from './die.tsx';
-import { People } from './people.tsx';
+import { Pane } from './pane.tsx';
+import { Phone } from './phone.tsx';
 import { Ticker } from './ticker.tsx';
-import { TodoList } from './todo-list.tsx';
-import { keepName, keptName, NAME_CHARACTERS_MAX, userId } from './user.ts';
+import { keepName, keptName, NAME_CHARACTERS_MAX, otherName, userId } from './user.ts';
 
-/** How long the page shows a notice. */
-const NOTICE_MS = 6_000;
-
-const STATES: Record<State, string> = {
-  closed: 'closed',
-  connecting: 'connecting',
-  authenticating: 'logging in',
-  open: 'connected',
-  checking: 'checking the connection',
-  stale: 'the server is silent',
-  waiting: 'connection lost, trying again',
-};
+const SOURCE = 'https://github.com/tidewire/tidewire';
+/** With `?panes=1` the page is one user, for two windows side by side. */
+const HAS_OTHER = new URLSearchParams(location.search).get('panes') !== '1';
 
 function Page() {
   const [name, setName] = useState(keptName);
   const user = useMemo(() => userId(name), [name]);
+  const other = useMemo(() => userId(otherName()), []);
+  /** The client and the user of the first pane, which change together. */
+  const [first, setFirst] = useState<{ client: Client<Demo>; user: string }>();
+  const [p99, setP99] = useState<number>();
   keepName(name);
   return (
     <>
       <header class="top">
-        <h1>
-          <img src="icon.svg" alt="" width="28" height="28" /> Tidewire
-        </h1>
-        <p>Open this page in a second tab: it shows every change that you make here at once.</p>
-        <NameForm name={name} onName={setName} />
+        <div class="bar">
+          <h1>
+            <img src="icon.svg" alt="" width="28" height="28" /> Tidewire
+          </h1>
+          {p99 === undefined ? null : <p class="p99">p99 {p99.toFixed(1)} ms</p>}
+          <nav aria-label="More">
+            <a href="/docs/">Documentation</a>
+            <a href="/admin/">Admin page</a>
+            <a href={SOURCE}>Source</a>
+            <Phone />
+          </nav>
+        </div>
+        <p class="lead">
+          {HAS_OTHER ? 'Two users edit the same list: ' : ''}each edit shows at once where it is made, and milliseconds later everywhere else, also after a
+          lost connection or a killed server.
+        </p>
       </header>
-      <Shared key={user} user={user} />
+      <main>
+        <div class={HAS_OTHER ? 'panes two' : 'panes'}>
+          <Pane key={user} user={user} title="You" own="you" onClient={(client) => setFirst({ client, user })}>
+            <NameForm name={name} onName={setName} />
+          </Pane>
+          {HAS_OTHER ? (
+            <Pane user={other} title="Another user" own="this user">
+              <p class="hint">This user has a separate connection, as in another browser.</p>
+            </Pane>
+          ) : null}
+          <div class="aside">
+            <Code of="the list" text={LIST} />
+            {HAS_OTHER ? <Suggestions /> : null}
+          </div>
+        </div>
+        <div class="cards">
+          {first ? <Ticker client={first.client} /> : null}
+          {first ? <Die {...first} /> : null}
+          <BotsCard onP99={setP99} />
+          {first ? <CrashCard client={first.client} /> : null}
+        </div>
+      </main>
+    </>
+  );
+}
+
+function Suggestions() {
+  return (
+    <>
+      <h3>Try it</h3>
+      <ol>
+        <li>Type into a row: the other user sees your cursor and each letter.</li>
+        <li>Switch off the connection of one user, edit both lists, and switch it on again.</li>
+        <li>Lock the list and edit it: the server refuses, and the edit is taken back.</li>
+        <li>Start the bots, or kill the server, and go on editing.</li>
+      </ol>
     </>
   );
 }
@@ -54,47 +98,6 @@ function NameForm({ name, onName }: { name: string; onName: (name: string) => vo
       <input id="name" ref={field} defaultValue={name} autocomplete="off" maxLength={NAME_CHARACTERS_MAX} />
       <button>Change</button>
     </form>
-  );
-}
-
-/** The shared parts of the page for one user, over one connection. */
-function Shared({ user }: { user: string }) {
-  const client = useMemo(() => new Client<Demo>(undefined, { auth: { username: user } }), []);
-  const [state, setState] = useState<State>(client.state);
-  const [notice, setNotice] = useState('');
-  const timer = useRef<ReturnType<typeof setTimeout>>();
-  const tell = useCallback((text: string) => {
-    setNotice(text);
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => setNotice(''), NOTICE_MS);
-  }, []);
-
-  useEffect(() => {
-    client.onState(setState);
-    client.onError((error) => tell(error.message));
-    client.connect().catch(() => tell(`The server refused the login: ${client.closeReason?.message ?? ''}`));
-    return () => client.close();
-  }, []);
-
-  return (
-    <>
-      <section class="status" aria-label="Connection">
-        <span class={`state ${state}`} role="status">
-          {STATES[state]}
-        </span>
-        <People client={client} user={user} />
-      </section>
-      <main>
-        <TodoList client={client} user={user} tell={tell} />
-        <div class="side">
-          <Ticker client={client} />
-          <Die client={client} user={user} />
-        </div>
-      </main>
-      <div class="notice" role="alert">
-        {notice}
-      </div>
-    </>
   );
 }
 

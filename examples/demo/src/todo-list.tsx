@@ -4,7 +4,9 @@ import type { Client, RecordHandle, TidewireError } from '@tidewire/client';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { Action } from './action.tsx';
 import type { Demo, Todos } from './app.ts';
-import { useCursors } from './cursors.ts';
+import { Carets } from './carets.tsx';
+import { useCursors, type Following, type Place } from './cursors.ts';
+import { SyncNote, useEdits, type Outcome } from './edits.tsx';
 import { examples, newIds, rowsOf, withoutDone, type Row } from './todos.ts';
 import { colourOf, nameOf } from './user.ts';
 import { VirtualRows } from './virtual-rows.tsx';
@@ -13,7 +15,7 @@ import { VirtualRows } from './virtual-rows.tsx';
 const REFUSED_MS = 2_000;
 const TEXT_CHARACTERS_MAX = 200;
 const EXAMPLES = 1_000;
-const NOBODY: string[] = [];
+const NO_PLACES: Place[] = [];
 /** The most entries for which examples can be added: with more, the record would exceed the server's limit. */
 const ROWS_MAX = 5_000;
 
@@ -21,9 +23,11 @@ export interface TodoListProps {
   client: Client<Demo>;
   user: string;
   tell: (text: string) => void;
+  /** Whether the visitor has cut the connection. */
+  isCut: boolean;
 }
 
-export function TodoList({ client, user, tell }: TodoListProps) {
+export function TodoList({ client, user, tell, isCut }: TodoListProps) {
   const [handle, setHandle] = useState<RecordHandle<Todos>>();
   const [value, setValue] = useState<Todos>();
   const [refused, setRefused] = useState<ReadonlySet<string>>(new Set());
@@ -42,11 +46,13 @@ export function TodoList({ client, user, tell }: TodoListProps) {
   }, [client]);
 
   const rows = useMemo(() => rowsOf(value), [value]);
+  const edits = useEdits(rows, isCut);
   const isLocked = value?.locked === true;
   const left = rows.filter(({ done }) => !done).length;
 
   /** Waits for the server's answer to an edit of `id`. */
   const follow = (edit: Promise<void> | undefined, id?: string): void => {
+    if (edit) edits.follow(edit, id);
     edit?.catch((error: TidewireError) => {
       if (error.code === 'CLOSED') return;
       tell(`The server refused the edit and it was taken back: ${error.code}`);
@@ -71,8 +77,8 @@ export function TodoList({ client, user, tell }: TodoListProps) {
   };
 
   return (
-    <section class="card list" aria-labelledby="list-title">
-      <h2 id="list-title">Shared list</h2>
+    <div class="list">
+      <h3>Shared list</h3>
       <form class="add" onSubmit={add}>
         <input
           ref={field}
@@ -87,10 +93,12 @@ export function TodoList({ client, user, tell }: TodoListProps) {
       </form>
       <VirtualRows label="Entries" rows={rows} idOf={({ id }) => id} onEnter={move}>
         {(row, tabIndex) => {
-          const users = cursors.get(row.id) ?? NOBODY;
-          return <Entry row={row} tabIndex={tabIndex} isRefused={refused.has(row.id)} users={users} handle={handle} follow={follow} />;
+          const places = cursors.get(row.id) ?? NO_PLACES;
+          const outcome = edits.outcomes.get(row.id);
+          return <Entry {...{ row, tabIndex, places, outcome, handle, follow, move }} isRefused={refused.has(row.id)} />;
         }}
       </VirtualRows>
+      <SyncNote edits={edits} isCut={isCut} />
       <p class="hint">
         {isLocked
           ? 'Locked: a rule of the server refuses every edit. Try one, and see it taken back.'
@@ -112,7 +120,7 @@ export function TodoList({ client, user, tell }: TodoListProps) {
           Lock
         </label>
       </footer>
-    </section>
+    </div>
   );
 }
 
@@ -120,13 +128,20 @@ interface EntryProps {
   row: Row;
   tabIndex: number;
   /** The users whose cursors are in this row. */
-  users: string[];
+  places: Place[];
   isRefused: boolean;
+  /** The outcome of the last edit of this row. */
+  outcome: Outcome | undefined;
+  move: Following['move'];
   handle: RecordHandle<Todos> | undefined;
   follow: (edit: Promise<void> | undefined, id: string) => void;
 }
 
-function Entry({ row: { id, text, done }, tabIndex, users, isRefused, handle, follow }: EntryProps) {
+function Entry({ row: { id, text, done }, tabIndex, places, isRefused, outcome, handle, follow, move }: EntryProps) {
+  const select = ({ currentTarget: { selectionStart: start, selectionEnd: end } }: { currentTarget: HTMLInputElement }): void => {
+    if (start !== null && end !== null) move(id, [start, end]);
+  };
+  const [first] = places;
   return (
     <div class={`entry${done ? ' done' : ''}${isRefused ? ' refused' : ''}`}>
       <input
@@ -136,21 +151,33 @@ function Entry({ row: { id, text, done }, tabIndex, users, isRefused, handle, fo
         checked={done}
         onChange={(event) => follow(handle?.setWithAck(['items', id, 'done'], event.currentTarget.checked), id)}
       />
-      <input
-        class="text"
-        tabIndex={tabIndex}
-        aria-label="Text of the entry"
-        autocomplete="off"
-        maxLength={TEXT_CHARACTERS_MAX}
-        value={text}
-        onInput={(event) => follow(handle?.setWithAck(['items', id, 'text'], event.currentTarget.value), id)}
-      />
-      {users.length > 0 ? (
-        <span class={`cursor ${colourOf(users[0] ?? '')}`}>
-          {nameOf(users[0] ?? '')}
-          {users.length > 1 ? ` +${users.length - 1}` : ''}
+      <span class="field">
+        <input
+          class="text"
+          tabIndex={tabIndex}
+          aria-label="Text of the entry"
+          autocomplete="off"
+          maxLength={TEXT_CHARACTERS_MAX}
+          value={text}
+          onInput={(event) => {
+            follow(handle?.setWithAck(['items', id, 'text'], event.currentTarget.value), id);
+            select(event);
+          }}
+          onKeyUp={select}
+          onPointerUp={select}
+          onSelect={select}
+          onFocus={select}
+          onBlur={() => move(id, null)}
+        />
+        <Carets places={places} text={text} />
+      </span>
+      {first ? (
+        <span class={`cursor ${colourOf(first.user)}`}>
+          {nameOf(first.user)}
+          {places.length > 1 ? ` +${places.length - 1}` : ''}
         </span>
       ) : null}
+      {outcome === undefined ? null : <span class="ms">{outcome === 'waits' ? 'waits' : `${outcome} ms`}</span>}
       <button
         class="remove"
         tabIndex={tabIndex}

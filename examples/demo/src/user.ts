@@ -18,6 +18,18 @@ export function keepName(name: string): void {
   sessionStorage.setItem(KEPT, name);
 }
 
+/** The name of the second user of the page: another one after each load. */
+export function otherName(): string {
+  return `${draw(FIRST)} ${draw(LAST)}`;
+}
+
+/** The name of the connections of bots, which are not people. */
+export const BOT = 'Bots';
+
+export function isBot(user: string): boolean {
+  return nameOf(user) === BOT;
+}
+
 /** A user id that contains this name and that no other tab has. */
 export function userId(name: string): string {
   return `${name}#${Math.random().toString(36).slice(2, 8)}`;

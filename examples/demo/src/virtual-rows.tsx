@@ -14,7 +14,7 @@ export interface VirtualRowsProps<Row> {
   label: string;
   rows: Row[];
   idOf: (row: Row) => string;
-  /** Called with the id of the row that has the focus or the pointer. */
+  /** Called with the id of the row that has the focus, otherwise of the row that has the pointer. */
   onEnter: (id: string | null) => void;
   /** Renders the content of a row; its controls have this `tabIndex`. */
   children: (row: Row, tabIndex: number) => ComponentChildren;
@@ -98,7 +98,7 @@ export function VirtualRows<Row>({ label, rows, idOf, onEnter, children }: Virtu
             aria-setsize={rows.length}
             aria-posinset={index + 1}
             style={{ transform: `translateY(${index * ROW_HEIGHT}px)` }}
-            onPointerEnter={() => onEnter(id)}
+            onPointerEnter={() => focus ?? onEnter(id)}
             onFocusIn={({ target }) => {
               setFocus({ id, index, control: controlsOf(index).indexOf(target as HTMLElement) });
               setActive(id);

@@ -1,84 +1,74 @@
-// Open connections, a page at a time: all of them, or only slow readers.
+// Open connections, sorted by any column: all of them, or only slow readers. One of them can be opened.
 
-import { useState } from 'preact/hooks';
-import { query, type Server } from './server.ts';
-import { bytes } from './figures.ts';
-import { useLoaded } from './loaded.ts';
-import { Pager } from './pager.tsx';
-
-interface Connection {
-  id: string;
-  user: string | null;
-  operator: boolean;
-  protocol: string;
-  address: string | null;
-  encrypted: boolean;
-  compressed: boolean;
-  bytesIn: number;
-  bytesOut: number;
-  outboxBytes: number;
-  lagging: boolean;
-  subscriptions: number | null;
-}
+import { refine, visit, type Parameters } from './address.ts';
+import { ConnectionCard, traits, type Connection } from './connection.tsx';
+import { bytes, count } from './figures.ts';
+import { useListPart } from './loaded.ts';
+import type { Server } from './server.ts';
+import { Table, type Column } from './table.tsx';
 
 interface Page {
   connections: Connection[];
-  next: string | null;
+  total: number;
+  complete: boolean;
 }
 
 const REFRESH_MS = 2_000;
+const SORT = '-outboxBytes';
 
-export function Connections({ server, onRevoke }: { server: Server; onRevoke: (user: string) => void }) {
-  const [search, setSearch] = useState('');
-  const [isSlow, setSlow] = useState(false);
-  const [after, setAfter] = useState('');
-  const ask = (): Promise<Page> => server.ask('GET', `/connections${query({ search, slow: isSlow ? '1' : '', after })}`);
-  const { value: page, problem } = useLoaded(ask, [search, isSlow, after], REFRESH_MS);
+const COLUMNS: ReadonlyArray<Column<Connection>> = [
+  { sort: 'user', head: 'User', width: 'minmax(130px, 2fr)', cell: (row) => row.user ?? 'not logged in' },
+  { sort: 'protocol', head: 'Protocol', width: 'minmax(130px, 1fr)', cell: traits },
+  { sort: 'address', head: 'Address', width: 'minmax(150px, 1fr)', cell: (row) => row.address ?? '–' },
+  { sort: 'bytesIn', head: 'In', width: '90px', isNumber: true, cell: (row) => bytes(row.bytesIn) },
+  { sort: 'bytesOut', head: 'Out', width: '90px', isNumber: true, cell: (row) => bytes(row.bytesOut) },
+  {
+    sort: 'outboxBytes',
+    head: 'Waiting',
+    width: '120px',
+    isNumber: true,
+    cell: (row) => <span class={row.lagging || row.outboxBytes > 0 ? 'bad' : ''}>{`${bytes(row.outboxBytes)}${row.lagging ? ', lagging' : ''}`}</span>,
+  },
+  { sort: 'subscriptions', head: 'Subscriptions', width: '120px', isNumber: true, cell: (row) => count(row.subscriptions ?? 0) },
+];
 
-  const rows = [...(page?.connections ?? [])].sort((left, right) => right.outboxBytes - left.outboxBytes);
+export function Connections({ server, parameters, onRevoke }: { server: Server; parameters: Parameters; onRevoke: (user: string) => void }) {
+  const { search = '', slow = '', sort = SORT, open = '' } = parameters;
+  const { page, first, problem, onScroll } = useListPart<Page>(server, '/connections', { search, slow, sort }, REFRESH_MS);
+
   return (
     <section aria-labelledby="connections">
       <h2 id="connections">Connections</h2>
       <form class="bar" onSubmit={(event) => event.preventDefault()}>
         <label>
           User or address
-          <input value={search} onInput={(event) => (setSearch(event.currentTarget.value), setAfter(''))} autocomplete="off" />
+          <input value={search} onInput={(event) => refine({ search: event.currentTarget.value })} autocomplete="off" />
         </label>
         <label class="check">
-          <input type="checkbox" checked={isSlow} onChange={(event) => (setSlow(event.currentTarget.checked), setAfter(''))} /> only slow readers
+          <input type="checkbox" checked={slow !== ''} onChange={(event) => refine({ slow: event.currentTarget.checked ? '1' : '' })} /> only slow readers
         </label>
+        <span class="quiet" role="status">
+          {page ? `${count(page.total)} connections${page.complete ? '' : ' and more'}` : ''}
+        </span>
       </form>
       <p class="problem" role="alert">
         {problem}
       </p>
-      <ul class="rows" aria-label="Connections">
-        {rows.map((row) => (
-          <li class="card" key={row.id}>
-            <strong class="name">{row.user ?? 'not logged in'}</strong>
-            <span>
-              {row.operator ? 'operator, ' : ''}
-              {row.protocol}
-              {row.encrypted ? ', TLS' : ''}
-              {row.compressed ? ', compressed' : ''}
-            </span>
-            <span>{row.address ?? ''}</span>
-            <span>
-              {bytes(row.bytesIn)} in, {bytes(row.bytesOut)} out
-            </span>
-            <span class={row.lagging || row.outboxBytes > 0 ? 'bad' : ''}>
-              {bytes(row.outboxBytes)} wait{row.lagging ? ', lagging' : ''}
-            </span>
-            <span>{row.subscriptions ?? 0} subscriptions</span>
-            {row.user !== null && !row.operator && (
-              <button type="button" onClick={() => onRevoke(row.user as string)}>
-                Revoke …
-              </button>
-            )}
-          </li>
-        ))}
-      </ul>
-      {page && rows.length === 0 && <p class="quiet">Nobody.</p>}
-      <Pager after={after} next={page?.next} onMove={setAfter} />
+      {open !== '' && <ConnectionCard key={open} server={server} id={open} onRevoke={onRevoke} onClose={() => visit('connections', { ...parameters, open: '' })} />}
+      <Table
+        label="Connections"
+        columns={COLUMNS}
+        total={page?.total ?? 0}
+        rows={page?.connections ?? []}
+        first={first}
+        idOf={(row) => row.id}
+        sort={sort}
+        onSort={(sort) => refine({ sort })}
+        onScroll={onScroll}
+        onOpen={(row) => visit('connections', { ...parameters, open: row.id })}
+        open={open}
+      />
+      {page?.total === 0 && <p class="quiet">No connection matches.</p>}
     </section>
   );
 }

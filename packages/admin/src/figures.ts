@@ -1,4 +1,4 @@
-// The server's figures, and the rates between two of them.
+// The server's figures, its history of them, and numbers as text.
 
 export interface Store {
   name: string;
@@ -22,7 +22,6 @@ export interface Figures {
   topics: Record<'messages_received' | 'messages_encoded', Record<string, number>>;
   refused: Record<string, number>;
   stores: Store[];
-  turns: Turns;
   residentBytes: number | null;
 }
 
@@ -31,12 +30,7 @@ export interface Told {
   text: string;
 }
 
-export interface Turns {
-  upTo: number[];
-  counts: number[];
-}
-
-/** A point of the plots. Rates are per second. */
+/** A point of the plots. Rates are per second, times are in seconds. A percentile of nothing is `null`. */
 export interface Point {
   /** Seconds since 1970. */
   at: number;
@@ -45,69 +39,71 @@ export interface Point {
   deliveries: number;
   bytesIn: number;
   bytesOut: number;
-  /** Milliseconds. */
-  turnMedian: number;
-  turn99: number;
+  writes: number;
+  turnMedian: number | null;
+  turn99: number | null;
+  deliveryMedian: number | null;
+  delivery99: number | null;
+  acknowledgementMedian: number | null;
+  acknowledgement99: number | null;
   residentBytes: number;
   outboxBytes: number;
   dirtyRecords: number;
-  writes: number;
-  /** Milliseconds from the request for the figures to their arrival. */
-  roundTrip: number;
+  /** From the request for the figures to their arrival. `null` for points from before the page was open. */
+  roundTrip: number | null;
 }
 
-const sum = (numbers: Iterable<number>): number => [...numbers].reduce((all, one) => all + one, 0);
-
-/** The rates from `before` to `after`. A restarted server counts from 0 again. */
-export function point(before: Figures, after: Figures, roundTrip: number): Point {
-  const seconds = Math.max((after.at - before.at) / 1000, 0.001);
-  const rate = (from: number | undefined, to: number | undefined): number => {
-    const [first, last] = [from ?? 0, to ?? 0];
-    return (last >= first ? last - first : last) / seconds;
-  };
-  const counter = (name: string): number => rate(before.counters[name], after.counters[name]);
-  const counts = after.turns.counts.map((count, index) => Math.max(count - (before.turns.counts[index] ?? 0), 0));
-  const turns = { upTo: after.turns.upTo, counts };
-  return {
-    at: after.at / 1000,
-    connections: after.gauges['connections'] ?? 0,
-    messagesIn: rate(sum(Object.values(before.topics.messages_received)), sum(Object.values(after.topics.messages_received))),
-    deliveries: counter('deliveries'),
-    bytesIn: counter('received_bytes'),
-    bytesOut: counter('sent_bytes'),
-    turnMedian: percentile(turns, 0.5) * 1000,
-    turn99: percentile(turns, 0.99) * 1000,
-    residentBytes: after.residentBytes ?? 0,
-    outboxBytes: after.gauges['outbox_bytes'] ?? 0,
-    dirtyRecords: after.gauges['dirty_records'] ?? 0,
-    writes: rate(sum(before.stores.map((store) => store.store_writes)), sum(after.stores.map((store) => store.store_writes))),
-    roundTrip,
-  };
+/** An answer with points of the server's history: the names of the values, and a row for each point, which begins with its time. */
+export interface History {
+  names: string[];
+  points: Array<Array<number | null>>;
 }
 
-/** The percentile `share` of all turn times in seconds, as the upper end of its bucket; 0 without turns. */
-export function percentile({ upTo, counts }: Turns, share: number): number {
-  const wanted = sum(counts) * share;
-  if (wanted === 0) return 0;
-  let seen = 0;
-  for (const [index, count] of counts.entries()) {
-    seen += count;
-    if (seen >= wanted) return upTo[index] ?? (upTo.at(-1) as number);
-  }
-  return upTo.at(-1) as number;
+/** The points of an answer. The newest one gets the page's round trip. */
+export function pointsOf({ names, points }: History, roundTrip: number): Point[] {
+  return points.map(([at, ...values], index) => {
+    const named = Object.fromEntries(names.map((name, place) => [name, values[place] ?? null]));
+    return { ...named, at: (at as number) / 1000, roundTrip: index === points.length - 1 ? roundTrip : null } as Point;
+  });
+}
+
+/** Decimal prefixes, from the smallest. */
+const PREFIXES = ['µ', 'm', '', 'k', 'M', 'G', 'T'];
+const ONE = PREFIXES.indexOf('');
+
+/** A number with three digits, a decimal prefix and a unit, in the language of the browser: `12.3 kB`, `1.25 ms`. */
+function scaled(value: number, unit: string, smallest: string): string {
+  let prefix = ONE;
+  let shown = value;
+  while (shown >= 999.5 && prefix < PREFIXES.length - 1) [shown, prefix] = [shown / 1000, prefix + 1];
+  while (shown > 0 && shown < 1 && PREFIXES[prefix] !== smallest) [shown, prefix] = [shown * 1000, prefix - 1];
+  const digits = prefix === ONE && smallest === '' ? { maximumFractionDigits: shown < 100 ? 1 : 0 } : { maximumSignificantDigits: 3 };
+  return `${new Intl.NumberFormat(undefined, digits).format(shown)} ${PREFIXES[prefix]}${unit}`.trimEnd();
 }
 
 /** `1,234`, or `12.3 k` for a large number. */
 export function count(value: number): string {
-  if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M`;
-  if (value >= 1e4) return `${(value / 1e3).toFixed(1)} k`;
-  return value >= 100 || Number.isInteger(value) ? Math.round(value).toLocaleString('en') : value.toFixed(1);
+  if (value >= 9_999.5) return scaled(value, '', '');
+  return new Intl.NumberFormat(undefined, { maximumFractionDigits: value < 100 ? 1 : 0 }).format(value);
 }
 
-/** `12.3 MB` */
+/** `12.3 kB` */
 export function bytes(value: number): string {
-  const units = ['B', 'KB', 'MB', 'GB'];
-  let unit = 0;
-  while (value >= 1000 && unit < units.length - 1) [value, unit] = [value / 1024, unit + 1];
-  return `${unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+  return scaled(value, 'B', '');
+}
+
+/** A time in seconds: `1.25 ms`, `820 µs`. */
+export function seconds(value: number): string {
+  return scaled(value, 's', 'µ');
+}
+
+/** A date with its time, in the language and the zone of the browser. */
+export function date(unixSeconds: number): string {
+  return new Date(unixSeconds * 1000).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+}
+
+/** A time of day, in the language and the zone of the browser. */
+export function timeOfDay(unixSeconds: number, withSeconds: boolean): string {
+  const style = withSeconds ? 'medium' : 'short';
+  return new Date(unixSeconds * 1000).toLocaleTimeString(undefined, { timeStyle: style });
 }

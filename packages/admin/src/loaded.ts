@@ -2,7 +2,7 @@
 // is loaded periodically.
 
 import { useEffect, useState } from 'preact/hooks';
-import { reason } from './server.ts';
+import { query, reason, type Server } from './server.ts';
 
 export interface Loaded<T> {
   value?: T;
@@ -32,4 +32,31 @@ export function useLoaded<T>(ask: () => Promise<T>, about: readonly unknown[], a
     };
   }, about);
   return loaded;
+}
+
+/** A part of a long list that the server sorts. */
+export interface ListPart<Page> {
+  page?: Page | undefined;
+  /** The index of its first row in the list. */
+  first: number;
+  problem: string;
+  /** Requests the part around this row. */
+  onScroll: (firstVisible: number) => void;
+}
+
+const PART_STEP = 50;
+
+/**
+ * The part of the list at `path` around the visible rows: more than is visible, so that scrolling within it shows rows at once. `asked` has the
+ * filters and the order. The part changes only after some rows, so that scrolling does not request each row.
+ */
+export function useListPart<Page>(server: Server, path: string, asked: Record<string, string>, againMs: number): ListPart<Page> {
+  const [offset, setOffset] = useState(0);
+  const ask = async (): Promise<{ page: Page; first: number }> => {
+    const part = { ...asked, offset: String(offset), count: String(3 * PART_STEP) };
+    return { page: await server.ask<Page>('GET', `${path}${query(part)}`), first: offset };
+  };
+  const { value, problem } = useLoaded(ask, [...Object.values(asked), offset], againMs);
+  const onScroll = (firstVisible: number): void => setOffset(Math.max(Math.floor(firstVisible / PART_STEP) * PART_STEP - PART_STEP, 0));
+  return { page: value?.page, first: value?.first ?? 0, problem, onScroll };
 }

@@ -1,24 +1,50 @@
-// The page: sign-in with the key, then one view at a time. The page requests figures in every view, so that the plots have no gaps.
+// The page: sign-in with the key, then one view at a time. The page requests figures in every view, so that it shows at once when the
+// server does not answer.
 
-import { render } from 'preact';
+import { render, type VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { addressOf, FIRST_VIEW, useAddress, visit, type Parameters } from './address.ts';
 import { Connections } from './connections.tsx';
-import { point, type Figures, type Point } from './figures.ts';
+import { pointsOf, type Figures, type History, type Point } from './figures.ts';
 import { useLoaded } from './loaded.ts';
 import { Names } from './names.tsx';
 import { Overview } from './overview.tsx';
+import { Providers } from './providers.tsx';
 import { Records } from './records.tsx';
 import { Revocations } from './revocations.tsx';
 import { RulesView } from './rules.tsx';
 import { keptSession, reason, Refused, Server, signIn, type Session } from './server.ts';
+import { TailView } from './tail.tsx';
 import { Trial } from './trial.tsx';
 
 const FIGURES_MS = 1_000;
-/** Five minutes of figures. */
-const POINTS_MAX = 300;
+/** Older points are dropped, as the server does. */
+const HISTORY_SECONDS = 3_600;
 
-const VIEWS = ['Overview', 'Connections', 'Names', 'Records', 'Try out', 'Rules', 'Revoke'] as const;
-type View = (typeof VIEWS)[number];
+interface ViewProps {
+  server: Server;
+  parameters: Parameters;
+  figures: Figures | undefined;
+  points: readonly Point[];
+}
+
+const revoke = (user: string): void => visit('revoke', { user });
+
+/** The views by the name in their address. */
+const VIEWS: Record<string, { title: string; of: (props: ViewProps) => VNode }> = {
+  overview: { title: 'Overview', of: ({ figures, points, parameters }) => <Overview figures={figures} points={points} parameters={parameters} /> },
+  connections: { title: 'Connections', of: ({ server, parameters }) => <Connections server={server} parameters={parameters} onRevoke={revoke} /> },
+  names: { title: 'Names', of: ({ server, parameters }) => <Names server={server} parameters={parameters} /> },
+  providers: { title: 'Providers', of: ({ server, parameters }) => <Providers server={server} parameters={parameters} /> },
+  'live-tail': { title: 'Live tail', of: ({ server, parameters }) => <TailView server={server} parameters={parameters} /> },
+  records: { title: 'Records', of: ({ server, parameters }) => <Records server={server} parameters={parameters} /> },
+  'try-out': { title: 'Try out', of: ({ server }) => <Trial server={server} /> },
+  rules: { title: 'Rules', of: ({ server, parameters }) => <RulesView server={server} parameters={parameters} /> },
+  revoke: {
+    title: 'Revoke',
+    of: ({ server, parameters }) => <Revocations key={parameters['user']} server={server} wanted={parameters['user'] ?? ''} sort={parameters['sort']} />,
+  },
+};
 
 /** The key that the server's first screen has put into the address. It is removed from there. */
 function takeKey(): string | undefined {
@@ -81,26 +107,30 @@ function SignIn({ problem, onKey }: { problem: string; onKey: (key: string) => v
 
 function SignedIn({ session, onEnd }: { session: Session; onEnd: () => void }) {
   const [server] = useState(() => new Server(session, onEnd));
-  const [view, setView] = useState<View>('Overview');
-  const [revoked, setRevoked] = useState('');
+  const { view, parameters } = useAddress();
+  const current = VIEWS[view] === undefined ? FIRST_VIEW : view;
+  const { title, of } = VIEWS[current] as (typeof VIEWS)[string];
   const [points, setPoints] = useState<readonly Point[]>([]);
   const [refusal, setRefusal] = useState('');
-  const last = useRef<Figures>();
+  const newest = useRef(0);
   const look = async (): Promise<Figures> => {
     const began = performance.now();
-    const now = await server.ask<Figures>('GET', '/figures');
-    const roundTrip = performance.now() - began;
-    const before = last.current;
-    last.current = now;
-    if (before) setPoints((known) => [...known, point(before, now, roundTrip)].slice(-POINTS_MAX));
-    return now;
+    const figures = await server.ask<Figures>('GET', '/figures');
+    const roundTrip = (performance.now() - began) / 1000;
+    const more = pointsOf(await server.ask<History>('GET', `/history?after=${newest.current}`), roundTrip);
+    const last = more.at(-1);
+    if (last !== undefined) {
+      newest.current = Math.round(last.at * 1000);
+      setPoints((known) => [...known, ...more].filter(({ at }) => at > last.at - HISTORY_SECONDS));
+    }
+    return figures;
   };
   const { value: figures, problem } = useLoaded(look, [], FIGURES_MS);
 
-  const revoke = (user: string): void => {
-    setRevoked(user);
-    setView('Revoke');
-  };
+  useEffect(() => {
+    document.title = `${title} · Tidewire admin`;
+    return () => void (document.title = 'Tidewire admin');
+  }, [title]);
   return (
     <>
       <header class="top">
@@ -111,23 +141,17 @@ function SignedIn({ session, onEnd }: { session: Session; onEnd: () => void }) {
         </button>
       </header>
       <nav aria-label="Views">
-        {VIEWS.map((name) => (
-          <button type="button" key={name} aria-current={name === view ? 'page' : undefined} onClick={() => (setRevoked(''), setView(name))}>
-            {name}
-          </button>
+        {Object.entries(VIEWS).map(([name, { title }]) => (
+          <a key={name} href={addressOf(name)} aria-current={name === current ? 'page' : undefined}>
+            {title}
+          </a>
         ))}
       </nav>
       <p class="problem" role="alert">
         {problem || refusal}
       </p>
       <main>
-        {view === 'Overview' && <Overview figures={figures} points={points} />}
-        {view === 'Connections' && <Connections server={server} onRevoke={revoke} />}
-        {view === 'Names' && <Names server={server} />}
-        {view === 'Records' && <Records server={server} />}
-        {view === 'Try out' && <Trial server={server} />}
-        {view === 'Rules' && <RulesView server={server} />}
-        {view === 'Revoke' && <Revocations key={revoked} server={server} wanted={revoked} />}
+        {of({ server, parameters, figures, points })}
       </main>
     </>
   );

@@ -1,12 +1,12 @@
-// A plot of some numbers over the last minutes, with their newest values as text.
+// A plot of some numbers over time, with their values as text: the newest ones, or those at the chosen time.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import UPlot from 'uplot';
-import type { Point } from './figures.ts';
+import { timeOfDay, type Point } from './figures.ts';
 
 export interface Series {
   label: string;
-  of: (point: Point) => number;
+  of: (point: Point) => number | null;
 }
 
 export interface PlotProps {
@@ -14,6 +14,12 @@ export interface PlotProps {
   points: readonly Point[];
   series: readonly Series[];
   show: (value: number) => string;
+  /** Seconds that the plot shows. */
+  range: number;
+  /** The chosen point; without it the newest one. */
+  chosen: Point | undefined;
+  /** The pointer is over the point with this index, or over none. */
+  onHover: (index: number | undefined) => void;
 }
 
 const HEIGHT = 130;
@@ -31,25 +37,31 @@ function useDark(): boolean {
   return isDark;
 }
 
-export function Plot({ title, points, series, show }: PlotProps) {
+export function Plot({ title, points, series, show, range, chosen, onHover }: PlotProps) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<UPlot>();
   const isDark = useDark();
+  const hover = useRef(onHover);
+  hover.current = onHover;
 
   useEffect(() => {
     const element = place.current as HTMLDivElement;
     const style = getComputedStyle(element);
     const colour = (name: string): string => style.getPropertyValue(name).trim();
     const axis = { stroke: colour('--quiet'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false }, font: '12px system-ui' };
+    const time = (_plot: UPlot, values: number[]): string[] => values.map((at) => timeOfDay(at, range <= 300));
     plot.current = new UPlot(
       {
         width: element.clientWidth,
         height: HEIGHT,
         legend: { show: false },
-        cursor: { show: false },
-        scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 1)] } },
-        axes: [{ ...axis, space: 70 }, { ...axis, size: 64, values: (_plot, values) => values.map(show) }],
+        cursor: { y: false, drag: { x: false, y: false } },
+        // The plot always shows the whole range, so a short past does not look like a long one.
+        scales: { x: { range: (_plot, _low, high) => [high - range, high] }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        axes: [{ ...axis, space: range <= 300 ? 90 : 70, values: time }, { ...axis, size: 72, values: (_plot, values) => values.map(show) }],
         series: [{}, ...series.map(({ label }, index) => ({ label, stroke: colour(COLOURS[index] as string), width: 2, points: { show: false } }))],
+        // New data fires the hook, too, and would move a time that was chosen with the slider.
+        hooks: { setCursor: [(drawn) => drawn.over.matches(':hover') && hover.current(drawn.cursor.idx ?? undefined)] },
       },
       [[], ...series.map(() => [])],
       element,
@@ -60,14 +72,22 @@ export function Plot({ title, points, series, show }: PlotProps) {
       observer.disconnect();
       plot.current?.destroy();
     };
-  }, [isDark]);
+  }, [isDark, range]);
 
   useEffect(() => {
     plot.current?.setData([points.map(({ at }) => at), ...series.map(({ of }) => points.map(of))]);
-  }, [points, isDark]);
+  }, [points, isDark, range]);
+  useEffect(() => {
+    const [drawn, newest] = [plot.current, points.at(-1)];
+    // Without the hook, because the time is known. A negative position hides the cursor. The position is computed here, because the plot
+    // computes its scale only after this effect.
+    const part = chosen === undefined || newest === undefined ? NaN : 1 - (newest.at - chosen.at) / range;
+    drawn?.setCursor({ left: part >= 0 ? part * drawn.over.clientWidth : -10, top: 0 }, false);
+  }, [chosen, points, range]);
 
-  const last = points.at(-1);
-  const values = series.map(({ label, of }) => `${label} ${last ? show(of(last)) : '–'}`);
+  const point = chosen ?? points.at(-1);
+  const text = (value: number | null | undefined): string => (value === null || value === undefined ? '–' : show(value));
+  const values = series.map(({ label, of }) => `${label} ${text(point && of(point))}`);
   return (
     <figure class="card plot">
       <figcaption>
@@ -78,7 +98,7 @@ export function Plot({ title, points, series, show }: PlotProps) {
           </span>
         ))}
       </figcaption>
-      <div ref={place} role="img" aria-label={`${title}: ${values.join(', ')}`} />
+      <div ref={place} onMouseLeave={() => onHover(undefined)} role="img" aria-label={`${title}: ${values.join(', ')}`} />
     </figure>
   );
 }

@@ -2,6 +2,7 @@
 
 import { Client } from '@tidewire/client';
 import { useEffect, useState } from 'preact/hooks';
+import { useConfirm } from './confirm.tsx';
 import { Refused, reason, type Server } from './server.ts';
 
 interface Read {
@@ -18,6 +19,7 @@ export function RecordEditor({ server, name, onClose }: { server: Server; name: 
   const [text, setText] = useState('');
   const [notice, setNotice] = useState('');
   const [watched, setWatched] = useState<string>();
+  const [question, confirm] = useConfirm();
 
   const load = async (): Promise<void> => {
     try {
@@ -68,6 +70,7 @@ export function RecordEditor({ server, name, onClose }: { server: Server; name: 
   return (
     <div class="card record" role="group" aria-label="One record">
       <h3 class="name">{name}</h3>
+      {question}
       <label>
         Value as JSON
         <textarea rows={10} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} />
@@ -82,7 +85,7 @@ export function RecordEditor({ server, name, onClose }: { server: Server; name: 
         <button type="button" onClick={load}>
           Load anew
         </button>
-        <button type="button" disabled={!exists} onClick={() => confirm(`Delete the record ${name}?`) && change('DELETE')}>
+        <button type="button" disabled={!exists} onClick={() => confirm({ text: `Delete the record ${name}? All clients lose its value.`, action: 'Delete', run: () => change('DELETE') })}>
           Delete
         </button>
         <button type="button" onClick={onClose}>

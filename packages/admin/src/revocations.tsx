@@ -1,7 +1,11 @@
 // Revoked users and credentials, and a form to revoke another one.
 
 import { useEffect, useState } from 'preact/hooks';
+import { refine } from './address.ts';
+import { useConfirm } from './confirm.tsx';
+import { date } from './figures.ts';
 import { reason, type Server } from './server.ts';
+import { sorted, Table, type Column } from './table.tsx';
 
 interface Revocation {
   kind: string;
@@ -10,7 +14,21 @@ interface Revocation {
   until: number | null;
 }
 
-export function Revocations({ server, wanted }: { server: Server; wanted: string }) {
+interface RevocationsProps {
+  server: Server;
+  /** The user in the form. */
+  wanted: string;
+  sort: string | undefined;
+}
+
+const VALUES: Record<string, (row: Revocation) => string | number> = {
+  name: (row) => row.name,
+  kind: (row) => row.kind,
+  since: (row) => row.since,
+  until: (row) => row.until ?? Infinity,
+};
+
+export function Revocations({ server, wanted, sort = '-since' }: RevocationsProps) {
   const [revocations, setRevocations] = useState<Revocation[]>([]);
   const [kind, setKind] = useState('user');
   const [name, setName] = useState(wanted);
@@ -25,8 +43,17 @@ export function Revocations({ server, wanted }: { server: Server; wanted: string
   };
   useEffect(() => void load(), []);
 
-  const revoke = async (event: SubmitEvent): Promise<void> => {
+  const [question, confirm] = useConfirm();
+  const askBack = (event: SubmitEvent): void => {
     event.preventDefault();
+    confirm({
+      text: `Revoke the ${kind} ${name}? Its sessions end, and the server refuses its logins until the revocation is lifted.`,
+      action: 'Revoke',
+      run: revoke,
+    });
+  };
+
+  const revoke = async (): Promise<void> => {
     try {
       await server.ask('POST', '/v1/revocations', { [kind]: name });
       setNotice(`${kind} ${name} is revoked.`);
@@ -47,10 +74,26 @@ export function Revocations({ server, wanted }: { server: Server; wanted: string
     await load();
   };
 
+  const columns: ReadonlyArray<Column<Revocation>> = [
+    { sort: 'name', head: 'Name', width: 'minmax(150px, 2fr)', cell: (row) => row.name },
+    { sort: 'kind', head: 'Kind', width: '110px', cell: (row) => row.kind },
+    { sort: 'since', head: 'Since', width: 'minmax(190px, 1fr)', cell: (row) => date(row.since) },
+    { sort: 'until', head: 'Until', width: 'minmax(190px, 1fr)', cell: (row) => (row.until === null ? 'no end' : date(row.until)) },
+    {
+      head: 'Action',
+      width: '80px',
+      cell: (row) => (
+        <button type="button" aria-label={`Lift ${row.kind} ${row.name}`} onClick={() => confirm({ text: `Lift the revocation of the ${row.kind} ${row.name}? It may log in again.`, action: 'Lift', run: () => lift(row) })}>
+          Lift
+        </button>
+      ),
+    },
+  ];
   return (
     <section aria-labelledby="revocations">
       <h2 id="revocations">Revoke</h2>
-      <form class="card fields" onSubmit={revoke}>
+      {question}
+      <form class="card fields" onSubmit={askBack}>
         <label>
           What
           <select value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
@@ -69,20 +112,16 @@ export function Revocations({ server, wanted }: { server: Server; wanted: string
       <p class="notice" role="status">
         {notice}
       </p>
-      <ul class="rows" aria-label="Revocations">
-        {revocations.map((revocation) => (
-          <li class="card" key={`${revocation.kind} ${revocation.name}`}>
-            <strong class="name">{revocation.name}</strong>
-            <span>
-              {revocation.kind}, since {new Date(revocation.since * 1000).toLocaleString()}
-              {revocation.until === null ? '' : `, until ${new Date(revocation.until * 1000).toLocaleString()}`}
-            </span>
-            <button type="button" onClick={() => lift(revocation)}>
-              Lift
-            </button>
-          </li>
-        ))}
-      </ul>
+      <Table
+        label="Revocations"
+        columns={columns}
+        total={revocations.length}
+        rows={sorted(revocations, sort, VALUES)}
+        idOf={(row) => `${row.kind} ${row.name}`}
+        sort={sort}
+        onSort={(sort) => refine({ sort })}
+      />
+      {revocations.length === 0 && <p class="quiet">Nothing is revoked.</p>}
     </section>
   );
 }

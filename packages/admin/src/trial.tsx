@@ -17,6 +17,19 @@ export function Trial({ server }: { server: Server }) {
   const [userData, setUserData] = useState('');
   const [outcomes, setOutcomes] = useState<string[]>([]);
 
+  /** The reason of a refusal, with the rule if the rules denied it. */
+  const why = async (error: string, value: unknown): Promise<string> => {
+    if (user === '') return error;
+    const rule = kind === 'event' ? 'event.publish' : 'rpc.request';
+    const given = { ...(userData.trim() !== '' && { userData: JSON.parse(userData) as unknown }), ...(value !== undefined && { data: value }) };
+    try {
+      const explained = await server.ask<{ outcome: string; rule: string | null }>('POST', '/rules/explain', { rule, name, user, ...given });
+      return explained.outcome === 'allowed' ? error : `${error} by ${explained.rule ?? 'the file: no pattern that matches the name has this rule'}`;
+    } catch {
+      return error;
+    }
+  };
+
   const run = async (event: SubmitEvent): Promise<void> => {
     event.preventDefault();
     const tell = (text: string): void => setOutcomes((before) => [text, ...before].slice(0, 20));
@@ -32,7 +45,8 @@ export function Trial({ server }: { server: Server }) {
       const answer = await server.ask<{ body: Outcome[] }>('POST', path, { body: [{ ...command, ...(value !== undefined && { data: value }) }] });
       const outcome = answer.body[0] as Outcome;
       const result = kind === 'rpc' ? `answered ${JSON.stringify(outcome.data)}` : 'published';
-      tell(`${name}: ${outcome.success ? result : `refused, ${outcome.error ?? 'no reason'}`}`);
+      const refusal = (): Promise<string> => why(outcome.error ?? 'no reason', value);
+      tell(`${name}: ${outcome.success ? result : `refused, ${await refusal()}`}`);
     } catch (error) {
       tell(reason(error));
     }

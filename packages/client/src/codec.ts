@@ -1,6 +1,6 @@
 // Messages to bytes and back: deepstream's protobuf in frames with a length. Contract: `spec/deepstream.md`, "Frames".
 
-import { FIELDS, FLAGS, type FieldName, type Message } from './protocol.js';
+import { FIELDS, FLAGS, POSITION, type FieldName, type FieldNames, type Message } from './protocol.js';
 import { decodeText, encodeText } from './utf8.js';
 
 /** A part of a message's bytes; `encode` joins the parts at the end. */
@@ -23,22 +23,25 @@ function sized(field: number, pieces: Piece[]): Piece[] {
   return [varint(field * 8 + 2), varint(lengthOf(pieces)), ...pieces];
 }
 
-/** Encodes a field by the type of its value: a text, a number, a flag, the varint of a number, an array of texts or of positions, or versions by name. */
+/** Encodes a field by the type of its value: a text, a number, a flag, bytes or the varint of a number, an array of texts or of positions. */
 function written(field: number, value: unknown): Piece[] {
   if (value === undefined) return [];
   if (typeof value === 'string') return sized(field, [encodeText(value)]);
   if (Array.isArray(value)) return value.flatMap((one) => written(field, one));
-  if (value instanceof Uint8Array) return [varint(field * 8), value];
+  // The varint of an incarnation, field 20 of a record, or the payload of an event, field 21.
+  if (value instanceof Uint8Array) return field > 20 ? sized(field, [value]) : [varint(field * 8), value];
   if (typeof value !== 'object') return [varint(field * 8), varint(Number(value))];
-  const { name, epoch, offset } = value as Record<string, unknown>;
-  if (typeof name === 'string') return sized(field, [name, epoch, offset].flatMap((one, i) => written(i + 1, one)));
-  return Object.entries(value as object).flatMap((entry) => sized(field, entry.flatMap((one, i) => written(i + 1, one))));
+  return sized(field, allWritten(POSITION, value as Message));
+}
+
+/** Encodes the fields with these names. */
+function allWritten(names: FieldNames | undefined, values: Message): Piece[] {
+  return names?.flatMap((name, number) => (name ? written(number, values[name]) : [])) ?? [];
 }
 
 /** Encodes `message` as one frame. */
 export function encode(message: Message): Uint8Array {
-  const fields = FIELDS[message.topic]?.flatMap((name, number) => (name ? written(number, message[name]) : [])) ?? [];
-  const envelope = [...written(2, message.topic), ...sized(3, fields)];
+  const envelope = [...written(2, message.topic), ...sized(3, allWritten(FIELDS[message.topic], message))];
   const pieces = [varint(lengthOf(envelope)), ...envelope];
   const frame = new Uint8Array(lengthOf(pieces));
   let at = 0;
@@ -104,15 +107,6 @@ function unreadable(): Error {
   return new Error('the server sent bytes that are not a message');
 }
 
-/** The name, and the first and second number, of an entry of a map. */
-function entry(bytes: Uint8Array): [name: string, first?: number, second?: number] {
-  const found: [string, number?, number?] = [''];
-  new Reader(bytes).fields((field, value) => {
-    found[field - 1] = typeof value === 'number' ? value : decodeText(value);
-  });
-  return found;
-}
-
 /**
  * The messages of one WebSocket message: one, or several with batches. Unknown fields are skipped.
  *
@@ -128,28 +122,24 @@ export function decode(bytes: Uint8Array): Message[] {
       if (typeof value === 'number') topic = field === 2 ? value : topic;
       else if (field === 3) content = value;
     });
-    messages.push(fieldsOf(topic, content));
+    messages.push(read(FIELDS[topic], content, { topic, action: 0 }));
   }
   return messages;
 }
 
-function fieldsOf(topic: number, content: Uint8Array): Message {
-  const message: Message = { topic, action: 0 };
-  const fields = message as Record<FieldName, unknown>;
+/** Adds the fields with these names to `message`. */
+function read<Kind extends Partial<Message>>(names: FieldNames | undefined, content: Uint8Array, message: Kind): Kind {
+  const known: Partial<Message> = message;
+  const fields = known as Record<FieldName, unknown>;
   const reader = new Reader(content);
   reader.fields((field, value, start) => {
-    const name = FIELDS[topic]?.[field];
+    const name = names?.[field];
     if (name === undefined) return;
-    if (typeof value === 'number' && /^(names|versions|positions)$/.test(name)) throw unreadable();
+    if (typeof value === 'number' && /^(names|positions|bytes)$/.test(name)) throw unreadable();
     else if (typeof value === 'number') fields[name] = FLAGS.includes(name) ? value !== 0 : name === 'incarnation' ? reader.exact(value, start) : value;
-    else if (name === 'names') (message.names ??= []).push(decodeText(value));
-    else if (name === 'versions') {
-      const [of, version = 0] = entry(value);
-      (message.versions ??= Object.create(null) as Record<string, number>)[of] = version;
-    } else if (name === 'positions') {
-      const [of, epoch, offset] = entry(value);
-      (message.positions ??= []).push({ name: of, ...(epoch && { epoch }), ...(offset !== undefined && { offset }) });
-    } else fields[name] = decodeText(value);
+    else if (name === 'names') (known.names ??= []).push(decodeText(value));
+    else if (name === 'positions') (known.positions ??= []).push(read(POSITION, value, { name: '' }));
+    else fields[name] = name === 'bytes' ? value : decodeText(value);
   });
   return message;
 }

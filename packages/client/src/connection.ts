@@ -262,7 +262,7 @@ export class Connection {
 
   /** Closes the connection; messages that were sent before still leave. */
   close(): void {
-    if (this.#state !== 'closed') this.#end(new TidewireError('CLOSED', 'the client was closed'));
+    if (!this.reason) this.#end(new TidewireError('CLOSED', 'the client was closed'));
   }
 
   /** The bytes of `message`. Throws `TOO_LARGE` if they exceed the limit that the server has announced. */
@@ -321,8 +321,8 @@ export class Connection {
     this.callAll(told, error);
   }
 
-  /** Throws the error that the app's validation returns for the value encoded in `data`. */
-  judge(kind: ValueKind, name: string, data: string | undefined): void {
+  /** Throws the error that the app's validation returns for the payload `data`. */
+  judge(kind: ValueKind, name: string, data: string | Uint8Array | undefined): void {
     const error = this.validate?.(kind, name, valueOf(data));
     if (error) throw error;
   }

@@ -124,10 +124,11 @@ function pendingRows({ pending }: Inspector): string[][] {
   });
 }
 
-function entryRow({ at, kind, what, name = '', data = '', version, code, isRetry, isMerge }: InspectedEntry): string[] {
+function entryRow({ at, kind, what, name = '', data = '', version, code, rule, isRetry, isMerge }: InspectedEntry): string[] {
   const marks = [code, isRetry && 'retry', isMerge && 'merge', version !== undefined && `version ${version}`].filter(Boolean).join(', ');
   const direction = { sent: '→', received: '←', state: 'state', error: 'error' }[kind];
-  return [new Date(at).toISOString().slice(11, 23), direction, marks === '' ? what : `${what} (${marks})`, name, data];
+  const by = rule === undefined ? '' : ` by ${rule}`;
+  return [new Date(at).toISOString().slice(11, 23), direction, (marks === '' ? what : `${what} (${marks})`) + by, name, data];
 }
 
 function table(heads: string[], rows: string[][]): HTMLTableElement {

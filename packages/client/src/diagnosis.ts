@@ -1,9 +1,10 @@
 // Finds out why no WebSocket opens, by an HTTP request to the address of the WebSocket. The client loads this module after two failures
-// and not before. The request has no credentials: no cookies, user information, query or data of a login.
+// and not before.
 
 import type { Connection } from './connection.js';
 import { socketUrl } from './environment.js';
 import type { TidewireError } from './error.js';
+import { httpServer, request } from './http.js';
 
 /** The cause: a code and a text for the developer. */
 type Cause = [code: string, text: string];
@@ -40,22 +41,20 @@ export async function diagnose(connection: Connection, Failure: typeof TidewireE
 
 /** The cause, or undefined if there is none yet: the server may have started in the meantime. */
 async function cause(url: string, failures: number): Promise<Cause | undefined> {
-  const { protocol, host, pathname } = new URL(url);
-  const server = `${protocol.replace('ws', 'http')}//${host}`;
+  const address = new URL(url);
+  const { protocol, host, pathname } = address;
+  const server = httpServer(address);
   const policy = policyWatch();
   const limit = new AbortController();
   const timer = setTimeout(() => limit.abort(), TIMEOUT_MS);
-  const request = (more: object): Promise<Response> => {
-    const init = { credentials: 'omit', cache: 'no-store', referrerPolicy: 'no-referrer', signal: limit.signal, ...more };
-    return fetch(server + pathname, init as RequestInit);
-  };
+  const ask = (more: object): Promise<Response> => request(server + pathname, { signal: limit.signal, ...more });
   try {
-    return await answered(await request({ redirect: 'manual' }), server, pathname, failures);
+    return await answered(await ask({ redirect: 'manual' }), server, pathname, failures);
   } catch (error) {
     const origin = (globalThis as unknown as Page).location?.origin;
     // A page may not read an answer that does not allow its origin. It learns at most whether there is an answer, and not even that if the
     // answer forbids other origins to load it, as those of the server do.
-    const isAnswered = origin !== undefined && (await request({ mode: 'no-cors' }).then(() => true, () => false));
+    const isAnswered = origin !== undefined && (await ask({ mode: 'no-cors' }).then(() => true, () => false));
     if (isAnswered) return ['FORBIDDEN', `the server ${server} does not allow pages of ${origin}: add "${origin}" to its option network.origins`];
     const { code } = ((error as Error).cause ?? {}) as { code?: string };
     const blocked = await policy.blocked();

@@ -18,6 +18,13 @@ export interface EventContext {
   readonly position?: Position;
   /** The `traceparent` of the event's trace (W3C Trace Context); absent if the event has no trace. */
   readonly traceparent?: string;
+  /** The content type of a payload of bytes, a `Uint8Array`; absent if it was emitted by this client without one. */
+  readonly contentType?: string;
+}
+
+export interface EmitOptions {
+  /** The content type of a payload of bytes. Without it, other clients see `application/octet-stream`. */
+  contentType?: string;
 }
 
 /** How publications are traced. */
@@ -58,6 +65,11 @@ export class Events<App extends Schema = {}> {
   readonly #interest: Interest;
   readonly #subscribers = new Map<string, Set<Subscriber>>();
   readonly #positions = new Map<string, Position>();
+  /**
+   * Names whose subscription the server has begun with a position or a gap. Events with an offset that arrive earlier belong to a former
+   * subscription of the name, and come again in this one.
+   */
+  readonly #begun = new Set<string>();
   /** Names with missed events that can't be recovered, because the server keeps no history of them. */
   readonly #unkept = new Set<string>();
   /**
@@ -101,14 +113,15 @@ export class Events<App extends Schema = {}> {
   /**
    * Publishes an event to all other subscribers of its name, and at once to the subscribers in this client. The server does not acknowledge
    * it. Without a connection the event waits at most `requestTimeoutMs`; if it is too late then, `onError` reports it. Throws TOO_LARGE if
-   * the event exceeds the server's limit.
+   * the event exceeds the server's limit. The payload is a JSON value or, as bytes, a `Uint8Array`.
    */
-  emit<Name extends Names<EventsOf<App>>>(name: Name, ...[value]: Optional<ValueOf<EventsOf<App>, Name>, never>): void {
+  emit<Name extends Names<EventsOf<App>>>(name: Name, ...[value, options]: Optional<ValueOf<EventsOf<App>, Name>, EmitOptions>): void {
     checkName(name);
     this.connection.checkUse();
     const traceparent = this.traces.traceparent?.();
-    const message: Message = { topic: Topic.Event, action: EventAction.Emit, name, ...payload(value), ...(traceparent && { traceparent }) };
-    this.connection.judge('event', name, message.data);
+    const content = value instanceof Uint8Array ? { bytes: value.slice() } : payload(value);
+    const message: Message = { ...options, topic: Topic.Event, action: EventAction.Emit, name, ...content, traceparent };
+    this.connection.judge('event', name, message.bytes ?? message.data);
     // If other events wait, this one waits behind them, so that they keep their order.
     if (this.#queue.length > 0 || !this.connection.send(message)) {
       const { pendingMax, requestTimeoutMs } = this.connection.options;
@@ -148,10 +161,10 @@ export class Events<App extends Schema = {}> {
     if (code !== undefined) this.connection.onError(refused(code, name));
     else if (action === EventAction.Emit) this.#deliver(message);
     else if (!this.#subscribers.has(name)) return;
-    else if (action === EventAction.Position) this.#positions.set(name, { epoch, offset } as Position);
+    else if (action === EventAction.Position) this.#begin(name, { epoch, offset } as Position);
     else if (action === EventAction.Gap) {
       // The position of a gap is the position of the first event after it.
-      if (epoch !== undefined && offset !== undefined) this.#positions.set(name, { epoch, offset: offset - 1 });
+      if (epoch !== undefined && offset !== undefined) this.#begin(name, { epoch, offset: offset - 1 });
       // If the gap has no position and no count, the server keeps no history. A lagging subscriber gets a count and keeps its position.
       else if (missed === undefined) this.#positions.delete(name);
       this.#tellGap(missed === undefined ? { name } : { name, missed });
@@ -174,17 +187,23 @@ export class Events<App extends Schema = {}> {
     this.#unkept.clear();
   }
 
-  #deliver({ name = '', data, offset, traceparent }: Message): void {
-    const own = [...(this.#subscribers.get(name) ?? [])].map(({ callback }) => callback);
+  #deliver({ name = '', data, bytes, contentType, offset, traceparent }: Message): void {
+    const isEarly = offset !== undefined && !this.#begun.has(name);
+    const own = [...((!isEarly && this.#subscribers.get(name)) || [])].map(({ callback }) => callback);
     const callbacks = [...own, ...(this.patterns?.of(name) ?? [])];
     if (callbacks.length === 0) return;
     const last = this.#positions.get(name);
     const position = offset === undefined || !last ? undefined : { epoch: last.epoch, offset };
     if (position) this.#positions.set(name, position);
-    const context: EventContext = { name, ...(position && { position }), ...(traceparent && { traceparent }) };
-    const error = this.connection.validate?.('event', name, valueOf(data));
+    const context: EventContext = { name, ...(position && { position }), ...(traceparent && { traceparent }), ...(contentType && { contentType }) };
+    const error = this.connection.validate?.('event', name, valueOf(bytes ?? data));
     if (error) return this.connection.onError(error);
-    for (const callback of callbacks) this.connection.call(callback, valueOf(data) as never, context);
+    for (const callback of callbacks) this.connection.call(callback, valueOf(bytes ?? data) as never, context);
+  }
+
+  #begin(name: string, position: Position): void {
+    this.#positions.set(name, position);
+    this.#begun.add(name);
   }
 
   #tellGap(gap: Gap): void {
@@ -200,6 +219,7 @@ export class Events<App extends Schema = {}> {
   #forget(name: string): void {
     this.#subscribers.delete(name);
     this.#positions.delete(name);
+    this.#begun.delete(name);
     this.#unkept.delete(name);
   }
 }

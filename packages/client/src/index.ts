@@ -4,7 +4,7 @@ export { Client, type ClientOptions } from './client.js';
 export type { Auth, AuthContext, ConnectOptions, ConnectionOptions, Credentials, RequestLimits, State, StateCallback, Validate, ValueKind } from './connection.js';
 export type { WebSocketClass, WebSocketLike } from './environment.js';
 export { TidewireError } from './error.js';
-export type { EventContext, Events, Gap, SubscribeOptions, TraceOptions } from './event.js';
+export type { EmitOptions, EventContext, Events, Gap, SubscribeOptions, TraceOptions } from './event.js';
 export type { Subscription } from './interest.js';
 export type { Position } from './protocol.js';
 export type { Conflict, Merge } from './record.js';

@@ -3,7 +3,9 @@
 
 import type { Client } from './client.js';
 import type { Connection } from './connection.js';
+import { socketUrl } from './environment.js';
 import type { TidewireError } from './error.js';
+import { httpServer, request } from './http.js';
 import { AuthAction, ConnectionAction, RecordAction, Topic, type Message } from './protocol.js';
 import type { Patch } from './record.js';
 import type { Schema } from './schema.js';
@@ -28,6 +30,11 @@ export interface InspectedEntry {
   readonly isMerge?: boolean;
   /** The code of a refusal or an error. */
   readonly code?: string;
+  /**
+   * The rule that denied the request, with its file, line and column. Only a server in development mode tells it, and only to clients on its
+   * machine. It arrives after the refusal: the entry is replaced then, and `onEntry` is called again with the same number.
+   */
+  readonly rule?: string;
 }
 
 /** An edit that the server has not confirmed. */
@@ -45,6 +52,17 @@ const ENTRIES_MAX = 500;
 const DATA_MAX = 2_000;
 /** The ids of sent messages that are kept to recognize retries. */
 const IDS_MAX = 2_000;
+
+/** The codes of refusals by rules. */
+const BY_RULES = ['MESSAGE_DENIED', 'MESSAGE_PERMISSION_ERROR'];
+/** The longest wait for an answer of the server in milliseconds. */
+const TIMEOUT_MS = 3_000;
+
+/** A denial as the server lists it at `/denials`, the newest one first. */
+interface Denial {
+  name: string;
+  by: string;
+}
 
 /** The words for actions, by topic: numbers and words in turn. */
 const ACTIONS: Record<number, [topic: string, actions: string]> = {
@@ -83,6 +101,9 @@ export class Inspector {
   readonly #sent = new Set<string>();
   #entries: InspectedEntry[] = [];
   #count = 0;
+  /** Refusals whose rule the server has not told. Undefined after a server did not list its denials, because it will not list others. */
+  #unexplained: InspectedEntry[] | undefined = [];
+  #isExplaining = false;
 
   /** @internal */
   constructor(client: Client, closed: () => void) {
@@ -127,20 +148,49 @@ export class Inspector {
   }
 
   #message(message: Message, isSent: boolean, code: string | undefined): void {
-    const { topic, action, name, names, data, version } = message;
+    const { topic, action, name, names, data, bytes, version } = message;
     if (topic === Topic.Connection && (action === ConnectionAction.Ping || action === ConnectionAction.Pong)) return;
     const isLogin = topic === Topic.Auth && action === AuthAction.Request;
     const subject = name ?? names?.join(', ');
-    this.#add({
+    const added = this.#add({
       kind: isSent ? 'sent' : 'received',
       what: wordsOf(message),
       ...(subject !== undefined && { name: subject }),
       ...(data !== undefined && !isLogin && { data: data.slice(0, DATA_MAX) }),
+      ...(bytes && { data: `${bytes.length} bytes` }),
       ...(version !== undefined && { version }),
       ...(isSent && this.#isRetry(message) && { isRetry: true }),
       ...(topic === Topic.Record && action === RecordAction.VersionExists && { isMerge: true }),
       ...(code !== undefined && { code }),
     });
+    if (isSent || code === undefined || !BY_RULES.includes(code)) return;
+    this.#unexplained?.push(added);
+    void this.#explain();
+  }
+
+  /** Adds the rules to the refusals that wait for them. Refusals that arrive during a request wait for the next one. */
+  async #explain(): Promise<void> {
+    if (this.#isExplaining) return;
+    this.#isExplaining = true;
+    while (this.#unexplained?.length) {
+      const refusals = this.#unexplained;
+      this.#unexplained = [];
+      const denials = await deniedBy(this.#connection.address);
+      if (!denials) this.#unexplained = undefined;
+      for (const refusal of refusals) {
+        const rule = denials?.find(({ name }) => name === (refusal.name ?? ''))?.by;
+        if (rule !== undefined) this.#replace({ ...refusal, rule });
+      }
+    }
+    this.#isExplaining = false;
+  }
+
+  /** Replaces the entry with the same number, unless it is no longer kept or the recording has ended. */
+  #replace(entry: InspectedEntry): void {
+    const isKept = this.#entries.some(({ number }) => number === entry.number);
+    if (!isKept || this.#stops.length === 0) return;
+    this.#entries = this.#entries.map((kept) => (kept.number === entry.number ? entry : kept));
+    this.#connection.callAll(this.#onEntry, entry);
   }
 
   #isRetry({ topic, action, correlationId }: Message): boolean {
@@ -155,10 +205,21 @@ export class Inspector {
     return false;
   }
 
-  #add(entry: Omit<InspectedEntry, 'number' | 'at'>): void {
+  #add(entry: Omit<InspectedEntry, 'number' | 'at'>): InspectedEntry {
     const added: InspectedEntry = { number: this.#count++, at: Date.now(), ...entry };
     this.#entries = [...this.#entries.slice(1 - ENTRIES_MAX), added];
     this.#connection.callAll(this.#onEntry, added);
+    return added;
+  }
+}
+
+/** The last denials of the server at `address`; undefined if it does not list them. */
+async function deniedBy(address: string | undefined): Promise<Denial[] | undefined> {
+  try {
+    const answer = await request(`${httpServer(new URL(socketUrl(address)))}/denials`, { signal: AbortSignal.timeout(TIMEOUT_MS) });
+    return answer.ok ? ((await answer.json()) as Denial[]) : undefined;
+  } catch {
+    return undefined;
   }
 }
 

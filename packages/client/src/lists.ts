@@ -1,8 +1,12 @@
 // Lists: records that contain texts in an order, such as the names of other records. A separate entry, `@tidewire/client/lists`.
 
 import { TidewireError } from './error.js';
+import { entriesOf, listUpdate, type ListChange } from './list-change.js';
 import type { OpenOptions, RecordHandle, Records } from './records.js';
 import type { Names, RecordsOf, Schema, ValueOf } from './schema.js';
+
+export { entriesOf } from './list-change.js';
+export type { ListChange } from './list-change.js';
 
 /** The names whose documents are lists, if the app declares the types of its documents. */
 export type ListNames<App> = ListName<RecordsOf<App>, Names<RecordsOf<App>>>;
@@ -82,8 +86,7 @@ export class ListHandle<Entry extends string = string> {
   async add(entry: Entry, index?: number): Promise<void> {
     checkEntry(entry);
     this.#checkIndex(index, this.entries.length);
-    const change = (entries: readonly Entry[]): Entry[] => [...entries.slice(0, index), entry, ...(index === undefined ? [] : entries.slice(index))];
-    await this.#change(change, (entries) => entries.includes(entry));
+    await this.#change(['add', entry, index], (entries) => entries.includes(entry));
   }
 
   /** Removes all occurrences of an entry, or only the one at `index`, even if other changes have moved it. */
@@ -91,13 +94,9 @@ export class ListHandle<Entry extends string = string> {
     this.#checkIndex(index, this.entries.length - 1);
     if (index !== undefined && this.entries[index] !== entry) return;
     const isSame = (one: Entry): boolean => one === entry;
-    const earlier = index === undefined ? 0 : this.entries.slice(0, index).filter(isSame).length;
+    const earlier = index === undefined ? undefined : this.entries.slice(0, index).filter(isSame).length;
     const count = this.entries.filter(isSame).length;
-    const change = (entries: readonly Entry[]): Entry[] => {
-      let seen = 0;
-      return entries.filter((one) => !isSame(one) || (index !== undefined && seen++ !== earlier));
-    };
-    await this.#change(change, (entries) => entries.filter(isSame).length < count);
+    await this.#change(['remove', entry, earlier], (entries) => entries.filter(isSame).length < count);
   }
 
   /** Replaces all entries. */
@@ -134,9 +133,9 @@ export class ListHandle<Entry extends string = string> {
   }
 
   /** Changes the entries. If another client wrote first, the change is applied again to the newer entries. */
-  async #change(change: (entries: readonly Entry[]) => Entry[], isMade: (entries: readonly Entry[]) => boolean): Promise<void> {
+  async #change(change: ListChange, isMade: (entries: readonly Entry[]) => boolean): Promise<void> {
     try {
-      await this.#record.update((value) => change(entriesOf(value)));
+      await this.#record.update(listUpdate(change));
     } catch (error) {
       if (!(error instanceof TidewireError) || error.code !== 'WRITE_UNKNOWN') throw error;
       // A connection was lost, so the server may have made the write. The current entries show whether it has to be made again.
@@ -152,13 +151,6 @@ export class ListHandle<Entry extends string = string> {
 
 function checkEntry(entry: unknown): void {
   if (typeof entry !== 'string') throw new TidewireError('INVALID_ARGUMENT', 'an entry of a list must be a text');
-}
-
-const NONE: readonly never[] = [];
-
-/** The entries of a document; empty if it is not a list. */
-export function entriesOf<Entry extends string>(value: unknown): readonly Entry[] {
-  return Array.isArray(value) ? (value as Entry[]) : NONE;
 }
 
 /** Each entry with its indices. */

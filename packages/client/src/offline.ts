@@ -3,4 +3,5 @@
 export type { OfflineMerge, Reason, Rejection } from './offline/edit.js';
 export { Offline } from './offline/offline.js';
 export type { OfflineOptions } from './offline/options.js';
-export type { OfflineMode, OfflineState } from './offline/state.js';
+export type { OfflineMode, OfflineState, QueuedEdit, Sync } from './offline/state.js';
+export type { CachedRecord, Changes as StorageChanges, OfflineStorage, OpenStorage, StorageUse } from './offline/storage.js';

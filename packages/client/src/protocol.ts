@@ -34,7 +34,6 @@ export interface Message {
   originalAction?: number;
   path?: string;
   version?: number;
-  versions?: Record<string, number>;
   /** A number of 64 bits; its varint if it may exceed the safe integers. */
   incarnation?: number | Uint8Array;
   only?: number;
@@ -51,7 +50,11 @@ export interface Message {
   epoch?: number;
   offset?: number;
   positions?: Array<{ name: string } & Partial<Position>>;
-  traceparent?: string;
+  traceparent?: string | undefined;
+  /** Of `bytes`. */
+  contentType?: string;
+  /** A payload that is not JSON. */
+  bytes?: Uint8Array;
   requestorName?: string;
   requestorData?: string;
 }
@@ -61,27 +64,30 @@ export type FieldName = Exclude<keyof Message, 'topic'>;
 /** The fields with boolean values, which are numbers on the wire. */
 export const FLAGS: readonly FieldName[] = ['isError', 'isAck', 'isWriteAck', 'existed', 'batches', 'jumps'];
 
-type Names = Array<FieldName | undefined>;
+export type FieldNames = Array<FieldName | undefined>;
 
 /** The fields of each topic, at the index that is their number. A number without a field is a hole. */
 // prettier-ignore
-export const FIELDS: Record<number, Names> = {
+export const FIELDS: Record<number, FieldNames> = {
   [Topic.Parser]: [, 'action', 'data', , , , , , 'originalTopic', 'originalAction'],
   [Topic.Connection]: [, 'action', 'data', 'isError', 'isAck', 'url', 'protocolVersion', 'sdkVersion', 'sdkType', , , , , , , 'batches', 'jumps'],
   [Topic.Auth]: [, 'action', 'data', 'isError', 'isAck'],
   [Topic.Event]: [
     , 'action', 'data', 'correlationId', 'isError', 'isAck', 'name', 'names', 'subscription', , 'originalTopic', 'originalAction',
-    , , , 'missed', 'epoch', 'offset', 'positions', 'traceparent',
+    , , , 'missed', 'epoch', 'offset', 'positions', 'traceparent', 'contentType', 'bytes',
   ],
   [Topic.Record]: [
     , 'action', 'data', 'correlationId', 'isError', 'isAck', 'name', 'names', , 'subscription', 'originalAction', 'isWriteAck',
-    'path', 'version', 'versions', , , , , , 'incarnation', 'only', 'existed', 'key', 'seenVersion',
+    'path', 'version', , , , , , , 'incarnation', 'only', 'existed', 'key', 'seenVersion',
   ],
   [Topic.Rpc]: [
     , 'action', 'data', 'correlationId', 'isError', 'isAck', 'names', 'name', , 'originalAction', 'requestorName', 'requestorData',
   ],
   [Topic.Presence]: [, 'action', 'originalTopic', 'originalAction', 'data', 'correlationId', 'isError', 'isAck', 'name', 'names'],
 };
+
+/** The fields of an entry of `positions`. */
+export const POSITION: FieldNames = [, 'name', 'epoch', 'offset'];
 
 export const enum ConnectionAction {
   Ping = 2,

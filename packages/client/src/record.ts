@@ -5,6 +5,7 @@ import type { Connection, Refused } from './connection.js';
 import { payload, valueOf } from './data.js';
 import { deferred, type Deferred } from './deferred.js';
 import { TidewireError, refused } from './error.js';
+import type { Update } from './list-change.js';
 import { checkedPath, isEqual, reuse, withValue, type AnyPath } from './path.js';
 import { RecordAction, Topic, type Message } from './protocol.js';
 import { Watched } from './watched.js';
@@ -31,7 +32,7 @@ export interface Patch {
 
 interface Edit {
   patches: Patch[];
-  update?: (value: never) => unknown;
+  update?: Update;
   key?: string;
   seen?: Seen | undefined;
   done: Deferred;
@@ -291,7 +292,7 @@ export class Document extends Watched {
   /** If no write is in flight, sends the next edits: as many as fit in one message. */
   #write(editsMax = EDITS_MAX): void {
     if (this.#flight || this.#edits.length === 0 || !this.#isRead) return;
-    const { key, seen } = this.#edits[0] as Edit;
+    const { key, seen, update } = this.#edits[0] as Edit;
     const end = this.#edits.findIndex((edit, at) => at > 0 && (key || edit.key));
     const edits = this.#edits.slice(0, this.#alone > 0 ? 1 : end < 0 ? editsMax : Math.min(end, editsMax));
     const patches = edits.flatMap((edit) => edit.patches);
@@ -305,8 +306,8 @@ export class Document extends Watched {
     const message: Message = {
       topic: Topic.Record,
       name: this.name,
-      // With `local` and a key, the server makes the write regardless of the version; the record is read afterwards.
-      version: key && this.merge === 'local' ? -1 : next(this.version),
+      // With `local` and a key, the server makes the write regardless of the version, unless it is computed; the record is read afterwards.
+      version: key && !update && this.merge === 'local' ? -1 : next(this.version),
       isWriteAck: true,
       key: key ?? this.draw(),
       ...seen,

@@ -13,17 +13,22 @@ interface Vector {
   hex: string;
   topicNumber: number;
   actionNumber: number;
-  fields: Partial<Message>;
+  /** With bytes as `base64`. */
+  fields: Partial<Message> & { base64?: string; versions?: object };
 }
 
 const FOLDER = resolve(import.meta.dirname, '../../../spec/vectors/deepstream');
+/** Without the answer of versions by name, which this client never requests. */
 const VECTORS = ['messages.json', 'additions.json'].flatMap((file) => {
-  return JSON.parse(readFileSync(resolve(FOLDER, file), 'utf8')) as Vector[];
+  const vectors = JSON.parse(readFileSync(resolve(FOLDER, file), 'utf8')) as Vector[];
+  return vectors.filter(({ fields }) => !fields.versions);
 });
 
-const message = ({ topicNumber, actionNumber, fields }: Vector): Message => ({ topic: topicNumber, action: actionNumber, ...fields });
-/** Without prototypes, because the vectors have none. */
-const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));
+function message({ topicNumber, actionNumber, fields }: Vector): Message {
+  const { base64, ...others } = fields;
+  const bytes = base64 === undefined ? {} : { bytes: new Uint8Array(Buffer.from(base64, 'base64')) };
+  return { topic: topicNumber, action: actionNumber, ...others, ...bytes };
+}
 const bytes = (hex: string): Uint8Array => Uint8Array.from(Buffer.from(hex, 'hex'));
 
 test('the number of vectors matches the specification', () => {
@@ -32,14 +37,14 @@ test('the number of vectors matches the specification', () => {
 
 for (const vector of VECTORS) {
   test(`vector: ${vector.name}`, () => {
-    assert.deepEqual(plain(decode(bytes(vector.hex))), [message(vector)]);
+    assert.deepEqual(decode(bytes(vector.hex)), [message(vector)]);
     assert.equal(Buffer.from(encode(message(vector))).toString('hex'), vector.hex);
   });
 }
 
 test('a batch decodes to its messages in order', () => {
   const batch = bytes(VECTORS.map(({ hex }) => hex).join(''));
-  assert.deepEqual(plain(decode(batch)), VECTORS.map(message));
+  assert.deepEqual(decode(batch), VECTORS.map(message));
 });
 
 test('every incomplete message is refused, and no byte is read after its end', () => {

@@ -89,7 +89,22 @@ test('edits are pending until the server confirms them, and a repeated write is 
   assert.deepEqual([inspector.pending, isRetry()], [[], [undefined, true, undefined]]);
 });
 
+/** Replaces `fetch`: `answer` is the list of denials; without it the server has no such page. */
+function denials(t: TestContext, answer?: object[]): { asked(): string[] } {
+  const respond = async (): Promise<Response> => (answer ? Response.json(answer) : new Response('', { status: 404 }));
+  const { mock } = t.mock.method(globalThis, 'fetch', respond);
+  return { asked: () => mock.calls.map((call) => String(call.arguments[0])) };
+}
+
+/** The server refuses the last write of the record `todo`. */
+async function refuses(last: () => FakeSocket): Promise<void> {
+  const { correlationId = '' } = last().take().at(-1) ?? {};
+  last().says(record(115, { name: 'todo', correlationId, originalAction: RecordAction.Patch, isError: true }));
+  await settle();
+}
+
 test('merges and refusals are marked', async (t) => {
+  denials(t);
   const { client, inspector, last, errors } = await opened(t);
   client.record.open('todo').set('title', 'bread');
   const write = last().take().at(-1);
@@ -97,12 +112,38 @@ test('merges and refusals are marked', async (t) => {
   last().says(record(RecordAction.VersionExists, { ...answer, version: 2, data: '{"title":"rice"}' }));
   const merge = inspector.entries.find(({ isMerge }) => isMerge);
   assert.deepEqual([merge?.what, merge?.version, merge?.data], ['record version exists', 2, '{"title":"rice"}']);
-  const second = last().take().at(-1);
-  last().says(record(115, { name: 'todo', correlationId: second?.correlationId ?? '', originalAction: RecordAction.Patch, isError: true }));
-  await settle();
+  await refuses(last);
   const refusal = inspector.entries.find(({ code, kind }) => code === 'MESSAGE_DENIED' && kind === 'received');
   assert.deepEqual([refusal?.what, refusal?.name], ['record patch refused', 'todo']);
   assert.deepEqual([errors.map(({ code }) => code), inspector.entries.at(-1)?.kind], [['MESSAGE_DENIED'], 'error']);
+});
+
+test('a refusal gets the rule that denied it', async (t) => {
+  const { asked } = denials(t, [
+    { name: 'other', by: 'rules.yml:9:1' },
+    { name: 'todo', by: 'rules.yml:2:3 "todo" write: false' },
+    { name: 'todo', by: 'an older one' },
+  ]);
+  const { client, inspector, last } = await opened(t);
+  const seen: Array<string | undefined> = [];
+  inspector.onEntry(({ what, rule }) => what === 'record patch refused' && seen.push(rule));
+  client.record.open('todo').set('title', 'bread');
+  await refuses(last);
+  assert.deepEqual(asked(), ['http://server:1/denials']);
+  const rule = 'rules.yml:2:3 "todo" write: false';
+  assert.deepEqual(seen, [undefined, rule]);
+  assert.deepEqual(inspector.entries.flatMap((entry) => entry.rule ?? []), [rule]);
+});
+
+test('a server that does not list its denials gets one request', async (t) => {
+  const { asked } = denials(t);
+  const { client, inspector, last } = await opened(t);
+  for (const title of ['bread', 'rice']) {
+    client.record.open('todo').set('title', title);
+    await refuses(last);
+  }
+  const refusals = inspector.entries.filter(({ what }) => what === 'record patch refused');
+  assert.deepEqual([refusals.map(({ rule }) => rule), asked().length], [[undefined, undefined], 1]);
 });
 
 test('a callback gets each entry, the oldest entries are removed, and a closed inspector records nothing', async (t) => {

@@ -185,6 +185,22 @@ test('an app continues from a stored position', async (t) => {
   assert.deepEqual(places, [{ epoch: 5, offset: 2 }]);
 });
 
+test('an event of a former subscription does not come twice', async (t) => {
+  const { client, last } = await opened(t);
+  const first = client.event.subscribe('kept', () => {});
+  await settle();
+  last().says(event(EventAction.Position, { name: 'kept', epoch: 5, offset: 1 }));
+  first();
+  const places: unknown[] = [];
+  client.event.subscribe('kept', (_payload, { position }) => places.push(position?.offset), { from: { epoch: 5, offset: 1 } });
+  await settle();
+  // The server publishes this event before it reads that the client has unsubscribed, and again after the position of the new subscription.
+  last().says(event(EventAction.Emit, { name: 'kept', offset: 2 }));
+  last().says(event(EventAction.Position, { name: 'kept', epoch: 5, offset: 1 }));
+  for (const offset of [2, 3]) last().says(event(EventAction.Emit, { name: 'kept', offset }));
+  assert.deepEqual(places, [2, 3]);
+});
+
 test('events wait for a connection, in order, until a deadline', async (t) => {
   const { client, last, errors, returns } = await opened(t, { requestTimeoutMs: 5_000, pendingMax: 3 });
   last().ends();

@@ -1,20 +1,30 @@
-// Connects a component to a shared value: selects a part of it, and suspends the component until the value has arrived.
+// Values that the server sends: the parts of shared values that components show. Suspends a component until its value has arrived.
 
-import { useCallback, useMemo, useSyncExternalStore } from 'react';
+import type { AnyPath, Merge } from '@tidewire/client';
+import {
+  NOTHING,
+  mergeBy,
+  missingOnServer,
+  partAt,
+  pathText,
+  presenceKind,
+  reader,
+  recordEdits,
+  recordKind,
+  shownValue,
+  type Edits,
+  type Kind,
+  type Live,
+  type LiveOptions as Options,
+  type Online,
+  type State,
+} from '@tidewire/client/store';
+import { useCallback, useEffect, useMemo, useSyncExternalStore } from 'react';
 import { useScope } from './provider.js';
-import { NOTHING, type Kind, type State } from './shared.js';
 
-/** The current state of a value that the server sends. */
-export interface Live<Value> extends State<Value> {
-  /** Asks the server again, after an error. */
-  retry(): void;
-}
-
-export interface LiveOptions<Value> {
-  /** Suspends the component until the value has arrived. If there is an error instead, throws it. */
+export interface LiveOptions<Value> extends Options<Value> {
+  /** Suspends the component until the value has arrived, unless it has an initial one. If there is an error instead, throws it. */
   suspense?: boolean;
-  /** The value until the server's has arrived, on a server too. A component that has it does not suspend. */
-  initial?: Value | undefined;
 }
 
 /** The state where no client is connected: on a server, and while the browser hydrates a page from a server. */
@@ -31,25 +41,37 @@ export function useLive<Value, Part>(
     (listener: () => void) => (name === undefined ? () => {} : store.take(kind, name).subscribe(listener, keepMs)),
     [store, kind, name, keepMs],
   );
-  const read = useMemo(() => {
-    let last: State<Part> = NOTHING;
-    return () => {
-      const { value: all, isReady, error } = (name === undefined ? undefined : store.find(kind, name)?.state) ?? NOTHING;
-      const value = all === undefined ? undefined : part(all);
-      if (last.value !== value || last.isReady !== isReady || last.error !== error) last = { value, isReady, error };
-      return last;
-    };
-  }, [store, kind, name, part]);
+  const read = useMemo(() => reader(store, { kind, name, part }), [store, kind, name, part]);
   const state = useSyncExternalStore(subscribe, read, () => ON_SERVER);
   const retry = useCallback(() => {
     if (name !== undefined) store.find(kind, name)?.retry();
   }, [store, kind, name]);
   const { isReady, error } = state;
-  const value = isReady || error ? state.value : initial;
+  const value = shownValue(state, initial);
   const live = useMemo(() => ({ value, isReady, error, retry }), [value, isReady, error, retry]);
   if (!suspense || name === undefined || isReady || initial !== undefined) return live;
   if (error) throw error;
-  if (state === ON_SERVER) throw new Error(`"${name}" is not there on a server: give the option initial, or leave the component to the browser`);
+  if (state === ON_SERVER) throw missingOnServer(name);
   connect();
   throw store.take(kind, name).wait(keepMs);
+}
+
+export function useRecord(
+  name: string | undefined,
+  { path, merge, create, ...options }: LiveOptions<unknown> & { path?: AnyPath<unknown>; merge?: Merge; create?: boolean } = {},
+): Live<unknown> & Edits<unknown> {
+  const { store } = useScope();
+  const at = pathText(path);
+  const part = useMemo(() => partAt(at), [at]);
+  const live = useLive(recordKind(create), name, options, part);
+  useEffect(() => mergeBy({ store, name, create }, merge), [store, name, merge, create]);
+  const edits = useMemo(() => recordEdits(() => ({ store, name, create })), [store, name, create]);
+  return useMemo(() => ({ ...live, ...edits }), [live, edits]);
+}
+
+const all = (value: Online): Online => value;
+
+export function usePresence(user: string | LiveOptions<readonly string[]> = {}, options: LiveOptions<Online> = {}): Live<Online> {
+  const isOne = typeof user === 'string';
+  return useLive(presenceKind(isOne), isOne ? user : 'everyone', isOne ? options : user, all);
 }

@@ -1,51 +1,21 @@
 // The client that the components below use, and the state of its connection.
 
-import type { Client, State as ConnectionState, TidewireError } from '@tidewire/client';
+import type { Client } from '@tidewire/client';
+import { NOT_CONNECTED, STARTING, connectionReader, offlineOf, scopeOf, type Connection, type Scope, type ScopeOptions, type Sync } from '@tidewire/client/store';
 import { createContext, createElement, useCallback, useContext, useEffect, useMemo, useSyncExternalStore, type ReactElement, type ReactNode } from 'react';
-import { Store } from './shared.js';
 
-/** The default of `keepMs`, in milliseconds. React may take half a second to continue after a suspension. */
-const KEEP_MS = 5_000;
-
-export interface ProviderProps<AnyClient> {
+export interface ProviderProps<AnyClient> extends ScopeOptions {
   client: AnyClient;
-  /** Whether the provider connects a client that was never connected, in the browser only; by default true. */
-  autoConnect?: boolean;
-  /**
-   * Milliseconds that a subscription stays after its last component unmounts, and that an awaited value waits for its component; by default
-   * 5,000.
-   */
-  keepMs?: number;
   children?: ReactNode;
-}
-
-/** The client and the settings that hooks get from the provider. */
-export interface Scope {
-  readonly client: Client;
-  readonly store: Store;
-  readonly keepMs: number;
-  connect(): void;
-}
-
-export interface Connection {
-  readonly state: ConnectionState;
-  /** Why the client is closed; undefined if it was never connected. */
-  readonly error: TidewireError | undefined;
-  /** The client data that the server sent at the login. */
-  readonly loginData: unknown;
 }
 
 const Context = createContext<Scope | undefined>(undefined);
 
-export function TidewireProvider({ client, autoConnect = true, keepMs = KEEP_MS, children }: ProviderProps<Client>): ReactElement {
-  const scope = useMemo<Scope>(() => {
-    const connect = (): void => {
-      // A refusal shows in `useConnection`, and as the `error` of the hooks whose values are missing.
-      if (autoConnect && client.state === 'closed' && !client.closeReason) client.connect().catch(() => undefined);
-    };
-    return { client, store: Store.of(client), keepMs, connect };
-  }, [client, autoConnect, keepMs]);
-  useEffect(() => scope.connect(), [scope]);
+export function TidewireProvider({ client, autoConnect, keepMs, offline, children }: ProviderProps<Client>): ReactElement {
+  const isOffline = Boolean(offline);
+  // The options of offline records are read once, so another object in each render changes nothing.
+  const scope = useMemo(() => scopeOf(client, { autoConnect, keepMs, offline }), [client, autoConnect, keepMs, isOffline]);
+  useEffect(() => scope.mount(), [scope]);
   return createElement(Context.Provider, { value: scope }, children);
 }
 
@@ -59,18 +29,14 @@ export function useClient(): Client {
   return useScope().client;
 }
 
-const NOT_CONNECTED: Connection = { state: 'closed', error: undefined, loginData: undefined };
-
 export function useConnection(): Connection {
   const client = useClient();
   const subscribe = useCallback((listener: () => void) => client.onState(listener), [client]);
-  const read = useMemo(() => {
-    let last = NOT_CONNECTED;
-    return () => {
-      const { state, closeReason: error, loginData } = client;
-      if (last.state !== state || last.error !== error || last.loginData !== loginData) last = { state, error, loginData };
-      return last;
-    };
-  }, [client]);
+  const read = useMemo(() => connectionReader(client), [client]);
   return useSyncExternalStore(subscribe, read, () => NOT_CONNECTED);
+}
+
+export function useSync(): Sync {
+  const { read, subscribe } = offlineOf(useScope());
+  return useSyncExternalStore(subscribe, read, () => STARTING);
 }

@@ -9,11 +9,19 @@ use tokio_postgres::{Client, Config, NoTls, Statement};
 use super::{Bare, StoredRow};
 use crate::failure::Failure;
 
+/// A table like that of Tidewire's records.
 const SCHEMA: &str = "DROP TABLE IF EXISTS tidewire_bench;
-    CREATE TABLE tidewire_bench (name text PRIMARY KEY, version bigint NOT NULL, data text NOT NULL)";
-const PUT: &str =
-    "INSERT INTO tidewire_bench SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[])
-    ON CONFLICT (name) DO UPDATE SET version = excluded.version, data = excluded.data";
+    CREATE TABLE tidewire_bench (
+        name bytea PRIMARY KEY,
+        incarnation bigint NOT NULL,
+        version bigint NOT NULL,
+        data text NOT NULL,
+        checksum bigint NOT NULL
+    )";
+const PUT: &str = "INSERT INTO tidewire_bench
+    SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[])
+    ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, version = excluded.version,
+        data = excluded.data, checksum = excluded.checksum";
 
 /// A connection to a server.
 pub struct Postgres {
@@ -53,10 +61,13 @@ impl Bare for Postgres {
     }
 
     fn commit(&mut self, rows: &[StoredRow]) -> Result<(), Failure> {
-        let names: Vec<&str> = rows.iter().map(|row| &*row.name).collect();
+        let names: Vec<&[u8]> = rows.iter().map(|row| row.name.as_bytes()).collect();
+        let incarnations: Vec<i64> = rows.iter().map(|row| row.incarnation).collect();
         let versions: Vec<i64> = rows.iter().map(|row| row.version.into()).collect();
         let data: Vec<&str> = rows.iter().map(|row| &*row.data).collect();
-        let columns: [&(dyn ToSql + Sync); 3] = [&names, &versions, &data];
+        let checksums: Vec<i64> = rows.iter().map(|row| row.checksum.into()).collect();
+        let columns: [&(dyn ToSql + Sync); 5] =
+            [&names, &incarnations, &versions, &data, &checksums];
         let put = self.client.execute(&self.put, &columns);
         self.runtime.block_on(put).map(|_| ()).map_err(failed)
     }

@@ -1,4 +1,5 @@
-//! Redis alone: one `MSET` for each transaction. Whether it syncs is the server's own setting, `appendfsync always`.
+//! Redis alone: one `MSET` for each transaction, with a whole row as the value of its key. Whether it syncs is the server's own setting,
+//! `appendfsync always`.
 
 use redis::{Connection, Pipeline};
 
@@ -31,7 +32,9 @@ impl Bare for Redis {
         let mut all = Pipeline::new();
         let set = all.cmd("MSET");
         for row in rows {
-            set.arg(&row.name).arg(&row.data);
+            let (incarnation, version, checksum) = (row.incarnation, row.version, row.checksum);
+            let value = format!("{incarnation} {version} {checksum}\n{}", row.data);
+            set.arg(&row.name).arg(value);
         }
         all.exec(&mut self.connection)
             .map_err(|error| failed(&error))

@@ -402,6 +402,7 @@ fn link(transport: Transport) -> Result<Link, Failure> {
         tls: transport.has_tls().then(tls_client).transpose()?,
         has_compression: transport.has_compression(),
         has_batches: transport.has_batches(),
+        ..Link::default()
     })
 }
 

@@ -56,6 +56,10 @@ fn arguments(command: Command) -> Command {
             "100000",
             "Connections that connect and disconnect afterwards; may be 0",
         ))
+        .arg(arguments::flag(
+            "one-user",
+            "All connections log in as one user, so that the difference to the usual run is the memory of a user",
+        ))
 }
 
 /// The parameters of the mode.
@@ -78,7 +82,12 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         churn: arguments::take_count(matches, "churn", 0)?,
         time_max: super::take_time_max(matches)?,
     };
-    super::measure(matches, true, |target| Ok(vec![idle.run(target)?]))
+    let has_one_user = matches.get_flag("one-user");
+    super::measure(matches, true, |target| {
+        let mut target = target.clone();
+        target.link.has_one_user = has_one_user;
+        Ok(vec![idle.run(&target)?])
+    })
 }
 
 impl Idle {
@@ -112,7 +121,11 @@ impl Idle {
         idle(&mut swarm, churn_wait)?;
         let churned = memory(target)?;
         let usage = meter.read()?;
-        let name = format!("{} connections", self.connections);
+        let users = match target.link.has_one_user {
+            true => " of one user",
+            false => "",
+        };
+        let name = format!("{} connections{users}", self.connections);
         let mut cell = Cell::new("idle", name, target.protocol.name(), &usage);
         let each = |after: Option<Memory>, part: fn(Memory) -> u64| {
             let (before, after) = before.zip(after)?;

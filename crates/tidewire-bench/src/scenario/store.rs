@@ -83,6 +83,12 @@ fn arguments(command: Command) -> Command {
             "Minimum share of bare SQLite's writes per second",
         ))
         .arg(limit(
+            "postgres-share-min",
+            "0.7",
+            "The same for bare PostgreSQL",
+        ))
+        .arg(limit("redis-share-min", "0.5", "The same for bare Redis"))
+        .arg(limit(
             "rows-min",
             "10",
             "Minimum average number of writes per commit, with many in flight",
@@ -108,42 +114,35 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         bytes: arguments::take_count(matches, "payload-bytes", 1)?,
     };
     let bounds = Bounds {
-        share_min: arguments::take(matches, "share-min")?,
         rows_min: arguments::take(matches, "rows-min")?,
         factor: arguments::take(matches, "latency-factor")?,
         slack_ms: arguments::take(matches, "latency-slack-ms")?,
     };
     let folder = TempDir::new().map_err(Failure::system("temporary folder"))?;
     let mut disk = Disk::open(folder.path())?;
-    let mut stores = vec![Pair {
-        title: "SQLite",
-        server: start(matches, &[])?,
-        bare: Box::new(Sqlite::open(folder.path())?),
-        many: Vec::new(),
-        one: Histogram::default(),
-        bare_one: Histogram::default(),
-    }];
+    let mut stores = vec![Pair::new(
+        "SQLite",
+        arguments::take(matches, "share-min")?,
+        start(matches, &[])?,
+        Box::new(Sqlite::open(folder.path())?),
+    )];
     if let Some(url) = matches.get_one::<String>("postgres") {
         let options = ["--store-kind", "postgres", "--store-postgres-url", url];
-        stores.push(Pair {
-            title: "PostgreSQL",
-            server: start(matches, &options)?,
-            bare: Box::new(Postgres::connect(url)?),
-            many: Vec::new(),
-            one: Histogram::default(),
-            bare_one: Histogram::default(),
-        });
+        stores.push(Pair::new(
+            "PostgreSQL",
+            arguments::take(matches, "postgres-share-min")?,
+            start(matches, &options)?,
+            Box::new(Postgres::connect(url)?),
+        ));
     }
     if let Some(url) = matches.get_one::<String>("redis") {
         let options = ["--store-kind", "redis", "--store-redis-url", url];
-        stores.push(Pair {
-            title: "Redis",
-            server: start(matches, &options)?,
-            bare: Box::new(Redis::connect(url)?),
-            many: Vec::new(),
-            one: Histogram::default(),
-            bare_one: Histogram::default(),
-        });
+        stores.push(Pair::new(
+            "Redis",
+            arguments::take(matches, "redis-share-min")?,
+            start(matches, &options)?,
+            Box::new(Redis::connect(url)?),
+        ));
     }
     println!("machine: {}", process::machine());
     println!("folder: {}", folder.path().display());
@@ -159,9 +158,16 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     for store in &stores {
         store.print(&plan)?;
     }
+    let shares = stores.iter().map(|store| {
+        Ok(Share {
+            of: store.bare.label(),
+            found: store.share()?,
+            min: store.share_min,
+        })
+    });
+    let shares: Vec<Share> = shares.collect::<Result<_, Failure>>()?;
     let sqlite = &stores[0];
-    let found = (sqlite.share()?, sqlite.rows_each()?);
-    check_bounds(&bounds, found, &sqlite.one, &synced)
+    check_bounds(&bounds, &shares, sqlite.rows_each()?, &sqlite.one, &synced)
 }
 
 /// Tidewire on a store, with its default number of shards.
@@ -190,17 +196,24 @@ impl Plan {
     }
 }
 
-/// The limits of the figures.
+/// The limits of the figures for SQLite.
 struct Bounds {
-    share_min: f64,
     rows_min: f64,
     factor: f64,
     slack_ms: f64,
 }
 
+/// The part of a bare store's rate that Tidewire reaches on it, and its limit.
+struct Share {
+    of: &'static str,
+    found: f64,
+    min: f64,
+}
+
 /// A store with Tidewire and without it, and the results of its turns.
 struct Pair {
     title: &'static str,
+    share_min: f64,
     server: Server,
     bare: Box<dyn Bare>,
     /// Tidewire's turn and the one without it.
@@ -210,6 +223,18 @@ struct Pair {
 }
 
 impl Pair {
+    fn new(title: &'static str, share_min: f64, server: Server, bare: Box<dyn Bare>) -> Self {
+        Self {
+            title,
+            share_min,
+            server,
+            bare,
+            many: Vec::new(),
+            one: Histogram::default(),
+            bare_one: Histogram::default(),
+        }
+    }
+
     fn turn(&mut self, plan: &Plan) -> Result<(), Failure> {
         let target = self.server.target();
         let mut rows = plan.rows();
@@ -401,7 +426,8 @@ impl Commits {
 
 fn check_bounds(
     bounds: &Bounds,
-    (share, rows): (f64, f64),
+    shares: &[Share],
+    rows: f64,
     acks: &Histogram,
     synced: &Histogram,
 ) -> Result<(), Failure> {
@@ -411,11 +437,8 @@ fn check_bounds(
         let min = bounds.rows_min;
         faults.push(format!("{rows:.1} writes per commit, less than {min}"));
     }
-    if share < bounds.share_min {
-        let min = bounds.share_min;
-        faults.push(format!(
-            "{share:.2} of bare SQLite's writes/s, less than {min}"
-        ));
+    for Share { of, found, min } in shares.iter().filter(|share| share.found < share.min) {
+        faults.push(format!("{found:.2} of {of}'s writes/s, less than {min}"));
     }
     for (what, percent, slack) in [
         ("median", 50.0, bounds.slack_ms),
@@ -470,13 +493,18 @@ mod tests {
     #[test]
     fn a_figure_beyond_its_bound_is_reported() {
         let bounds = Bounds {
-            share_min: 0.7,
             rows_min: 10.0,
             factor: 2.0,
             slack_ms: 1.0,
         };
-        let check = |found, acks: &[u64], synced: &[u64], expected: &[&str]| {
-            let checked = check_bounds(&bounds, found, &histogram(acks), &histogram(synced));
+        let check = |(share, rows), acks: &[u64], synced: &[u64], expected: &[&str]| {
+            let shares = [("bare SQLite", 0.7), ("bare Redis", 0.5)].map(|(of, min)| Share {
+                of,
+                found: share,
+                min,
+            });
+            let (acks, synced) = (histogram(acks), histogram(synced));
+            let checked = check_bounds(&bounds, &shares, rows, &acks, &synced);
             let fault = checked.map_err(|failure| failure.to_string()).err();
             for part in expected {
                 assert!(
@@ -491,7 +519,13 @@ mod tests {
         check((0.69, 10.0), &[20], &[10], &["0.69 of bare SQLite's"]);
         check((0.7, 10.0), &[22], &[10], &["median"]);
         check((0.7, 10.0), &[1, 1, 23], &[1, 1, 10], &["p99"]);
-        check((0.1, 10.0), &[50], &[10], &["0.10", "median", "p99"]);
+        let all = [
+            "0.10 of bare SQLite's",
+            "0.10 of bare Redis's",
+            "median",
+            "p99",
+        ];
+        check((0.1, 10.0), &[50], &[10], &all);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Shard;
 use crate::history::HistoryCounts;
+use crate::latency::LatencyCounts;
 use crate::limits::{LagCounts, Refused};
 use crate::record::commit::Commits;
 
@@ -40,6 +41,8 @@ pub struct Counts {
     pub write_keys: usize,
     /// Commits that failed since the last successful one.
     pub commit_failures: u32,
+    /// Acknowledged writes and deletes by the time from their application until the store had them. Only grows.
+    pub acknowledgements: LatencyCounts,
     /// Running calls of the rpc names that this shard owns.
     pub calls: usize,
     /// Listen patterns.
@@ -161,6 +164,7 @@ impl Shard {
             dirty_bytes: self.records.dirty().map(Commits::bytes).sum(),
             write_keys: self.records.write_key_count(),
             commit_failures: self.records.dirty().map(Commits::failures).sum(),
+            acknowledgements: *self.records.acknowledgements(),
             calls: self.rpcs.call_count(),
             patterns: self.listens.pattern_count(),
             wanted_names: self.listens.wanted_count(),

@@ -21,6 +21,7 @@ impl Shard {
             self.timers.retries.next(),
             self.timers.delays.first().map(|(until, _)| *until),
             self.timers.expiries.next(),
+            self.timers.detached.next(),
             self.reauthorizer.next(),
             self.state.interest.next(),
         ];
@@ -65,6 +66,9 @@ impl Shard {
             }
         }
         self.timers.check_liveness(&mut turn);
+        while let Some(session) = self.timers.detached.pop_due(now.monotonic) {
+            turn.out.close(session, CloseReason::DetachedTooLong);
+        }
         while let Some(local_id) = self.timers.expiries.pop_due(now) {
             self.state.context.expired += 1;
             self.end_session(now, local_id.session(address), CloseReason::Expired, out);

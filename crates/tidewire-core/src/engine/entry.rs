@@ -21,14 +21,9 @@ use crate::{catch_up, event};
 
 impl Shard {
     pub(super) fn entry<E: Effects>(&mut self, now: Now, entry: Entry, out: &mut E) {
-        if let Entry::Rights {
-            from,
-            number,
-            change,
-        } = entry
-        {
-            self.change(now, number, change, out);
-            self.barrier.mark(from, number);
+        if let Entry::Rights(marker) = entry {
+            self.change(now, marker.number, marker.change, out);
+            self.barrier.mark(marker.from, marker.number);
             return self.pass_on(out);
         }
         if let Entry::RightsPassed { from, number } = entry {
@@ -188,8 +183,8 @@ impl Shard {
             }
             Entry::Rpc(entry) => rpcs.handle(turn, entry),
             Entry::RpcDelivery(delivery) => rpc::deliver(turn, &delivery),
-            Entry::Online { user, session } => presences.count(turn, user, Some(session)),
-            Entry::Offline { user } => presences.count(turn, user, None),
+            Entry::Online { user, session } => presences.opened(turn, &user, session),
+            Entry::Offline { user, shard } => presences.ended(turn, &user, shard),
             Entry::PresenceQuery { reply, users } => presences.query(turn, reply, users),
             Entry::ReplyPart { reply, part } => add_reply_part(turn, reply, true, part),
             Entry::SessionEnded { session } => {
@@ -197,7 +192,7 @@ impl Shard {
                 rpcs.session_ended(turn, session);
             }
             // Handled above.
-            Entry::Rights { .. } | Entry::RightsPassed { .. } | Entry::Work(_) => {}
+            Entry::Rights(_) | Entry::RightsPassed { .. } | Entry::Work(_) => {}
             Entry::Value {
                 asker: Asker::Session(_),
                 ..

@@ -118,6 +118,9 @@ impl Shard {
         let Some(mut session) = turn.sessions.end(id) else {
             return;
         };
+        if session.has(SessionFlag::Detached) {
+            self.timers.detached.remove(id);
+        }
         if let Phase::Delayed(delay) = &session.phase {
             self.timers.delays.remove(&(delay.until, id));
         }

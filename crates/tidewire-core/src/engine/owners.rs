@@ -3,20 +3,21 @@
 use std::slice;
 
 use super::Shard;
+use crate::address::Address;
 use crate::message::{Event, Listen, Message, Record, Rpc};
 
 impl Shard {
     /// Calls `visit` with the shard of each name that a session's message sends to the owner of the name. A registered pattern goes to
     /// all shards. Messages can go to further shards, such as those with subscribers.
-    pub fn visit_owners(&self, message: &Message<'_>, mut visit: impl FnMut(u16)) {
+    pub fn visit_owners(&self, message: &Message<'_>, mut visit: impl FnMut(Address)) {
         let context = &self.state.context;
         let names = match message {
             Message::Event(Event::Listen(listen)) | Message::Record(Record::Listen(listen)) => {
                 match listen {
                     Listen::Accept { subscription, .. } | Listen::Reject { subscription, .. } => {
-                        visit(context.owner(subscription).shard);
+                        visit(context.owner(subscription));
                     }
-                    _ => (0..context.shard_count).for_each(visit),
+                    _ => context.shards().for_each(visit),
                 }
                 return;
             }
@@ -30,7 +31,7 @@ impl Shard {
             // Events without history have no owner.
             let is_owned = !matches!(message, Message::Event(_)) || history.find(name).is_some();
             if is_owned {
-                visit(context.owner(name).shard);
+                visit(context.owner(name));
             }
         }
     }

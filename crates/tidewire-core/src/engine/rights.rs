@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Shard;
 use crate::address::SessionId;
 use crate::effect::{CloseReason, Effects};
-use crate::entry::Entry;
+use crate::entry::{Entry, RightsMarker};
 use crate::event;
 use crate::rights::{Revoked, RightsChange};
 use crate::time::Now;
@@ -62,14 +62,12 @@ impl Shard {
         let from = self.state.context.address;
         for shard in self.state.context.shards().filter(|shard| *shard != from) {
             let change = change.clone();
-            out.post(
-                shard,
-                Entry::Rights {
-                    from,
-                    number,
-                    change,
-                },
-            );
+            let marker = RightsMarker {
+                from,
+                number,
+                change,
+            };
+            out.post(shard, Entry::Rights(marker));
         }
         self.pass_on(out);
     }

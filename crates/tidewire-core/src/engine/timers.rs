@@ -1,6 +1,6 @@
 //! The timers of the sessions of a shard.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::address::SessionId;
 use crate::context::TurnContext;
@@ -9,7 +9,7 @@ use crate::expiry::Expiries;
 use crate::login::Decided;
 use crate::message::{Connection, Message};
 use crate::reauthorize::Reauthorizer;
-use crate::session::{LocalSessionId, Session};
+use crate::session::{LocalSessionId, Session, SessionFlag};
 use crate::sweep::Sweep;
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
@@ -24,6 +24,45 @@ pub(super) struct SessionTimers {
     /// Sessions whose next answer is delayed, by the end of the delay. The delays differ, so a queue does not suffice.
     pub(super) delays: BTreeSet<(Instant, SessionId)>,
     pub(super) expiries: Expiries,
+    pub(super) detached: DetachedSessions,
+}
+
+/// The deadlines of the sessions without a transport. Sessions with one cost nothing here.
+#[derive(Debug, Default)]
+pub(super) struct DetachedSessions {
+    deadlines: BTreeSet<(Instant, SessionId)>,
+    by_session: BTreeMap<SessionId, Instant>,
+}
+
+impl DetachedSessions {
+    /// When the first of them has to be attached.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(until, _)| *until)
+    }
+
+    /// Adds a session that has to be attached until then.
+    pub(super) fn add(&mut self, id: SessionId, until: Instant) {
+        self.remove(id);
+        self.by_session.insert(id, until);
+        self.deadlines.insert((until, id));
+    }
+
+    /// Removes a session that was attached or has ended.
+    pub(super) fn remove(&mut self, id: SessionId) {
+        if let Some(until) = self.by_session.remove(&id) {
+            self.deadlines.remove(&(until, id));
+        }
+    }
+
+    /// Takes out a session whose deadline has passed.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<SessionId> {
+        let (until, id) = *self.deadlines.first()?;
+        if until > now {
+            return None;
+        }
+        self.remove(id);
+        Some(id)
+    }
 }
 
 impl SessionTimers {
@@ -34,6 +73,7 @@ impl SessionTimers {
             retries: DeadlineQueue::new(),
             delays: BTreeSet::new(),
             expiries: Expiries::default(),
+            detached: DetachedSessions::default(),
         }
     }
 
@@ -47,7 +87,9 @@ impl SessionTimers {
         let (shard, sessions, closes) = (turn.shard, &turn.sessions, &mut turn.out);
         let mut pinged = Vec::new();
         sweep.advance(now, interval, sessions.table_len(), |index| {
-            if let Some(session) = sessions.at(index as u32) {
+            // A session without a transport has a deadline instead.
+            let session = sessions.at(index as u32);
+            if let Some(session) = session.filter(|session| !session.has(SessionFlag::Detached)) {
                 let (silent, liveness) = (now.since(session.heard), shard.liveness(session.format));
                 // The answer to the ping before came a moment after the last visit, so its silence is less than an interval.
                 let is_quiet = silent > interval / 2 && session.principal().is_some();

@@ -1,10 +1,11 @@
 //! Histories of events: requests to the owner, and its pages.
 
 use super::PendingReplyId;
-use crate::address::SessionId;
+use crate::address::{Address, SessionId};
+use crate::binary::EventPayload;
 use crate::message::Position;
 use crate::publication::OwnedPublication;
-use crate::text::{Name, Payload};
+use crate::text::Name;
 
 /// Messages about events with history, between their owner and other shards.
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ pub enum HistoryEntry {
         /// The event.
         name: Name,
         /// The shard that had it.
-        shard: u16,
+        shard: Address,
     },
     /// To the owner: the store has rows of the name that may be too old.
     Sweep(Name),
@@ -79,8 +80,8 @@ pub struct HistoryPage {
     pub before: Position,
     /// The events that are missing between the requested position and `before`.
     pub gap: Option<HistoryGap>,
-    /// The data of the events.
-    pub events: Vec<Option<Payload>>,
+    /// The payloads of the events.
+    pub events: Vec<Option<EventPayload>>,
     /// Whether the page reaches the end and grants the subscription, which then gets everything that is published later.
     pub is_granted: bool,
 }
@@ -93,9 +94,9 @@ pub struct HistoryGap {
 }
 
 impl HistoryPage {
-    /// Approximate bytes that an event takes of a page: its name, its data, and its fields and frame.
-    pub(crate) fn event_bytes(name: &str, data: Option<&Payload>) -> usize {
+    /// Approximate bytes that an event takes of a page: its name, its payload, and its fields and frame.
+    pub(crate) fn event_bytes(name: &str, payload: Option<&EventPayload>) -> usize {
         const OVERHEAD_BYTES: usize = 32;
-        name.len() + data.map_or(0, Payload::len) + OVERHEAD_BYTES
+        name.len() + payload.map_or(0, EventPayload::size) + OVERHEAD_BYTES
     }
 }

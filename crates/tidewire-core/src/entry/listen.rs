@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use regex::Regex;
-
 use super::PendingReplyId;
 use crate::address::{Address, SessionId};
+use crate::listen_pattern::ListenPattern;
 use crate::message::Topic;
 use crate::principal::Principal;
 use crate::text::Name;
@@ -17,12 +16,8 @@ pub enum Listening {
     Add {
         /// Events or records.
         topic: Topic,
-        /// The pattern as text.
-        pattern: Name,
-        /// The pattern.
-        regex: Arc<Regex>,
-        /// The steps that a match with it takes.
-        weight: u8,
+        /// The pattern. The shards of a node share the compiled form; another node compiles the text once.
+        pattern: ListenPattern,
         /// The session that listens.
         provider: SessionId,
         /// Its principal: a name is offered if the rules allow this principal to listen for it.
@@ -81,7 +76,7 @@ pub enum Listening {
         /// The number of the census.
         round: u64,
         /// The shard.
-        shard: u16,
+        shard: Address,
         /// The events.
         names: Vec<Name>,
     },
@@ -90,7 +85,7 @@ pub enum Listening {
         /// The number of the census.
         round: u64,
         /// The shard.
-        shard: u16,
+        shard: Address,
         /// The event.
         name: Name,
         /// Whether the shard has subscribers now.

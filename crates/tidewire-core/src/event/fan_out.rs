@@ -17,7 +17,7 @@ use crate::event_rights::{DEPENDENT_LIFETIME, PendingDecision, Recipients, Waiti
 use crate::footprint::{WAITING_EVENT_BYTES, text_bytes};
 use crate::hub::{HubTopic, format_bit, formats_of};
 use crate::membership::{ChannelId, LAGGING};
-use crate::message::{Event, Message, Publication};
+use crate::message::{Event, Message, Publication, RareAttributes};
 use crate::permission::{Access, Decision, EventRight, Question, RequestedAction};
 use crate::principal::Principal;
 use crate::publication::{InterestTopic, OwnedPublication};
@@ -310,7 +310,6 @@ fn wait<E: Effects>(
     for index in &later {
         let event = WaitingEvent {
             publication: Arc::clone(&publication),
-            is_exact: audience.has_exact(turn, *index),
         };
         keep(turn, *index, event);
     }
@@ -340,18 +339,20 @@ fn keep<E: Effects>(turn: &mut TurnContext<'_, E>, index: u32, event: WaitingEve
 }
 
 fn waiting_bytes(event: &WaitingEvent) -> usize {
-    let OwnedPublication { name, data, .. } = &*event.publication;
+    let OwnedPublication { name, data, rare } = &*event.publication;
     let data_bytes = data.as_ref().map_or(0, |data| text_bytes(data.as_str()));
-    WAITING_EVENT_BYTES + text_bytes(name) + data_bytes
+    let binary_bytes = RareAttributes::payload_size(rare.as_deref());
+    WAITING_EVENT_BYTES + text_bytes(name) + data_bytes + binary_bytes
 }
 
 /// Sends a session the events that wait for it, up to one whose decision is pending.
 fn continue_session<E: Effects>(turn: &mut TurnContext<'_, E>, index: u32) {
     while let Some((id, event)) = turn.event_rights.first(index) {
         let name = event.publication.name.clone();
-        let right = match event.is_exact {
-            true if is_subscribed(turn, index, &name) => Right::Allowed,
-            _ => pattern_right(turn, index, &name),
+        // The session may have got or lost any of its subscriptions while the event waited.
+        let right = match is_subscribed(turn, index, &name) {
+            true => Right::Allowed,
+            false => pattern_right(turn, index, &name),
         };
         if let Right::Pending(ticket) = right {
             return turn.event_rights.wait_for(index, ticket);
@@ -373,7 +374,7 @@ fn continue_session<E: Effects>(turn: &mut TurnContext<'_, E>, index: u32) {
     }
 }
 
-/// Whether a session is subscribed to the name of an event. It may have lost that subscription while the event waited.
+/// Whether a session is subscribed to the name of an event.
 fn is_subscribed<E>(turn: &TurnContext<'_, E>, index: u32, event: &str) -> bool {
     let exact = turn.hub.find(TOPIC, event);
     let session = turn.sessions.at(index);

@@ -15,16 +15,17 @@ use super::{HistoryCounts, NUMBER_MAX};
 use smallvec::SmallVec;
 
 use crate::address::{Address, SessionId};
+use crate::binary::EventPayload;
 use crate::context::{ShardContext, TurnContext};
 use crate::effect::Effects;
 use crate::entry::{Entry, HistoryEntry, HistoryGap, HistoryPage, HistoryRead};
 use crate::history_rules::{HistoryRule, Keep};
-use crate::message::{Position, RareAttributes};
+use crate::message::Position;
 use crate::publication::OwnedPublication;
 use crate::shard_counts::ShardCounts;
 use crate::store::Opened;
 use crate::table::{self, Map};
-use crate::text::{Name, Payload};
+use crate::text::Name;
 use crate::time::{Instant, Now, WallTime};
 
 /// For this long, a name without a row in the store starts with the same epoch. A history whose events have all expired is removed from
@@ -146,12 +147,12 @@ impl HistoryOwner {
         publisher: SessionId,
     ) {
         let name = &publication.name.clone();
-        let (shard_context, now) = (turn.shard, turn.now);
-        let Some(rule) = shard_context.settings.history.find(name) else {
+        let now = turn.now;
+        let Some(rule) = turn.shard.settings.history.find(name) else {
             return;
         };
         let offset = self.change(name, |ring| {
-            let offset = ring.push(publication.data.clone(), at);
+            let offset = ring.push(publication.payload(), at);
             ring.trim(rule, now.wall);
             offset
         });
@@ -160,15 +161,14 @@ impl HistoryOwner {
         };
         let shards = interested(turn, &history.interest, name);
         if !shards.is_empty() {
-            let trace = publication.rare.and_then(|rare| rare.trace);
-            publication.rare = RareAttributes::boxed(Some(offset), trace);
+            publication.rare.get_or_insert_default().offset = Some(offset);
         }
         for shard in shards {
             let published = HistoryEntry::Published {
                 publication: publication.clone(),
                 except: publisher,
             };
-            turn.post(neighbour(shard_context, shard), Entry::History(published));
+            turn.post(shard, Entry::History(published));
         }
         if history.due.is_none() {
             self.plan(name, rule, now);
@@ -201,12 +201,12 @@ impl HistoryOwner {
         };
         let (from, gap) = history.begin_of(read.after);
         let (mut events, mut bytes) = (Vec::new(), 0);
-        for (_, data) in history.ring.from(from) {
+        for (_, payload) in history.ring.from(from) {
             if bytes >= read.bytes_max && !events.is_empty() {
                 break;
             }
-            bytes += HistoryPage::event_bytes(&read.name, data.as_ref());
-            events.push(data.clone());
+            bytes += HistoryPage::event_bytes(&read.name, payload.as_ref());
+            events.push(payload.clone());
         }
         let is_last = from + events.len() as u64 == history.ring.next();
         self.counts.replayed += events.len() as u64;
@@ -216,7 +216,7 @@ impl HistoryOwner {
             offset: from - 1,
         };
         if is_last {
-            history.interest.add(read.session.address.shard);
+            history.interest.add(read.session.address);
         }
         self.used(turn, &read.name);
         let page = HistoryPage {
@@ -241,7 +241,7 @@ impl HistoryOwner {
         &mut self,
         turn: &TurnContext<'_, E>,
         name: &Name,
-        shard: u16,
+        shard: Address,
     ) {
         let Some(history) = self.names.get_mut(name) else {
             return;
@@ -292,15 +292,15 @@ impl HistoryOwner {
         name: &Name,
         epoch: u64,
         first: u64,
-        events: impl Iterator<Item = (WallTime, Option<Payload>)>,
+        events: impl Iterator<Item = (WallTime, Option<EventPayload>)>,
     ) {
         if let Some(history) = self.names.get_mut(name) {
             history.epoch = epoch;
             history.ring = Ring::new(first);
         }
         self.change(name, |ring| {
-            for (at, data) in events {
-                ring.push(data, at);
+            for (at, payload) in events {
+                ring.push(payload, at);
             }
         });
     }
@@ -456,23 +456,15 @@ fn interested<E: Effects>(
     turn: &TurnContext<'_, E>,
     granted: &ShardCounts,
     name: &str,
-) -> SmallVec<[u16; 8]> {
-    let mut shards: SmallVec<[u16; 8]> = granted.shards().collect();
+) -> SmallVec<[Address; 8]> {
+    let mut shards: SmallVec<[Address; 8]> = granted.shards().collect();
     turn.out
         .visit_pattern_shards(name, |shard| shards.push(shard));
     if turn.hub.has_patterns() {
-        let own = turn.shard.address.shard;
+        let own = turn.shard.address;
         turn.hub.visit_matching(name, |_| shards.push(own));
     }
     shards.sort_unstable();
     shards.dedup();
     shards
-}
-
-/// Another shard of this node.
-fn neighbour(context: &ShardContext, shard: u16) -> Address {
-    Address {
-        node: context.address.node,
-        shard,
-    }
 }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::binary::EventPayload;
 use crate::history_rules::HistoryRule;
-use crate::text::Payload;
 use crate::time::WallTime;
 
 /// Approximate bytes that an event takes in addition to its data.
@@ -13,13 +13,13 @@ const EVENT_OVERHEAD_BYTES: usize = 48;
 /// An event that is kept.
 #[derive(Debug)]
 struct Kept {
-    data: Option<Payload>,
+    payload: Option<EventPayload>,
     at: WallTime,
 }
 
 impl Kept {
     fn bytes(&self) -> usize {
-        EVENT_OVERHEAD_BYTES + self.data.as_ref().map_or(0, Payload::len)
+        EVENT_OVERHEAD_BYTES + self.payload.as_ref().map_or(0, EventPayload::size)
     }
 }
 
@@ -63,8 +63,8 @@ impl Ring {
     }
 
     /// Adds an event and says its offset.
-    pub(super) fn push(&mut self, data: Option<Payload>, at: WallTime) -> u64 {
-        let kept = Kept { data, at };
+    pub(super) fn push(&mut self, payload: Option<EventPayload>, at: WallTime) -> u64 {
+        let kept = Kept { payload, at };
         self.bytes += kept.bytes();
         self.events.push_back(kept);
         self.next() - 1
@@ -101,9 +101,9 @@ impl Ring {
     }
 
     /// The events from an offset on, which is not before the first one.
-    pub(super) fn from(&self, offset: u64) -> impl Iterator<Item = (u64, &Option<Payload>)> {
+    pub(super) fn from(&self, offset: u64) -> impl Iterator<Item = (u64, &Option<EventPayload>)> {
         let skipped = usize::try_from(offset.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        let events = self.events.iter().map(|kept| &kept.data);
+        let events = self.events.iter().map(|kept| &kept.payload);
         (self.first..).zip(events).skip(skipped)
     }
 }
@@ -113,6 +113,7 @@ mod tests {
     use super::*;
     use crate::history_rules::Keep;
     use crate::name_pattern::NamePattern;
+    use crate::text::Payload;
 
     fn rule(count_max: usize, bytes_max: usize, age_s: u64) -> HistoryRule {
         HistoryRule {
@@ -127,7 +128,7 @@ mod tests {
     fn ring(count: u64) -> Ring {
         let mut ring = Ring::new(1);
         for number in 0..count {
-            let data = Payload::from_checked(&number.to_string());
+            let data = EventPayload::Json(Payload::from_checked(&number.to_string()));
             assert_eq!(ring.push(Some(data), WallTime(number * 1_000)), number + 1);
         }
         ring

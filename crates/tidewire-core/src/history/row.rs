@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use crate::binary::{self, Binary, EventPayload};
 use crate::history_rules::{HistoryRules, Keep};
+use crate::json;
 use crate::store::{Incarnation, StoredRecord, Version};
 use crate::text::{Name, Payload, RESERVED};
 use crate::time::WallTime;
@@ -102,25 +104,58 @@ impl Head {
 }
 
 /// The record of an event.
-pub(super) fn event_record(epoch: u64, at: WallTime, data: Option<&Payload>) -> StoredRecord {
-    let text = match data {
-        Some(data) => format!("[{},{}]", at.0, data.as_str()),
+pub(super) fn event_record(
+    epoch: u64,
+    at: WallTime,
+    payload: Option<EventPayload>,
+) -> StoredRecord {
+    let text = match payload {
+        Some(EventPayload::Json(data)) => format!("[{},{}]", at.0, data.as_str()),
+        Some(EventPayload::Binary(binary)) => binary_text(at, &binary),
         None => format!("[{}]", at.0),
     };
     record(epoch, &text)
 }
 
+/// The row of bytes is an object, because a version that knows arrays only treats it as a missing event.
+fn binary_text(at: WallTime, binary: &Binary) -> String {
+    let mut text = format!("{{\"time\":{},\"contentType\":", at.0);
+    json::string(binary.content_type(), &mut text);
+    text + ",\"base64\":\"" + &binary.base64() + "\"}"
+}
+
+fn binary_of(text: &str) -> Option<(WallTime, Option<EventPayload>)> {
+    let (mut at, mut content_type, mut bytes) = (None, None, None);
+    for (key, value) in json::entries(text) {
+        let content = || json::Literal::scan(value)?.text();
+        match &*key?.text()? {
+            "time" => at = value.parse().ok(),
+            "contentType" => content_type = content(),
+            "base64" => bytes = binary::from_base64(&content()?),
+            _ => {}
+        }
+    }
+    let binary = Binary::new(Some(&content_type?), bytes?);
+    Some((WallTime(at?), Some(EventPayload::Binary(binary))))
+}
+
 /// The event in a record, unless it has another epoch.
-pub(super) fn event_of(epoch: u64, record: &StoredRecord) -> Option<(WallTime, Option<Payload>)> {
+pub(super) fn event_of(
+    epoch: u64,
+    record: &StoredRecord,
+) -> Option<(WallTime, Option<EventPayload>)> {
     if record.incarnation.0 != epoch {
         return None;
     }
+    if record.data.as_str().starts_with('{') {
+        return binary_of(record.data.as_str());
+    }
     let text = within(record)?;
-    let (at, data) = match text.split_once(',') {
-        Some((at, data)) => (at, Some(Payload::from_checked(data))),
+    let (at, payload) = match text.split_once(',') {
+        Some((at, data)) => (at, Some(EventPayload::Json(Payload::from_checked(data)))),
         None => (text, None),
     };
-    Some((WallTime(at.parse().ok()?), data))
+    Some((WallTime(at.parse().ok()?), payload))
 }
 
 fn record(epoch: u64, text: &str) -> StoredRecord {
@@ -172,11 +207,25 @@ mod tests {
             next: 9,
         };
         assert_eq!(Head::of(&head.record()), Some(head));
-        let data = Payload::from_checked(r#"{"a":[1,2]}"#);
-        for data in [None, Some(data)] {
-            let stored = event_record(7, WallTime(5), data.as_ref());
-            assert_eq!(event_of(7, &stored), Some((WallTime(5), data)));
+        let json = EventPayload::Json(Payload::from_checked(r#"{"a":[1,2]}"#));
+        let binary = Binary::new(Some("text/x; a=\"b\""), *b"\0\xff");
+        for payload in [None, Some(json), Some(EventPayload::Binary(binary))] {
+            let stored = event_record(7, WallTime(5), payload.clone());
+            assert_eq!(event_of(7, &stored), Some((WallTime(5), payload)));
             assert_eq!(event_of(8, &stored), None);
+        }
+        let stored = r#"{"time":5,"contentType":"text/x; a=\"b\"","base64":"AP8="}"#;
+        let binary = Binary::new(Some("text/x; a=\"b\""), *b"\0\xff");
+        let event = (WallTime(5), Some(EventPayload::Binary(binary)));
+        assert_eq!(event_of(7, &record(7, stored)), Some(event));
+        for text in [
+            "{}",
+            r#"{"time":5,"contentType":"a/b"}"#,
+            r#"{"time":5,"contentType":"a/b","base64":"AP8"}"#,
+            r#"{"time":"5","contentType":"a/b","base64":""}"#,
+            r#"{"contentType":"a/b","base64":""}"#,
+        ] {
+            assert_eq!(event_of(7, &record(7, text)), None, "{text}");
         }
         for text in ["[]", "[1]", "[0,1]", "[3,2]", "{}", "[a,b]"] {
             assert_eq!(Head::of(&record(7, text)), None, "{text}");

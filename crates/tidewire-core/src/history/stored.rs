@@ -12,18 +12,16 @@ use std::time::Duration;
 use super::owner::HistoryOwner;
 use super::row::{self, Head, HistoryRow};
 use crate::address::SessionId;
+use crate::binary::EventPayload;
 use crate::context::TurnContext;
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{Entry, HistoryEntry, HistoryRead};
 use crate::history_rules::Keep;
-use crate::message::RareAttributes;
 use crate::publication::OwnedPublication;
 use crate::route::StoreId;
 use crate::settings::Settings;
-use crate::store::{
-    Expected, Loaded, StoreChange, StoreError, StoreTrouble, StoreWrite, StoredRecord,
-};
-use crate::text::{Name, Payload};
+use crate::store::{Expected, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord};
+use crate::text::Name;
 use crate::time::{Instant, Now, WallTime};
 
 /// Batches of histories have this bit, batches of records do not.
@@ -63,7 +61,7 @@ struct Reading {
     /// Reads that the owner has sent to the store and that have no answer yet.
     missing: BTreeSet<Name>,
     head: Option<Head>,
-    rows: BTreeMap<u64, (WallTime, Option<Payload>)>,
+    rows: BTreeMap<u64, (WallTime, Option<EventPayload>)>,
     /// Requests that arrived during the read.
     waiting: VecDeque<Job>,
 }
@@ -76,15 +74,14 @@ enum Job {
 
 #[derive(Debug)]
 struct Pending {
-    data: Option<Payload>,
+    publication: OwnedPublication,
     at: WallTime,
     publisher: SessionId,
-    rare: Option<Box<RareAttributes>>,
 }
 
 impl Pending {
     fn bytes(&self) -> usize {
-        self.data.as_ref().map_or(0, Payload::len) + size_of::<Self>()
+        self.publication.payload_size() + size_of::<Self>()
     }
 }
 
@@ -200,13 +197,12 @@ impl HistoryOwner {
         publication: OwnedPublication,
         publisher: SessionId,
     ) {
-        let OwnedPublication { name, data, rare } = publication;
+        let name = publication.name.clone();
         let limits = &turn.shard.settings.limits;
         let pending = Pending {
-            data,
+            publication,
             at: turn.now.wall,
             publisher,
-            rare,
         };
         let traffic = self.traffic_mut();
         let bytes = traffic.pending_bytes + pending.bytes();
@@ -427,7 +423,7 @@ impl HistoryOwner {
         let removed = (stored_first..first).map(|offset| (offset, StoreChange::Delete));
         let pending = stored.pending.iter().take(stored.sent);
         let pending = pending.zip(next..).map(|(event, offset)| {
-            let record = row::event_record(epoch, event.at, event.data.as_ref());
+            let record = row::event_record(epoch, event.at, event.publication.payload());
             (offset, StoreChange::Put(record))
         });
         let rows = removed.chain(pending);
@@ -470,7 +466,7 @@ impl HistoryOwner {
         }
         let sent = std::mem::take(&mut traffic.sent);
         if let Err(error) = result {
-            if error.trouble == StoreTrouble::StaleTerm {
+            if error.trouble.is_eviction() {
                 return self.deposed(turn, sent);
             }
             traffic.dirty.extend(sent.into_iter().map(|sent| sent.name));
@@ -490,14 +486,11 @@ impl HistoryOwner {
             stored.has_head = has_head;
             let count = stored.sent;
             for Pending {
-                data,
+                publication,
                 at,
                 publisher,
-                rare,
             } in self.take_pending(&name, count)
             {
-                let name = name.clone();
-                let publication = OwnedPublication { name, data, rare };
                 self.show(turn, publication, at, publisher);
             }
             self.tidy(turn, &name);
@@ -615,7 +608,7 @@ impl Reading {
 fn write_row(name: &Name, row: HistoryRow, change: StoreChange) -> StoreWrite {
     StoreWrite {
         name: row.name(name),
-        // No other server writes these rows: the owner of the term owns the name.
+        // No other server writes these rows: the owner of the view owns the name.
         expected: Expected::Anything,
         change,
         writer: None,

@@ -13,8 +13,7 @@ use crate::lag;
 use crate::message::{Event, EventAction, Message, Position, Publication, Reason, Refusal};
 use crate::publication::InterestTopic;
 use crate::session::follows::{Follow, Follows, Start};
-
-use crate::text::{Name, Payload};
+use crate::text::Name;
 
 const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
 
@@ -218,11 +217,10 @@ fn give<E: Effects>(turn: &mut TurnContext<'_, E>, page: &HistoryPage) {
     }
     let mut given_bytes = 0;
     let mut offset = page.before.offset;
-    for data in &page.events {
+    for payload in &page.events {
         offset += 1;
-        given_bytes += HistoryPage::event_bytes(name, data.as_ref());
-        let data = data.as_ref().map(Payload::as_str);
-        let publication = Publication::new(name, data, Some(offset), None);
+        given_bytes += HistoryPage::event_bytes(name, payload.as_ref());
+        let publication = Publication::numbered(name, payload.as_ref(), offset);
         turn.send(id, &Message::Event(Event::Publication(publication)));
     }
     let Some(follows) = turn.sessions.follows_mut(id) else {
@@ -257,6 +255,6 @@ fn ask<E: Effects>(turn: &mut TurnContext<'_, E>, read: HistoryRead) {
 
 /// Releases a granted subscription at its owner.
 pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, name: Name) {
-    let (owner, shard) = (turn.shard.owner(&name), turn.shard.address.shard);
+    let (owner, shard) = (turn.shard.owner(&name), turn.shard.address);
     turn.post(owner, Entry::History(HistoryEntry::Release { name, shard }));
 }

@@ -81,6 +81,12 @@ impl Hub {
         self.keys.iter().map(|keys| keys.len()).sum()
     }
 
+    /// The topic and name of a membership.
+    pub(crate) fn topic_and_name(&self, id: ChannelId) -> (HubTopic, &Name) {
+        let channel = self.channel(id);
+        (channel.topic, &channel.name)
+    }
+
     /// The members of a name except those that lag, by their index among the sessions.
     pub(crate) fn members(&self, id: ChannelId) -> &[u32] {
         &self.channel(id).members

@@ -69,6 +69,13 @@ impl Hub {
         counts.add(format, 1);
     }
 
+    /// Counts a member in another format than before. The name has no range that the member is owed.
+    pub(crate) fn change_format(&mut self, id: ChannelId, before: Format, format: Format) {
+        debug_assert_eq!(self.channel(id).touched, 0, "ranges have the format before");
+        self.count_format(id, format);
+        self.uncount_format(id, before);
+    }
+
     /// Counts a member that was just removed from a name.
     pub(super) fn uncount_format(&mut self, id: ChannelId, format: Format) {
         let channel = self.channel_mut(id);

@@ -152,7 +152,7 @@ impl Both {
             index,
             generation: self.generation,
         };
-        self.sessions.open(id, format, Instant(0));
+        self.sessions.open(id, format, None, Instant(0));
         let owed = Vec::new();
         self.peers.insert(index, ModelSession { id, format, owed });
     }

@@ -70,7 +70,7 @@
 //!
 //! Provider, at the session's shard:
 //! - [`provider`]: registers and withdraws patterns, posts answers to the owners, and sends the owners' notices.
-//! - [`pattern`]: compiles a pattern, with bounded size.
+//! - `listen_pattern.rs`: compiles a pattern, with bounded size, and matches names.
 //! - [`prefix`]: the literal text with which every match of a pattern begins.
 //!
 //! Owner:
@@ -85,7 +85,6 @@
 //! - `owner/question.rs`: authorizes a candidate, asks it, and handles its answer.
 
 mod owner;
-mod pattern;
 mod prefix;
 mod provider;
 

@@ -25,6 +25,7 @@ use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Listening, ReplyPart};
 use crate::footprint::{PATTERN_ENTRY_BYTES, WANTED_BYTES};
+use crate::listen_pattern::Matcher;
 use crate::message::Topic;
 use crate::table::{self, Map, Random};
 use crate::text::Name;
@@ -64,6 +65,7 @@ pub(crate) struct ListenOwner {
     steps: u64,
     next_kind: usize,
     random: Random,
+    matcher: Matcher,
     /// Records whose provider changed, until the engine notifies their subscribers.
     pub(crate) changes: Vec<ProviderChange>,
 }
@@ -98,6 +100,7 @@ impl ListenOwner {
             steps: 0,
             next_kind: 0,
             random: Random::new(seed),
+            matcher: Matcher::new(),
             changes: Vec::new(),
         }
     }
@@ -157,17 +160,15 @@ impl ListenOwner {
             Listening::Add {
                 topic,
                 pattern,
-                regex,
-                weight,
                 provider,
                 principal,
                 reply,
             } => {
+                let (text, expression) = pattern.into_parts();
                 let pattern = Pattern {
                     topic,
-                    text: pattern,
-                    regex,
-                    weight,
+                    text,
+                    expression,
                     names: BTreeSet::new(),
                 };
                 self.add_pattern(turn, provider, principal, pattern);

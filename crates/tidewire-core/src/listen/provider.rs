@@ -1,21 +1,20 @@
 //! Listening at the provider's shard: checks the requests of a session, posts its patterns to all shards and its answers to the owners
 //! of the names, and passes the owners' notices on.
 
-use std::sync::Arc;
-
-use super::pattern::compile;
 use super::prefix::literal_prefix;
 use crate::address::SessionId;
 use crate::context::{LostRight, TurnContext};
 use crate::effect::{Effects, Flow};
 use crate::entry::{Entry, ListenNotice, Listening, ReplyAction};
-use crate::footprint::{PATTERN_BYTES, text_bytes};
+use crate::footprint::text_bytes;
+use crate::listen_pattern::ListenPattern;
 use crate::message::{
     Event, EventAction, Listen, Message, Reason, Record, RecordAction, Refusal, Topic,
 };
 use crate::permission::{Access, Authorization};
 use crate::session::Session;
 use crate::text::Name;
+use crate::work::{COMPILE_WORK, COMPILE_WORK_PER_BYTE, REFUSED_COMPILE_WORK};
 
 /// Handles a listen message of an open session.
 pub(crate) fn message<E: Effects>(
@@ -61,7 +60,7 @@ pub(crate) fn notify<E: Effects>(
         .sessions
         .find(provider)
         .and_then(|session| session.state.as_ref())
-        .is_some_and(|with| with.patterns.contains(&key));
+        .is_some_and(|with| with.patterns.contains_key(&key));
     if !listens {
         return;
     }
@@ -112,16 +111,12 @@ fn listen<E: Effects>(
         turn.send(id, &refusal(topic, pattern, reason));
         return Flow::Taken;
     }
-    let regex = if turn.shard.is_name(pattern) {
-        let regex = compile(pattern);
-        if regex.is_none() {
-            turn.shard.count(|refused| refused.uncompilable += 1);
-        }
-        regex
+    let compiled = if turn.shard.is_name(pattern) {
+        compile(turn, pattern)
     } else {
         None
     };
-    let Some((regex, weight)) = regex else {
+    let Some(compiled) = compiled else {
         let pattern = if pattern.len() <= turn.shard.settings.limits.name_bytes_max {
             pattern
         } else {
@@ -131,33 +126,33 @@ fn listen<E: Effects>(
         return Flow::Taken;
     };
     let seed = turn.shard.seed;
-    let name = Name::from(pattern);
+    let name = compiled.text().clone();
     let Some(principal) = turn.principal(id) else {
         return Flow::Taken;
     };
     let Some(session) = turn.sessions.find_mut(id) else {
         return Flow::Taken;
     };
-    if !session.offers(seed).patterns.insert((topic, name.clone())) {
+    let bytes = compiled.expression().bytes() + text_bytes(&name);
+    let patterns = &mut session.offers(seed).patterns;
+    if patterns.contains_key(&(topic, name.clone())) {
         turn.send(id, &wrap(topic, Listen::AlreadyListening { pattern }));
         return Flow::Taken;
     }
-    turn.sessions.add_state_bytes(id, pattern_bytes(&name));
-    let shards = usize::from(turn.shard.shard_count);
+    patterns.insert((topic, name.clone()), bytes);
+    turn.sessions.add_state_bytes(id, bytes);
+    let shards = turn.shard.shard_count();
     let reply = turn.begin_reply(
         id,
         shards,
         ReplyAction::Listen {
             topic,
-            pattern: name.clone(),
+            pattern: name,
         },
     );
-    let regex = Arc::new(regex);
     turn.post_all(&Entry::Listening(Listening::Add {
         topic,
-        pattern: name,
-        regex,
-        weight,
+        pattern: compiled,
         provider: id,
         principal,
         reply,
@@ -165,9 +160,17 @@ fn listen<E: Effects>(
     Flow::Taken
 }
 
-/// Bytes that a pattern takes, with its expression.
-fn pattern_bytes(pattern: &Name) -> usize {
-    PATTERN_BYTES + text_bytes(pattern)
+/// Compiles a pattern at the cost of the session.
+fn compile<E: Effects>(turn: &mut TurnContext<'_, E>, pattern: &str) -> Option<ListenPattern> {
+    let compiled = ListenPattern::compile(Name::from(pattern));
+    let bytes = compiled.as_ref().map_or(0, |it| it.expression().bytes());
+    turn.shard
+        .count_work(COMPILE_WORK + COMPILE_WORK_PER_BYTE * bytes);
+    if compiled.is_none() {
+        turn.shard.count_work(REFUSED_COMPILE_WORK);
+        turn.shard.count(|refused| refused.uncompilable += 1);
+    }
+    compiled
 }
 
 /// Whether a session may listen with one more pattern. All shards keep each pattern compiled and try it with each new name, so the limit of
@@ -194,13 +197,13 @@ fn unlisten<E: Effects>(
     let held = turn
         .sessions
         .find_mut(id)
-        .is_some_and(|session| session.offers(seed).patterns.remove(&(topic, name.clone())));
-    if !held {
+        .and_then(|session| session.offers(seed).patterns.remove(&(topic, name.clone())));
+    let Some(bytes) = held else {
         turn.send(id, &wrap(topic, Listen::UnlistenAck { pattern }));
         return Flow::Taken;
-    }
-    turn.sessions.remove_state_bytes(id, pattern_bytes(&name));
-    let shards = usize::from(turn.shard.shard_count);
+    };
+    turn.sessions.remove_state_bytes(id, bytes);
+    let shards = turn.shard.shard_count();
     let what = ReplyAction::Unlisten {
         topic,
         pattern: name.clone(),
@@ -224,14 +227,13 @@ pub(crate) fn lose<E: Effects>(
     lost: LostRight,
 ) -> bool {
     let session = turn.sessions.find_mut(id);
-    let has_listened = session
+    let held = session
         .and_then(|session| session.state.as_mut())
-        .is_some_and(|with| with.patterns.remove(&(topic, pattern.clone())));
-    if !has_listened {
+        .and_then(|with| with.patterns.remove(&(topic, pattern.clone())));
+    let Some(bytes) = held else {
         return false;
-    }
-    turn.sessions
-        .remove_state_bytes(id, pattern_bytes(&pattern));
+    };
+    turn.sessions.remove_state_bytes(id, bytes);
     turn.send(id, &refusal(topic, &pattern, lost.reason()));
     turn.post_all(&Entry::Listening(Listening::Remove {
         topic,

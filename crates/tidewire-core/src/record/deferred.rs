@@ -50,6 +50,11 @@ impl Deferred {
         !self.queues.is_empty() && self.queues.contains_key(&session)
     }
 
+    /// Whether no session has to wait.
+    pub(super) fn is_unused(&self) -> bool {
+        self.queues.is_empty()
+    }
+
     /// Bytes that the deferred requests keep.
     pub(super) fn bytes(&self) -> usize {
         self.bytes

@@ -40,7 +40,7 @@ pub(super) struct FairQueue {
     /// Shares with a backlog. Those in `fresh` have not been served yet, those in `served` have.
     fresh: VecDeque<Share>,
     served: VecDeque<Share>,
-    /// Whether the last batch left out a record that is larger than a batch. The record's share is the first in `served`.
+    /// Whether the last batch omitted a record that is larger than a batch. The record's share is the first in `served`.
     is_large_due: bool,
     entries: usize,
 }

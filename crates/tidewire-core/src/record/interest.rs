@@ -2,7 +2,7 @@
 //!
 //! The session's side of a subscription is in `subscriber`. Subscribers whose read right depends on data are in `readers` as well.
 
-use crate::address::SessionId;
+use crate::address::{Address, SessionId};
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Answer, Published, RecordRefusal, Snapshot};
@@ -75,7 +75,7 @@ impl RecordOwner {
         let what = match serial {
             None => Answer::Snapshot(snapshot),
             Some(serial) => {
-                let epoch = self.add_interest(turn, listens, name, job.session.address.shard);
+                let epoch = self.add_interest(turn, listens, name, job.session.address);
                 self.add_reader(turn, name, (job.session, serial), &job.principal);
                 let provided = listens.is_provided(Topic::Record, name);
                 Answer::Granted {
@@ -98,7 +98,7 @@ impl RecordOwner {
         turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
-        shard: u16,
+        shard: Address,
     ) -> u64 {
         let Some(record) = self.table.get_mut(name) else {
             return 0;
@@ -120,7 +120,6 @@ impl RecordOwner {
         epoch: u64,
         (session, serial): (SessionId, u32),
     ) {
-        let shard = session.address.shard;
         let Some(mut record) = self.table.get_mut(name) else {
             return;
         };
@@ -138,7 +137,7 @@ impl RecordOwner {
             };
             record = kept;
         }
-        if !record.interest.shards.remove(shard) {
+        if !record.interest.shards.remove(session.address) {
             return turn.shard.count_underflow();
         }
         if record.interest.shards.is_empty() {

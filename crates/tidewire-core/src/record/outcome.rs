@@ -4,6 +4,7 @@
 
 use crate::context::TurnContext;
 use crate::effect::Effects;
+use crate::latency::{LatencyCounts, latency_index};
 use crate::record::commit::Ending;
 use crate::record::owner::RecordOwner;
 use crate::record::request::answer;
@@ -11,7 +12,7 @@ use crate::record::state::{Blocked, Value};
 use crate::record::waiter::Waiter;
 use crate::record::write_queue::WriteQueue;
 use crate::route::StoreId;
-use crate::store::{StoreError, StoreTrouble, Written};
+use crate::store::{StoreError, Written};
 use crate::text::Name;
 
 impl RecordOwner {
@@ -30,10 +31,10 @@ impl RecordOwner {
         // The outcome is collected first and applied afterwards: while `commits` is borrowed the table can't change, and settling a record
         // may evict others. Waiters are answered during the collection, because their change is durable regardless of what happens to the
         // record. A clean record may be evicted afterwards, and a superseded one must be loaded again before any job uses it.
-        let mut ended = Ended::new(turn);
+        let mut ended = Ended::new(turn, &mut self.acknowledgements);
         match result {
             Ok(written) => commits.committed(now, batch, &written, &mut ended),
-            Err(error) if error.trouble == StoreTrouble::StaleTerm => {
+            Err(error) if error.trouble.is_eviction() => {
                 commits.deposed(now, batch, &mut ended);
             }
             Err(_) => commits.failed(batch, now),
@@ -77,15 +78,17 @@ impl RecordOwner {
 /// Collects the outcome of a batch and answers the sessions that waited.
 struct Ended<'a, 'd, E> {
     turn: &'a mut TurnContext<'d, E>,
+    latencies: &'a mut LatencyCounts,
     clean: Vec<Name>,
     /// Each with the first key of a write that may not be in the store.
     superseded: Vec<(Name, u64)>,
 }
 
 impl<'a, 'd, E: Effects> Ended<'a, 'd, E> {
-    fn new(turn: &'a mut TurnContext<'d, E>) -> Self {
+    fn new(turn: &'a mut TurnContext<'d, E>, latencies: &'a mut LatencyCounts) -> Self {
         Self {
             turn,
+            latencies,
             clean: Vec::new(),
             superseded: Vec::new(),
         }
@@ -94,6 +97,9 @@ impl<'a, 'd, E: Effects> Ended<'a, 'd, E> {
 
 impl<E: Effects> Ending for Ended<'_, '_, E> {
     fn answer(&mut self, name: &Name, waiter: Waiter) {
+        // All waiters have the same timeout, so the deadline tells when the write was applied, and no waiter needs the time itself.
+        let now = self.turn.now.monotonic + self.turn.shard.settings.write_timeout;
+        self.latencies[latency_index(now.since(waiter.deadline))] += 1;
         answer(self.turn, waiter.session, name, None, waiter.done());
     }
 

@@ -11,6 +11,7 @@ use crate::entry::{
     BulkName, PendingReplyId, Published, RecordRefusal, RecordRequest, RecordRequestKind,
 };
 use crate::footprint::{DIRTY_BYTES, LOAD_TIMER_BYTES, RECORD_BYTES, WRITE_KEY_BYTES};
+use crate::latency::LatencyCounts;
 use crate::listen::ListenOwner;
 use crate::message::RecordBulk;
 use crate::record::commit::Commits;
@@ -54,6 +55,8 @@ pub(crate) struct RecordOwner {
     pub(super) deferred: Deferred,
     /// Bytes of the waiting requests.
     pub(super) waiting_bytes: usize,
+    /// Acknowledged writes by their latency.
+    pub(super) acknowledgements: LatencyCounts,
 }
 
 impl RecordOwner {
@@ -72,7 +75,13 @@ impl RecordOwner {
             costs: TurnCosts::new(),
             deferred: Deferred::default(),
             waiting_bytes: 0,
+            acknowledgements: LatencyCounts::default(),
         }
+    }
+
+    /// Acknowledged writes by their latency.
+    pub(crate) fn acknowledgements(&self) -> &LatencyCounts {
+        &self.acknowledgements
     }
 
     /// The number of records in memory.

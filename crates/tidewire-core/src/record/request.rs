@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::address::{Address, SessionId};
+use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{
@@ -234,12 +234,8 @@ pub(super) fn publish<E: Effects>(
     except: Option<SessionId>,
 ) {
     for shard in interest.shards.shards() {
-        let to = Address {
-            node: turn.shard.address.node,
-            shard,
-        };
         turn.post(
-            to,
+            shard,
             Entry::RecordPublished {
                 name: name.clone(),
                 what: what.clone(),

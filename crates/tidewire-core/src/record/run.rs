@@ -108,8 +108,9 @@ impl RecordOwner {
         let before = turn.shard.work.get();
         let step = self.run(turn, listens, name, job);
         let work = turn.shard.work.get().wrapping_sub(before) + MESSAGE_WORK as u64;
-        let work_max = turn.shard.settings.limits.connection_work_max as u64;
         let sum = self.costs.add(session, work);
+        let is_alone = self.deferred.is_unused() && self.costs.is_alone(sum);
+        let work_max = turn.shard.settings.limits.session_work_max(is_alone);
         if is_deferrable && work_max > 0 && sum > work_max && !self.deferred.has(session) {
             self.deferred.begin(session);
             let owner = turn.shard.address;

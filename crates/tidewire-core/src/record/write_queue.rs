@@ -21,13 +21,12 @@ pub(crate) struct WriteQueue {
 }
 
 impl WriteQueue {
-    /// Incarnations are unique within a store because each of its openings and each shard has its own range of them.
     fn new(seed: u64, opened: Opened, shard: u16) -> Self {
         Self {
             commits: Commits::new(seed),
             to_load: Vec::new(),
             load_timeouts: DeadlineQueue::new(),
-            next_incarnation: (opened.opening << 40) | (u64::from(shard & 0xff) << 32),
+            next_incarnation: opened.first_incarnation(shard),
         }
     }
 

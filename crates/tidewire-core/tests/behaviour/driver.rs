@@ -23,8 +23,9 @@ use tidewire_core::quota::QuotaChange;
 use tidewire_core::rights::RightsChange;
 use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::settings::Settings;
+use tidewire_core::slot::{ClusterKey, SlotTable};
 use tidewire_core::store::{
-    Incarnation, Loaded, Opened, StoreChange, StoreError, StoreWrite, StoredRecord, Term, Version,
+    Incarnation, Loaded, Opened, StoreChange, StoreError, StoreWrite, StoredRecord, Version, View,
     Written,
 };
 use tidewire_core::text::{Name, Payload};
@@ -107,11 +108,14 @@ impl Effects for World {
         }
     }
 
-    fn visit_pattern_shards(&self, event: &str, mut visit: impl FnMut(u16)) {
-        let own = self.own_address.map(|address| address.shard);
+    fn visit_pattern_shards(&self, event: &str, mut visit: impl FnMut(Address)) {
         for (shard, pattern) in &self.patterns {
-            if Some(*shard) != own && event_pattern::matches(pattern, event) {
-                visit(*shard);
+            let address = Address {
+                node: 0,
+                shard: *shard,
+            };
+            if Some(address) != self.own_address && event_pattern::matches(pattern, event) {
+                visit(address);
             }
         }
     }
@@ -189,7 +193,7 @@ pub struct Node {
     unanswered: Vec<(u16, StoreRequest)>,
     /// Whether commits fail.
     pub commits_fail: bool,
-    /// Whether another server has opened the store, so that commits fail with a stale term.
+    /// Whether another server has opened the store, so that commits fail with a stale view.
     pub is_deposed: bool,
     /// Whether the node holds posts to other shards back.
     holds_posts: bool,
@@ -233,11 +237,10 @@ impl Node {
             .map(|shard| {
                 Shard::new(ShardConfig {
                     address: Address { node: 0, shard },
-                    shard_count: shards,
+                    slots: Arc::new(SlotTable::of_one_node(&ClusterKey([11; 16]), shards)),
                     settings: settings.clone(),
                     permission: permission.clone(),
                     seed: 7,
-                    owner_key: 11,
                     opened: (1..=STORES as u64)
                         .map(|store| opened(openings + store))
                         .collect(),
@@ -274,8 +277,13 @@ impl Node {
         }
     }
 
-    /// Connects without logging in.
+    /// Connects a peer that introduces itself before it logs in.
     pub fn connect(&mut self, shard: u16) -> SessionId {
+        self.open(shard, None)
+    }
+
+    /// Connects a peer; if `coalesces` is given, it logs in at once.
+    pub fn open(&mut self, shard: u16, coalesces: Option<bool>) -> SessionId {
         let session = SessionId {
             address: Address { node: 0, shard },
             index: self.next_session,
@@ -287,6 +295,7 @@ impl Node {
             Input::Opened {
                 session,
                 format: Format(0),
+                coalesces,
             },
         );
         session
@@ -400,6 +409,16 @@ impl Node {
             refuse,
         };
         self.input(session.address.shard, delay);
+    }
+
+    /// Takes the transport of a session away.
+    pub fn detach(&mut self, session: SessionId) {
+        self.input(session.address.shard, Input::Detached { session });
+    }
+
+    /// Gives a detached session a transport.
+    pub fn attach(&mut self, session: SessionId) {
+        self.input(session.address.shard, Input::Attached { session });
     }
 
     /// Reports that a session lags.
@@ -789,7 +808,7 @@ impl Node {
                 StoreCompletion::Committed {
                     store,
                     batch,
-                    result: Err(StoreError::stale_term(Term(1), Term(2))),
+                    result: Err(StoreError::stale_view(View(1), View(2), false)),
                 }
             }
             StoreRequest::Commit {

@@ -1,10 +1,12 @@
 //! Behaviour of the engine that one or two shards without randomness can show: the effect of each limit, and the answers in cases
 //! where the original server is wrong.
 
+mod binary;
 mod bulk_authorization;
 mod calls;
 mod delay;
 mod denials;
+mod detaching;
 mod driver;
 mod everyone;
 mod expiry;

@@ -99,7 +99,8 @@ fn the_state_of_a_session_is_counted_and_released_when_it_ends() {
         keep(&mut node, session, case, &names(COUNT));
         let kept = kept_bytes(&node);
         assert!(kept > before.0 + COUNT * 1000, "{case}: {kept}");
-        assert!(kept < before.0 + COUNT * 20_000, "{case}: {kept}");
+        // A pattern of 1,000 letters compiles to 24 KB.
+        assert!(kept < before.0 + COUNT * 30_000, "{case}: {kept}");
         let charged = node.kept_for(session);
         assert!(charged >= COUNT * 1000, "{case}: {charged}");
         node.close(session);

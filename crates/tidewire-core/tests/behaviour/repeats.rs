@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidewire_core::address::SessionId;
 use tidewire_core::effect::AuthOutcome;
+use tidewire_core::latency::{LatencyCounts, latency_index};
 use tidewire_core::message::{Change, Message, Record, Write, WriteKey};
 use tidewire_core::permission::AllowAll;
 use tidewire_core::principal::Principal;
@@ -70,6 +71,32 @@ fn a_repetition_is_answered_when_the_first_is_durable_and_not_before() {
     node.answer_store();
     acknowledged(&node.take(second));
     assert_eq!(version(&node), 2);
+}
+
+#[test]
+fn each_acknowledgement_is_counted_by_the_time_since_its_own_request() {
+    let mut node = node();
+    let (first, second) = (node.login_on(0), node.login_on(1));
+    acknowledged(&node.ask(first, &append("k0", "a")));
+    node.store_hangs = true;
+    assert_eq!(node.ask(first, &append("k1", "a")).len(), 0);
+    node.pass(Duration::from_millis(100));
+    assert_eq!(node.ask(second, &append("k1", "a")).len(), 0);
+    node.pass(Duration::from_millis(30));
+    node.answer_store();
+    acknowledged(&node.take(first));
+    acknowledged(&node.take(second));
+    let mut expected = LatencyCounts::default();
+    for millis in [0, 130, 30] {
+        expected[latency_index(Duration::from_millis(millis))] += 1;
+    }
+    let [one, other] = [0, 1].map(|shard| node.counts(shard).acknowledgements);
+    let found: Vec<u64> = one
+        .iter()
+        .zip(other)
+        .map(|(one, other)| one + other)
+        .collect();
+    assert_eq!(found, expected);
 }
 
 #[test]

@@ -1,11 +1,15 @@
-//! Records with routes to another store: each store has only its own records, and a store that is down delays no other.
+//! Records with routes to another store: each store has only its own records, and a store that is down delays no other. Records of one
+//! tag have one owner.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::address::SessionId;
 use tidewire_core::message::{Message, Record, RecordBulk};
+use tidewire_core::permission::AllowAll;
 use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::settings::Settings;
+use tidewire_core::slot::TagRules;
 
 use crate::driver::{Node, Seen, set};
 
@@ -86,7 +90,7 @@ fn incarnations_count_the_openings_of_the_records_own_store() {
     for name in ["a", "logs/a"] {
         check(&node.ask(session, &set(name, "{}")), &["WriteAck"]);
         let stored = node.stored(name).expect("it was written");
-        incarnations.push(stored.incarnation.0 >> 40);
+        incarnations.push(stored.incarnation.0 >> 42);
     }
     // The driver's stores are in their first and in their second opening.
     assert_eq!(incarnations, [1, 2]);
@@ -155,4 +159,26 @@ fn of_several_records_in_one_message_those_of_a_store_that_is_up_are_given() {
     );
     assert_eq!(kept(&node, "a"), (true, false));
     assert_eq!(kept(&node, "logs/a"), (false, false));
+}
+
+#[test]
+fn records_of_one_prefix_have_one_owner_if_it_selects_their_slot() {
+    let owners = |prefix: &str| {
+        let settings = Settings {
+            tags: TagRules::new(["orders"]),
+            ..Settings::default()
+        };
+        let mut node = Node::with(4, settings, Arc::new(AllowAll));
+        let session = node.login();
+        for number in 0..40 {
+            let name = format!("{prefix}/{number}/note");
+            check(&node.ask(session, &set(&name, "{}")), &["WriteAck"]);
+        }
+        (0..4)
+            .filter(|shard| node.counts(*shard).records > 0)
+            .count()
+    };
+    assert_eq!(owners("orders/7"), 1);
+    assert_eq!(owners("orders"), 4);
+    assert_eq!(owners("carts/7"), 4);
 }

@@ -14,7 +14,8 @@ fn the_end_of_a_session_that_was_not_counted_leaves_all_users_online() {
     let all = Message::Presence(Presence::SubscribeAll);
     node.ask(watcher, &all);
     let user = Name::from("never online");
-    node.forge(0, Entry::Offline { user });
+    let shard = watcher.address;
+    node.forge(0, Entry::Offline { user, shard });
     assert_eq!(node.counts(0).underflows, 1);
     let seen = node.take(watcher);
     assert!(seen.is_empty(), "{seen:?}");

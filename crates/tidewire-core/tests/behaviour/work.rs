@@ -100,6 +100,34 @@ fn a_burst_of_large_reads_waits_and_the_read_of_another_user_does_not() {
     }
 }
 
+/// How many small reads a shard takes from a session in one turn, in which another session may have read before.
+fn small_reads_in_a_turn(has_neighbour: bool) -> usize {
+    let mut node = node();
+    let session = login(&mut node, 0, "user");
+    let neighbour = login(&mut node, 0, "neighbour");
+    node.ask(session, &set("small", "{}"));
+    while node.turn() {}
+    node.turn();
+    if has_neighbour {
+        assert!(node.offer(neighbour, &read("small")));
+    }
+    burst(&mut node, session, &read("small"), 100)
+}
+
+#[test]
+fn a_session_may_use_a_whole_turn_while_no_other_one_needs_it() {
+    let (alone, shared) = (small_reads_in_a_turn(false), small_reads_in_a_turn(true));
+    assert!(shared > 1, "{shared} reads");
+    assert!(
+        alone > 2 * shared,
+        "{alone} reads alone, {shared} with a neighbour"
+    );
+    assert!(alone < 100, "{alone} reads in a turn");
+}
+
+/// One session of another user at another address.
+const ONE: [(&str, u16); 1] = [("one other", 9)];
+
 /// Number of large reads that the server answers to a session of this user and origin in 400 turns, while other sessions read as
 /// fast as they can.
 fn reads_among((user, origin): (&str, u16), others: &[(&str, u16)]) -> usize {
@@ -127,14 +155,14 @@ fn reads_among((user, origin): (&str, u16), others: &[(&str, u16)]) -> usize {
 #[test]
 fn users_share_the_work_equally_however_many_sessions_each_has() {
     let user = ("user", 1);
-    let (alone, contended) = (
-        reads_among(user, &[]),
+    let (shared, contended) = (
+        reads_among(user, &ONE),
         reads_among(user, &[("other", 1); 30]),
     );
-    assert!(alone > 100, "{alone} reads alone");
+    assert!(shared > 100, "{shared} reads next to one session");
     assert!(
-        contended * 3 > alone * 2,
-        "{contended} reads beside others, {alone} alone"
+        contended * 3 > shared * 2,
+        "{contended} reads next to 30 sessions, {shared} next to one"
     );
 }
 
@@ -144,25 +172,28 @@ fn sessions_without_a_name_share_with_those_of_their_address() {
         let many = [(nameless, 1); 30];
         // A user, and a session without a name at another address, get about as many reads as with one other session.
         for who in [("user", 1), (nameless, 2)] {
-            let (alone, contended) = (reads_among(who, &[]), reads_among(who, &many));
+            let (shared, contended) = (reads_among(who, &ONE), reads_among(who, &many));
             assert!(
-                contended * 3 > alone * 2,
-                "{who:?}: {contended} reads beside others, {alone} alone"
+                contended * 3 > shared * 2,
+                "{who:?}: {contended} reads next to 30 sessions, {shared} next to one"
             );
         }
         // Each session without a name at the same address gets a part of the address's share.
-        let (one, alone) = (
+        let (one, shared) = (
             reads_among((nameless, 1), &many),
-            reads_among((nameless, 1), &[]),
+            reads_among((nameless, 1), &ONE),
         );
         assert!(
-            one > 0 && one * 40 > alone && one * 4 < alone,
-            "{one} reads of one, {alone} alone"
+            one > 0 && one * 40 > shared && one * 4 < shared,
+            "{one} reads of one, {shared} next to one session"
         );
         // Without an address, each session has its own share.
         let unknown = reads_among(("user", 0), &[(nameless, 0); 30]);
-        let alone = reads_among(("user", 0), &[]);
-        assert!(unknown * 4 < alone, "{unknown} reads, {alone} alone");
+        let shared = reads_among(("user", 0), &ONE);
+        assert!(
+            unknown * 4 < shared,
+            "{unknown} reads, {shared} next to one session"
+        );
     }
 }
 
@@ -274,6 +305,7 @@ fn the_deferred_writes_of_a_revoked_user_are_not_made() {
 fn deferred_requests_are_bounded_and_those_beyond_are_refused() {
     let mut settings = Settings::default();
     settings.limits.connection_work_max = LARGE / 2;
+    settings.limits.turn_work_max = LARGE / 2;
     settings.limits.deferred_bytes_max = 300;
     let mut node = Node::with(3, settings, Arc::new(AllowAll));
     let session = login(&mut node, 0, "user");

@@ -8,6 +8,8 @@
 #[path = "../sim/every_seed.rs"]
 mod every_seed;
 mod fault;
+#[path = "../sim/nodes.rs"]
+mod nodes;
 mod outside;
 mod permission;
 #[path = "../sim/random.rs"]

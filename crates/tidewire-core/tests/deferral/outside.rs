@@ -13,6 +13,7 @@ use tidewire_core::message::{Change, Message, Reason, Record};
 use tidewire_core::publication::InterestTopic;
 
 use crate::fault::Fault;
+use crate::nodes::index_of;
 use crate::random::Random;
 
 /// A fault adds this to a session's generation, so that the session's requests overtake its deferred ones.
@@ -164,12 +165,12 @@ impl Effects for Outside {
             }
             _ => {}
         }
-        self.mailboxes[usize::from(to.shard)].push_back(entry);
+        self.mailboxes[index_of(to)].push_back(entry);
     }
 
     fn publish(&mut self, _topic: InterestTopic, _name: &str, _entry: impl Fn() -> Entry) {}
 
-    fn visit_pattern_shards(&self, _event: &str, _visit: impl FnMut(u16)) {}
+    fn visit_pattern_shards(&self, _event: &str, _visit: impl FnMut(Address)) {}
 
     fn interest(&mut self, _number: u64, _change: InterestChange) {}
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tidewire_core::address::{Address, Epoch, SessionId};
+use tidewire_core::address::{Epoch, SessionId};
 use tidewire_core::effect::{
     AuthCompletion, AuthOutcome, Flow, Format, Input, StoreCompletion, StoreRequest,
 };
@@ -20,11 +20,11 @@ use tidewire_core::text::Name;
 use tidewire_core::time::{Instant, Now, WallTime};
 
 use crate::fault::{Check, Fault};
+use crate::nodes::{SHARDS, address, index_of, slots};
 use crate::outside::{Heard, Outside};
 use crate::permission::{GATE, Muted, READER, TakenBy, TestPermission, is_shut};
 use crate::random::Random;
 
-const SHARDS: usize = 3;
 const WRITERS: usize = 3;
 const RECORDS: [&str; 4] = ["a", "b", "c", GATE];
 const READERS: usize = 4;
@@ -173,11 +173,12 @@ impl World {
         settings.limits.turn_work_max = *random.pick(&[6_000, 30_000]);
         let taken_by = TakenBy::default();
         let is_sighted = random.chance(50);
-        let shards = (0..SHARDS as u16)
+        let slots = slots(seed);
+        let shards = (0..SHARDS)
             .map(|shard| {
                 Shard::new(ShardConfig {
-                    address: Address { node: 0, shard },
-                    shard_count: SHARDS as u16,
+                    address: address(shard),
+                    slots: Arc::clone(&slots),
                     settings: settings.clone(),
                     permission: Arc::new(TestPermission {
                         muted: Arc::default(),
@@ -185,7 +186,6 @@ impl World {
                         taken_by: taken_by.clone(),
                     }),
                     seed,
-                    owner_key: seed,
                     opened: vec![Opened {
                         epoch: Epoch(1),
                         opening: 1,
@@ -341,20 +341,20 @@ impl World {
             let Some(entry) = self.outside.mailboxes[shard].pop_front() else {
                 break;
             };
-            if let Entry::Rights { number, .. } = &entry
-                && *number == self.change
+            if let Entry::Rights(marker) = &entry
+                && marker.number == self.change
             {
                 self.rules[shard] = self.newest.clone();
             }
             self.input(shard, Input::Entry(entry));
         }
         for client in 0..self.clients.len() {
-            if usize::from(self.clients[client].session.address.shard) == shard {
+            if index_of(self.clients[client].session.address) == shard {
                 self.read_connection(client, all);
             }
         }
         for reader in 0..self.readers.len() {
-            if usize::from(self.readers[reader].session.address.shard) == shard {
+            if index_of(self.readers[reader].session.address) == shard {
                 self.subscribe(reader);
             }
         }
@@ -400,7 +400,7 @@ impl World {
     }
 
     fn give(&mut self, session: SessionId, message: &Message<'_>) -> Flow {
-        let shard = usize::from(session.address.shard);
+        let shard = index_of(session.address);
         self.outside.at = shard;
         let flow = self.shards[shard].message(self.now, session, message, &mut self.outside);
         self.resume();
@@ -409,16 +409,20 @@ impl World {
 
     fn login(&mut self, shard: usize, user: &str) -> SessionId {
         let session = SessionId {
-            address: Address {
-                node: 0,
-                shard: shard as u16,
-            },
+            address: address(shard),
             index: self.next_index,
             generation: 1,
         };
         self.next_index += 1;
         let format = Format(0);
-        self.input(shard, Input::Opened { session, format });
+        self.input(
+            shard,
+            Input::Opened {
+                session,
+                format,
+                coalesces: None,
+            },
+        );
         let messages = [
             Message::Connection(Connection::challenge(false)),
             Message::Auth(Auth::Request { data: Some("{}") }),
@@ -451,10 +455,7 @@ impl World {
 
     fn drains(&mut self, session: SessionId) {
         self.outside.awaited.remove(&session);
-        self.input(
-            usize::from(session.address.shard),
-            Input::Drained { session },
-        );
+        self.input(index_of(session.address), Input::Drained { session });
     }
 
     fn client_acts(&mut self) {
@@ -525,7 +526,7 @@ impl World {
         let writer = writers
             .take_while(|client| client.session != session)
             .count();
-        let rules = self.rules[usize::from(session.address.shard)].clone();
+        let rules = self.rules[index_of(session.address)].clone();
         if self.outside.fault == Some(Fault::OldRules) {
             let mut taken_by = self.taken_by.lock().unwrap_or_else(PoisonError::into_inner);
             taken_by.insert(number, rules);
@@ -610,10 +611,7 @@ impl World {
         let mut deferring = self.outside.deferring.iter();
         self.met.ended += usize::from(deferring.any(|(known, _)| *known == session));
         self.outside.awaited.remove(&session);
-        self.input(
-            usize::from(session.address.shard),
-            Input::Closed { session },
-        );
+        self.input(index_of(session.address), Input::Closed { session });
         self.clients[index] = self.connect(index);
     }
 
@@ -710,10 +708,7 @@ impl World {
         let reader = self.random.below(self.readers.len());
         let session = self.readers[reader].session;
         self.outside.awaited.remove(&session);
-        self.input(
-            usize::from(session.address.shard),
-            Input::Closed { session },
-        );
+        self.input(index_of(session.address), Input::Closed { session });
         self.readers[reader] = self.begin_to_read(reader);
     }
 

@@ -9,6 +9,8 @@
 mod every_seed;
 mod fault;
 mod model;
+#[path = "../sim/nodes.rs"]
+mod nodes;
 mod outside;
 mod permission;
 #[path = "../sim/random.rs"]

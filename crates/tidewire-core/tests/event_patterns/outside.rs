@@ -12,6 +12,7 @@ use tidewire_core::message::{Event, EventBulk, Message};
 use tidewire_core::publication::InterestTopic;
 
 use crate::fault::Fault;
+use crate::nodes::{address, index_of};
 use crate::permission::{Rules, event_of};
 
 /// A message to a session.
@@ -131,9 +132,9 @@ impl Effects for Outside {
             return;
         }
         if is_event && self.is_hit(Fault::EventDoubled) {
-            self.mailboxes[usize::from(to.shard)].push_back(entry.clone());
+            self.mailboxes[index_of(to)].push_back(entry.clone());
         }
-        self.mailboxes[usize::from(to.shard)].push_back(entry);
+        self.mailboxes[index_of(to)].push_back(entry);
     }
 
     fn publish(&mut self, topic: InterestTopic, name: &str, entry: impl Fn() -> Entry) {
@@ -152,11 +153,11 @@ impl Effects for Outside {
         }
     }
 
-    fn visit_pattern_shards(&self, event: &str, mut visit: impl FnMut(u16)) {
+    fn visit_pattern_shards(&self, event: &str, mut visit: impl FnMut(Address)) {
         for (topic, pattern, shard) in &self.visible {
             let is_other = *shard != self.at && *topic == InterestTopic::EventPattern;
             if is_other && matches(pattern, event) {
-                visit(*shard as u16);
+                visit(address(*shard));
             }
         }
     }

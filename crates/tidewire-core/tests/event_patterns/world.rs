@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidewire_core::address::{Address, Epoch, SessionId};
+use tidewire_core::address::{Epoch, SessionId};
 use tidewire_core::effect::{
     AuthCompletion, AuthOutcome, Flow, Format, Input, StoreCompletion, StoreRequest,
 };
 use tidewire_core::engine::{Shard, ShardConfig};
-use tidewire_core::entry::{Entry, HistoryEntry};
+use tidewire_core::entry::{Entry, HistoryEntry, RightsMarker};
 use tidewire_core::history_rules::{HistoryRule, HistoryRules, Keep};
 use tidewire_core::message::{Auth, Connection, Event, Message};
 use tidewire_core::name_pattern::NamePattern;
@@ -22,11 +22,11 @@ use tidewire_core::time::{Instant, Now, WallTime};
 
 use crate::fault::Fault;
 use crate::model::{Checked, Met, Model, Violation, is_kept};
+use crate::nodes::{SHARDS, address, index_of, slots};
 use crate::outside::{Heard, Outside};
 use crate::permission::{OPEN, RoundPermission, Rules, gate_of};
 use crate::random::Random;
 
-const SHARDS: usize = 3;
 const USERS: [&str; 3] = ["ann", "bob", "eve"];
 const EVENTS: [&str; 8] = [
     "free/1", "free/2", "s/a", "s/b", "s/a/x", "kept/a", "kept/b", "other",
@@ -114,14 +114,14 @@ impl World {
         // Records are forgotten at once, so that rules wait for the store.
         settings.limits.cache_bytes_max = 0;
         let permission = Arc::new(RoundPermission { rules, fault });
+        let slots = slots(seed);
         let shards = (0..SHARDS).map(|shard| {
             Shard::new(ShardConfig {
                 address: address(shard),
-                shard_count: SHARDS as u16,
+                slots: Arc::clone(&slots),
                 settings: settings.clone(),
                 permission: permission.clone(),
                 seed: seed.wrapping_mul(31),
-                owner_key: seed,
                 opened: vec![Opened {
                     epoch: Epoch(1),
                     opening: 1,
@@ -208,7 +208,14 @@ impl World {
         self.links.insert(session, link);
         self.model.opened(session, user);
         let format = Format(self.random.below(2) as u8);
-        self.input(shard, Input::Opened { session, format });
+        self.input(
+            shard,
+            Input::Opened {
+                session,
+                format,
+                coalesces: None,
+            },
+        );
     }
 
     fn pick_session(&mut self) -> Option<SessionId> {
@@ -271,10 +278,7 @@ impl World {
     fn close(&mut self, session: SessionId) {
         self.links.remove(&session);
         self.model.ended(session);
-        self.input(
-            usize::from(session.address.shard),
-            Input::Closed { session },
-        );
+        self.input(index_of(session.address), Input::Closed { session });
     }
 
     fn change_rules(&mut self) {
@@ -341,7 +345,7 @@ impl World {
         }
         let sessions: Vec<SessionId> = self.links.keys().copied().collect();
         for session in sessions {
-            if usize::from(session.address.shard) == shard && self.random.chance(70) {
+            if index_of(session.address) == shard && self.random.chance(70) {
                 self.take_message(session);
             }
         }
@@ -351,7 +355,7 @@ impl World {
     }
 
     fn take_message(&mut self, session: SessionId) {
-        let shard = usize::from(session.address.shard);
+        let shard = index_of(session.address);
         let Some(link) = self.links.get_mut(&session) else {
             return;
         };
@@ -427,7 +431,9 @@ impl World {
 
     fn input(&mut self, shard: usize, input: Input) {
         self.outside.at = shard;
-        if let Input::Rights { number, .. } | Input::Entry(Entry::Rights { number, .. }) = &input {
+        if let Input::Rights { number, .. }
+        | Input::Entry(Entry::Rights(RightsMarker { number, .. })) = &input
+        {
             let number = *number as usize;
             if number > self.applied[shard] {
                 self.applied[shard] = number;
@@ -616,12 +622,5 @@ fn pick_rules(random: &mut Random) -> Rules {
         1 => Rules::Closed,
         2 | 3 => Rules::ByUser(random.next()),
         _ => Rules::ByGate,
-    }
-}
-
-fn address(shard: usize) -> Address {
-    Address {
-        node: 0,
-        shard: shard as u16,
     }
 }

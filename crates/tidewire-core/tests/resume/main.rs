@@ -8,6 +8,8 @@
 mod every_seed;
 mod fault;
 mod met;
+#[path = "../sim/nodes.rs"]
+mod nodes;
 mod outside;
 #[path = "../sim/random.rs"]
 mod random;

@@ -10,6 +10,7 @@ use tidewire_core::entry::Entry;
 use tidewire_core::message::Message;
 use tidewire_core::publication::InterestTopic;
 
+use crate::nodes::index_of;
 use crate::reader::Heard;
 
 /// The engine's requests to the world.
@@ -36,12 +37,12 @@ impl Effects for Outside {
     }
 
     fn post(&mut self, to: Address, entry: Entry) {
-        self.mailboxes[usize::from(to.shard)].push_back(entry);
+        self.mailboxes[index_of(to)].push_back(entry);
     }
 
     fn publish(&mut self, _topic: InterestTopic, _name: &str, _entry: impl Fn() -> Entry) {}
 
-    fn visit_pattern_shards(&self, _event: &str, _visit: impl FnMut(u16)) {}
+    fn visit_pattern_shards(&self, _event: &str, _visit: impl FnMut(Address)) {}
 
     fn interest(&mut self, number: u64, _change: InterestChange) {
         self.visible = Some(number);

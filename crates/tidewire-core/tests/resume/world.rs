@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidewire_core::address::{Address, Epoch, SessionId};
+use tidewire_core::address::{Epoch, SessionId};
 use tidewire_core::effect::{
     AuthCompletion, AuthOutcome, AuthRequest, Flow, Format, Input, StoreCompletion, StoreRequest,
 };
@@ -17,7 +17,7 @@ use tidewire_core::permission::AllowAll;
 use tidewire_core::principal::Principal;
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{
-    Incarnation, Loaded, Opened, StoreChange, StoreError, StoreWrite, StoredRecord, Term, Version,
+    Incarnation, Loaded, Opened, StoreChange, StoreError, StoreWrite, StoredRecord, Version, View,
     Written,
 };
 use tidewire_core::text::{Name, Payload};
@@ -25,11 +25,11 @@ use tidewire_core::time::{Instant, Now, WallTime};
 
 use crate::fault::Fault;
 use crate::met::Met;
+use crate::nodes::{SHARDS, address, index_of, slots};
 use crate::outside::Outside;
 use crate::random::Random;
 use crate::reader::{Checked, Heard, Reader, Truth, Violation};
 
-const SHARDS: usize = 3;
 /// The number of events that each history keeps.
 const KEPT: usize = 8;
 const NAMES: [&str; 4] = ["mem/a", "mem/b", "kept/a", "kept/b"];
@@ -194,16 +194,15 @@ impl World {
     fn start(&mut self) {
         self.starts += 1;
         self.is_deposed = false;
-        let shards = 0..SHARDS;
-        self.shards = shards
+        let slots = slots(self.seed);
+        self.shards = (0..SHARDS)
             .map(|shard| {
                 Shard::new(ShardConfig {
                     address: address(shard),
-                    shard_count: SHARDS as u16,
+                    slots: Arc::clone(&slots),
                     settings: self.settings.clone(),
                     permission: Arc::new(AllowAll),
                     seed: self.seed.wrapping_mul(31).wrapping_add(self.starts << 32),
-                    owner_key: self.seed,
                     opened: vec![Opened {
                         epoch: Epoch(self.starts),
                         opening: self.starts,
@@ -238,7 +237,14 @@ impl World {
         };
         self.links.insert(session, link);
         let format = Format(0);
-        self.input(shard, Input::Opened { session, format });
+        self.input(
+            shard,
+            Input::Opened {
+                session,
+                format,
+                coalesces: None,
+            },
+        );
         session
     }
 
@@ -370,7 +376,7 @@ impl World {
         let here: Vec<SessionId> = self
             .links
             .keys()
-            .filter(|session| usize::from(session.address.shard) == shard)
+            .filter(|session| index_of(session.address) == shard)
             .copied()
             .collect();
         for session in here {
@@ -440,7 +446,7 @@ impl World {
 
     /// A shard reads one message of a connection, or the end of the connection.
     fn read(&mut self, session: SessionId) {
-        let shard = usize::from(session.address.shard);
+        let shard = index_of(session.address);
         let Some(link) = self.links.get_mut(&session) else {
             return;
         };
@@ -551,9 +557,11 @@ impl World {
                     .map(|write| self.write(write, is_done))
                     .collect();
                 let result = match fails {
-                    _ if self.is_deposed => {
-                        Err(StoreError::stale_term(Term(self.starts), Term(u64::MAX)))
-                    }
+                    _ if self.is_deposed => Err(StoreError::stale_view(
+                        View(self.starts),
+                        View(u64::MAX),
+                        false,
+                    )),
                     true => Err(failed()),
                     false => Ok(written),
                 };
@@ -642,10 +650,7 @@ impl World {
         let link = self.links.get(&session);
         let is_empty = link.is_some_and(|link| link.outbox.is_empty());
         if is_empty && self.outside.awaited.remove(&session) {
-            self.input(
-                usize::from(session.address.shard),
-                Input::Drained { session },
-            );
+            self.input(index_of(session.address), Input::Drained { session });
         }
     }
 
@@ -744,11 +749,4 @@ impl World {
 fn last_key(record: &StoredRecord) -> Option<u64> {
     let value: serde_json::Value = serde_json::from_str(record.data.as_str()).ok()?;
     value["last"].as_u64()
-}
-
-fn address(shard: usize) -> Address {
-    Address {
-        node: 0,
-        shard: shard as u16,
-    }
 }

@@ -68,5 +68,7 @@ pub fn close_code(reason: CloseReason) -> &'static str {
         CloseReason::Silent => "close: SILENT",
         CloseReason::Refused => "close: REFUSED",
         CloseReason::NotCaughtUp => "close: NOT_CAUGHT_UP",
+        CloseReason::DetachedTooLong => "close: DETACHED_TOO_LONG",
+        CloseReason::LoggedOut => "close: LOGGED_OUT",
     }
 }

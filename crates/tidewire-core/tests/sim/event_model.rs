@@ -7,6 +7,7 @@ use serde_json::Value;
 use tidewire_core::address::SessionId;
 
 use crate::check::{Check, Checked, Violation, ensure, violated};
+use crate::nodes::index_of;
 use crate::record_model::Stamp;
 use crate::wire::parse;
 
@@ -91,7 +92,7 @@ impl EventModel {
             return;
         };
         for ((session, of), subscription) in &mut self.subscriptions {
-            let here = usize::from(session.address.shard) == shard;
+            let here = index_of(session.address) == shard;
             if here && of == name && subscription.lasts && *session != stamp.session {
                 subscription.due.insert(number);
             }

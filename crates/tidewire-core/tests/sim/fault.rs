@@ -303,7 +303,7 @@ impl Faults {
             (Some(Fault::CatchUpLost), Entry::Value { asker, .. }) => {
                 matches!(asker, Asker::Lagging(..))
             }
-            (Some(Fault::MarkerLost), Entry::Rights { .. })
+            (Some(Fault::MarkerLost), Entry::Rights(_))
             | (Some(Fault::SessionUncounted), Entry::Online { .. })
             | (Some(Fault::EndForgotten), Entry::SessionEnded { .. })
             | (Some(Fault::ListenNoticeLost), Entry::ListenNotice { .. })

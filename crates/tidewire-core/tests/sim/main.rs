@@ -10,6 +10,8 @@ mod event_model;
 mod expected;
 mod fault;
 mod guarded;
+mod link;
+mod nodes;
 mod outside;
 mod permission;
 mod presence_model;

@@ -16,6 +16,8 @@ use tidewire_core::publication::InterestTopic;
 
 use crate::code::{close_code, code_of};
 use crate::fault::{Fault, Faults};
+use crate::link::Link;
+use crate::nodes::{address, index_of};
 use crate::tally::Tally;
 use crate::wire::{Heard, parse};
 
@@ -80,6 +82,7 @@ pub struct Outside {
     /// The shard that runs now.
     pub at: usize,
     pub mailboxes: Vec<VecDeque<Entry>>,
+    pub link: Link,
     /// Posts that a fault holds back.
     pub held_back: Vec<(usize, Entry)>,
     pub logs: Vec<[Vec<Heard>; FORMATS]>,
@@ -106,6 +109,7 @@ impl Outside {
         Self {
             at: 0,
             mailboxes: (0..shards).map(|_| VecDeque::new()).collect(),
+            link: Link::new(),
             held_back: Vec::new(),
             logs: (0..shards).map(|_| Default::default()).collect(),
             interest,
@@ -153,8 +157,9 @@ impl Effects for Outside {
     }
 
     fn post(&mut self, to: Address, entry: Entry) {
-        let to = usize::from(to.shard);
+        let to = index_of(to);
         assert_ne!(to, self.at, "a shard must not post to itself");
+        let entry = self.link.carry(self.at, to, entry);
         match (&entry, self.faults.on()) {
             (Entry::RecordPublished { .. }, Some(Fault::ChangeLost)) if self.faults.strike() => {
                 return;
@@ -184,7 +189,7 @@ impl Effects for Outside {
         let mut shards = exact.cloned().unwrap_or_default();
         if topic == InterestTopic::Event {
             self.visit_pattern_shards(name, |shard| {
-                shards.insert(usize::from(shard));
+                shards.insert(index_of(shard));
             });
         }
         for shard in shards {
@@ -193,7 +198,8 @@ impl Effects for Outside {
             }
             let is_event = topic == InterestTopic::Event;
             if is_event && self.faults.hits(Fault::MarkerOvertakes) {
-                self.held_back.push((shard, entry()));
+                let entry = self.link.carry(self.at, shard, entry());
+                self.held_back.push((shard, entry));
                 continue;
             }
             let copies = match (self.faults.on(), topic) {
@@ -209,16 +215,17 @@ impl Effects for Outside {
                 _ => 1,
             };
             for _ in 0..copies {
-                self.mailboxes[shard].push_back(entry());
+                let entry = self.link.carry(self.at, shard, entry());
+                self.mailboxes[shard].push_back(entry);
             }
         }
     }
 
-    fn visit_pattern_shards(&self, event: &str, mut visit: impl FnMut(u16)) {
+    fn visit_pattern_shards(&self, event: &str, mut visit: impl FnMut(Address)) {
         for ((topic, pattern), shards) in &self.interest.visible {
             if *topic == InterestTopic::EventPattern && event_pattern::matches(pattern, event) {
                 let others = shards.iter().filter(|shard| **shard != self.at);
-                others.for_each(|shard| visit(*shard as u16));
+                others.for_each(|shard| visit(address(*shard)));
             }
         }
     }

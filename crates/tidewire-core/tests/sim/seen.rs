@@ -65,7 +65,7 @@ const TO_MEET: [&str; 71] = [
     "store: commit done",
     "store: commit done, and a write of it refused",
     "store: commit failed, full",
-    "store: commit failed, stale term",
+    "store: commit failed, stale view",
     "store: commit failed, not synced",
     "store: commit failed, not written",
     "store: load failed",

@@ -20,13 +20,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::FixedState;
-use tidewire_core::address::{Address, Epoch, SessionId};
+use tidewire_core::address::{Epoch, SessionId};
 use tidewire_core::effect::{Input, StoreCompletion};
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::rate::{Operation, Rate};
 use tidewire_core::route::StoreId;
 use tidewire_core::settings::{EventLagPolicy, Settings};
+use tidewire_core::slot::SlotTable;
 use tidewire_core::store::{Incarnation, Loaded, Opened, StoredRecord, Version, Written};
 use tidewire_core::text::Payload;
 use tidewire_core::time::{Instant, Now, WallTime};
@@ -36,6 +36,8 @@ use crate::client::{Client, Sent};
 use crate::event_model::EventModel;
 use crate::fault::{Fault, Faults};
 use crate::guarded::GuardedModel;
+use crate::link::NODES;
+use crate::nodes::{SHARDS, address, slots};
 use crate::outside::Outside;
 use crate::permission::{Rulings, TestPermission};
 use crate::presence_model::PresenceModel;
@@ -51,7 +53,6 @@ use crate::wire::{Heard, NEW, OLD};
 use rights::Rights;
 pub use summary::{Size, Summary};
 
-const SHARDS: usize = 3;
 /// The minimum length of a run in virtual time, and its minimum numbers of operations, of clients and of contended records.
 const RUN_MS: u64 = 60_000;
 const OPERATIONS_MIN: u64 = 500;
@@ -157,7 +158,7 @@ pub struct Sim {
     is_changing: bool,
     /// The position of the message that is being delivered in its shard's log.
     log_index: usize,
-    owner_hash: FixedState,
+    slots: Arc<SlotTable>,
     seed: u64,
     settings: Settings,
     opening: u64,
@@ -292,7 +293,7 @@ impl Sim {
             is_ruled,
             is_changing,
             log_index: 0,
-            owner_hash: FixedState::with_seed(seed),
+            slots: slots(seed),
             seed,
             settings,
             opening: 0,
@@ -401,25 +402,27 @@ impl Sim {
     }
 
     fn start(&mut self) {
-        self.opening += 1;
-        let opened = |store: StoreId| Opened {
-            epoch: Epoch(self.opening),
-            // Each store has its own count of openings.
-            opening: self.opening + 100 * u64::from(store.0),
+        let first_opening = self.opening + 1;
+        self.opening += NODES as u64;
+        let opened = |node: u16, store: StoreId| Opened {
+            epoch: Epoch(first_opening),
+            // Each node opens each store, and each store has its own count of openings.
+            opening: first_opening + u64::from(node) + 1_000 * u64::from(store.0),
         };
         self.shards = (0..SHARDS)
             .map(|shard| {
                 Shard::new(ShardConfig {
                     address: address(shard),
-                    shard_count: SHARDS as u16,
+                    slots: Arc::clone(&self.slots),
                     settings: self.settings.clone(),
                     permission: Arc::new(TestPermission {
                         rulings: self.rulings.clone(),
                         rules: Arc::default(),
                     }),
                     seed: self.seed,
-                    owner_key: self.seed,
-                    opened: SimStores::all().map(opened).collect(),
+                    opened: SimStores::all()
+                        .map(|store| opened(address(shard).node, store))
+                        .collect(),
                 })
             })
             .collect();
@@ -612,19 +615,12 @@ impl Sim {
     }
 }
 
-/// Formats a session as shard, slot and generation.
+/// Formats a session as node, shard, slot and generation.
 fn shown(session: SessionId) -> String {
     let SessionId {
         address,
         index,
         generation,
     } = session;
-    format!("{}.{index}.{generation}", address.shard)
-}
-
-fn address(shard: usize) -> Address {
-    Address {
-        node: 0,
-        shard: shard as u16,
-    }
+    format!("{}.{}.{index}.{generation}", address.node, address.shard)
 }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidewire_core::effect::StoreCompletion;
 use tidewire_core::route::StoreId;
 use tidewire_core::store::{
-    Expected, Loaded, Store, StoreChange, StoreError, StoreReader, StoreWrite, StoredRecord, Term,
-    Written,
+    Expected, Loaded, MemberId, Store, StoreChange, StoreError, StoreReader, StoreWrite,
+    StoredRecord, View, Written,
 };
 use tidewire_core::text::Name;
 use tidewire_core::time::Instant;
@@ -19,6 +19,9 @@ use crate::random::Random;
 use crate::shared::{is_shared, number_of};
 use crate::tally::Tally;
 use log::LogStore;
+
+/// The only member of each view; the log compares the views alone.
+const MEMBER: MemberId = MemberId { node: 0, birth: 0 };
 
 /// The power fails before one of this many writes and syncs of a commit.
 const POWER_OPERATIONS: usize = 3;
@@ -53,7 +56,7 @@ pub enum End {
 /// See the documentation of this module.
 pub struct SimStore {
     log: LogStore,
-    term: Term,
+    view: View,
     reader: Option<Box<dyn StoreReader>>,
     /// By name and transaction: the change of the record that the transaction holds, in the model's count. If a change was
     /// already done, the key is the earlier transaction that did it.
@@ -76,7 +79,7 @@ impl SimStore {
     pub fn new(seed: u64, faults: &Faults) -> Self {
         let mut store = Self {
             log: LogStore::new(seed),
-            term: Term(0),
+            view: View(0),
             reader: None,
             changes: BTreeMap::new(),
             kept: BTreeMap::new(),
@@ -107,7 +110,7 @@ impl SimStore {
             expected: Expected::Missing,
             change: StoreChange::Put(record),
         };
-        let done = self.log.commit(self.term, &[write]);
+        let done = self.log.commit(self.view, MEMBER, &[write]);
         done.expect("nothing has failed yet");
     }
 
@@ -119,7 +122,7 @@ impl SimStore {
             expected: Expected::Anything,
             change: StoreChange::Put(record),
         };
-        drop(self.log.commit(self.term, &[write]));
+        drop(self.log.commit(self.view, MEMBER, &[write]));
     }
 
     /// Client writes that the store accepted, for a record that another process also writes.
@@ -227,12 +230,12 @@ impl SimStore {
             End::PowerCut => disk.power_returns(),
             End::Kill => disk.process_returns(),
         });
-        let term = self.term;
+        let view = self.view;
         self.open();
         // Writes still in flight from the former node must not take effect.
         for writes in late {
             let writes: Vec<_> = writes.into_iter().map(|numbered| numbered.write).collect();
-            let outcome = self.log.commit(term, &writes);
+            let outcome = self.log.commit(view, MEMBER, &writes);
             assert!(outcome.is_err(), "a former owner has written");
         }
     }
@@ -266,8 +269,8 @@ impl SimStore {
 
     /// Opens the store. Retries until it succeeds, because the planned failures run out.
     fn open(&mut self) {
-        self.term.0 += 1;
-        while self.log.open(self.term).is_err() {}
+        self.view.0 += 1;
+        while self.log.open(self.view).is_err() {}
         self.reader = None;
         self.kept.clear();
         for ((name, transaction), count) in &self.changes {
@@ -301,7 +304,7 @@ impl SimStore {
         for (name, count) in &changes {
             self.changes.insert((name.clone(), transaction), *count);
         }
-        let written = self.log.commit(self.term, &writes)?;
+        let written = self.log.commit(self.view, MEMBER, &writes)?;
         for (name, count) in changes {
             let origin = self.log.origin(&name);
             self.changes.insert((name.clone(), origin), count);

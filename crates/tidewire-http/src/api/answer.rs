@@ -143,6 +143,14 @@ pub(super) fn with_challenge(mut answer: HttpResponse) -> HttpResponse {
     answer
 }
 
+/// Adds the types of patches that the server accepts (RFC 5789).
+pub(super) fn with_accept_patch(mut answer: HttpResponse) -> HttpResponse {
+    let types =
+        HeaderValue::from_static("application/merge-patch+json, application/json-patch+json");
+    answer.headers_mut().insert("accept-patch", types);
+    answer
+}
+
 /// Allows the caller to cache the answer, provided that it revalidates it on each use.
 pub(super) fn revalidated(mut answer: HttpResponse) -> HttpResponse {
     let revalidated = HeaderValue::from_static("private, no-cache");

@@ -16,7 +16,6 @@ use tidewire_core::trace::Trace;
 use tidewire_shard::reply::{OwnedReply, Replies};
 use tidewire_shard::request::OwnedRequest;
 use tidewire_shard::share::Caller;
-use tidewire_wire::traceparent;
 use tokio::time::timeout;
 
 use super::answer::{self, HttpResponse};
@@ -25,7 +24,7 @@ use super::caller::CallError;
 use super::command::{AnswerSize, Command, Properties};
 use super::login::{body_credentials, unparsable};
 use super::outcome::{Outcome, user_list};
-use super::{Api, ApiRequest, WORKING};
+use super::{Api, ApiRequest, WORKING, trace_of};
 use crate::refusal::RequestRefusal;
 
 /// Commands that may wait for their answers at the same time. The limit bounds the messages that a session receives at once,
@@ -107,8 +106,7 @@ impl Api {
         credentials: &Credentials,
         commands: &[Command<'_>],
     ) -> Result<Vec<Outcome>, CallError> {
-        let trace = request.parts.headers.get("traceparent");
-        let trace = trace.and_then(|trace| traceparent::parse(trace.to_str().ok()?));
+        let trace = trace_of(&request.parts);
         let room = BatchBudget {
             bytes_max: self.limits.answer_bytes_max,
             record_bytes_max: self.limits.record_bytes_max,

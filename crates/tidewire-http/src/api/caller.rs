@@ -82,7 +82,7 @@ impl From<End> for CallError {
                 | CloseReason::Expired,
             ) => Self::Refused,
             End::Engine(CloseReason::AuthUnavailable) => Self::Unavailable,
-            End::Engine(_) | End::Slow | End::Severed => Self::Ended,
+            End::Engine(_) | End::Slow | End::Severed | End::Operator => Self::Ended,
         }
     }
 }
@@ -142,8 +142,7 @@ impl Api {
         requests: Vec<OwnedRequest>,
     ) -> Result<Caller, CallError> {
         let bytes_max = self.limits.answer_bytes_max;
-        let mut first = introduction(credentials, false);
-        first.extend(requests);
+        let first = [vec![login(credentials)], requests].concat();
         self.open(request, credentials, Stay::Passing { bytes_max }, first)
     }
 
@@ -153,8 +152,8 @@ impl Api {
         request: &ApiRequest,
         credentials: &Credentials,
     ) -> Result<Caller, CallError> {
-        let first = introduction(credentials, true);
-        self.open(request, credentials, Stay::Lasting, first)
+        let stay = Stay::Lasting { coalesces: true };
+        self.open(request, credentials, stay, vec![login(credentials)])
     }
 
     fn open(
@@ -177,11 +176,9 @@ impl Api {
     }
 }
 
-/// The requests that begin every session.
-fn introduction(credentials: &Credentials, coalesces: bool) -> Vec<OwnedRequest> {
-    let data = credentials.as_json().into();
-    vec![
-        OwnedRequest::Introduction { coalesces },
-        OwnedRequest::LogIn { data },
-    ]
+/// The request that begins every session.
+fn login(credentials: &Credentials) -> OwnedRequest {
+    OwnedRequest::LogIn {
+        data: credentials.as_json().into(),
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
+use tidewire_core::binary::{Binary, CONTENT_TYPE_BYTES_MAX, from_base64};
 use tidewire_core::message::WireVersion;
 use tidewire_core::text::RESERVED;
 use tidewire_core::trace::Trace;
@@ -34,6 +35,8 @@ pub enum Command<'a> {
         name: String,
         /// JSON.
         data: Option<&'a str>,
+        /// The payload, if it is bytes.
+        binary: Option<Binary>,
     },
     /// Calls an rpc.
     Make {
@@ -95,10 +98,7 @@ impl<'a> Command<'a> {
         let topic = fields.text("topic")?;
         let action = fields.text("action")?;
         let command = match (topic.as_str(), action.as_str()) {
-            ("event", "emit") => Self::Emit {
-                name: fields.name("eventName")?,
-                data: fields.take("data").map(RawValue::get),
-            },
+            ("event", "emit") => fields.emit()?,
             ("rpc", "make") => Self::Make {
                 name: fields.name("rpcName")?,
                 data: fields.take("data").map(RawValue::get),
@@ -156,9 +156,10 @@ impl<'a> Command<'a> {
         let text = |text: &String| Text::from(text.as_str());
         let correlation = Text::from(correlation);
         match self {
-            Self::Emit { name, data } => OwnedRequest::Publish {
+            Self::Emit { name, data, binary } => OwnedRequest::Publish {
                 name: text(name),
                 data: data.map(Text::from),
+                binary: binary.clone(),
                 trace,
             },
             Self::Make { name, data } => OwnedRequest::Call {
@@ -262,6 +263,35 @@ impl<'a> Fields<'a> {
         }
     }
 
+    fn emit(&mut self) -> Result<Command<'a>, String> {
+        let name = self.name("eventName")?;
+        let data = self.take("data").map(RawValue::get);
+        let binary = match self.properties.contains_key("base64") {
+            true => Some(self.binary()?),
+            false => None,
+        };
+        if binary.is_some() && data.is_some() {
+            return Err("an event has \"data\" or \"base64\", not both".into());
+        }
+        Ok(Command::Emit { name, data, binary })
+    }
+
+    fn binary(&mut self) -> Result<Binary, String> {
+        let content_type = match self.properties.contains_key("contentType") {
+            true => Some(self.text("contentType")?),
+            false => None,
+        };
+        let bytes = from_base64(&self.text("base64")?);
+        let bytes = bytes.ok_or("\"base64\" must be base64 with padding")?;
+        let binary = Binary::new(content_type.as_deref(), bytes);
+        match binary.has_valid_type() {
+            true => Ok(binary),
+            false => Err(format!(
+                "\"contentType\" must have a slash and at most {CONTENT_TYPE_BYTES_MAX} printable ASCII characters"
+            )),
+        }
+    }
+
     fn record_write(&mut self) -> Result<Command<'a>, String> {
         let name = self.name("recordName")?;
         let path = self
@@ -337,7 +367,23 @@ mod tests {
             Ok(Command::Emit {
                 name: "e".into(),
                 data: None,
+                binary: None,
             }),
+        );
+        let of_bytes = |content_type, bytes: &[u8]| {
+            Ok(Command::Emit {
+                name: "e".into(),
+                data: None,
+                binary: Some(Binary::new(content_type, bytes)),
+            })
+        };
+        check(
+            r#"{"topic":"event","action":"emit","eventName":"e","base64":"AP8=","contentType":"a/b"}"#,
+            of_bytes(Some("a/b"), &[0, 255]),
+        );
+        check(
+            r#"{"topic":"event","action":"emit","eventName":"e","base64":""}"#,
+            of_bytes(Some("application/octet-stream"), &[]),
         );
         check(
             r#"{"data": {"a":1.0},"topic":"rpc","action":"make","rpcName":"r"}"#,
@@ -418,6 +464,26 @@ mod tests {
             (
                 r#"{"topic":"event","action":"emit","eventName":"e","x":1}"#,
                 r#"unknown property "x""#,
+            ),
+            (
+                r#"{"topic":"event","action":"emit","eventName":"e","base64":"AP8"}"#,
+                r#""base64" must be base64 with padding"#,
+            ),
+            (
+                r#"{"topic":"event","action":"emit","eventName":"e","base64":"","data":1}"#,
+                r#"an event has "data" or "base64", not both"#,
+            ),
+            (
+                r#"{"topic":"event","action":"emit","eventName":"e","base64":"","contentType":"text"}"#,
+                r#""contentType" must have a slash and at most 255 printable ASCII characters"#,
+            ),
+            (
+                r#"{"topic":"event","action":"emit","eventName":"e","contentType":"a/b"}"#,
+                r#"unknown property "contentType""#,
+            ),
+            (
+                r#"{"topic":"rpc","action":"make","rpcName":"r","base64":""}"#,
+                r#"unknown property "base64""#,
             ),
             (
                 r#"{"topic":"record","action":"write","recordName":"r"}"#,

@@ -12,6 +12,7 @@ mod caller;
 mod command;
 mod condition;
 mod epochs;
+mod event;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -40,10 +41,12 @@ use tidewire_auth::AuthChain;
 use tidewire_auth::credentials::Credentials;
 use tidewire_auth::ticket::{LoginTickets, TicketLimits};
 use tidewire_config::plan::Plan;
+use tidewire_core::trace::Trace;
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_shard::handle::ShardHandle;
 use tidewire_shard::outlet::Outlet;
 use tidewire_shard::share::{Caller, Refused, Seat, Shares, Standing};
+use tidewire_wire::traceparent;
 use tokio::time::Instant;
 
 use crate::refusal::{RequestRefusal, RequestRefusals};
@@ -186,6 +189,8 @@ enum Route {
     SignUp,
     /// `/records/NAME`: one record.
     Record,
+    /// `/events/NAME`: one event.
+    Event,
     /// `/sse`: a stream of events and records.
     Stream,
     /// `/openapi.json`: the description of the API.
@@ -201,6 +206,7 @@ impl Route {
             stream::PATH => Some(Self::Stream),
             openapi::PATH => Some(Self::Description),
             path if path.starts_with(record::PREFIX) => Some(Self::Record),
+            path if path.starts_with(event::PREFIX) => Some(Self::Event),
             _ => None,
         }
     }
@@ -213,6 +219,7 @@ fn route_methods(path: &str) -> Option<&'static str> {
         Route::Login => "POST, OPTIONS",
         Route::SignUp => sign_up::METHODS,
         Route::Record => record::METHODS,
+        Route::Event => event::METHODS,
         Route::Stream => stream::METHODS,
         Route::Description => openapi::METHODS,
     })
@@ -302,7 +309,10 @@ impl Api {
         if route == Route::Stream && request.parts.method == Method::GET {
             return self.stream(request).await;
         }
-        let is_plain = matches!(route, Route::Record | Route::Stream | Route::SignUp);
+        let is_plain = matches!(
+            route,
+            Route::Record | Route::Event | Route::Stream | Route::SignUp
+        );
         match self.take_seat(&request) {
             Ok(seat) => request.standing = Some(Arc::new(Standing::new(seat))),
             Err(Refused::Full) if is_plain => return Problem::BUSY.answer(),
@@ -315,6 +325,7 @@ impl Api {
             (Route::Login, &Method::POST) => self.log_in(request).await,
             (Route::SignUp, &Method::POST) => self.sign_up(request).await,
             (Route::Record, _) => self.record(request).await,
+            (Route::Event, _) => self.event(request).await,
             (Route::Description, &Method::GET | &Method::HEAD) => {
                 openapi::describe(&self.description)
             }
@@ -368,6 +379,12 @@ impl Api {
             });
         })
     }
+}
+
+/// The trace that the events of a request continue. An invalid one counts as absent.
+fn trace_of(parts: &Parts) -> Option<Trace> {
+    let trace = parts.headers.get("traceparent")?;
+    traceparent::parse(trace.to_str().ok()?)
 }
 
 /// Whether `Content-Type` names this media type; parameters are ignored.

@@ -19,6 +19,12 @@ pub fn unescape(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+/// The name behind a prefix of a path, if it is not empty and has at most `bytes_max` bytes.
+pub(super) fn name_behind(prefix: &str, path: &str, bytes_max: usize) -> Option<String> {
+    let name = path.strip_prefix(prefix).and_then(unescape)?;
+    (1..=bytes_max).contains(&name.len()).then_some(name)
+}
+
 /// The parameters of a query string, in order; `None` if one is malformed. A plus sign is a space, as in forms.
 pub fn parameters(query: &str) -> Option<Vec<(String, String)>> {
     let parts = query.split('&').filter(|part| !part.is_empty());

@@ -69,7 +69,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use super::super::{record, route_methods};
+    use super::super::{event, record, route_methods};
     use super::*;
 
     const LIMITS: ApiLimits = ApiLimits {
@@ -104,12 +104,14 @@ mod tests {
             ("/api/auth", "/api/auth"),
             (sign_up::PATH, sign_up::PATH),
             ("/records/{name}", "/records/x"),
+            ("/events/{name}", "/events/x"),
             (stream::PATH, stream::PATH),
             (PATH, PATH),
         ];
         let described: BTreeSet<&str> = paths.keys().map(String::as_str).collect();
         assert_eq!(described, routes.map(|(template, _)| template).into());
         assert!("/records/x".starts_with(record::PREFIX));
+        assert!("/events/x".starts_with(event::PREFIX));
         for (template, path) in routes {
             let methods = route_methods(path)
                 .expect("there is such a route")

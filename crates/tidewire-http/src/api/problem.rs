@@ -34,12 +34,15 @@ impl Problem {
     pub(super) const INVALID_NAME: Self = Self::new(
         StatusCode::BAD_REQUEST,
         "INVALID_NAME",
-        "the name is empty, too long (limits.name_bytes_max) or not percent-encoded UTF-8",
+        "the name is empty, reserved, longer than limits.name_bytes_max or not percent-encoded UTF-8",
     );
-    pub(super) const INVALID_QUERY: Self = Self::new(
-        StatusCode::BAD_REQUEST,
-        "INVALID_QUERY",
-        "the query string is invalid; see docs/http-api.md",
+    pub(super) const BROKEN_QUERY: Self =
+        Self::invalid_query("the query string is not percent-encoded UTF-8");
+    pub(super) const NOTHING_TO_STREAM: Self = Self::invalid_query(
+        "the query string has none of the parameters event, pattern and record",
+    );
+    pub(super) const TOO_MANY_NAMES: Self = Self::invalid_query(
+        "one of the parameters event, pattern and record occurs more than 100 times",
     );
     pub(super) const INVALID_CONDITION: Self = Self::new(
         StatusCode::BAD_REQUEST,
@@ -54,12 +57,17 @@ impl Problem {
     pub(super) const NOT_A_VALUE: Self = Self::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "INVALID_VALUE",
-        "a record must be an object or array, within the limits of size and depth",
+        "a record must be an object or array within limits.record_bytes_max and limits.nesting_max",
     );
     pub(super) const WRONG_TYPE: Self = Self::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "UNSUPPORTED_MEDIA_TYPE",
-        "the operation does not accept the content type of the body",
+        "the Content-Type of the body must be application/json",
+    );
+    pub(super) const WRONG_PATCH_TYPE: Self = Self::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Self::WRONG_TYPE.code,
+        "the Content-Type of a patch must be application/merge-patch+json or application/json-patch+json",
     );
     pub(super) const INVALID_PATCH: Self = Self::new(
         StatusCode::BAD_REQUEST,
@@ -97,6 +105,22 @@ impl Problem {
         "this caller has used up its share of a shared limit; try again later",
     );
 
+    const DENIED: Self = Self::new(
+        StatusCode::FORBIDDEN,
+        "MESSAGE_DENIED",
+        "the rules do not allow this operation",
+    );
+    const RULE_FAILED: Self = Self::new(
+        StatusCode::FORBIDDEN,
+        "MESSAGE_PERMISSION_ERROR",
+        "a rule could not be evaluated",
+    );
+    pub(super) const INVALID_PAYLOAD: Self = Self::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "INVALID_MESSAGE_DATA",
+        "the payload exceeds the limits of size and depth, or its content type is invalid",
+    );
+
     pub(super) const fn new(status: StatusCode, code: &'static str, title: &'static str) -> Self {
         Self {
             status,
@@ -105,14 +129,33 @@ impl Problem {
         }
     }
 
+    const fn invalid_query(title: &'static str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "INVALID_QUERY", title)
+    }
+
+    /// Why an event was refused.
+    pub(super) fn of_event(reason: Reason) -> Self {
+        match reason {
+            Reason::RuleFailed => Self::RULE_FAILED,
+            Reason::InvalidData => Self::INVALID_PAYLOAD,
+            _ => Self::DENIED,
+        }
+    }
+
     /// The metric's cause, if the request itself was at fault. Other causes are counted where they occur.
     pub(super) fn cause(self) -> Option<RequestRefusal> {
         match self {
             Self::INVALID_NAME => Some(RequestRefusal::Names),
-            Self::INVALID_QUERY | Self::NOT_JSON | Self::WRONG_TYPE | Self::INVALID_PATCH => {
-                Some(RequestRefusal::Malformed)
+            Self::BROKEN_QUERY
+            | Self::NOTHING_TO_STREAM
+            | Self::TOO_MANY_NAMES
+            | Self::NOT_JSON
+            | Self::WRONG_TYPE
+            | Self::WRONG_PATCH_TYPE
+            | Self::INVALID_PATCH => Some(RequestRefusal::Malformed),
+            Self::NOT_A_VALUE | Self::INVALID_PAYLOAD | Self::PATCH_FAILED => {
+                Some(RequestRefusal::Value)
             }
-            Self::NOT_A_VALUE | Self::PATCH_FAILED => Some(RequestRefusal::Value),
             _ => None,
         }
     }
@@ -131,6 +174,9 @@ impl Problem {
             | StatusCode::TOO_MANY_REQUESTS
             | StatusCode::GATEWAY_TIMEOUT => answer::retryable(answer),
             StatusCode::UNAUTHORIZED => answer::with_challenge(answer),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE if self == Self::WRONG_PATCH_TYPE => {
+                answer::with_accept_patch(answer)
+            }
             _ => answer,
         }
     }
@@ -215,16 +261,8 @@ impl From<CallError> for Problem {
 impl From<&Refusal<'_, RecordAction>> for Problem {
     fn from(refusal: &Refusal<'_, RecordAction>) -> Self {
         let (status, code, title) = match refusal.reason {
-            Reason::Denied => (
-                StatusCode::FORBIDDEN,
-                "MESSAGE_DENIED",
-                "the rules do not allow this operation",
-            ),
-            Reason::RuleFailed => (
-                StatusCode::FORBIDDEN,
-                "MESSAGE_PERMISSION_ERROR",
-                "a rule could not be evaluated",
-            ),
+            Reason::Denied => return Self::DENIED,
+            Reason::RuleFailed => return Self::RULE_FAILED,
             Reason::InvalidData => return Self::NOT_A_VALUE,
             Reason::NotFound => return Self::NOT_FOUND,
             Reason::LoadFailed | Reason::LoadTimeout => (

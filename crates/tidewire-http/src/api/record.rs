@@ -20,7 +20,7 @@ use super::caller::{CallError, Caller};
 use super::command::is_container;
 use super::condition::{ConditionResult, Conditions, entity_tag};
 use super::login::credentials_of_request;
-use super::name::{escape, unescape};
+use super::name::{escape, name_behind};
 use super::patch;
 use super::problem::Problem;
 use super::{Api, ApiRequest, answer, is_of_type};
@@ -164,7 +164,11 @@ impl Api {
         let is_merge = !is_put && is_of_type(&request.parts, MERGE_PATCH);
         let is_patch = !is_put && is_of_type(&request.parts, JSON_PATCH);
         if !(is_merge || is_patch || is_put && is_of_type(&request.parts, JSON)) {
-            return Err(Problem::WRONG_TYPE);
+            return Err(if is_put {
+                Problem::WRONG_TYPE
+            } else {
+                Problem::WRONG_PATCH_TYPE
+            });
         }
         let body = self.read(request).await?;
         let text = std::str::from_utf8(&body.bytes).map_err(|_| Problem::NOT_JSON)?;
@@ -287,10 +291,9 @@ impl Api {
 
 /// The name of the record in a path.
 pub(super) fn name_of(path: &str, name_bytes_max: usize) -> Result<String, Problem> {
-    let name = path.strip_prefix(PREFIX).and_then(unescape);
-    let is_name =
-        |name: &String| (1..=name_bytes_max).contains(&name.len()) && !name.starts_with(RESERVED);
-    name.filter(is_name).ok_or(Problem::INVALID_NAME)
+    let name = name_behind(PREFIX, path, name_bytes_max);
+    name.filter(|name| !name.starts_with(RESERVED))
+        .ok_or(Problem::INVALID_NAME)
 }
 
 fn fetch(name: &str) -> OwnedRequest {

@@ -35,7 +35,7 @@ use super::caller::Caller;
 use super::login::credentials_of_request;
 use super::name::parameters;
 use super::problem::Problem;
-use super::stream_event::{PositionOrder, StreamEvents, record_part};
+use super::stream_event::{PositionOrder, StreamEvents, StreamPayload, record_part};
 use super::{Api, ApiRequest};
 use crate::refusal::{RequestRefusal, RequestRefusals};
 
@@ -206,7 +206,7 @@ pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<StreamRequest
         last_id: None,
     };
     let (mut event_count, mut pattern_count, mut record_count) = (0, 0, 0);
-    for (key, value) in parameters(query).ok_or(Problem::INVALID_QUERY)? {
+    for (key, value) in parameters(query).ok_or(Problem::BROKEN_QUERY)? {
         let (list, count) = match key.as_str() {
             "event" => (&mut wanted.events, &mut event_count),
             "pattern" => (&mut wanted.patterns, &mut pattern_count),
@@ -229,14 +229,14 @@ pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<StreamRequest
         // Repeated names count too, so that the limit does not depend on which names the client sends.
         *count += 1;
         if *count > NAMES_MAX {
-            return Err(Problem::INVALID_QUERY);
+            return Err(Problem::TOO_MANY_NAMES);
         }
         if !list.contains(&value) {
             list.push(value);
         }
     }
     if event_count + pattern_count + record_count == 0 {
-        return Err(Problem::INVALID_QUERY);
+        return Err(Problem::NOTHING_TO_STREAM);
     }
     Ok(wanted)
 }
@@ -540,8 +540,17 @@ impl Stream {
     fn take(&mut self, replies: &Replies) {
         for reply in replies.iter() {
             match reply {
-                OwnedReply::Publication { name, data, offset } => {
-                    self.take_publication(name, data.as_deref(), *offset);
+                OwnedReply::Publication {
+                    name,
+                    data,
+                    binary,
+                    offset,
+                } => {
+                    let payload = StreamPayload {
+                        data: data.as_deref(),
+                        binary: binary.as_ref(),
+                    };
+                    self.take_publication(name, payload, *offset);
                 }
                 OwnedReply::Position { name, position } => {
                     self.events.begin(name, Some(*position));
@@ -584,19 +593,17 @@ impl Stream {
         }
     }
 
-    fn take_publication(&mut self, name: &str, data: Option<&str>, offset: Option<u64>) {
-        match offset {
-            None => self.tell_event(name, data),
-            // The stream can't resume an event that it gets only because of a pattern, so the id has no position of it.
-            Some(offset) if !self.events.contains(name) => {
-                self.tell_numbered_event(name, data, offset);
+    fn take_publication(&mut self, name: &str, payload: StreamPayload<'_>, offset: Option<u64>) {
+        // The stream can't resume an event that it gets only because of a pattern, so the id has no position of it.
+        if let Some(offset) = offset
+            && self.events.contains(name)
+        {
+            if self.events.take(name, offset) != PositionOrder::Next {
+                return;
             }
-            Some(offset) if self.events.take(name, offset) == PositionOrder::Next => {
-                self.push_id();
-                self.tell_numbered_event(name, data, offset);
-            }
-            Some(_) => {}
+            self.push_id();
         }
+        self.tell_event(name, payload, offset);
     }
 
     fn fetched(&mut self, name: &str, state: Option<(Tag, &str)>) {
@@ -669,22 +676,16 @@ impl Stream {
         self.end();
     }
 
-    fn tell_numbered_event(&mut self, name: &str, data: Option<&str>, offset: u64) {
+    fn tell_event(&mut self, name: &str, payload: StreamPayload<'_>, offset: Option<u64>) {
         self.begin("event", name);
-        self.text.push_str(&format!(",\"offset\":{offset}"));
-        if let Some(data) = data {
+        if let Some(offset) = offset {
+            self.text.push_str(&format!(",\"offset\":{offset}"));
+        }
+        if let Some(data) = payload.data {
             self.text.push_str(",\"data\":");
             push_line(data, &mut self.text);
         }
-        self.end();
-    }
-
-    fn tell_event(&mut self, name: &str, data: Option<&str>) {
-        self.begin("event", name);
-        if let Some(data) = data {
-            self.text.push_str(",\"data\":");
-            push_line(data, &mut self.text);
-        }
+        payload.push_binary(&mut self.text);
         self.end();
     }
 

@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use tidewire_core::binary::Binary;
+use tidewire_core::json;
 use tidewire_core::message::Position;
 
 /// Separates the states of records from the positions of events in an id.
@@ -28,6 +30,28 @@ pub(super) enum PositionOrder {
     Next,
     /// The stream skips this message: the client already has it, or it will arrive again after the ones before it.
     Other,
+}
+
+/// The payload of an event; undefined without both.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamPayload<'a> {
+    /// JSON.
+    pub(super) data: Option<&'a str>,
+    /// Bytes.
+    pub(super) binary: Option<&'a Binary>,
+}
+
+impl StreamPayload<'_> {
+    /// Appends bytes as members of an object.
+    pub(super) fn push_binary(self, text: &mut String) {
+        if let Some(binary) = self.binary {
+            text.push_str(",\"contentType\":");
+            json::string(binary.content_type(), text);
+            text.push_str(",\"base64\":\"");
+            text.push_str(&binary.base64());
+            text.push('"');
+        }
+    }
 }
 
 /// The events of a stream. See the comment at the top of this file.

@@ -118,6 +118,7 @@ pub fn try_upgrade(
         permit,
         is_deflated: opening.is_deflated,
         protocol: opening.protocol,
+        attachment: None,
     }))
 }
 

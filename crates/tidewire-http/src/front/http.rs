@@ -10,8 +10,8 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD,
-    CONNECTION, HOST, HeaderName, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ALLOW,
+    CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT,
     SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE, VARY,
 };
 use hyper::server::conn::http1;
@@ -21,6 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tidewire_config::outbound_url::is_loopback_name;
 use tidewire_config::plan::{Speaks, is_loopback};
+use tidewire_config::section::StoreKind;
 use tidewire_config::value::Choice;
 use tidewire_shard::connection_limiter::{ConnectionPermit, SocketPermits};
 use tidewire_shard::handle::UpgradedSocket;
@@ -38,9 +39,9 @@ use super::proxy_protocol;
 use super::tls::{self, FrontStream, Handover};
 use super::{Front, TooMany};
 use crate::admin::page::Page;
-use crate::api::{ApiRequest, HttpResponse, TEXT, typed};
+use crate::api::{ApiRequest, Body, HttpResponse, TEXT, typed};
 use crate::metrics::exposition::Exposition;
-use crate::origin::{Refusal, host_name};
+use crate::origin::{Refusal, host_name, is_own_page};
 use crate::peer::peer;
 use crate::refusal::RequestRefusal;
 use crate::security_headers::{harden, stay_encrypted};
@@ -308,7 +309,10 @@ impl Socket {
         } else {
             match path {
                 "/metrics" if is_reading => self.metrics(request.headers()),
+                "/denials" if is_reading && front.is_development => self.denials(request.headers()),
                 "/" if is_reading && front.is_development => self.index(request.headers()),
+                "/denials" if front.is_development => not_allowed("this page supports only GET"),
+                "/crash" if front.is_development => self.crash(request.method(), request.headers()),
                 "/metrics" | "/health" | "/ready" | "/health-check" => {
                     not_allowed("this page supports only GET")
                 }
@@ -360,6 +364,50 @@ impl Socket {
         let accept = HeaderValue::from_static("Accept");
         answer.headers_mut().insert(VARY, accept);
         answer
+    }
+
+    /// The last denials by rules, for developers on this machine. They contain names and ids of users.
+    fn denials(&self, headers: &HeaderMap) -> HttpResponse {
+        if !self.is_local(headers) {
+            let text = "denials are available only on this machine\n";
+            return plain(StatusCode::FORBIDDEN, text.into());
+        }
+        typed(StatusCode::OK, JSON, self.front.denials.json())
+    }
+
+    /// Ends the process without any stop, and starts the server again: for the demo and for developers on this machine. The process ends
+    /// only after the answer has reached the kernel, because a browser repeats a request whose connection ends without an answer, and the
+    /// repetition would end the new server too.
+    fn crash(&self, method: &Method, headers: &HeaderMap) -> HttpResponse {
+        let refuse = |status, text: &str| plain(status, format!("{text}\n"));
+        if *method != Method::POST {
+            let answer = refuse(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this path supports only POST",
+            );
+            return with_header(answer, ALLOW, "POST");
+        }
+        if !self.is_local(headers) || !is_own_page(headers) {
+            let text =
+                "only programs on this machine and this server's own pages may end the server";
+            return refuse(StatusCode::FORBIDDEN, text);
+        }
+        if self.front.store == StoreKind::Memory {
+            let text = "the server keeps its records in memory, and a crash would lose them; set store.kind to another one";
+            return refuse(StatusCode::CONFLICT, text);
+        }
+        let (piece, sent) = self
+            .outlet
+            .piece("the server ends now and starts again\n".into());
+        let front = Arc::clone(&self.front);
+        tokio::spawn(async move {
+            // An error means that the client is gone; its request still counts.
+            let _ = sent.await;
+            front.crash.notify_one();
+        });
+        let mut answer = HttpResponse::new(Body::from(piece));
+        *answer.status_mut() = StatusCode::ACCEPTED;
+        with_header(answer, CONTENT_TYPE, TEXT)
     }
 
     fn index(&self, headers: &HeaderMap) -> HttpResponse {
@@ -593,6 +641,7 @@ async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, ope
                 permit,
                 is_deflated,
                 protocol,
+                attachment: None,
             }]);
         }
         Err(error) => {

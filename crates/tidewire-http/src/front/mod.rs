@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use hyper::Request;
@@ -34,6 +34,7 @@ use tidewire_wire::protocol::{Paths, Protocol};
 
 use crate::admin::page::Page;
 use crate::api::{Api, HttpResponse};
+use crate::denials::Denials;
 use crate::metrics::Metrics;
 use crate::origin::OriginCheck;
 use crate::site::{self, Mounted};
@@ -146,6 +147,10 @@ pub struct Front {
     pub shards: Arc<dyn HandOver>,
     /// The HTTP API; `None` if `http.api` is off.
     pub api: Option<Arc<Api>>,
+    /// The last denials by rules, which `/denials` shows in development mode.
+    pub denials: Arc<Denials>,
+    /// Notified when `/crash` wants the process to end without a stop, which only development mode has.
+    pub crash: Notify,
     /// The admin page, if it is enabled. It is set before the front accepts the first connection.
     pub admin_page: OnceLock<Page>,
 }
@@ -153,8 +158,10 @@ pub struct Front {
 /// The web pages that the main port serves.
 fn sites(plan: &Plan) -> Vec<Mounted> {
     let docs = plan.has_docs.then(|| Mounted::new("/docs/", &site::DOCS));
+    let has_client = plan.config.pages.client;
+    let client = has_client.then(|| Mounted::new("/", &site::CLIENT));
     let demo = plan.has_demo.then(|| Mounted::new("/", &site::DEMO));
-    docs.into_iter().chain(demo).collect()
+    docs.into_iter().chain(client).chain(demo).collect()
 }
 
 impl Front {
@@ -167,6 +174,7 @@ impl Front {
         metrics: Arc<Metrics>,
         shards: Arc<dyn HandOver>,
         api: Option<Arc<Api>>,
+        denials: Arc<Denials>,
     ) -> Arc<Self> {
         let descriptors = usize::try_from(connections_allowed(plan.shards))
             .unwrap_or(usize::MAX)
@@ -200,6 +208,8 @@ impl Front {
             hsts_max_age: plan.config.tls.hsts_max_age.time(),
             shards,
             api,
+            denials,
+            crash: Notify::new(),
             admin_page: OnceLock::new(),
         })
     }

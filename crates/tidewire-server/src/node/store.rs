@@ -11,7 +11,7 @@ use tidewire_core::store::Store as OpenedStore;
 use tidewire_http::metrics::Metrics;
 use tidewire_http::status::{Reason, Status};
 use tidewire_store::folder::DataFolder;
-use tidewire_store::remote::{OpenStore, Promise, RemoteOptions};
+use tidewire_store::remote::{Membership, OpenStore, Promise, RemoteOptions};
 use tidewire_store::scrub::{Scrub, ScrubHealth, ScrubOptions};
 use tidewire_store::sqlite::SqliteOptions;
 use tidewire_store::sqlite::quota::Quota;
@@ -38,6 +38,7 @@ fn kind_of(section: &str, options: &Store, runtime: &Handle) -> Result<StoreKind
             ca: server.ca.0.clone(),
             timeout: options.timeout,
             is_relaxed: options.durability == Durability::Relaxed,
+            membership: Membership::Alone,
             runtime: runtime.clone(),
         })
     };

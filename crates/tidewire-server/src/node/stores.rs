@@ -173,8 +173,8 @@ impl Stores {
                     tell(shard, StoreCompletion::Quota { store, change });
                 }
             });
-            let (term, answer) = (opened.term(), Arc::clone(answer));
-            let threads = StoreThreads::start_named(logged, store, term, answer, on_change)
+            let answer = Arc::clone(answer);
+            let threads = StoreThreads::start_named(logged, store, opened, answer, on_change)
                 .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
             Ok(RunningStore {
                 name,

@@ -13,11 +13,14 @@ use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, StoreReque
 use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question};
 use tidewire_core::principal::{Credential, Principal};
 use tidewire_core::settings::Settings;
+use tidewire_core::slot::ClusterKey;
 use tidewire_core::store::{Opened, Store};
 use tidewire_core::time::WallTime;
 use tidewire_shard::backoff::BackoffSettings;
 use tidewire_shard::connection_limiter::{ConnectionLimiter, SocketPermits};
-use tidewire_shard::handle::{AuthReply, PendingLogin, Requests, ShardHandle, UpgradedSocket};
+use tidewire_shard::handle::{
+    Attachment, AuthReply, PendingLogin, Requests, ShardHandle, UpgradedSocket,
+};
 use tidewire_shard::peer::PeerDetails;
 use tidewire_shard::stats::ShardStats;
 use tidewire_shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
@@ -157,7 +160,7 @@ impl Node {
         let handles = prepared.handles().to_vec();
         let store = StoreThreads::start(
             store,
-            opened.term(),
+            opened,
             Arc::new(move |shard, completion| handles[usize::from(shard)].complete(completion)),
         )
         .unwrap();
@@ -176,7 +179,7 @@ impl Node {
                 requests: Arc::new(requests),
                 tracer: None,
                 seed: 1,
-                owner_key: 2,
+                cluster_key: ClusterKey([2; 16]),
             })
             .unwrap();
         Self {
@@ -247,6 +250,16 @@ impl Node {
         is_deflated: bool,
         protocol: Protocol,
     ) -> TcpStream {
+        self.attach(shard, (unread, is_deflated, protocol), None)
+    }
+
+    /// A connection whose request says something about its session.
+    pub fn attach(
+        &self,
+        shard: usize,
+        (unread, is_deflated, protocol): (Vec<u8>, bool, Protocol),
+        attachment: Option<Attachment>,
+    ) -> TcpStream {
         let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         stream.set_nodelay(true).unwrap();
         let (socket, address) = self.listener.accept().unwrap();
@@ -272,6 +285,7 @@ impl Node {
                 .unwrap(),
             is_deflated,
             protocol,
+            attachment: attachment.map(Box::new),
         }]);
         stream
     }

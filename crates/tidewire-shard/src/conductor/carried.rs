@@ -8,7 +8,6 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use tidewire_core::effect::{Flow, Input, Span};
-use tidewire_core::message::{Connection as Introduction, Message};
 use tidewire_core::rate::Charged;
 use tidewire_core::time::Instant;
 use tidewire_net::connection::Key;
@@ -206,9 +205,11 @@ impl Conductor {
         // Only this function sets it.
         let _ = carrier.key.set(key);
         let session = self.session(key);
+        let coalesces = matches!(stay, Stay::Lasting { coalesces: true });
         self.handle(Input::Opened {
             session,
             format: CARRIED,
+            coalesces: Some(coalesces),
         });
         let origin = Subject::new(peer.address.ip()).hash();
         self.engine.set_origin(session, origin);
@@ -217,7 +218,7 @@ impl Conductor {
                 self.engine.set_passing(session);
                 (bytes_max, Charged::All)
             }
-            Stay::Lasting => (self.limits.outbox.bytes_max, Charged::Subscriptions),
+            Stay::Lasting { .. } => (self.limits.outbox.bytes_max, Charged::Subscriptions),
         };
         let address = peer.address.ip();
         let delay = self.backoff.arrival(self.now.monotonic, address);
@@ -234,7 +235,7 @@ impl Conductor {
                 charged,
                 standing,
                 held_until: delay.map(|delay| delay.until),
-                is_watched: false,
+                is_watched: coalesces,
                 is_lagging: false,
                 bytes_max,
                 end: None,
@@ -289,9 +290,6 @@ impl Conductor {
             let was_counted = std::mem::replace(&mut carried.is_counted, true);
             if !was_counted {
                 add(&self.own.stats().messages_in[topic_index(&message)], 1);
-            }
-            if let Message::Connection(Introduction::Challenge { coalesces, .. }) = message {
-                carried.is_watched = coalesces;
             }
             if let Some(caller) = &carried.caller
                 && !carried.has_paid

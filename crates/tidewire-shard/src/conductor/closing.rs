@@ -6,9 +6,12 @@ use std::time::Duration;
 use tidewire_core::effect::{CloseReason, Input};
 use tidewire_core::text::Name;
 use tidewire_net::connection::Key;
+use tidewire_wire::protocol::ResumeRefusal;
+use tokio::sync::oneshot;
 
 use super::Conductor;
 use crate::backoff::DisconnectCause;
+use crate::carrier::End;
 use crate::connection::{CloseCause, PauseReasons, Phase};
 use crate::handle::Quiet;
 use crate::peer_log;
@@ -44,6 +47,22 @@ impl Conductor {
         }
     }
 
+    /// Closes a connection because an operator has requested it. Its session ends even if it could be resumed: the operator expects that
+    /// its client logs in again. There is no back-off, because the client is not at fault.
+    pub(super) fn disconnect(&mut self, key: Key, reply: oneshot::Sender<bool>) {
+        let connection = self.event_loop.connections().get(key);
+        let is_open = match connection {
+            Some(connection) => connection.state.phase == Phase::Open,
+            None => self.carried.waiting_bytes(key).is_some(),
+        };
+        if is_open {
+            self.close(key, CloseCause::Operator);
+            self.end_carried(key, End::Operator);
+        }
+        // The caller may have stopped waiting.
+        let _ = reply.send(is_open);
+    }
+
     /// Delays the next connections of a client that is closed for exceeding a limit.
     pub(super) fn note_disconnect(&self, key: Key, cause: DisconnectCause) {
         let Some(connection) = self.event_loop.connections().get(key) else {
@@ -75,8 +94,16 @@ impl Conductor {
         let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
             return;
         };
+        let goodbye = cause.frame(connection.state.codec.protocol());
+        // A peer that closes only its connection, or that is silent, may come back.
+        let outlives = matches!(
+            cause,
+            CloseCause::Peer(_) | CloseCause::Engine(CloseReason::Silent)
+        ) && self.outlive(key);
+        let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
+            return;
+        };
         let state = &mut connection.state;
-        let goodbye = cause.frame(state.codec.protocol());
         state.phase = Phase::Lingering;
         state.waiting = None;
         state.peer = None;
@@ -87,13 +114,25 @@ impl Conductor {
         self.event_loop.resume(key);
         self.unsent_goodbyes.push(key);
         self.lingering.push_back((self.now.monotonic + LINGER, key));
+        if !outlives {
+            self.end_session(key);
+        }
+    }
+
+    /// Reports the end of the session of a connection to the engine.
+    fn end_session(&mut self, key: Key) {
         self.logins.remove(&key);
+        self.resumable.end(key, ResumeRefusal::Ended);
         let session = self.session(key);
         self.handle(Input::Closed { session });
     }
 
     /// Drops a connection that its peer has closed or that is broken. No client misses the unsent bytes.
     pub(super) fn lose(&mut self, key: Key) {
+        let connection = self.event_loop.connections().get(key);
+        if connection.is_some_and(|connection| connection.state.phase == Phase::Open) {
+            self.outlive(key);
+        }
         self.remove(key, false);
     }
 
@@ -108,17 +147,21 @@ impl Conductor {
         let Some(state) = self.event_loop.remove_and_lend(key) else {
             return;
         };
-        self.logins.remove(&key);
         let is_known = state.phase != Phase::Lingering;
         self.count_out();
         if let Some(close_all) = &mut self.close_all {
             close_all.count(misses_bytes);
         }
         if is_known {
-            let session = self.session(key);
-            self.handle(Input::Closed { session });
+            self.end_session(key);
         }
-        self.free_key(key);
+        if self.resumable.has(key) {
+            // The detached session keeps its key, and its next connection gets that. The plans for this connection must not reach it.
+            self.lingering.retain(|(_, lingering)| *lingering != key);
+            self.unsent_goodbyes.retain(|closed| *closed != key);
+        } else {
+            self.free_key(key);
+        }
     }
 
     /// Frees the key of a removed connection for another one, as soon as its session has released its names.

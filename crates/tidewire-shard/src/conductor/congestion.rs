@@ -53,6 +53,10 @@ impl Conductor {
                 self.congested.push((key, target));
                 continue;
             }
+            if self.resumable.has_waiting(key) {
+                self.give_earlier(key);
+                continue;
+            }
             let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
                 continue;
             };
@@ -83,7 +87,7 @@ impl Sink {
                 found = Some(shard);
             }
         };
-        engine.visit_owners(message, &mut visit);
+        engine.visit_owners(message, |owner| visit(owner.shard));
         if let Message::Event(Event::Publication(publication)) = message {
             self.visit_interested(InterestTopic::Event, publication.name, visit);
         }

@@ -16,6 +16,14 @@ impl Conductor {
             Inspection::Names { slice, reply } => {
                 let _ = reply.send(self.engine.inspect_names(slice.first, slice.count));
             }
+            Inspection::Subscriptions { key, slice, reply } => {
+                let TableSlice { first, count } = slice;
+                let session = self.session(key);
+                let _ = reply.send(self.engine.inspect_subscriptions(session, first, count));
+            }
+            Inspection::Calls { count_max, reply } => {
+                let _ = reply.send(self.engine.inspect_calls(self.now.monotonic, count_max));
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tidewire_core::text::Name;
 use tidewire_core::time::Instant;
 use tidewire_net::connection::Key;
+use tidewire_wire::protocol::ResumeRefusal;
 
 use super::Conductor;
 use crate::backoff::DisconnectCause;
@@ -105,7 +106,8 @@ impl Conductor {
             + carried_bytes
             + history_bytes
             + deferred_bytes
-            + kept_bytes;
+            + kept_bytes
+            + self.resumable.bytes();
         let cached = self.engine.record_bytes();
         let now = self.now.monotonic;
         let shedding = &mut self.shedding;
@@ -142,6 +144,12 @@ impl Conductor {
         }
         set(&stats.log_bytes, log_bytes as u64);
         set(&stats.kept_bytes, kept_bytes as u64);
+        set(&stats.retained_bytes, self.resumable.bytes() as u64);
+        set(&stats.resumable_sessions, self.resumable.count() as u64);
+        set(
+            &stats.detached_sessions,
+            self.resumable.detached_count() as u64,
+        );
         set(&stats.carried_bytes, carried_bytes as u64);
         set(&stats.carried_sessions, self.carried.count() as u64);
     }
@@ -203,8 +211,13 @@ impl Conductor {
     /// All sessions with the memory that they use, the largest last.
     fn holders(&self) -> Vec<(usize, Key)> {
         let sockets = self.event_loop.holders();
+        let connections = self.event_loop.connections();
+        let detached = self.resumable.detached();
+        let detached = detached.filter(|key| connections.get(*key).is_none());
         let mut holders: Vec<(usize, Key)> = sockets
             .chain(self.carried.holders())
+            .chain(detached.map(|key| (0, key)))
+            .map(|(held, key)| (held + self.resumable.bytes_of(key), key))
             .map(|(held, key)| (held + self.engine.kept_for(key.index), key))
             .filter(|(bytes, _)| *bytes > 0)
             .collect();
@@ -262,6 +275,7 @@ impl Conductor {
         add(&self.stats().slow_disconnects, 1);
         add(&self.stats().memory_disconnects, 1);
         let Some(connection) = self.event_loop.connections().get(key) else {
+            self.end_detached(key, ResumeRefusal::OutboxFull);
             return self.end_carried_holder(key);
         };
         let is_open = connection.state.phase == Phase::Open;

@@ -13,9 +13,11 @@ use tidewire_net::read_buffer::ReadOutcome;
 use tidewire_wire::frame::websocket::{self, Decoded, Event, FrameError, Opcode, PayloadKind};
 
 use super::Conductor;
-use crate::connection::{CloseCause, PauseReasons, Phase, State};
+use super::resumable::ResumableSessions;
+use crate::connection::{Binding, CloseCause, PauseReasons, Phase, State};
 use crate::credit::Confirmations;
-use crate::sink::{DeferredEffect, Sink};
+use crate::session_token::OwnedSessionRequest;
+use crate::sink::{DeferredEffect, Sink, resumable_format};
 use crate::stats::{ShardStats, add, topic_index};
 
 /// For shorter messages, the engine's cost per message includes their bytes.
@@ -111,6 +113,7 @@ impl Conductor {
                     let call = Call {
                         engine: &mut self.engine,
                         sink: &mut self.sink,
+                        resumable: &mut self.resumable,
                         stats: self.own.stats(),
                         confirmations: &self.confirmations,
                         now: self.now,
@@ -242,6 +245,9 @@ impl Conductor {
                 congested = Some(target);
             }
         }
+        if self.resumable.charge(key, charged) {
+            return;
+        }
         let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
             return;
         };
@@ -280,6 +286,7 @@ impl Conductor {
 struct Call<'a> {
     engine: &'a mut Shard,
     sink: &'a mut Sink,
+    resumable: &'a mut ResumableSessions,
     stats: &'a ShardStats,
     confirmations: &'a Confirmations,
     now: Now,
@@ -296,8 +303,18 @@ impl Call<'_> {
     ) -> Result<Flow, CloseCause> {
         let codec = &connection.state.codec;
         let read = codec.read(kind, payload).map_err(CloseCause::Foreign)?;
+        if let Some(request) = read.session_request() {
+            let request = OwnedSessionRequest::of(request);
+            let effect = DeferredEffect::SessionRequest(session, request);
+            self.sink.deferred.push_back(effect);
+            connection.state.codec.advance(&read);
+            return Ok(Flow::Taken);
+        }
         let Some(message) = read.message() else {
             add(&self.stats.undecodable, 1);
+            if connection.state.binding.is_kept() {
+                self.resumable.count_received(session);
+            }
             self.engine
                 .handle(self.now, Input::Undecodable { session }, self.sink);
             return Ok(Flow::Taken);
@@ -310,27 +327,48 @@ impl Call<'_> {
     }
 
     fn give_message(
-        self,
+        mut self,
         session: SessionId,
         connection: &mut Connection<State>,
         message: &Message<'_>,
     ) -> Flow {
         add(&self.stats.messages_in[topic_index(message)], 1);
         let state = &mut connection.state;
-        if !state.introduced
-            && let Some(introduction) = state.codec.protocol().introduction(message)
-        {
-            state.introduced = true;
-            let format = state.format(introduction);
-            if introduction.coalesces {
-                connection.watch();
-            }
-            if let Some((format, spans)) = self.engine.set_format(session, format) {
-                let effect = DeferredEffect::Send(session, format, spans);
-                self.sink.deferred.push_back(effect);
-            }
+        if state.binding != Binding::Introduced {
+            self.note_rare(session, connection, message);
         }
         self.sink
             .give(self.engine, self.confirmations, self.now, session, message)
+    }
+
+    /// Notes a message of a peer that has not introduced itself, or of a session that outlives its connection.
+    fn note_rare(
+        &mut self,
+        session: SessionId,
+        connection: &mut Connection<State>,
+        message: &Message<'_>,
+    ) {
+        let state = &mut connection.state;
+        if state.binding.is_kept() {
+            self.resumable.count_received(session);
+        }
+        if state.binding.is_introduced() {
+            return;
+        }
+        let Some(introduction) = state.codec.protocol().introduction(message) else {
+            return;
+        };
+        state.binding.introduce();
+        let mut format = state.format(introduction);
+        if state.binding.is_kept() {
+            format = resumable_format(format);
+        }
+        if introduction.coalesces {
+            connection.watch();
+        }
+        if let Some((format, spans)) = self.engine.set_format(session, format) {
+            let effect = DeferredEffect::Send(session, format, spans);
+            self.sink.deferred.push_back(effect);
+        }
     }
 }

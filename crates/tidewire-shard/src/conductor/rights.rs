@@ -98,6 +98,9 @@ impl Conductor {
 
     fn begin_settling(&mut self) -> Unread {
         let losers = self.engine.take_losers();
+        for session in &losers {
+            self.forget_retained(key(*session));
+        }
         let mut carried: Vec<Key> = losers.iter().map(|session| key(*session)).collect();
         carried.retain(|key| self.mark_carried(*key));
         Unread {

@@ -242,7 +242,9 @@ mod tests {
 
     #[track_caller]
     fn commit(store: &mut SqliteStore, opened: Opened, writes: &[StoreWrite]) {
-        let written = store.commit(opened.term(), writes).unwrap();
+        let written = store
+            .commit(opened.view(), opened.member(), writes)
+            .unwrap();
         assert!(written.iter().all(|written| *written == Written::Done));
     }
 

@@ -75,8 +75,10 @@ fn commit(store: &mut SqliteStore, name: &str) {
         expected: Expected::Missing,
         change: StoreChange::Put(record),
     };
-    let term = store.opened.term();
-    store.commit(term, &[write]).expect("it is committed");
+    let (view, member) = (store.opened.view(), store.opened.member());
+    store
+        .commit(view, member, &[write])
+        .expect("it is committed");
 }
 
 /// The names in the store when it is opened after the power cut.

@@ -1,7 +1,8 @@
 //! Tests of the store's threads.
 
+use tidewire_core::address::Epoch;
 use tidewire_core::route::StoreId;
-use tidewire_core::store::{Expected, Incarnation, StoreChange, StoredRecord, Version};
+use tidewire_core::store::{Expected, Incarnation, MemberId, StoreChange, StoredRecord, Version};
 use tidewire_core::text::Payload;
 
 use super::super::folder::DataFolder;
@@ -24,16 +25,27 @@ impl Store for Gated {
         self.inner.reader()
     }
 
-    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+    fn commit(
+        &mut self,
+        view: View,
+        member: MemberId,
+        writes: &[StoreWrite],
+    ) -> Result<Vec<Written>, StoreError> {
         self.entered.send(writes.len()).unwrap();
         self.outcomes.recv_timeout(DEADLINE).unwrap()?;
-        self.inner.commit(term, writes)
+        self.inner.commit(view, member, writes)
     }
 
     fn close(&mut self) -> Result<(), StoreError> {
         self.inner.close()
     }
 }
+
+/// The opening of the memory store in these tests.
+const OPENED: Opened = Opened {
+    epoch: Epoch(1),
+    opening: 1,
+};
 
 struct Rig {
     disk: MemoryDisk,
@@ -49,10 +61,7 @@ fn start(store: Box<dyn Store>) -> (StoreThreads, Receiver<(u16, StoreCompletion
         // A test may stop listening before the last answer.
         let _ = answer.send((shard, completion));
     });
-    (
-        StoreThreads::start(store, Term(1), answer).unwrap(),
-        answers,
-    )
+    (StoreThreads::start(store, OPENED, answer).unwrap(), answers)
 }
 
 impl Rig {
@@ -398,4 +407,108 @@ fn a_thread_that_panics_is_reported() {
     commit(&client, 0, 1, vec![put("a", 1)]);
     let error = rig.threads.stop(Ending::Complete).unwrap_err();
     assert!(error.message.contains("panicked"), "{error}");
+}
+
+/// The view and the writes of a commit.
+type Attempt = (View, Vec<StoreWrite>);
+
+/// A store whose view changes: each commit of another view than the newest one reports it.
+struct Viewed {
+    inner: Box<dyn Store>,
+    /// The view after this many commits.
+    views: VecDeque<View>,
+    is_member: bool,
+    committed: Sender<Attempt>,
+}
+
+impl Store for Viewed {
+    fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
+        self.inner.reader()
+    }
+
+    fn commit(
+        &mut self,
+        view: View,
+        member: MemberId,
+        writes: &[StoreWrite],
+    ) -> Result<Vec<Written>, StoreError> {
+        self.committed.send((view, writes.to_vec())).unwrap();
+        match self.views.pop_front() {
+            Some(current) => Err(StoreError::stale_view(view, current, self.is_member)),
+            None => self.inner.commit(OPENED.view(), member, writes),
+        }
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        self.inner.close()
+    }
+}
+
+fn viewed(
+    views: &[u64],
+    is_member: bool,
+) -> (
+    StoreThreads,
+    Receiver<(u16, StoreCompletion)>,
+    Receiver<Attempt>,
+) {
+    let (sender, committed) = mpsc::channel();
+    let (threads, answers) = start(Box::new(Viewed {
+        inner: Box::new(MemoryDisk::default().open(None).0),
+        views: views.iter().copied().map(View).collect(),
+        is_member,
+        committed: sender,
+    }));
+    (threads, answers, committed)
+}
+
+#[test]
+fn a_member_of_the_new_view_repeats_its_batch_unchanged() {
+    let (threads, answers, committed) = viewed(&[5, 8], true);
+    let client = threads.client();
+    commit(&client, 0, 1, vec![put("a", 1), put("b", 2)]);
+    assert_eq!(self::committed(&answers), (0, 1, done(2)));
+    commit(&client, 0, 2, vec![put("a", 3)]);
+    assert_eq!(self::committed(&answers), (0, 2, done(1)));
+    threads.stop(Ending::Complete).unwrap();
+    let attempts: Vec<_> = committed.iter().collect();
+    let first = vec![put("a", 1), put("b", 2)];
+    // The next batch is committed in the adopted view at once.
+    let expected = [
+        (1, first.clone()),
+        (5, first.clone()),
+        (8, first),
+        (8, vec![put("a", 3)]),
+    ];
+    assert_eq!(
+        attempts,
+        expected.map(|(view, writes)| (View(view), writes))
+    );
+}
+
+#[test]
+fn a_member_that_is_not_in_the_new_view_fails_its_batch() {
+    let (threads, answers, committed) = viewed(&[5], false);
+    let client = threads.client();
+    commit(&client, 0, 1, vec![put("a", 1)]);
+    let error = StoreError::stale_view(View(1), View(5), false);
+    assert!(error.trouble.is_eviction());
+    assert_eq!(self::committed(&answers), (0, 1, Err(error)));
+    threads.stop(Ending::Complete).unwrap();
+    assert_eq!(committed.iter().count(), 1);
+}
+
+#[test]
+fn a_view_that_changes_without_end_is_left_to_the_engine() {
+    let views: Vec<u64> = (2..2 + ADOPTIONS_MAX as u64 + 1).collect();
+    let (threads, answers, committed) = viewed(&views, true);
+    commit(&threads.client(), 0, 1, vec![put("a", 1)]);
+    let (_, _, result) = self::committed(&answers);
+    let trouble = result.unwrap_err().trouble;
+    assert!(!trouble.is_eviction(), "{trouble:?}");
+    // The engine repeats it after a pause, in the newest view.
+    commit(&threads.client(), 0, 2, vec![put("a", 1)]);
+    assert_eq!(self::committed(&answers), (0, 2, done(1)));
+    threads.stop(Ending::Complete).unwrap();
+    assert_eq!(committed.iter().count(), ADOPTIONS_MAX + 2);
 }

@@ -18,8 +18,6 @@ use super::import::{ExportedRecord, ImportError, Imported};
 const BATCH_COUNT_MAX: usize = 500;
 /// A commit gets no further record once its names and values have this many bytes.
 const BATCH_BYTES_MAX: usize = 2 << 20;
-/// A part of each opening's incarnations that no shard uses, because there are fewer shards than parts.
-const INCARNATION_RANGE: u64 = 0xff << 32;
 
 /// A running import.
 pub struct Importer<'a> {
@@ -91,7 +89,7 @@ pub(super) fn commit_alone(
     opened: Opened,
     writes: &[StoreWrite],
 ) -> Result<(), StoreError> {
-    let written = store.commit(opened.term(), writes)?;
+    let written = store.commit(opened.view(), opened.member(), writes)?;
     if written.contains(&Written::Refused) {
         let message = "another server is writing to the store; stop it";
         return Err(StoreError::unavailable(message));
@@ -125,7 +123,8 @@ impl<'a> Intake<'a> {
             reader,
             opened,
             replaces,
-            next_incarnation: (opened.opening << 40) | INCARNATION_RANGE,
+            // The import has opened the store for itself, so no shard assigns these.
+            next_incarnation: opened.first_incarnation(0),
             batch: Vec::new(),
             names: HashSet::new(),
             batch_bytes: 0,

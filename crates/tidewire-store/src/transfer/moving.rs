@@ -165,7 +165,9 @@ mod tests {
             change: StoreChange::Put(record(*version)),
         };
         let writes: Vec<StoreWrite> = records.iter().map(put).collect();
-        open.store.commit(opened.term(), &writes).expect("room");
+        open.store
+            .commit(opened.view(), opened.member(), &writes)
+            .expect("room");
         open
     }
 

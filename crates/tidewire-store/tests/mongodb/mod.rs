@@ -84,9 +84,9 @@ fn cut_connections() {
     crate::a_cut_connection_is_replaced(&mut location.inner, || relay.cut());
 }
 
-/// Holds back the test of large batches while requests have a short timeout, and the other way round: the server handles other requests
-/// only after a large one.
-fn without_the_other() -> MutexGuard<'static, ()> {
+/// Holds back the test of large batches while requests have a short timeout or while records move between all stores, and the other way
+/// round: the server handles other requests, and the driver's heartbeats, only after a large one.
+pub fn without_the_other() -> MutexGuard<'static, ()> {
     static LARGE_OR_LATE: Mutex<()> = Mutex::new(());
     LARGE_OR_LATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -302,7 +302,7 @@ fn damage_and_newer_formats_are_refused() {
     assert_eq!(refused, RemoteError::NewerFormat { found: 3, known: 2 });
 }
 
-/// Format 1 had no write keys; its documents are those of records without keys.
+/// Format 1 had no write keys; its documents are documents of records without keys.
 #[test]
 #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
 fn a_store_of_format_1_is_upgraded() {

@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use tidewire_core::store::{
-    Dropped, Expected, Incarnation, Loaded, Opened, Store, StoreChange, StoreError, StoreReader,
-    StoreTrouble, StoreWrite, StoredKey, StoredRecord, Term, Version, WriteKeys, Written,
+    Dropped, Expected, Incarnation, Loaded, MemberId, Opened, Store, StoreChange, StoreError,
+    StoreReader, StoreWrite, StoredKey, StoredRecord, Version, View, WriteKeys, Written,
 };
 use tidewire_core::text::{Name, Payload};
 
@@ -15,7 +15,7 @@ pub trait Subject {
     fn open(&mut self) -> Open;
 }
 
-/// An open store with the term in which it commits.
+/// An open store that commits as its only member.
 pub struct Open {
     store: Box<dyn Store>,
     pub opened: Opened,
@@ -27,7 +27,8 @@ impl Open {
     }
 
     pub fn commit(&mut self, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
-        self.store.commit(self.opened.term(), writes)
+        self.store
+            .commit(self.opened.view(), self.opened.member(), writes)
     }
 }
 
@@ -56,7 +57,7 @@ macro_rules! suite {
             the_keys_of_writes_are_stored_with_the_record
             a_batch_may_be_repeated
             unexpected_records_are_refused_and_stay_unchanged
-            a_stale_term_refuses_the_whole_batch
+            a_stale_view_refuses_the_whole_batch
             a_reader_sees_every_commit_that_returned
             pages_of_a_scan_join_without_gap_or_repetition
             a_scan_agrees_with_the_model_for_every_prefix
@@ -387,14 +388,21 @@ pub fn unexpected_records_are_refused_and_stay_unchanged(mut subject: impl Subje
     }
 }
 
-pub fn a_stale_term_refuses_the_whole_batch(mut subject: impl Subject) {
+pub fn a_stale_view_refuses_the_whole_batch(mut subject: impl Subject) {
     let mut store = subject.open();
     store.commit(&[put("a", record(1, "[1]"))]).unwrap();
-    let earlier = Term(store.opened.term().0 - 1);
+    let (current, member) = (store.opened.view(), store.opened.member());
+    let earlier = MemberId {
+        birth: member.birth - 1,
+        ..member
+    };
     let batch = [put("a", record(2, "[2]")), put("b", record(1, "[1]"))];
     for _ in 0..2 {
-        let error = Store::commit(&mut *store, earlier, &batch).unwrap_err();
-        assert_eq!(error.trouble, StoreTrouble::StaleTerm, "{error}");
+        let view = View(current.0 - 1);
+        let error = Store::commit(&mut *store, view, earlier, &batch).unwrap_err();
+        assert!(error.trouble.is_eviction(), "{error}");
+        let error = Store::commit(&mut *store, current, earlier, &batch).unwrap_err();
+        assert!(error.trouble.is_eviction(), "{error}");
         let found = load(&mut *store, &["a", "b"]);
         assert_eq!(found, [Loaded::Found(record(1, "[1]")), Loaded::Missing]);
     }

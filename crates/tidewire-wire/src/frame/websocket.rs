@@ -17,6 +17,7 @@ pub use encoder::{
     apply_mask, close_payload, encode, encode_header, encode_masked, encode_masked_with,
 };
 pub(crate) use encoder::{encode_deflated_header, encode_deflated_masked};
+use header::Header;
 
 /// Control frames carry at most this many bytes (RFC 6455, section 5.5).
 const CONTROL_BYTES_MAX: usize = 125;
@@ -186,6 +187,14 @@ pub fn accept_key(key: &str) -> String {
     hash.update(key.as_bytes());
     hash.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
     base64::engine::general_purpose::STANDARD.encode(hash.finalize())
+}
+
+/// Bytes of the first frame of a server, which is not compressed; `None` if it is incomplete.
+#[must_use]
+pub fn server_frame_bytes(frames: &[u8]) -> Option<usize> {
+    let header = Header::decode(frames, Role::Client, false).ok()??;
+    let bytes = header.bytes + header.payload_bytes;
+    (bytes <= frames.len()).then_some(bytes)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Why the server closes a connection, and the close frame of protocols without codes of their own.
+//! Why the server closes a connection, and the close frame of protocols without own codes.
 
 use std::borrow::Cow;
 
@@ -14,12 +14,16 @@ pub enum CloseCause {
     Frame(FrameError),
     /// The peer does not speak the protocol.
     Foreign(ForeignPayload),
+    /// The peer has confirmed more messages than it was sent.
+    Confirmation,
     /// The engine closes it.
     Engine(CloseReason),
     /// The node holds too much memory, and this session most of it.
     Memory,
     /// The server stops.
     GoingAway,
+    /// An operator closes it. The client may connect again.
+    Operator,
 }
 
 /// The content of a close frame: a code and a text, which helps with debugging.
@@ -38,9 +42,17 @@ impl CloseWords {
         let (code, text) = match cause {
             CloseCause::Frame(error) => (error.close_code(), error.to_string().into()),
             CloseCause::Foreign(foreign) => (foreign.close_code(), foreign.to_string().into()),
+            CloseCause::Confirmation => {
+                let text = "confirmed more messages than it was sent";
+                (CloseCode::POLICY, text.into())
+            }
             CloseCause::Engine(reason) => (reason_code(reason), reason_text(reason).into()),
             CloseCause::Memory => (CloseCode::TRY_AGAIN_LATER, "holds too much memory".into()),
             CloseCause::GoingAway => (CloseCode::GOING_AWAY, "server stops".into()),
+            CloseCause::Operator => {
+                let text = "disconnected by an operator";
+                (CloseCode::TRY_AGAIN_LATER, text.into())
+            }
         };
         Self { code, text }
     }
@@ -65,5 +77,7 @@ fn reason_text(reason: CloseReason) -> &'static str {
         CloseReason::Silent => "nothing heard for two heartbeat intervals",
         CloseReason::Refused => "closed for a limit too often",
         CloseReason::NotCaughtUp => "a record that changed could not be read",
+        CloseReason::DetachedTooLong => "without a connection for too long",
+        CloseReason::LoggedOut => "logged out, and this server has no anonymous users",
     }
 }

@@ -21,6 +21,9 @@ pub struct Encoding {
 /// The number of encodings.
 pub const COUNT: usize = count();
 
+/// The number of pairs of a protocol and a variant.
+pub const PLAIN_COUNT: usize = plain_count();
+
 /// All encodings. The place of an encoding is its id.
 static ENCODINGS: [Encoding; COUNT] = all();
 
@@ -30,6 +33,15 @@ const fn count() -> usize {
     while index < Protocol::ALL.len() {
         let protocol = Protocol::ALL[index];
         count += protocol.variants() as usize * 2 * (1 + protocol.has_batches() as usize);
+        index += 1;
+    }
+    count
+}
+
+const fn plain_count() -> usize {
+    let (mut count, mut index) = (0, 0);
+    while index < Protocol::ALL.len() {
+        count += Protocol::ALL[index].variants() as usize;
         index += 1;
     }
     count
@@ -83,6 +95,33 @@ impl Encoding {
         id.expect("an encoding of the table") as u8
     }
 
+    /// The number of its protocol and variant among all of them, below [`PLAIN_COUNT`]. It is the same with and without compression and
+    /// batches.
+    #[must_use]
+    pub fn plain_index(self) -> u8 {
+        let plain = ENCODINGS.iter().filter(|known| known.is_plain());
+        let mut plain = plain.map(|known| (known.protocol, known.variant));
+        let index = plain.position(|known| known == (self.protocol, self.variant));
+        // Fewer than 256, because each has a turn log.
+        index.expect("an encoding of the table") as u8
+    }
+
+    /// The encoding without compression and batches whose [`Encoding::plain_index`] is `index`.
+    ///
+    /// # Panics
+    /// The index is not below [`PLAIN_COUNT`].
+    #[must_use]
+    pub fn plain(index: u8) -> Self {
+        let mut plain = ENCODINGS.iter().filter(|known| known.is_plain());
+        *plain
+            .nth(usize::from(index))
+            .expect("an index of the table")
+    }
+
+    fn is_plain(&self) -> bool {
+        !self.is_deflated && !self.is_batched
+    }
+
     /// The encoding for a peer before it introduces itself.
     #[must_use]
     pub fn first(protocol: Protocol, is_deflated: bool) -> Self {
@@ -130,6 +169,19 @@ mod tests {
             assert_eq!(encoding.id(), id, "{encoding:?}");
             assert!(encoding.variant.0 < encoding.protocol.variants());
             assert!(!encoding.is_batched || encoding.protocol.has_batches());
+        }
+    }
+
+    #[test]
+    fn each_variant_has_a_plain_encoding() {
+        for id in 0..COUNT as u8 {
+            let encoding = Encoding::of(id);
+            let plain = Encoding::plain(encoding.plain_index());
+            assert_eq!(
+                (plain.protocol, plain.variant),
+                (encoding.protocol, encoding.variant)
+            );
+            assert!(plain.is_plain() && usize::from(encoding.plain_index()) < PLAIN_COUNT);
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod close;
 pub mod encoding;
+mod session;
 
 use std::fmt::Debug;
 
@@ -15,6 +16,7 @@ use crate::frame::websocket::{CloseCode, Opcode, PayloadKind};
 
 pub use close::{CloseCause, CloseWords};
 pub use encoding::Encoding;
+pub use session::{ResumeRefusal, SessionReply, SessionRequest};
 
 /// A form of a protocol's messages, chosen by what the peer's library reads. Each protocol numbers its own from 0, which is the form for
 /// peers that have not introduced themselves.
@@ -63,7 +65,7 @@ impl ForeignPayload {
 /// The paths on which the server accepts the WebSockets of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paths {
-    /// Those of an option of the configuration, such as `network.paths`.
+    /// The paths in an option of the configuration, such as `network.paths`.
     Option(&'static str),
     /// These.
     Fixed(&'static [&'static str]),
@@ -87,6 +89,8 @@ pub trait Codec {
     const SUBPROTOCOLS: &'static [&'static str];
     /// Which side pings, and how long a peer may be silent.
     const LIVENESS: Liveness;
+    /// Whether a peer introduces itself before its login. The default is for protocols whose peers log in with their first message.
+    const INTRODUCES: bool = false;
 
     /// The facts about earlier messages of a connection that the meaning of its next one depends on. Each idle connection has one, so it is
     /// small; without such facts it is `()`, which costs a connection no byte.
@@ -113,8 +117,20 @@ pub trait Codec {
     /// of messages are messages.
     fn message<'p>(payload: &'p Self::Payload<'_>) -> Option<Message<'p>>;
 
+    /// The request to the transport that a payload makes. Such a payload has no message for the engine. The default is for protocols whose
+    /// sessions end with their connections.
+    #[inline(always)]
+    fn session_request<'p>(_payload: &'p Self::Payload<'_>) -> Option<SessionRequest<'p>> {
+        None
+    }
+
+    /// Appends a reply to such a request as a server's WebSocket frame.
+    fn encode_session_reply(_variant: Variant, _reply: SessionReply<'_>, _out: &mut Vec<u8>) {}
+
     /// The features that `message` announces, if it is the message with which peers introduce themselves.
-    fn introduction(message: &Message<'_>) -> Option<Introduction>;
+    fn introduction(_message: &Message<'_>) -> Option<Introduction> {
+        None
+    }
 
     /// Appends `message` as a payload. Called once per encoding, not once per recipient.
     fn encode(variant: Variant, message: &Message<'_>, out: &mut Vec<u8>);
@@ -148,6 +164,13 @@ macro_rules! protocols {
         }
 
         impl Payload<'_> {
+            /// See [`Codec::session_request`].
+            #[must_use]
+            #[inline(always)]
+            pub fn session_request(&self) -> Option<SessionRequest<'_>> {
+                match self { $(Self::$protocol(payload) => <$codec as Codec>::session_request(payload),)+ }
+            }
+
             /// Its message; `None` if it has none, which gets the answer of an unknown topic.
             #[must_use]
             #[inline(always)]
@@ -253,10 +276,21 @@ macro_rules! protocols {
                 match self { $(Self::$protocol => <$codec as Codec>::LIVENESS,)+ }
             }
 
+            /// Whether a peer introduces itself before its login.
+            #[must_use]
+            pub const fn introduces(self) -> bool {
+                match self { $(Self::$protocol => <$codec as Codec>::INTRODUCES,)+ }
+            }
+
             /// The content of the close frame.
             #[must_use]
             pub fn close_words(self, cause: CloseCause) -> CloseWords {
                 match self { $(Self::$protocol => <$codec as Codec>::close_words(cause),)+ }
+            }
+
+            /// See [`Codec::encode_session_reply`].
+            pub fn encode_session_reply(self, variant: Variant, reply: SessionReply<'_>, out: &mut Vec<u8>) {
+                match self { $(Self::$protocol => <$codec as Codec>::encode_session_reply(variant, reply, out),)+ }
             }
 
             /// See [`Codec::introduction`].

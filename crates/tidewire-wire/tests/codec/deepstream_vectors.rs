@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 
 use crate::harness::from_hex;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use tidewire_core::binary::from_base64;
 use tidewire_core::message::{Message, Position};
 use tidewire_wire::frame::websocket::{Decoded, Decoder, Event, Role};
 use tidewire_wire::protocol::deepstream::fields::{Envelope, Fields, WireTopic};
@@ -57,6 +58,9 @@ struct VectorFields {
     #[serde(default)]
     positions: Vec<VectorPosition>,
     traceparent: Option<String>,
+    content_type: Option<String>,
+    #[serde(default, deserialize_with = "bytes_of")]
+    base64: Option<Vec<u8>>,
     incarnation: Option<u64>,
     only: Option<u32>,
     existed: Option<bool>,
@@ -64,6 +68,10 @@ struct VectorFields {
     seen_version: Option<i32>,
     requestor_name: Option<String>,
     requestor_data: Option<String>,
+}
+
+fn bytes_of<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Vec<u8>>, D::Error> {
+    Ok(from_base64(&String::deserialize(text)?))
 }
 
 #[derive(Deserialize)]
@@ -143,6 +151,8 @@ impl Vector {
                 .as_deref()
                 .and_then(traceparent::parse)
                 .map(Box::new),
+            content_type: fields.content_type.as_deref(),
+            bytes: fields.base64.as_deref(),
             requestor_name: fields.requestor_name.as_deref(),
             requestor_data: fields.requestor_data.as_deref(),
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tidewire_config::plan::{Plan, has_password};
 use tidewire_migrate::records::{MigrationError, Source, SourceKind, migrate};
-use tidewire_store::remote::RemoteOptions;
+use tidewire_store::remote::{Membership, RemoteOptions};
 use tokio::runtime::Handle;
 
 use crate::cli::RecordImport;
@@ -78,6 +78,7 @@ fn source(plan: &Plan, command: RecordImport, runtime: &Handle) -> Result<Source
             timeout: plan.config.store.timeout,
             // The command only reads from this server.
             is_relaxed: true,
+            membership: Membership::Alone,
             runtime: runtime.clone(),
         },
     })

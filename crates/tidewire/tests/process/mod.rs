@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
@@ -41,6 +41,8 @@ pub struct Server {
     pub screen: String,
     child: Child,
     log: Receiver<String>,
+    /// Open, so that a process that replaces itself can print its first screen.
+    _out: Option<BufReader<ChildStdout>>,
 }
 
 impl Server {
@@ -79,6 +81,7 @@ impl Server {
             screen: String::new(),
             child,
             log,
+            _out: None,
         }
     }
 
@@ -107,6 +110,7 @@ impl Server {
             screen,
             child,
             log,
+            _out: Some(out),
         }
     }
 
@@ -146,10 +150,15 @@ impl Server {
 
     /// The status and body of a page; `None` if the server does not accept the connection.
     pub fn get(&self, path: &str) -> Option<(u16, String)> {
+        self.ask("GET", path)
+    }
+
+    /// The same for another method.
+    pub fn ask(&self, method: &str, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         let request =
-            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+            format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;

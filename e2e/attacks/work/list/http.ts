@@ -69,8 +69,8 @@ export const HTTP: WorkAttack[] = [
   {
     name: 'logins over HTTP with bodies of 1 MB',
     options: { auth: { chain: ['file', 'open'] } },
-    harm: 'memory',
-    off: WITHOUT_MEMORY_LIMIT,
+    harm: 'either',
+    off: { auth: { chain: ['file', 'open'], login_bytes_max: 2_000_000 }, ...WITHOUT_MEMORY_LIMIT },
     prepare: (seat) => {
       const body = `{"a":[${Array.from({ length: 145_000 }, () => '{"":1}').join(',')}]}`.slice(0, 1_000_000);
       const whole = body.endsWith(']}') ? body : `{"a":[${Array.from({ length: 140_000 }, () => '{"":1}').join(',')}]}`;

@@ -3,14 +3,15 @@
 import { C } from '../../../harness/client.ts';
 import type { WorkAttack } from '../attack.ts';
 import { framed } from '../connection.ts';
+import { WITHOUT_MEMORY_LIMIT } from '../limit.ts';
 
 const { TOPIC, AUTH_ACTION, CONNECTION_ACTION } = C;
 
 export const LOGINS: WorkAttack[] = [
   {
     name: 'login messages of 1 MB on connections that end at once',
-    harm: 'memory',
-    off: { because: 'the limit of a login message (auth.login_bytes_max) protects, and holds without the memory budget too' },
+    harm: 'either',
+    off: { auth: { login_bytes_max: 2_000_000 }, ...WITHOUT_MEMORY_LIMIT },
     prepare: (seat) => {
       const objects = Array.from({ length: 145_000 }, () => '{"":1}').join(',');
       const data = `{"username":"attacker0","password":"wrong","a":[${objects.slice(0, 139_000 * 7 - 1)}]}`;

@@ -130,7 +130,7 @@ export const RECORDS: WorkAttack[] = [
     name: 'acknowledged writes of one small record',
     harm: 'latency',
     off: WITHOUT_WORK_LIMITS,
-    prepare: repeated(() => writes(2_000, 1, 60, (index) => {
+    prepare: repeated(() => writes(10_000, 1, 60, (index) => {
       return { topic: TOPIC.RECORD, action: RECORD_ACTION.CREATEANDUPDATE, name: 'small', version: -1, data: `{"n":${index}}` };
     })),
   },

@@ -1,12 +1,15 @@
 // An edit as it is stored in the queue of all tabs, and the rejection of an edit that can't be made.
 
 import { TidewireError, type Conflict } from '../index.js';
-import { next, type Patch, type Seen } from '../record.js';
+import { listUpdate, type ListChange, type Update } from '../list-change.js';
+import { applied, next, type Patch, type Seen } from '../record.js';
 
 export interface Edit {
   readonly id: string;
   readonly name: string;
   readonly patches: Patch[];
+  /** The change of a list, in place of patches. */
+  readonly list?: ListChange | undefined;
   /** The tab that made the edit. */
   readonly tab: string;
   /** The version on which the edit was made; -1 if none was known. */
@@ -29,6 +32,8 @@ export interface Rejection {
   readonly name: string;
   /** The values to set at each path; without a path, the value of the whole record. */
   readonly changes: ReadonlyArray<{ readonly path?: string | readonly (string | number)[]; readonly value?: unknown }>;
+  /** The change of a list, in place of `changes`. */
+  readonly list?: ListChange | undefined;
   /**
    * - `denied`: a rule refused the edit
    * - `validation`: the server can't accept the value or the path, or the message is too large
@@ -62,8 +67,18 @@ export function reasonOf({ code }: { code: string }): Reason | undefined {
 /** The rejections that the app receives for `edit`, and for each edit that was merged into it. */
 export function rejections(edit: Edit, code: string): Rejection[] {
   if (edit.merged) return edit.merged.flatMap((one) => rejections(one, code));
-  const { id, name, patches } = edit;
-  return [{ id, name, changes: patches, reason: reasonOf({ code }) ?? 'conflict', code }];
+  const { id, name, patches, list } = edit;
+  return [{ id, name, changes: patches, ...(list && { list }), reason: reasonOf({ code }) ?? 'conflict', code }];
+}
+
+/** The value of a record after `edits`. */
+export function withEdits(value: unknown, edits: readonly Edit[]): unknown {
+  return applied(value, edits.map(({ patches, list }) => ({ patches, ...(list && { update: listUpdate(list) }) })));
+}
+
+/** The update that makes all of `edits` on the newest value, if one of them changes a list; otherwise their patches are enough. */
+export function updateOf(edits: readonly Edit[]): Update | undefined {
+  return edits.some(({ list }) => list) ? (value: unknown) => withEdits(value, edits) : undefined;
 }
 
 export function rejected(name: string, code: string): TidewireError {
@@ -96,7 +111,7 @@ export function group(edits: Edit[]): Edit[] {
   const first = edits[0] as Edit;
   let bytes = 0;
   const end = edits.findIndex((edit, at) => {
-    bytes += JSON.stringify(edit.patches).length;
+    bytes += JSON.stringify([edit.patches, edit.list]).length;
     return edit.sent !== first.sent || (!first.sent && (at >= GROUP_EDITS_MAX || (at > 0 && bytes > GROUP_BYTES_MAX)));
   });
   return end < 0 ? edits : edits.slice(0, end);

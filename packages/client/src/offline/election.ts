@@ -1,7 +1,7 @@
 // Elects one tab to lead: by a lock of the browser, or by a lease in the database, which the tab has to renew. Locks exist only in secure
 // contexts.
 
-import { LEASE_MS, type Database } from './database.js';
+import { LEASE_MS } from './storage.js';
 
 interface Locks {
   request(name: string, options: { signal?: AbortSignal; steal?: boolean }, callback: () => Promise<void>): Promise<void>;
@@ -18,8 +18,8 @@ export class Election {
 
   constructor(
     private readonly name: string,
-    private readonly tab: string,
-    private readonly database: Database,
+    /** Takes or renews this tab's lease, or ends it. */
+    private readonly lease: (isWanted: boolean) => Promise<boolean>,
     /** Called when this tab starts or stops leading. */
     private readonly changed: (isLeader: boolean) => void,
     private readonly onLost: (error: unknown) => void,
@@ -72,7 +72,7 @@ export class Election {
   /** Leads while this tab holds the lease in the database. */
   #rent(): void {
     const renew = (): void => {
-      this.database.lease(this.tab, true).then(
+      this.lease(true).then(
         (isLeader) => this.#isOver || this.#become(isLeader),
         (error) => this.#isOver || this.onLost(error),
       );
@@ -85,7 +85,7 @@ export class Election {
 
   #resign(): void {
     this.#release?.();
-    if (this.#timer !== undefined) this.database.lease(this.tab, false).catch(() => undefined);
+    if (this.#timer !== undefined) this.lease(false).catch(() => undefined);
   }
 
   #become(isLeader: boolean): void {

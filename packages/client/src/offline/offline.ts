@@ -1,19 +1,22 @@
 // The records of an app that work without a connection: the state that all tabs of a browser share. One tab leads, and only it
 // exchanges these records with the server. The other tabs receive the server's values from it, and put their edits into the shared queue.
+// Outside of browsers one process has the storage alone, and leads always.
 
 import { RecordHandle, TidewireError, type Client, type OpenOptions, type Schema, type State } from '../index.js';
 import { deferred, type Deferred } from '../deferred.js';
 import { draw } from '../draw.js';
 import { checkName } from '../error.js';
+import { listUpdate } from '../list-change.js';
 import type { Patch } from '../record.js';
 import type { Names, RecordsOf, ValueOf } from '../schema.js';
-import { Database, storageError, type CachedRecord, type Changes } from './database.js';
 import { byName, ids, rebased, rejected, rejections, sorted, type Edit, type Rejection } from './edit.js';
 import { Election } from './election.js';
+import { IndexedDb } from './indexed-db.js';
 import type { OfflineOptions } from './options.js';
 import { Replica, type Tab } from './replica.js';
 import { Sender, type Host } from './sender.js';
-import type { OfflineState } from './state.js';
+import type { OfflineState, Sync } from './state.js';
+import { storageError, type CachedRecord, type Changes, type OfflineStorage } from './storage.js';
 
 /** A message between tabs. */
 type Note =
@@ -51,7 +54,7 @@ export class Offline<App extends Schema = {}> {
   #keeping: Promise<void> | undefined;
   #isCaching = false;
   #uncached = new Map<string, { value: unknown; version: number }>();
-  #database: Database | undefined;
+  #storage: OfflineStorage | undefined;
   #election: Election | undefined;
   #sender: Sender | undefined;
   #channel: BroadcastChannel | undefined;
@@ -62,6 +65,8 @@ export class Offline<App extends Schema = {}> {
   readonly #tabs = new Map<string, { names: Set<string>; missed: number }>();
   #state: OfflineState = { mode: 'starting', reason: undefined, isLeader: false, connection: 'closed', pendingCount: 0 };
   #isClosed = false;
+  #sync: Sync | undefined;
+  readonly #onSync = new Set<(sync: Sync) => void>();
   readonly #onState = new Set<(state: OfflineState) => void>();
   readonly #onRejected = new Set<(rejection: Rejection) => void>();
   readonly #onError = new Set<(error: TidewireError) => void>();
@@ -78,6 +83,7 @@ export class Offline<App extends Schema = {}> {
     this.#client = client as unknown as Client;
     this.#options = {
       database: 'tidewire',
+      storage: IndexedDb.open,
       merge: 'local',
       editsMax: 10_000,
       editBytesMax: 256 * 1024,
@@ -100,6 +106,24 @@ export class Offline<App extends Schema = {}> {
     return () => void this.#onState.delete(callback);
   }
 
+  /** The state with the queue and the edits that were not made: the same object until one of them changes. */
+  get sync(): Sync {
+    this.#sync ??= {
+      ...this.#state,
+      queue: sorted([...this.#pending.values()].flat()).map(({ id, name, patches, list, sent }) => ({ id, name, changes: patches, ...(list && { list }), isSent: sent !== undefined })),
+      conflicts: [...this.#rejections.values()],
+      keep: (conflict) => this.keep(conflict),
+      drop: (conflict) => this.dismiss(conflict),
+    };
+    return this.#sync;
+  }
+
+  /** Calls `callback` after each change of `sync`; returns the removal. */
+  onSync(callback: (sync: Sync) => void): () => void {
+    this.#onSync.add(callback);
+    return () => void this.#onSync.delete(callback);
+  }
+
   /**
    * Calls `callback` with each edit that the server will never make, in every tab. At first it receives the stored rejections that were not
    * dismissed. Returns the removal.
@@ -114,9 +138,28 @@ export class Offline<App extends Schema = {}> {
 
   /** Removes a rejected edit, in all tabs. */
   async dismiss({ id }: Pick<Rejection, 'id'>): Promise<void> {
-    this.#rejections.delete(id);
+    this.#forget(id);
     this.#post({ kind: 'dismissed', id });
     await this.#change({ dismiss: id });
+  }
+
+  /**
+   * Makes a rejected edit again, on the value that the record has now. Fulfilled when the new edit is stored and the rejected one is removed.
+   * If the server rejects it again, that is another rejection.
+   */
+  async keep({ id }: Pick<Rejection, 'id'>): Promise<void> {
+    const rejection = this.#rejections.get(id);
+    if (!rejection) return;
+    const { name, changes, list } = rejection;
+    const handle = this.open(name as never);
+    try {
+      const made = (this.#replicas.get(name) as Replica).edit(changes as Patch[], list && listUpdate(list));
+      // Settles first if the edit is not even taken. Without storage, the edit waits in this tab.
+      await Promise.race([made, this.kept().catch(() => undefined)]);
+    } finally {
+      handle.close();
+    }
+    await this.dismiss({ id });
   }
 
   /**
@@ -170,7 +213,7 @@ export class Offline<App extends Schema = {}> {
     this.#sender?.stop();
     this.#election?.stop();
     this.#channel?.close();
-    this.#database?.close();
+    this.#storage?.close();
     const closed = new TidewireError('CLOSED', 'the offline records were closed');
     for (const replica of this.#replicas.values()) replica.end(closed);
     for (const outcome of this.#outcomes.values()) this.#fail(outcome, closed);
@@ -179,42 +222,51 @@ export class Offline<App extends Schema = {}> {
   // ---- start, and loss of the database ----
 
   async #start(): Promise<void> {
-    const { database, storageTimeoutMs } = this.#options;
-    const name = `tidewire:${database}`;
+    const { database, storage: open, storageTimeoutMs: timeoutMs } = this.#options;
     const lose = (cause: unknown): void => this.#lose(cause);
+    let storage: OfflineStorage;
     try {
-      this.#channel = new BroadcastChannel(name);
-      this.#channel.onmessage = ({ data }) => this.#hear(data as Note);
-      this.#database = await Database.open(name, storageTimeoutMs, lose);
+      this.#storage = storage = await open(database, { timeoutMs, onLost: lose });
+      if (storage.lease) {
+        // Opened before the queue is read, so that this tab hears of each edit that is stored after that.
+        this.#channel = new BroadcastChannel(`tidewire:${database}`);
+        this.#channel.onmessage = ({ data }) => this.#hear(data as Note);
+      }
       await this.#load();
     } catch (cause) {
       return lose(cause);
     }
-    this.#become({ mode: 'durable' });
+    this.#become({ mode: storage.isDurable ? 'durable' : 'memory' });
     this.#keep();
     for (const replica of this.#replicas.values()) this.#restore(replica);
-    this.#election = new Election(name, this.#tab, this.#database, (isLeader) => this.#leads(isLeader), lose);
+    if (!storage.lease) return this.#leads(true);
+    this.#election = new Election(`tidewire:${database}`, (isWanted) => storage.lease?.(this.#tab, isWanted) as Promise<boolean>, (isLeader) => this.#leads(isLeader), lose);
     this.#timer = setInterval(() => this.#tick(), HELLO_MS);
     globalThis.addEventListener?.('pageshow', this.#onShow as EventListener);
     this.#namesChanged();
   }
 
+  /** Whether edits are stored, on the device or in memory. */
+  get #isStoring(): boolean {
+    return this.#state.mode === 'durable' || this.#state.mode === 'memory';
+  }
+
   /** Reads the queue, and replaces all edits known so far that are stored. */
   async #load(): Promise<void> {
     const settled = (this.#settled = new Set());
-    const { edits, rejections: old } = (await this.#database?.load()) ?? { edits: [], rejections: [] };
+    const { edits, rejections: old } = (await this.#storage?.load()) ?? { edits: [], rejections: [] };
     const unkept = [...this.#pending.values()].flat().filter(({ seq }) => seq === undefined);
     // The result may still have edits that were settled while the database was read.
     const all = [...edits, ...unkept].filter(({ id }) => !settled.has(id));
     this.#pending.clear();
     for (const [name, added] of byName(all)) this.#pending.set(name, sorted(added));
-    this.#become({ pendingCount: all.length });
+    this.#become({ pendingCount: all.length }, true);
     this.#settled = undefined;
     for (const rejection of old) this.#tell(rejection);
     for (const replica of this.#replicas.values()) replica.refresh();
   }
 
-  /** The database can no longer be used: this tab continues alone. */
+  /** The storage can no longer be used: this tab continues alone. */
   #lose(cause: unknown): void {
     if (this.#state.mode === 'online-only' || this.#isClosed) return;
     const { isLeader } = this.#state;
@@ -245,7 +297,7 @@ export class Offline<App extends Schema = {}> {
     // Reads the queue first: it no longer has the edits that the previous leader has settled.
     this.#load().then(
       () => {
-        if (!this.#election?.isLeader || this.#sender || this.#isClosed) return;
+        if (this.#election?.isLeader === false || this.#sender || this.#isClosed) return;
         this.#become({ isLeader });
         const host = this.#host();
         this.#sender = new Sender(this.#client, host);
@@ -282,11 +334,11 @@ export class Offline<App extends Schema = {}> {
       saved: async (of) => {
         await Promise.all((this.#pending.get(of) ?? []).map((edit) => this.#outcome(edit.id).promise));
       },
-      add: (of, patches, on, base) => this.#add(of, patches, on, base),
+      add: (of, change, on, base) => this.#add(of, change, on, base),
     };
     const replica = new Replica(name, tab);
     this.#replicas.set(name, replica);
-    if (this.#state.mode === 'durable') this.#restore(replica);
+    if (this.#isStoring) this.#restore(replica);
     this.#namesChanged();
     return replica;
   }
@@ -295,22 +347,22 @@ export class Offline<App extends Schema = {}> {
   #restore(replica: Replica): void {
     const base = this.#sender?.base(replica.name);
     if (base) return replica.take(base.value, base.version);
-    this.#database?.read(replica.name).then(
+    this.#storage?.read(replica.name).then(
       (found) => found && replica.version < 0 && replica.take(found.value, found.version),
       (cause) => this.#lose(cause),
     );
   }
 
-  #add(name: string, patches: Patch[], on: number, base: unknown): Promise<void> {
+  #add(name: string, change: Pick<Edit, 'patches' | 'list'>, on: number, base: unknown): Promise<void> {
     this.#checkUse();
     const { editsMax, editBytesMax, merge } = this.#options;
     if (this.#state.pendingCount + this.#rejections.size >= editsMax) {
       throw new TidewireError('TOO_MANY_PENDING', `more than ${editsMax} edits wait: dismiss rejected ones, or raise editsMax`, { subject: name });
     }
-    if (new TextEncoder().encode(JSON.stringify(patches)).length > editBytesMax) {
+    if (new TextEncoder().encode(JSON.stringify(change)).length > editBytesMax) {
       throw new TidewireError('TOO_LARGE', `the edit has more than ${editBytesMax} bytes: make several, or raise editBytesMax`, { subject: name });
     }
-    const edit: Edit = { id: draw(), name, patches, tab: this.#tab, on, ...(typeof merge === 'function' && { base }) };
+    const edit: Edit = { id: draw(), name, ...change, tab: this.#tab, on, ...(typeof merge === 'function' && { base }) };
     const outcome = this.#outcome(edit.id);
     this.#replace(name, [...(this.#pending.get(name) ?? []), edit]);
     if (this.#state.mode === 'online-only') this.#sender?.kick(name);
@@ -329,11 +381,11 @@ export class Offline<App extends Schema = {}> {
 
   /** Stores new edits. The edits that arrive during a transaction are stored together in the next one. */
   #keep(): void {
-    if (this.#keeping || this.#state.mode !== 'durable') return;
+    if (this.#keeping || !this.#isStoring) return;
     const work = async (): Promise<void> => {
       while (this.#unkept.length > 0) {
         const edits = this.#unkept.splice(0);
-        const places = await this.#database?.change({ add: edits });
+        const places = await this.#storage?.change({ add: edits });
         const kept = edits.map((edit, at) => ({ ...edit, seq: places?.[at] as number }));
         this.#post({ kind: 'edits', edits: kept });
         this.#takeEdits(kept);
@@ -368,7 +420,7 @@ export class Offline<App extends Schema = {}> {
     const pendingCount = this.#state.pendingCount - (this.#pending.get(name)?.length ?? 0) + edits.length;
     if (edits.length > 0) this.#pending.set(name, edits);
     else this.#pending.delete(name);
-    this.#become({ pendingCount });
+    this.#become({ pendingCount }, true);
   }
 
   #takeEdits(edits: Edit[]): void {
@@ -409,7 +461,13 @@ export class Offline<App extends Schema = {}> {
   #tell(rejection: Rejection): void {
     if (this.#rejections.has(rejection.id)) return;
     this.#rejections.set(rejection.id, rejection);
+    this.#become({}, true);
     for (const callback of [...this.#onRejected]) this.#call(callback, rejection);
+  }
+
+  #forget(id: string): void {
+    this.#rejections.delete(id);
+    this.#become({}, true);
   }
 
   // ---- between tabs ----
@@ -419,7 +477,7 @@ export class Offline<App extends Schema = {}> {
     else if (note.kind === 'base') this.#replicas.get(note.name)?.take(note.value, note.version);
     else if (note.kind === 'made') this.#takeMade(note.name, note.ids, note.on);
     else if (note.kind === 'rejected') this.#takeRejected(note.name, note.edits, note.code);
-    else if (note.kind === 'dismissed') this.#rejections.delete(note.id);
+    else if (note.kind === 'dismissed') this.#forget(note.id);
     else if (note.kind === 'ended') this.#end(note.name, rejected(note.name, note.code));
     else if (note.kind === 'replaced') {
       this.#remove(note.by.name, note.edits.map(({ id }) => id));
@@ -455,15 +513,14 @@ export class Offline<App extends Schema = {}> {
   // ---- for the leading tab ----
 
   #host(): Host {
-    const isDurable = (): boolean => this.#state.mode === 'durable';
-    const sendable = (name: string): Edit[] => (this.#pending.get(name) ?? []).filter(({ seq }) => seq !== undefined || !isDurable());
+    const sendable = (name: string): Edit[] => (this.#pending.get(name) ?? []).filter(({ seq }) => seq !== undefined || !this.#isStoring);
     return {
       merge: this.#options.merge,
       wanted: () => new Set([...this.#replicas.keys(), ...this.#pending.keys(), ...[...this.#tabs.values()].flatMap(({ names }) => [...names])]),
       sendable,
       mark: async (edits, keys, seen) => {
         const marked = edits.map((edit, at) => ({ ...edit, sent: keys[at] ?? (keys[0] as string), seen }));
-        if (isDurable()) await this.#change({ put: marked });
+        if (this.#isStoring) await this.#change({ put: marked });
         this.#insert(marked);
       },
       made: async (name, edits, on) => {
@@ -535,15 +592,15 @@ export class Offline<App extends Schema = {}> {
   }
 
   async #change(changes: Changes): Promise<number[] | undefined> {
-    if (this.#state.mode === 'durable') {
-      return this.#database?.change(changes, this.#options.recordsMax).catch((cause) => {
+    if (this.#isStoring) {
+      return this.#storage?.change(changes, this.#options.recordsMax).catch((cause) => {
         this.#lose(cause);
         return undefined;
       });
     }
-    // If the browser still allows it, settled edits are removed, so that they do not come back in a later session.
+    // If the storage still allows it, settled edits are removed, so that they do not come back in a later session.
     const { remove, dismiss } = changes;
-    if (remove || dismiss) await this.#database?.change({ ...(remove && { remove }), ...(dismiss && { dismiss }) }).catch(() => undefined);
+    if (remove || dismiss) await this.#storage?.change({ ...(remove && { remove }), ...(dismiss && { dismiss }) }).catch(() => undefined);
     return undefined;
   }
 
@@ -555,12 +612,17 @@ export class Offline<App extends Schema = {}> {
 
   // ---- callbacks of the app ----
 
-  #become(change: Partial<OfflineState>): void {
+  /** Takes a change of the state. With `isQueueNew`, the queue or the rejections have changed too. */
+  #become(change: Partial<OfflineState>, isQueueNew = false): void {
     const next = { ...this.#state, ...change };
     const isSame = (Object.keys(next) as Array<keyof OfflineState>).every((key) => next[key] === this.#state[key]);
-    if (isSame) return;
-    this.#state = next;
-    for (const callback of [...this.#onState]) this.#call(callback, next);
+    if (isSame && !isQueueNew) return;
+    this.#sync = undefined;
+    if (!isSame) {
+      this.#state = next;
+      for (const callback of [...this.#onState]) this.#call(callback, next);
+    }
+    for (const callback of [...this.#onSync]) this.#call(callback, this.sync);
   }
 
   #call<Arguments extends unknown[]>(callback: (...args: Arguments) => unknown, ...args: Arguments): void {

@@ -1,10 +1,16 @@
 // The options of offline records.
 
 import type { OfflineMerge } from './edit.js';
+import type { OpenStorage } from './storage.js';
 
 export interface OfflineOptions {
   /** The name of the database. Each user of the app needs a separate one. By default `tidewire`. */
   database?: string;
+  /**
+   * Where records and edits are stored; by default the IndexedDB of the browser. `@tidewire/client/storage` has storages for other
+   * runtimes.
+   */
+  storage?: OpenStorage;
   /** How edits are merged if another client wrote first; by default `local`. All tabs must use the same value. */
   merge?: OfflineMerge;
   /**
@@ -19,7 +25,7 @@ export interface OfflineOptions {
    * removed first.
    */
   recordsMax?: number;
-  /** Milliseconds for the browser to open the database, and for each transaction; by default 5,000. */
+  /** Milliseconds to open the storage, and for each transaction of a browser; by default 5,000. */
   storageTimeoutMs?: number;
   /** Milliseconds without a sign of life from the leading tab until a visible tab takes its place; by default 6,000. */
   leaderTimeoutMs?: number;

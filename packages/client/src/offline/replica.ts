@@ -3,10 +3,11 @@
 import { TidewireError } from '../index.js';
 import type { Connection } from '../connection.js';
 import { deferred } from '../deferred.js';
+import type { Update } from '../list-change.js';
 import { applied, checkDocument, checked, type Patch } from '../record.js';
 import type { SharedRecord } from '../records.js';
 import { Watched } from '../watched.js';
-import type { Edit } from './edit.js';
+import { withEdits, type Edit } from './edit.js';
 
 /** The functions of a tab that its replicas use. */
 export interface Tab extends Pick<Connection, 'call'> {
@@ -15,7 +16,7 @@ export interface Tab extends Pick<Connection, 'call'> {
   /** Fulfilled when the server has made all of them. */
   saved(name: string): Promise<void>;
   /** Takes an edit of this tab; fulfilled when the server has made it. */
-  add(name: string, patches: Patch[], on: number, base: unknown): Promise<void>;
+  add(name: string, change: Pick<Edit, 'patches' | 'list'>, on: number, base: unknown): Promise<void>;
 }
 
 export class Replica extends Watched implements SharedRecord {
@@ -47,12 +48,14 @@ export class Replica extends Watched implements SharedRecord {
     return this.tab.saved(this.name);
   }
 
-  async edit(patches: Patch[], update?: (value: never) => unknown): Promise<void> {
+  async edit(patches: Patch[], update?: Update): Promise<void> {
     if (this.#end) throw this.#end;
     const given = checked(update ? [{ value: update((this.value ?? {}) as never) }] : patches);
     const value = applied(this.value, [{ patches: given }]);
     checkDocument(value);
-    const outcome = this.tab.add(this.name, given, this.version, this.#base);
+    // A change of a list is stored as such, and merged by entry. Other functions can't be stored, only their result.
+    const list = update?.list;
+    const outcome = this.tab.add(this.name, { patches: list ? [] : given, ...(list && { list }) }, this.version, this.#base);
     this.show(value);
     this.ready.resolve();
     return outcome;
@@ -70,7 +73,7 @@ export class Replica extends Watched implements SharedRecord {
     if (this.#end) return;
     const edits = this.tab.pending(this.name);
     if (this.version < 0 && edits.length === 0) return this.show(undefined);
-    this.show(applied(this.#base, [...edits]));
+    this.show(withEdits(this.#base, edits));
     this.ready.resolve();
   }
 

@@ -3,8 +3,8 @@
 
 import { TidewireError, type Client, type RecordHandle } from '../index.js';
 import { draw } from '../draw.js';
-import { applied, type Document, type Seen } from '../record.js';
-import { group, isOn, reasonOf, type Edit, type OfflineMerge } from './edit.js';
+import type { Document, Seen } from '../record.js';
+import { group, isOn, reasonOf, updateOf, withEdits, type Edit, type OfflineMerge } from './edit.js';
 
 /** The functions of a tab that its sender uses. */
 export interface Host {
@@ -134,10 +134,11 @@ export class Sender {
     const isHeld = (): boolean => this.#held.get(name) === held && held.isFresh;
     for (let edits = await this.#next(name, held); edits && isHeld(); edits = await this.#next(name, held)) {
       const on = held.document.version;
-      const patches = edits.flatMap((edit) => edit.patches);
+      const update = updateOf(edits);
+      const patches = update ? [] : edits.flatMap((edit) => edit.patches);
       const [{ sent = '', seen }] = edits as [Edit];
       const repeated = this.#unsent.delete(sent) ? undefined : seen;
-      const error = await held.document.edit(patches, undefined, sent, false, repeated).then(
+      const error = await held.document.edit(patches, update, sent, false, repeated).then(
         () => undefined,
         (reason: TidewireError) => reason,
       );
@@ -184,7 +185,7 @@ export class Sender {
     const { version } = held.document;
     let value: unknown;
     try {
-      value = merge({ name, remote, local: applied(first.base, edits), base: first.base });
+      value = merge({ name, remote, local: withEdits(first.base, edits), base: first.base });
     } catch (cause) {
       this.host.report(new TidewireError('CALLBACK_FAILED', `the function that merges failed: ${String(cause)}`, { subject: name, cause }));
       return this.host.reject(name, edits, 'CONFLICT');

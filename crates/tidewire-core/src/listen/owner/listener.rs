@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use regex::Regex;
-
 use super::ListenOwner;
 use super::work::{Reauthorization, WithdrawnPattern};
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Entry, Listening};
+use crate::listen_pattern::Expression;
 use crate::message::Topic;
 use crate::principal::Principal;
 use crate::text::Name;
@@ -20,8 +19,7 @@ use crate::text::Name;
 pub(super) struct Pattern {
     pub(super) topic: Topic,
     pub(super) text: Name,
-    pub(super) regex: Arc<Regex>,
-    pub(super) weight: u8,
+    pub(super) expression: Expression,
     /// The names that its listener provides by this pattern, and those that still wait for the listener's answer.
     pub(super) names: BTreeSet<Name>,
 }

@@ -10,7 +10,7 @@ use super::listener::Listener;
 /// Rounds of a shuffle. With fewer rounds, some candidates of short lists are preferred.
 const ROUNDS: u32 = 4;
 
-/// Listeners that may have ended before the list is built anew, in addition to the number of those that have not.
+/// Listeners that may have ended before the list is built again, in addition to the number of those that have not.
 const ENDED_MAX: usize = 16;
 
 /// The numbers of the listeners by position, so that a search finds the listener of a random position in one step.
@@ -85,7 +85,7 @@ impl Visit {
         list: &ListenerList,
         listeners: &BTreeMap<u64, Listener>,
     ) -> Option<u64> {
-        // When the list is built anew, the visited positions are no longer known. The search visits all listeners again, in an order
+        // When the list is built again, the visited positions are no longer known. The search visits all listeners again, in an order
         // that can't be lost. Clients whose listeners begin and end all the time can't delay it further.
         if let Order::Random { version, .. } = self.order
             && version != list.version

@@ -1,4 +1,4 @@
-//! The steps of a search: one step tries one pattern with one name.
+//! The steps of a search: one step, or a few, try one pattern with one name.
 
 use smallvec::SmallVec;
 
@@ -10,9 +10,6 @@ use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::message::Topic;
 use crate::text::Name;
-
-/// Bytes of a name that one step matches.
-const STEP_BYTES: usize = 64;
 
 /// Listeners that a search among new patterns remembers. If it meets more, it goes through all listeners instead, where it meets each once.
 const NEW_ASKED_MAX: usize = 8;
@@ -174,15 +171,15 @@ impl ListenOwner {
         let Some(pattern) = listener.patterns.get(&number) else {
             return SearchStep::More;
         };
-        let is_match = pattern.topic == topic && pattern.regex.is_match(name);
-        let cost = usize::from(pattern.weight) * (1 + name.len() / STEP_BYTES);
+        let is_match = pattern.topic == topic && self.matcher.is_match(&pattern.expression, name);
+        let steps = pattern.expression.steps(name);
         let is_busy = listener.unanswered >= questions_max(turn);
         let candidate = Candidate {
             listener: order,
             session: listener.session,
             pattern: number,
         };
-        self.spend(cost);
+        self.spend(steps);
         if !is_match {
             return SearchStep::More;
         }

@@ -4,12 +4,13 @@ use smallvec::SmallVec;
 
 use super::listener::Candidate;
 use super::order::Visit;
+use crate::address::Address;
 use crate::text::{Name, Payload};
 
 #[derive(Debug)]
 pub(super) struct Wanted {
     /// The shards with subscribers of an event. `RecordOwner` counts the subscribers of a record.
-    pub(super) shards: SmallVec<[u16; 2]>,
+    pub(super) shards: SmallVec<[Address; 2]>,
     /// Patterns below this number were tried.
     pub(super) tried: u64,
     /// Whether the last search has met a pattern that matches.

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::ListenOwner;
 use super::state::{Progress, Search, Wanted};
+use crate::address::Address;
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::ListenNotice;
@@ -31,7 +32,7 @@ impl ListenOwner {
         &mut self,
         turn: &mut TurnContext<'_, E>,
         round: u64,
-        shard: u16,
+        shard: Address,
         name: Name,
         wanted: bool,
     ) {

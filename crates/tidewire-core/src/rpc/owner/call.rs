@@ -1,5 +1,7 @@
 //! Running calls: their assignment to a provider, its answers, and their end.
 
+use std::time::Duration;
+
 use hashbrown::Equivalent;
 use smallvec::SmallVec;
 
@@ -8,10 +10,12 @@ use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{CallAnswer, CallNotice, Entry, OwnedCall, RpcDelivery};
+use crate::inspect::CallView;
 use crate::message::Reason;
 use crate::rpc::footprint::call_bytes;
 use crate::table;
 use crate::text::{Name, Payload};
+use crate::time::Instant;
 
 /// A call that has no response yet, with its provider.
 #[derive(Debug)]
@@ -41,6 +45,22 @@ impl Equivalent<(SessionId, Box<str>)> for CallKey<'_> {
 }
 
 impl RpcOwner {
+    /// The running calls as operators see them, in no order.
+    pub(crate) fn views(&self, now: Instant, timeout: Duration) -> impl Iterator<Item = CallView> {
+        self.calls.values().map(move |running| {
+            // Assignments are numbered in the order of the queue, so a call needs no field for its time.
+            let is_before = |(_, assignment): &(u64, u64)| *assignment < running.assignment;
+            let deadline = self.response_timeouts.deadline(is_before);
+            CallView {
+                name: running.call.name.clone(),
+                requestor: running.call.requestor,
+                provider: running.provider,
+                is_accepted: running.accepted,
+                age: deadline.map_or(timeout, |deadline| (now + timeout).since(deadline)),
+            }
+        })
+    }
+
     /// Takes a new call in, unless its requestor has a call of that correlation id.
     pub(super) fn request<E: Effects>(
         &mut self,

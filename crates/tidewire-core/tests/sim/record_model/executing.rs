@@ -9,6 +9,7 @@ use super::RecordModel;
 use super::request::{Request, RequestKind, Stamp};
 use super::state::{Awaited, Effect, ModelRecord, State};
 use crate::expected::Want;
+use crate::nodes::index_of;
 use crate::wire::{Act, Delta, Refused, apply};
 
 impl RecordModel {
@@ -227,7 +228,7 @@ impl RecordModel {
             .unwrap_or_default();
         let mut effects = Vec::new();
         for (subscriber, instance) in subscribers {
-            let shard = usize::from(subscriber.address.shard);
+            let shard = index_of(subscriber.address);
             let key = (subscriber, name.to_owned());
             let lasts = self
                 .instances

@@ -8,10 +8,11 @@ use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, Input};
 use tidewire_core::principal::Principal;
 use tidewire_core::text::Name;
 
-use super::{Connection, SHARDS, Sim, address};
+use super::{Connection, Sim};
 use crate::check::Checked;
 use crate::client::Client;
 use crate::fault::Fault;
+use crate::nodes::{SHARDS, address, index_of};
 use crate::wire::{Heard, Said, parse};
 
 impl Sim {
@@ -111,9 +112,9 @@ impl Sim {
             if let Some(delay) = &mut connection.delay {
                 delay.accepted = true;
                 let completion = AuthCompletion { session, outcome };
-                return self.input(usize::from(session.address.shard), Input::Auth(completion));
+                return self.input(index_of(session.address), Input::Auth(completion));
             }
-            let shard = usize::from(session.address.shard);
+            let shard = index_of(session.address);
             if self
                 .rights
                 .is_revoked(shard, &principal.user_id, self.now.wall)
@@ -126,14 +127,14 @@ impl Sim {
             let principal = self.expiring(session, principal);
             let outcome = AuthOutcome::Accepted(Arc::new(principal.clone()));
             let owner = self.owner(&principal.user_id);
-            if owner == usize::from(session.address.shard) {
+            if owner == index_of(session.address) {
                 self.presences.count(&principal.user_id, Some(session));
             }
             let completion = AuthCompletion { session, outcome };
             return self.input(shard, Input::Auth(completion));
         }
         let completion = AuthCompletion { session, outcome };
-        self.input(usize::from(session.address.shard), Input::Auth(completion))
+        self.input(index_of(session.address), Input::Auth(completion))
     }
 
     pub(super) fn connection_changes(&mut self) -> Checked {
@@ -186,7 +187,14 @@ impl Sim {
             },
         );
         self.records.session_began(session);
-        self.input(shard, Input::Opened { session, format })?;
+        self.input(
+            shard,
+            Input::Opened {
+                session,
+                format,
+                coalesces: None,
+            },
+        )?;
         if self.random.chance(8) {
             self.delay(session)?;
         }
@@ -215,7 +223,7 @@ impl Sim {
 
     /// The shard learns that a connection is gone.
     pub(super) fn close(&mut self, session: SessionId) -> Checked {
-        let shard = usize::from(session.address.shard);
+        let shard = index_of(session.address);
         let Some(connection) = self.connections.remove(&session) else {
             return Ok(());
         };

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use tidewire_core::store::Loaded;
 use tidewire_core::time::Instant;
 
-use super::{PAUSE_MS, PAUSES, ROUNDS_MAX, SHARDS, Sim, shown};
+use super::{PAUSE_MS, PAUSES, ROUNDS_MAX, Sim, shown};
 use crate::check::{Check, Checked, Violation, ensure, violated};
 use crate::client::{Client, EVENTS, RECORDS};
+use crate::nodes::SHARDS;
 use crate::shared::{SHARED, number_of};
 
 impl Sim {

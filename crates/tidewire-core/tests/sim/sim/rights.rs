@@ -11,10 +11,11 @@ use tidewire_core::rights::{Revocation, Revoked, RightsChange};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
 
-use super::{SHARDS, Sim};
+use super::Sim;
 use crate::check::{Check, Checked, ensure};
 use crate::fault::Fault;
 use crate::guarded::written_number;
+use crate::nodes::{SHARDS, index_of};
 use crate::permission::{Rules, TestPermission};
 use crate::right::{GUARDED, Holding, Right, holding_of, is_guarded, mutable};
 use crate::wire::{Heard, RpcHeard};
@@ -211,6 +212,9 @@ impl Sim {
                     RightsChange::Revoke(Revocation { what, until })
                 }
             };
+            if let RightsChange::Rules(rules) = &change {
+                self.outside.link.know(number, Arc::clone(rules));
+            }
             self.input(shard, Input::Rights { number, change })?;
         }
         Ok(())
@@ -252,7 +256,7 @@ impl Sim {
         }
         for (session, connection) in &self.connections {
             let user = &self.clients[connection.client].user;
-            let shard = usize::from(session.address.shard);
+            let shard = index_of(session.address);
             let revoked = connection.open && rights.is_revoked(shard, user, now);
             ensure(!revoked, Check::RightsEnded, || {
                 format!(
@@ -269,15 +273,14 @@ impl Sim {
         self.rights.taken_over(shard, number);
         let rules = self.rights.at(shard);
         self.rpcs.doubt(|session, name| {
-            usize::from(session.address.shard) == shard
-                && rules.forbids(&Right::Provide(name.to_owned()))
+            index_of(session.address) == shard && rules.forbids(&Right::Provide(name.to_owned()))
         });
     }
 
     /// A session requests a holding from its shard. Returns whether the shard grants it; the owner of a record decides later.
     pub(super) fn takes_right(&mut self, session: SessionId, right: Right) -> bool {
         let is_record = right.holding() == Holding::Record;
-        let rules = self.rights.at(usize::from(session.address.shard));
+        let rules = self.rights.at(index_of(session.address));
         let is_taken = is_record || !rules.forbids(&right);
         if is_taken {
             let held_right = HeldRight {
@@ -353,7 +356,7 @@ impl Sim {
 
     /// A session receives a refusal, or the end of a holding.
     fn right_ended(&mut self, session: SessionId, right: &Right, asked: Option<bool>) -> Checked {
-        let shard = usize::from(session.address.shard);
+        let shard = index_of(session.address);
         let (rights, key) = (&self.rights, (session, right.clone()));
         let holds = rights
             .held
@@ -429,7 +432,7 @@ impl Sim {
         let Some(connection) = self.connections.get(&session) else {
             return Ok(());
         };
-        let shard = usize::from(session.address.shard);
+        let shard = index_of(session.address);
         let (user, now) = (&self.clients[connection.client].user, self.now.wall);
         let is_right = match reason {
             CloseReason::Expired => connection.expires_at.is_some_and(|end| end <= now),
@@ -455,7 +458,7 @@ impl Sim {
 
     /// The end of the log that has the session's format.
     pub(super) fn log_end(&self, session: SessionId) -> usize {
-        let shard = usize::from(session.address.shard);
+        let shard = index_of(session.address);
         let connection = self.connections.get(&session);
         connection.map_or(0, |connection| {
             let format = self.clients[connection.client].format;

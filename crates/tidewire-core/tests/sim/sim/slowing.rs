@@ -8,6 +8,7 @@ use tidewire_core::effect::Input;
 use super::{AnswerDelay, Sim};
 use crate::check::{Check, Checked, ensure};
 use crate::fault::Fault;
+use crate::nodes::index_of;
 use crate::wire::Heard;
 
 impl Sim {
@@ -30,7 +31,7 @@ impl Sim {
         if connection.coalesces {
             self.records.session_lags(session);
         }
-        let shard = usize::from(session.address.shard);
+        let shard = index_of(session.address);
         self.input(shard, Input::Lagging { session })
     }
 
@@ -61,7 +62,7 @@ impl Sim {
         if self.outside.faults.hits(Fault::DrainForgotten) {
             return Ok(());
         }
-        let shard = usize::from(session.address.shard);
+        let shard = index_of(session.address);
         self.input(shard, Input::Drained { session })?;
         for (name, missed) in std::mem::take(&mut self.outside.gaps) {
             if !self.outside.faults.hits(Fault::GapNoticeLost) {
@@ -93,7 +94,7 @@ impl Sim {
             until,
             refuse,
         };
-        self.input(usize::from(session.address.shard), delay)
+        self.input(index_of(session.address), delay)
     }
 
     /// A shard handles its deadlines: a login whose delay has ended opens its session.
@@ -101,7 +102,7 @@ impl Sim {
         let now = self.now.monotonic;
         let mut opened = Vec::new();
         for (session, connection) in &mut self.connections {
-            let here = usize::from(session.address.shard) == shard;
+            let here = index_of(session.address) == shard;
             let Some(delay) = connection.delay.take_if(|delay| here && delay.until <= now) else {
                 continue;
             };

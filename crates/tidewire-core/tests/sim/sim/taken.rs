@@ -6,8 +6,9 @@ use std::rc::Rc;
 use tidewire_core::address::SessionId;
 use tidewire_core::message::RecordBulk;
 
-use super::{SHARDS, Sim, shown};
+use super::{Sim, shown};
 use crate::check::{Checked, Violation};
+use crate::nodes::index_of;
 use crate::permission;
 use crate::record_model::{Request, RequestKind, Stamp};
 use crate::right::{Right, is_guarded};
@@ -40,7 +41,7 @@ impl Sim {
             }
             Said::Emit { name, data } => {
                 let allowed = self.event_ruling(name, given)?;
-                let shard = usize::from(session.address.shard);
+                let shard = index_of(session.address);
                 if allowed && !self.mutes(session, name) {
                     self.rights.published(data, shard);
                     self.events.publish(name, data, stamp.clone());
@@ -106,7 +107,7 @@ impl Sim {
 
     /// Whether the rules at the session's shard forbid all sessions to publish or call this name.
     fn mutes(&self, session: SessionId, name: &str) -> bool {
-        let rules = self.rights.at(usize::from(session.address.shard));
+        let rules = self.rights.at(index_of(session.address));
         rules.mute.contains(name)
     }
 
@@ -115,7 +116,7 @@ impl Sim {
         match said {
             Said::Bulk { names, .. } => names.iter().any(|name| is_shared(name)),
             Said::Write { name, id, .. } if is_shared(name) => {
-                if self.owner(name) == usize::from(session.address.shard) {
+                if self.owner(name) == index_of(session.address) {
                     self.shared.arrive(name, id.as_deref().unwrap_or_default());
                 }
                 true
@@ -141,7 +142,7 @@ impl Sim {
             }
             Said::Write { name, id, .. } if is_guarded(name) => {
                 let (owner, id) = (self.owner(name), id.as_deref().unwrap_or_default());
-                if owner == usize::from(session.address.shard) {
+                if owner == index_of(session.address) {
                     self.rights.authorized_write(name, id, owner);
                 }
                 true
@@ -186,8 +187,7 @@ impl Sim {
             Said::Call { name, .. } if self.mutes(session, name) => {}
             Said::Call { name, id, data } => {
                 let number = data.parse().unwrap_or(0);
-                self.rights
-                    .published(data, usize::from(session.address.shard));
+                self.rights.published(data, index_of(session.address));
                 self.rpcs
                     .call(session, name, id, number, self.now.monotonic);
             }
@@ -257,7 +257,7 @@ impl Sim {
                 .push(request);
         }
         for (owner, requests) in by_owner {
-            if owner == usize::from(session.address.shard) {
+            if owner == index_of(session.address) {
                 for request in requests {
                     self.records.arrive(owner, self.now.monotonic.0, request)?;
                 }
@@ -269,7 +269,6 @@ impl Sim {
     }
 
     pub(super) fn owner(&self, name: &str) -> usize {
-        use std::hash::BuildHasher;
-        (self.owner_hash.hash_one(name) % SHARDS as u64) as usize
+        index_of(self.slots.owner(name))
     }
 }

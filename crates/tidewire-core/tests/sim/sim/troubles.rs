@@ -6,9 +6,10 @@ use tidewire_core::store::Loaded;
 use tidewire_core::time::Instant;
 
 use super::rights::Rights;
-use super::{NANOS_PER_MILLI, SHARDS, Sim};
+use super::{NANOS_PER_MILLI, Sim};
 use crate::check::{Check, Checked, Violation, ensure};
 use crate::disk::Failures;
+use crate::nodes::{SHARDS, index_of};
 use crate::outside::Outside;
 use crate::shared::is_shared;
 use crate::store::End;
@@ -107,7 +108,7 @@ impl Sim {
         let mut sessions: Vec<SessionId> = self
             .connections
             .keys()
-            .filter(|session| usize::from(session.address.shard) == shard)
+            .filter(|session| index_of(session.address) == shard)
             .copied()
             .collect();
         if self.reordered_until > self.now.monotonic {

@@ -14,6 +14,7 @@ use tidewire_core::text::Payload;
 use super::Sim;
 use crate::check::{Check, Checked, Violation, ensure};
 use crate::fault::Fault;
+use crate::nodes::index_of;
 use crate::record_model::Stamp;
 use crate::right::is_guarded;
 use crate::rude::is_rude;
@@ -176,8 +177,8 @@ impl Sim {
                     self.shared.arrive(name, id);
                 }
             }
-            Entry::Rights { number, .. } if !self.outside.faults.is_on(Fault::MarkerLost) => {
-                self.rights_taken_over(shard, *number);
+            Entry::Rights(marker) if !self.outside.faults.is_on(Fault::MarkerLost) => {
+                self.rights_taken_over(shard, marker.number);
             }
             Entry::Rpc(RpcEntry::Answer {
                 correlation,
@@ -185,7 +186,7 @@ impl Sim {
                 ..
             }) => self.rpcs.turned_back(correlation),
             Entry::Online { user, session } => self.presences.count(user, Some(*session)),
-            Entry::Offline { user } => self.presences.count(user, None),
+            Entry::Offline { user, .. } => self.presences.count(user, None),
             _ => {}
         }
         if let Entry::Publication(publication) = &entry {
@@ -230,8 +231,8 @@ impl Sim {
             };
             let number = connection.number + 1;
             let given = *connection.given.get_or_insert(self.summary.steps);
-            self.outside.at = usize::from(session.address.shard);
-            let shard = usize::from(session.address.shard);
+            self.outside.at = index_of(session.address);
+            let shard = index_of(session.address);
             let flow = self.shards[shard].message(
                 self.now,
                 session,

@@ -11,8 +11,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidewire_core::store::{
-    Incarnation, Loaded, Store, StoreChange, StoreError, StoreReader, StoreTrouble, StoreWrite,
-    StoredRecord, Term, Version, Written,
+    Incarnation, Loaded, MemberId, Store, StoreChange, StoreError, StoreReader, StoreTrouble,
+    StoreWrite, StoredRecord, Version, View, Written,
 };
 use tidewire_core::text::{Name, Payload};
 
@@ -37,8 +37,8 @@ struct LogPosition {
 #[derive(Debug)]
 struct Log {
     disk: Disk,
-    /// The term of the last opening.
-    term: Term,
+    /// The view of the last opening.
+    view: View,
     index: BTreeMap<String, LogPosition>,
     /// The end offset of the last transaction; `last` is its number.
     end: usize,
@@ -64,7 +64,7 @@ impl LogStore {
     pub fn new(seed: u64) -> Self {
         let log = Log {
             disk: Disk::new(seed),
-            term: Term(0),
+            view: View(0),
             index: BTreeMap::new(),
             end: HEAD,
             last: 0,
@@ -80,10 +80,10 @@ impl LogStore {
     }
 
     /// Opens the store after any failure: finds the whole transactions and makes them durable.
-    pub fn open(&mut self, term: Term) -> Result<(), StoreError> {
+    pub fn open(&mut self, view: View) -> Result<(), StoreError> {
         let mut log = self.log();
         log.is_open = false;
-        log.term = term;
+        log.view = view;
         log.recover(None).map_err(refusal)
     }
 
@@ -162,11 +162,16 @@ impl Store for LogStore {
         Ok(Box::new(LogReader(self.log.clone())))
     }
 
-    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+    fn commit(
+        &mut self,
+        view: View,
+        _: MemberId,
+        writes: &[StoreWrite],
+    ) -> Result<Vec<Written>, StoreError> {
         let mut log = self.log();
-        if term < log.term {
-            log.met.add("store: commit failed, stale term");
-            return Err(StoreError::stale_term(term, log.term));
+        if view < log.view {
+            log.met.add("store: commit failed, stale view");
+            return Err(StoreError::stale_view(view, log.view, false));
         }
         let outcome = log.reopen().and_then(|()| log.commit(writes));
         log.met.add(match &outcome {

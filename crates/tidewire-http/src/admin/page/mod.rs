@@ -8,11 +8,15 @@
 mod attempts;
 mod connections;
 mod figures;
+mod history;
+mod providers;
 mod records;
 mod rules;
 mod sessions;
+mod tail;
 mod topics;
 mod trial;
+mod window;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,16 +37,20 @@ use tidewire_config::value::Rules;
 use tidewire_core::principal::{Credential, Principal};
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::text::Name;
+use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_shard::handle::ShardHandle;
 use tidewire_store::thread::StoreClient;
 use tokio::time::{Instant, timeout};
 
 use self::attempts::Attempts;
+use self::history::History;
 use self::sessions::{Sessions, SignedIn};
+use self::tail::OpenTails;
 use super::Key;
 use super::api::{Admin, Refusal, invalid, unavailable};
 use crate::api::{Api, ApiRequest, Body, HttpResponse};
 use crate::audit;
+use crate::denials::Denials;
 use crate::metrics::ShardNumbers;
 use crate::origin::is_own_page;
 use crate::site::{ADMIN, Mounted};
@@ -78,6 +86,10 @@ pub struct PageContext {
     pub numbers: ShardNumbers,
     /// The source of the rules.
     pub rules: Rules,
+    /// The last denials by the rules.
+    pub denials: Arc<Denials>,
+    /// The memory budget of the node.
+    pub budget: MemoryBudget,
 }
 
 /// The admin page. See the comment at the top of this file.
@@ -88,8 +100,10 @@ pub struct Page {
     parts: PageContext,
     /// The files that a browser loads.
     site: Mounted,
+    history: Arc<History>,
     /// Held while a request inspects all names of all shards: the inspection is expensive, so only one runs at a time.
     inspecting: tokio::sync::Mutex<()>,
+    tails: OpenTails,
 }
 
 /// A request from an operator who is signed in.
@@ -113,14 +127,23 @@ impl Page {
     /// A page that accepts this key.
     #[must_use]
     pub fn new(key: Key, options: &Options, parts: PageContext) -> Self {
+        let history = Arc::new(History::new(&parts.budget, &parts.numbers));
         Self {
+            history,
             key,
             sessions: Sessions::new(options.session_lifetime, options.sessions_max),
             attempts: Attempts::new(options.wrong_keys_max),
             parts,
             site: Mounted::new("/admin/", &ADMIN),
             inspecting: tokio::sync::Mutex::default(),
+            tails: OpenTails::default(),
         }
+    }
+
+    /// Records the figures each second. The future never ends.
+    pub fn record_history(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (history, numbers) = (Arc::clone(&self.history), self.parts.numbers.clone());
+        async move { history.record(&numbers).await }
     }
 
     /// Whether a path belongs to the page.
@@ -165,6 +188,20 @@ impl Page {
         if let Some(name) = path.strip_prefix("/records/") {
             return self.record(asked, name).await;
         }
+        if let Some(id) = path.strip_prefix("/connections/") {
+            return match is_reading {
+                true => self.connection(&asked, id).await,
+                false if method == Method::DELETE => self.disconnect(&asked, id).await,
+                false => Err(unsupported("GET, DELETE")),
+            };
+        }
+        if let Some(number) = path.strip_prefix("/tails/") {
+            return match is_reading {
+                true => self.take_tail(&asked, number).await,
+                false if method == Method::DELETE => self.close_tail(&asked, number),
+                false => Err(unsupported("GET, DELETE")),
+            };
+        }
         if path.starts_with("/v1/") {
             return self.act(asked, path, is_reading).await;
         }
@@ -174,11 +211,16 @@ impl Page {
             ("/ticket", false) if method == Method::POST => self.ticket(&asked),
             ("/commands", false) if method == Method::POST => self.try_out(asked).await,
             ("/rules/explain", false) if method == Method::POST => self.explain(asked).await,
+            ("/tails", false) if method == Method::POST => self.open_tail(asked).await,
             ("/figures", true) => Ok(self.figures()),
+            ("/history", true) => self.history(&asked),
             ("/connections", true) => self.connections(&asked).await,
             ("/topics", true) => self.topics(&asked).await,
+            ("/providers", true) => self.providers(&asked).await,
+            ("/calls", true) => self.calls(&asked).await,
             ("/records", true) => self.records(&asked).await,
             ("/rules", true) => self.rules(&asked),
+            ("/denials", true) => self.denials(&asked),
             _ => Err(wrong_method(path)),
         }
     }
@@ -400,27 +442,36 @@ fn nothing() -> Refusal {
 }
 
 /// The methods of each path with a fixed name.
-const METHODS: [(&str, &str); 9] = [
+const METHODS: [(&str, &str); 14] = [
+    ("/history", "GET"),
     ("/session", "GET, POST, DELETE"),
     ("/ticket", "POST"),
     ("/commands", "POST"),
     ("/rules/explain", "POST"),
+    ("/tails", "POST"),
     ("/figures", "GET"),
     ("/connections", "GET"),
     ("/topics", "GET"),
+    ("/providers", "GET"),
+    ("/calls", "GET"),
     ("/records", "GET"),
     ("/rules", "GET"),
+    ("/denials", "GET"),
 ];
 
 fn wrong_method(path: &str) -> Refusal {
     match METHODS.iter().find(|(known, _)| *known == path) {
-        Some((_, methods)) => Refusal::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "METHOD_NOT_ALLOWED",
-            format!("this path supports only {methods}"),
-        ),
+        Some((_, methods)) => unsupported(methods),
         None => nothing(),
     }
+}
+
+fn unsupported(methods: &str) -> Refusal {
+    Refusal::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "METHOD_NOT_ALLOWED",
+        format!("this path supports only {methods}"),
+    )
 }
 
 fn refused(refusal: &Refusal) -> HttpResponse {

@@ -48,6 +48,13 @@ impl Page {
         Ok(shown(StatusCode::OK, &body))
     }
 
+    /// Answers with the last denials, each with the rule that decided.
+    pub(super) fn denials(&self, asked: &PageRequest) -> Outcome {
+        self.log_view(asked, "denials");
+        let body = json!({ "denials": self.parts.denials.list() });
+        Ok(shown(StatusCode::OK, &body))
+    }
+
     pub(super) async fn explain(&self, mut asked: PageRequest) -> Outcome {
         let body = read(&mut asked.request.body, BODY_BYTES_MAX).await?;
         let question: Question = serde_json::from_slice(&body)

@@ -1,6 +1,5 @@
-//! Counts the subscribers of each name over all shards, and lists the names with the most.
+//! Counts the subscribers of each name over all shards, and lists the names in the order of a column.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use hyper::StatusCode;
@@ -8,11 +7,10 @@ use serde_json::{Value, json};
 use tidewire_core::inspect::SubscribedKind;
 use tidewire_core::text::Name;
 
+use super::window::Window;
 use super::{Outcome, Page, PageRequest, parameter, shown};
 use crate::admin::api::{invalid, unavailable};
 
-/// Names in an answer.
-const SHOWN: usize = 100;
 /// Limit of the distinct names that are counted. With more names, the later ones are not counted, and `complete` in the answer
 /// is false.
 const NAMES_MAX: usize = 100_000;
@@ -24,9 +22,24 @@ const KINDS: [(&str, SubscribedKind); 4] = [
     ("user", SubscribedKind::User),
 ];
 
+/// A column of the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Subscribers,
+    Kind,
+    Name,
+}
+
+const COLUMNS: [(&str, Column); 3] = [
+    ("subscribers", Column::Subscribers),
+    ("kind", Column::Kind),
+    ("name", Column::Name),
+];
+
 impl Page {
     pub(super) async fn topics(&self, asked: &PageRequest) -> Outcome {
         let parameters = asked.parameters()?;
+        let window = Window::parse(&parameters, &COLUMNS, true)?;
         let kind = match parameter(&parameters, "kind") {
             None => None,
             Some(word) => {
@@ -65,13 +78,19 @@ impl Page {
                 next = inspected.next;
             }
         }
-        let total = counts.len();
         let mut counts: Vec<_> = counts.into_iter().collect();
         counts.sort_unstable_by(|(left, left_count), (right, right_count)| {
-            (Reverse(left_count), left).cmp(&(Reverse(right_count), right))
+            let order = match window.column {
+                Column::Subscribers => left_count.cmp(right_count),
+                Column::Kind => left.0.cmp(&right.0),
+                Column::Name => left.1.cmp(&right.1),
+            };
+            window.direct(order).then_with(|| left.cmp(right))
         });
-        let shown_topics = counts.iter().take(SHOWN);
-        let topics: Vec<Value> = shown_topics
+        let total = counts.len();
+        let topics: Vec<Value> = window
+            .of(&counts)
+            .iter()
             .map(|((kind, name), count)| {
                 let word = KINDS.iter().find(|(_, known)| known == kind);
                 json!({

@@ -9,9 +9,10 @@
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::http::Uri;
 use serde_json::{Map, Value, json};
+use tidewire_core::binary::{Binary, from_base64};
 use tidewire_core::json::{JsonLimits, check};
 use tidewire_core::message::{
-    Change, Event, Message, Only, Presence, Publication, Record, RecordBulk, Rpc, Tag, Write,
+    Change, Event, Message, Only, Presence, Record, RecordBulk, Rpc, Tag, Write,
 };
 use tidewire_core::text::RESERVED;
 use tidewire_http::api::fuzzing::{self, BatchError, OwnedRequest};
@@ -149,11 +150,14 @@ fn show((index, request): (usize, &OwnedRequest)) -> Vec<String> {
             .collect::<Vec<String>>()
     };
     match request.message() {
-        Message::Event(Event::Publication(Publication {
-            name,
-            data,
-            rare: None,
-        })) => words("emit", &[name, &optional(data)]),
+        Message::Event(Event::Publication(publication)) => {
+            assert_eq!((publication.offset(), publication.trace()), (None, None));
+            let binary = publication.binary().map_or_else(String::new, show_binary);
+            words(
+                "emit",
+                &[publication.name, &optional(publication.data), &binary],
+            )
+        }
         Message::Rpc(Rpc::Request { call, data, .. }) => {
             check_id(Some(call.correlation));
             words("make", &[call.name, &optional(data)])
@@ -230,7 +234,7 @@ fn expect_command(command: &Map<String, Value>) -> Option<Vec<String>> {
         command.get("topic")?.as_str()?,
         command.get("action")?.as_str()?,
     ) {
-        ("event", "emit") => ("emit", &["eventName", "data"]),
+        ("event", "emit") => ("emit", &["eventName", "data", "base64", "contentType"]),
         ("rpc", "make") => ("make", &["rpcName", "data"]),
         ("record", "read") => ("read", &["recordName"]),
         ("list", "read") => ("read", &["listName"]),
@@ -265,10 +269,31 @@ fn expect_command(command: &Map<String, Value>) -> Option<Vec<String>> {
             let data = command
                 .get("data")
                 .map_or_else(String::new, Value::to_string);
-            Some(vec![kind.to_owned(), name(first?)?, data])
+            let mut words = vec![kind.to_owned(), name(first?)?, data];
+            if kind == "emit" {
+                words.push(expect_binary(command)?);
+            }
+            Some(words)
         }
         _ => Some(vec![kind.to_owned(), name(first?)?]),
     }
+}
+
+fn show_binary(binary: &Binary) -> String {
+    format!("{} {}", binary.content_type(), binary.base64())
+}
+
+/// The bytes of an event; `None` if the API must refuse them.
+fn expect_binary(command: &Map<String, Value>) -> Option<String> {
+    let content_type = command.get("contentType").map(Value::as_str);
+    let Some(bytes) = command.get("base64") else {
+        return content_type.is_none().then(String::new);
+    };
+    if command.contains_key("data") || content_type == Some(None) {
+        return None;
+    }
+    let bytes = from_base64(bytes.as_str()?)?;
+    Some(show_binary(&Binary::new(content_type.flatten(), bytes)))
 }
 
 fn expect_write(command: &Map<String, Value>, name: String, is_list: bool) -> Option<Vec<String>> {
@@ -581,6 +606,8 @@ fn seeds() -> Vec<Vec<u8>> {
         r#"{"topic":"presence","action":"query"}"#,
         r#"{"topic":"presence","action":"query","names":["a"]}"#,
         r#"{"topic":"record","action":"listen","recordName":"r"}"#,
+        r#"{"topic":"event","action":"emit","eventName":"e","base64":"AP8=","contentType":"a/b"}"#,
+        r#"{"topic":"event","action":"emit","eventName":"e","base64":"AP8","data":0}"#,
         r#"{"topic":"event","action":"emit","eventName":"e","x":1}"#,
         r#"{"topic":"event","action":"emit","eventName":"\ud800"}"#,
         "7",

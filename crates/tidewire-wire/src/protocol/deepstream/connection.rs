@@ -81,7 +81,8 @@ pub(super) fn auth_from_wire<'a>(fields: &Fields<'a>) -> Option<Auth<'a>> {
 
 pub(super) fn auth_to_wire<'m>(message: &'m Auth<'_>) -> Fields<'m> {
     match *message {
-        Auth::Request { data } => Fields {
+        // The protocol has one message for every login.
+        Auth::Request { data } | Auth::Change { data } => Fields {
             data,
             ..Fields::new(auth::REQUEST)
         },

@@ -6,7 +6,7 @@ use tidewire_core::message::{Event, Message, Publication};
 
 use super::action::event::EMIT;
 use super::fields::{EVENT, Field, WireTopic, number};
-use super::protobuf::{Reader, Sink, WireType, varint_bytes};
+use crate::protobuf::{Reader, Sink, WireType, varint_bytes};
 
 const ACTION: u32 = number(&EVENT, Field::Action);
 const DATA: u32 = number(&EVENT, Field::Data);

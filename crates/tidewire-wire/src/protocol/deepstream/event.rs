@@ -1,5 +1,6 @@
 //! Topic EVENT: publish and subscribe.
 
+use tidewire_core::binary::Binary;
 use tidewire_core::message::{
     Event, EventAction, EventBulk, Position, Publication, Reason, Refusal,
 };
@@ -18,7 +19,11 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeE
     Ok(Some(match fields.action {
         action::EMIT => {
             let trace = fields.trace.map(|trace| *trace);
-            Event::Publication(Publication::new(name, fields.data, fields.offset, trace))
+            let binary = fields
+                .bytes
+                .map(|bytes| Binary::new(fields.content_type, bytes));
+            let publication = Publication::new(name, fields.data, fields.offset, trace);
+            Event::Publication(publication.with_binary(binary))
         }
         action::GAP => match (position(&fields), fields.missed) {
             (None, Some(missed)) => Event::Gap { name, missed },
@@ -109,6 +114,8 @@ pub(super) fn to_wire<'m>(message: &'m Event<'_>) -> Fields<'m> {
             data: publication.data,
             offset: publication.offset(),
             trace: publication.trace().copied().map(Box::new),
+            content_type: publication.binary().map(Binary::content_type),
+            bytes: publication.binary().map(Binary::bytes),
             ..Fields::named(action::EMIT, publication.name)
         },
         Event::Position { name, position } => Fields {

@@ -10,7 +10,7 @@ use tidewire_core::message::Position;
 use tidewire_core::trace::Trace;
 
 use super::DecodeError;
-use super::protobuf::{Counter, Reader, Sink, WireType, varint_bytes};
+use crate::protobuf::{Counter, FieldError, Reader, Sink, WireType, varint_bytes};
 use crate::traceparent;
 
 /// The topics that have fields.
@@ -102,6 +102,8 @@ pub(super) enum Field {
     Offset,
     Positions,
     Trace,
+    ContentType,
+    Bytes,
     RequestorName,
     RequestorData,
 }
@@ -159,7 +161,7 @@ static AUTH: [Option<Field>; 5] = layout(&[
     (4, Field::IsAck),
 ]);
 
-pub(super) static EVENT: [Option<Field>; 20] = layout(&[
+pub(super) static EVENT: [Option<Field>; 22] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),
@@ -176,9 +178,11 @@ pub(super) static EVENT: [Option<Field>; 20] = layout(&[
     (17, Field::Offset),
     (18, Field::Positions),
     (19, Field::Trace),
+    (20, Field::ContentType),
+    (21, Field::Bytes),
 ]);
 
-pub(super) static RECORD: [Option<Field>; 25] = layout(&[
+pub(super) static RECORD: [Option<Field>; 26] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),
@@ -198,9 +202,11 @@ pub(super) static RECORD: [Option<Field>; 25] = layout(&[
     (22, Field::Existed),
     (23, Field::Key),
     (24, Field::SeenVersion),
+    // Records have JSON only. The field is known, so that the server refuses it.
+    (25, Field::Bytes),
 ]);
 
-static RPC: [Option<Field>; 12] = layout(&[
+static RPC: [Option<Field>; 16] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),
@@ -211,6 +217,8 @@ static RPC: [Option<Field>; 12] = layout(&[
     (9, Field::OriginalAction),
     (10, Field::RequestorName),
     (11, Field::RequestorData),
+    // As in a record.
+    (15, Field::Bytes),
 ]);
 
 static PRESENCE: [Option<Field>; 10] = layout(&[
@@ -250,7 +258,7 @@ impl<'a> Envelope<'a> {
             match tag {
                 (2, WireType::Varint) => envelope.topic = reader.number()?,
                 (3, WireType::Bytes) => envelope.body = reader.bytes()?,
-                (2 | 3, _) => return Err(DecodeError::WireType),
+                (2 | 3, _) => return Err(DecodeError::Field(FieldError::WireType)),
                 (_, wire_type) => reader.skip(wire_type)?,
             }
         }
@@ -321,6 +329,10 @@ pub struct Fields<'a> {
     pub positions: Cow<'a, [(&'a str, Option<Position>)]>,
     /// `traceparent`. An invalid one equals an absent one. Boxed, because nearly no message has one.
     pub trace: Option<Box<Trace>>,
+    /// The content type of `bytes`.
+    pub content_type: Option<&'a str>,
+    /// A payload that is not JSON.
+    pub bytes: Option<&'a [u8]>,
     /// The user id of an rpc's requestor.
     pub requestor_name: Option<&'a str>,
     /// The client data of an rpc's requestor, JSON text.
@@ -363,7 +375,7 @@ impl<'a> Fields<'a> {
         reader: &mut Reader<'a>,
     ) -> Result<(), DecodeError> {
         if wire_type != field.wire_type() {
-            return Err(DecodeError::WireType);
+            return Err(DecodeError::Field(FieldError::WireType));
         }
         match field {
             Field::Action => self.action = reader.number()?,
@@ -402,6 +414,8 @@ impl<'a> Fields<'a> {
                 .to_mut()
                 .push(decode_position(reader.bytes()?)?),
             Field::Trace => self.trace = traceparent::parse(reader.text()?).map(Box::new),
+            Field::ContentType => self.content_type = Some(reader.text()?),
+            Field::Bytes => self.bytes = Some(reader.bytes()?),
             Field::RequestorName => self.requestor_name = Some(reader.text()?),
             Field::RequestorData => self.requestor_data = Some(reader.text()?),
         }
@@ -478,6 +492,9 @@ impl<'a> Fields<'a> {
                 Field::Trace => encode_some(self.trace.as_deref(), |trace| {
                     sink.text_field(number, traceparent::format(trace).as_str());
                 }),
+                Field::Bytes => {
+                    encode_some(self.bytes, |bytes| sink.bytes_field(number, bytes));
+                }
                 _ => encode_some(self.text(*field), |text| sink.text_field(number, text)),
             }
         }
@@ -507,6 +524,7 @@ impl<'a> Fields<'a> {
             Field::ProtocolVersion => self.protocol_version,
             Field::SdkVersion => self.sdk_version,
             Field::SdkType => self.sdk_type,
+            Field::ContentType => self.content_type,
             Field::RequestorName => self.requestor_name,
             Field::RequestorData => self.requestor_data,
             _ => None,
@@ -526,6 +544,7 @@ impl<'a> Fields<'a> {
             Field::ProtocolVersion => &mut self.protocol_version,
             Field::SdkVersion => &mut self.sdk_version,
             Field::SdkType => &mut self.sdk_type,
+            Field::ContentType => &mut self.content_type,
             Field::RequestorName => &mut self.requestor_name,
             Field::RequestorData => &mut self.requestor_data,
             _ => return None,
@@ -603,7 +622,7 @@ fn decode_version(entry: &[u8]) -> Result<(&str, i32), DecodeError> {
         match tag {
             (1, WireType::Bytes) => name = reader.text()?,
             (2, WireType::Varint) => version = reader.int32()?,
-            (1 | 2, _) => return Err(DecodeError::WireType),
+            (1 | 2, _) => return Err(DecodeError::Field(FieldError::WireType)),
             (_, wire_type) => reader.skip(wire_type)?,
         }
     }
@@ -619,7 +638,7 @@ fn decode_position(entry: &[u8]) -> Result<(&str, Option<Position>), DecodeError
             (1, WireType::Bytes) => name = reader.text()?,
             (2, WireType::Varint) => epoch = Some(reader.varint()?),
             (3, WireType::Varint) => offset = Some(reader.varint()?),
-            (1..=3, _) => return Err(DecodeError::WireType),
+            (1..=3, _) => return Err(DecodeError::Field(FieldError::WireType)),
             (_, wire_type) => reader.skip(wire_type)?,
         }
     }

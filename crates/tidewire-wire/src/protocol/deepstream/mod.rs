@@ -11,7 +11,6 @@ pub mod fields;
 pub mod json;
 mod listen;
 mod presence;
-pub mod protobuf;
 mod record;
 mod rpc;
 mod write;
@@ -22,33 +21,21 @@ use tidewire_core::settings::{Liveness, PEER_PINGS};
 
 use super::{CloseCause, CloseWords, Codec, ForeignPayload, Introduction, Paths, Variant};
 use crate::frame::websocket::{self, Opcode, PayloadKind};
+use crate::protobuf::{FieldError, Reader};
 use emit::Emit;
 use fields::{Envelope, Fields, WireTopic};
-use protobuf::Reader;
 use write::PlainWrite;
 
 /// Why bytes are not a message. Each error gets the answer of an unknown topic, and the session stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The input ends inside a field.
-    #[error("message ends inside a field")]
-    Truncated,
-    /// A varint of more than 64 bits.
-    #[error("varint too long")]
-    Varint,
-    /// A field number of 0 or above 2^29-1.
-    #[error("invalid field number")]
-    Tag,
-    /// A group, or a known field of another type.
-    #[error("wrong wire type")]
-    WireType,
-    /// A number outside the range of its field.
-    #[error("number out of range")]
-    Range,
-    /// A text that is not UTF-8.
-    #[error("text is not utf-8")]
-    Utf8,
+    /// The bytes are not fields, or not the expected ones.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// Bytes whose text is not base64.
+    #[error("bytes are not base64")]
+    Base64,
     /// An error answer without its original action, or with an impossible one.
     #[error("original action missing or unknown")]
     OriginalAction,
@@ -208,6 +195,7 @@ impl Codec for Deepstream {
     const PATHS: Paths = Paths::Option("network.paths");
     const SUBPROTOCOLS: &'static [&'static str] = &[];
     const LIVENESS: Liveness = PEER_PINGS;
+    const INTRODUCES: bool = true;
 
     type State = ();
 
@@ -259,8 +247,12 @@ fn decode_fields(topic: WireTopic, body: &[u8]) -> Result<Message<'_>, DecodeErr
 
 /// The message of these fields. Absent names become empty texts and absent versions 0.
 #[inline]
-fn from_wire(topic: WireTopic, fields: Fields<'_>) -> Result<Message<'_>, DecodeError> {
+fn from_wire(topic: WireTopic, mut fields: Fields<'_>) -> Result<Message<'_>, DecodeError> {
     let action = fields.action;
+    if topic != WireTopic::Event && fields.bytes.is_some() {
+        // Records and rpcs have JSON only. An empty text is not JSON, so the engine refuses it.
+        fields.data = Some("");
+    }
     let (topic, message) = match topic {
         WireTopic::Parser => return Ok(Message::UnknownTopic),
         WireTopic::Connection => (
@@ -396,7 +388,7 @@ impl<'a> Fields<'a> {
 
 #[cfg(test)]
 mod tests {
-    use tidewire_core::message::{Change, Record, Rpc, RpcAction, Write};
+    use tidewire_core::message::{Call, Change, Record, Rpc, RpcAction, Write};
 
     use super::*;
 
@@ -534,42 +526,45 @@ mod tests {
     fn malformed_messages_are_errors() {
         // Each of them is the fields of an EVENT EMIT with something wrong behind the action.
         let cases: [(&[u8], DecodeError); 13] = [
-            (&[0x32], DecodeError::Truncated),
-            (&[0x32, 2, b'e'], DecodeError::Truncated),
+            (&[0x32], DecodeError::Field(FieldError::Truncated)),
+            (&[0x32, 2, b'e'], DecodeError::Field(FieldError::Truncated)),
             (
                 &[0x32, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F],
-                DecodeError::Truncated,
+                DecodeError::Field(FieldError::Truncated),
             ),
             (
                 &[
                     0x32, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1,
                 ],
-                DecodeError::Truncated,
+                DecodeError::Field(FieldError::Truncated),
             ),
             (
                 &[
                     0x32, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2,
                 ],
-                DecodeError::Varint,
+                DecodeError::Field(FieldError::Varint),
             ),
             (
                 &[
                     0x32, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0,
                 ],
-                DecodeError::Varint,
+                DecodeError::Field(FieldError::Varint),
             ),
-            (&[0x32, 1, 0xFF], DecodeError::Utf8),
-            (&[0x30, 1], DecodeError::WireType),
-            (&[0x33], DecodeError::WireType),
-            (&[0x02, 0], DecodeError::Tag),
-            (&[0x80, 0x80, 0x80, 0x80, 0x10, 0], DecodeError::Tag),
+            (&[0x32, 1, 0xFF], DecodeError::Field(FieldError::Utf8)),
+            (&[0x30, 1], DecodeError::Field(FieldError::WireType)),
+            (&[0x33], DecodeError::Field(FieldError::WireType)),
+            (&[0x02, 0], DecodeError::Field(FieldError::Tag)),
+            (
+                &[0x80, 0x80, 0x80, 0x80, 0x10, 0],
+                DecodeError::Field(FieldError::Tag),
+            ),
             (
                 &[
                     0x58, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1,
                 ],
-                DecodeError::Range,
+                DecodeError::Field(FieldError::Range),
             ),
-            (&[0x75, 1, 2, 3], DecodeError::Truncated),
+            (&[0x75, 1, 2, 3], DecodeError::Field(FieldError::Truncated)),
         ];
         for (fields, expected) in cases {
             let mut bytes = vec![
@@ -583,6 +578,40 @@ mod tests {
             ];
             bytes.extend_from_slice(fields);
             assert_eq!(Deepstream::decode(&bytes), Err(expected), "{fields:02x?}");
+        }
+    }
+
+    #[test]
+    fn bytes_in_place_of_json_become_data_that_is_no_json() {
+        let call = Call {
+            name: "n",
+            correlation: "7",
+        };
+        let write = Write { name: "n", ..WRITE };
+        let cases = [
+            (
+                WireTopic::Record,
+                action::record::UPDATE,
+                Message::Record(Record::Write(write, Change::Update { data: Some("") })),
+            ),
+            (
+                WireTopic::Rpc,
+                action::rpc::RESPONSE,
+                Message::Rpc(Rpc::Response {
+                    call,
+                    data: Some(""),
+                }),
+            ),
+        ];
+        for (topic, action, expected) in cases {
+            let fields = Fields {
+                correlation: (topic == WireTopic::Rpc).then_some("7"),
+                bytes: Some(b"\xff"),
+                ..Fields::named(action, "n")
+            };
+            let mut payload = Vec::new();
+            fields.encode_payload(topic, fields.measure(topic), &mut payload);
+            assert_eq!(Deepstream::decode(&payload), Ok(expected), "{topic:?}");
         }
     }
 

@@ -7,6 +7,7 @@ use tidewire_core::message::{
 use super::action::record as action;
 use super::fields::Fields;
 use super::{DecodeError, Dialect, listen};
+use crate::protobuf::FieldError;
 
 /// The numbers of [`Only`].
 const ALWAYS: u32 = 0;
@@ -110,7 +111,7 @@ fn only_from_wire(fields: &Fields<'_>) -> Result<Only, DecodeError> {
         (Some(PRESENT), _) => Only::Present,
         (Some(IS), Some(tag)) => Only::Is(tag),
         // An unknown condition must not be ignored.
-        _ => return Err(DecodeError::Range),
+        _ => return Err(DecodeError::Field(FieldError::Range)),
     })
 }
 
@@ -131,7 +132,7 @@ fn write_from_wire<'a>(fields: &Fields<'a>) -> Result<Write<'a>, DecodeError> {
             version,
         }),
         // Without the incarnation the version could be that of another creation of the record.
-        (Some(_), None) => return Err(DecodeError::Range),
+        (Some(_), None) => return Err(DecodeError::Field(FieldError::Range)),
     };
     Ok(Write {
         name: fields.name(),

@@ -7,8 +7,8 @@ use tidewire_core::message::{Message, Record, Write};
 use super::Dialect;
 use super::action::record::WRITE_ACKNOWLEDGEMENT;
 use super::fields::{Field, RECORD, WireTopic, number};
-use super::protobuf::{Counter, Reader, Sink, WireType, varint_bytes};
 use super::record::{change_from_wire, change_to_wire};
+use crate::protobuf::{Counter, Reader, Sink, WireType, varint_bytes};
 
 const ACTION: u32 = number(&RECORD, Field::Action);
 const DATA: u32 = number(&RECORD, Field::Data);

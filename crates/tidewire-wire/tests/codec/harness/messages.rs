@@ -1,6 +1,7 @@
 //! Every kind of message there is, made of the texts and numbers of one pool. The round-trip property and the seeds
 //! of the fuzzer use it.
 
+use tidewire_core::binary::Binary;
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, EventAction, EventBulk, Listen, Message, Only, Position,
     Presence, PresenceAction, Publication, Reason, Record, RecordAction, RecordBulk, Refusal, Rpc,
@@ -97,6 +98,11 @@ impl Pool {
             epoch: 1 << 40 | u64::from(self.version.unsigned_abs()),
             offset: self.version.unsigned_abs().into(),
         }
+    }
+
+    fn binary(&self) -> Binary {
+        let bytes = [self.json.as_bytes(), &self.version.to_be_bytes()].concat();
+        Binary::new(self.correlation(), bytes)
     }
 
     fn trace(&self) -> Trace {
@@ -219,6 +225,13 @@ impl Pool {
                 self.write_ack.then(|| self.position().offset),
                 Some(self.trace()),
             )),
+            Event::Publication(
+                Publication::new(&self.name, None, None, None).with_binary(Some(self.binary())),
+            ),
+            Event::Publication(
+                Publication::new(&self.name, None, Some(self.position().offset), None)
+                    .with_binary(Some(self.binary())),
+            ),
             Event::Position {
                 name: &self.name,
                 position: self.position(),

@@ -67,6 +67,8 @@ keys! {
     Offset = "offset",
     Positions = "positions",
     Trace = "traceparent",
+    ContentType = "contentType",
+    Bytes = "base64",
     RequestorName = "requestorName",
     RequestorData = "requestorData",
 }

@@ -12,9 +12,9 @@ use thiserror::Error;
 use tidewire_core::message::Message;
 use tidewire_core::settings::{Liveness, PEER_PINGS};
 
-use super::protobuf::Counter;
 use super::{DecodeError, Dialect, VARIANTS, introduction, to_wire};
 use crate::frame::websocket::{self, Opcode, PayloadKind};
+use crate::protobuf::Counter;
 use crate::protocol::{
     CloseCause, CloseWords, Codec, ForeignPayload, Introduction, Paths, Variant,
 };
@@ -77,10 +77,11 @@ impl Codec for DeepstreamJson {
     const PATHS: Paths = Paths::Option("network.json_paths");
     const SUBPROTOCOLS: &'static [&'static str] = &[];
     const LIVENESS: Liveness = PEER_PINGS;
+    const INTRODUCES: bool = true;
 
     type State = ();
 
-    /// `None` for JSON that is no message.
+    /// `None` for JSON that is not a message.
     type Payload<'a> = Option<JsonFields<'a>>;
 
     fn read<'a>(
@@ -119,7 +120,7 @@ impl Codec for DeepstreamJson {
         Self::encode_frame(Dialect::of(variant), message, out);
     }
 
-    /// Each message has a frame of its own.
+    /// Each message has a separate frame.
     fn first_bytes(batch: &[u8]) -> Option<usize> {
         Some(batch.len())
     }
@@ -131,12 +132,14 @@ impl Codec for DeepstreamJson {
 
 #[cfg(test)]
 mod tests {
+    use tidewire_core::binary::Binary;
     use tidewire_core::message::{
-        Change, Event, EventBulk, Position, Presence, Reason, Record, RecordAction, RecordBulk,
-        Refusal, Topic, Write,
+        Change, Event, EventBulk, Position, Presence, Publication, Reason, Record, RecordAction,
+        RecordBulk, Refusal, Topic, Write,
     };
 
     use super::*;
+    use crate::protobuf::FieldError;
 
     /// The decoded message of a text in its debug form; `None` if it is unreadable.
     fn meaning(text: &str) -> Result<String, TextError> {
@@ -217,6 +220,27 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_base64() {
+        let of_bytes = |content_type, bytes: &[u8]| {
+            let publication = Publication::new("e", None, None, None);
+            let binary = Binary::new(content_type, bytes);
+            Message::Event(Event::Publication(publication.with_binary(Some(binary))))
+        };
+        let text = r#"{"topic":4,"action":2,"name":"e","contentType":"a\/b","base64":"AP8="}"#;
+        check(text, &of_bytes(Some("a/b"), &[0, 255]));
+        let text = r#"{"topic":4,"action":2,"name":"e","base64":""}"#;
+        check(text, &of_bytes(None, &[]));
+        let ignored = r#"{"topic":4,"action":2,"name":"e","contentType":"a/b","base64":null}"#;
+        check(ignored, &emit("e", None));
+        for base64 in ["AP8", "AP9=", "A", "ä", r"AP8=\n"] {
+            let text = format!(r#"{{"topic":4,"action":2,"name":"e","base64":"{base64}"}}"#);
+            check_error(&text, DecodeError::Base64.into());
+        }
+        let number = r#"{"topic":4,"action":2,"name":"e","base64":7}"#;
+        check_error(number, DecodeError::Field(FieldError::WireType).into());
+    }
+
+    #[test]
     fn unknown_topics_and_actions_are_messages() {
         for text in [
             "{}",
@@ -271,7 +295,7 @@ mod tests {
             r#"{"topic":4,"action":3,"names":[],"positions":[{"name":"e","epoch":"1"}]}"#,
         ];
         for text in wire_type {
-            check_error(text, DecodeError::WireType.into());
+            check_error(text, DecodeError::Field(FieldError::WireType).into());
         }
         for text in [
             r#"{"topic":-1}"#,
@@ -286,18 +310,18 @@ mod tests {
             r#"{"topic":5,"action":62,"incarnation":"+7"}"#,
             r#"{"topic":5,"action":62,"incarnation":""}"#,
         ] {
-            check_error(text, DecodeError::Range.into());
+            check_error(text, DecodeError::Field(FieldError::Range).into());
         }
         for text in [
             r#"{"topic":4,"action":2,"name":"\ud800"}"#,
             r#"{"topic":4,"action":2,"name":"e","data":"\ude00"}"#,
             r#"{"topic":4,"action":3,"names":["a","\ud800x"]}"#,
         ] {
-            check_error(text, DecodeError::Utf8.into());
+            check_error(text, DecodeError::Field(FieldError::Utf8).into());
         }
         assert_eq!(
             JsonFields::read(b"{\"topic\":\xff}").err(),
-            Some(DecodeError::Utf8.into())
+            Some(DecodeError::Field(FieldError::Utf8).into())
         );
         check_error(
             r#"{"topic":4,"action":104,"name":"e"}"#,

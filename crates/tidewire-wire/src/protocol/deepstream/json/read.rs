@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
+use tidewire_core::binary::from_base64;
 use tidewire_core::json::{self, JsonError, JsonKind, JsonLimits, Literal};
 use tidewire_core::message::{Message, Position};
 
 use super::TextError;
 use super::key::Key;
+use crate::protobuf::FieldError;
 use crate::protocol::deepstream::fields::{Field, Fields, WireTopic};
 use crate::protocol::deepstream::{DecodeError, from_wire};
 use crate::traceparent;
@@ -32,6 +34,7 @@ pub struct JsonFields<'a> {
     names: Vec<Cow<'a, str>>,
     versions: Vec<(Cow<'a, str>, i32)>,
     positions: Vec<(Cow<'a, str>, Option<Position>)>,
+    bytes: Option<Vec<u8>>,
 }
 
 impl<'a> JsonFields<'a> {
@@ -43,12 +46,13 @@ impl<'a> JsonFields<'a> {
     ///
     /// The payload is not JSON or not a message. Unknown topics are messages.
     pub fn read(payload: &'a [u8]) -> Result<Self, TextError> {
-        let text = std::str::from_utf8(payload).map_err(|_| DecodeError::Utf8)?;
+        let text =
+            std::str::from_utf8(payload).map_err(|_| DecodeError::Field(FieldError::Utf8))?;
         match json::check(text, LIMITS) {
             Ok(JsonKind::Object) => {}
-            Ok(_) => return Err(DecodeError::WireType.into()),
+            Ok(_) => return Err(DecodeError::Field(FieldError::WireType).into()),
             Err(JsonError::Malformed { offset }) => return Err(TextError::Malformed { offset }),
-            Err(_) => return Err(DecodeError::Range.into()),
+            Err(_) => return Err(DecodeError::Field(FieldError::Range).into()),
         }
         let members = members(text);
         let value = |key| {
@@ -66,6 +70,7 @@ impl<'a> JsonFields<'a> {
             names: Vec::new(),
             versions: Vec::new(),
             positions: Vec::new(),
+            bytes: None,
         };
         let Some(topic) = WireTopic::from_wire(topic) else {
             return Ok(read);
@@ -111,6 +116,7 @@ impl<'a> JsonFields<'a> {
             epoch: numbers.epoch,
             offset: numbers.offset,
             trace: numbers.trace.clone(),
+            bytes: self.bytes.as_deref(),
             ..Fields::default()
         };
         for (field, text) in &self.texts {
@@ -171,8 +177,10 @@ impl<'a> JsonFields<'a> {
             Field::Versions => {
                 let versions = entries(value, '{')?;
                 let version = |(name, version): (Option<Literal<'a>>, _)| {
-                    let name = name.and_then(Literal::text).ok_or(DecodeError::Utf8)?;
-                    Ok((name, int32(version)?))
+                    let name = name
+                        .and_then(Literal::text)
+                        .ok_or(DecodeError::Field(FieldError::Utf8))?;
+                    Ok::<_, DecodeError>((name, int32(version)?))
                 };
                 self.versions = versions.map(version).collect::<Result<_, _>>()?;
             }
@@ -182,6 +190,10 @@ impl<'a> JsonFields<'a> {
                 for (_, entry) in entries(value, '[')? {
                     self.positions.push(position(entry)?);
                 }
+            }
+            Field::Bytes => {
+                let bytes = from_base64(&text(value)?);
+                self.bytes = Some(bytes.ok_or(DecodeError::Base64)?);
             }
             _ => self.texts.push((field, text(value)?)),
         }
@@ -209,15 +221,15 @@ fn members(text: &str) -> SmallVec<[(Key, &str); 16]> {
 }
 
 fn text(value: &str) -> Result<Cow<'_, str>, DecodeError> {
-    let literal = Literal::scan(value).ok_or(DecodeError::WireType)?;
-    literal.text().ok_or(DecodeError::Utf8)
+    let literal = Literal::scan(value).ok_or(DecodeError::Field(FieldError::WireType))?;
+    literal.text().ok_or(DecodeError::Field(FieldError::Utf8))
 }
 
 fn flag(value: &str) -> Result<bool, DecodeError> {
     match value {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(DecodeError::WireType),
+        _ => Err(DecodeError::Field(FieldError::WireType)),
     }
 }
 
@@ -245,34 +257,38 @@ fn position(entry: &str) -> Result<(Cow<'_, str>, Option<Position>), DecodeError
 }
 
 fn number(value: &str) -> Result<u32, DecodeError> {
-    u32::try_from(int32(value)?).map_err(|_| DecodeError::Range)
+    u32::try_from(int32(value)?).map_err(|_| DecodeError::Field(FieldError::Range))
 }
 
 fn int32(value: &str) -> Result<i32, DecodeError> {
     match number_literal(value)?.parse() {
         Ok(number) => Ok(number),
-        Err(_) => i32::try_from(spelled(value)?).map_err(|_| DecodeError::Range),
+        Err(_) => i32::try_from(spelled(value)?).map_err(|_| DecodeError::Field(FieldError::Range)),
     }
 }
 
 fn uint64(value: &str) -> Result<u64, DecodeError> {
     match number_literal(value)?.parse() {
         Ok(number) => Ok(number),
-        Err(_) => u64::try_from(spelled(value)?).map_err(|_| DecodeError::Range),
+        Err(_) => u64::try_from(spelled(value)?).map_err(|_| DecodeError::Field(FieldError::Range)),
     }
 }
 
 /// The value, if it is a number.
 fn number_literal(value: &str) -> Result<&str, DecodeError> {
     let is_number = value.starts_with(|first: char| first == '-' || first.is_ascii_digit());
-    is_number.then_some(value).ok_or(DecodeError::WireType)
+    is_number
+        .then_some(value)
+        .ok_or(DecodeError::Field(FieldError::WireType))
 }
 
 /// An integer in another spelling, such as 1.0 or 1e0.
 fn spelled(value: &str) -> Result<i64, DecodeError> {
-    let number: f64 = value.parse().map_err(|_| DecodeError::Range)?;
+    let number: f64 = value
+        .parse()
+        .map_err(|_| DecodeError::Field(FieldError::Range))?;
     if number.fract() != 0.0 || number.abs() > EXACT_MAX {
-        return Err(DecodeError::Range);
+        return Err(DecodeError::Field(FieldError::Range));
     }
     Ok(number as i64)
 }
@@ -281,8 +297,10 @@ fn spelled(value: &str) -> Result<i64, DecodeError> {
 fn incarnation(value: &str) -> Result<u64, DecodeError> {
     let digits = text(value)?;
     match digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => digits.parse().map_err(|_| DecodeError::Range),
-        false => Err(DecodeError::Range),
+        true => digits
+            .parse()
+            .map_err(|_| DecodeError::Field(FieldError::Range)),
+        false => Err(DecodeError::Field(FieldError::Range)),
     }
 }
 
@@ -290,6 +308,6 @@ fn incarnation(value: &str) -> Result<u64, DecodeError> {
 fn entries(value: &str, open: char) -> Result<json::Entries<'_>, DecodeError> {
     match value.starts_with(open) {
         true => Ok(json::entries(value)),
-        false => Err(DecodeError::WireType),
+        false => Err(DecodeError::Field(FieldError::WireType)),
     }
 }

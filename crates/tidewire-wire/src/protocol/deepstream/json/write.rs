@@ -1,11 +1,13 @@
 //! Encodes fields as a text.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use tidewire_core::json::escaped;
 use tidewire_core::message::Position;
 
 use super::key::name;
+use crate::protobuf::Sink;
 use crate::protocol::deepstream::fields::{Field, Fields, WireTopic};
-use crate::protocol::deepstream::protobuf::Sink;
 use crate::protocol::deepstream::{Dialect, action};
 use crate::traceparent;
 
@@ -101,6 +103,12 @@ fn write_field(
             if let Some(trace) = &fields.trace {
                 member(field, sink);
                 literal(traceparent::format(trace).as_str(), sink);
+            }
+        }
+        Field::Bytes => {
+            if let Some(bytes) = fields.bytes {
+                member(field, sink);
+                literal(&STANDARD.encode(bytes), sink);
             }
         }
         Field::Incarnation => {

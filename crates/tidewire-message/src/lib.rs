@@ -1,0 +1,14 @@
+//! Messages between clients and the server, free of every protocol: names, payloads, patterns of names; and the addresses that messages
+//! travel to: sessions, shards, nodes, and the owner of each name.
+//!
+//! Nothing here decides. The engine is above this crate, and so is each protocol.
+
+pub mod address;
+pub mod binary;
+pub mod event_pattern;
+pub mod message;
+pub mod name_pattern;
+pub mod slot;
+pub mod text;
+pub mod time;
+pub mod trace;

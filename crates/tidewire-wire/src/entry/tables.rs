@@ -1,0 +1,323 @@
+//! The numbers of the fields and variants of entries, as in `spec/entries.md`. A number is never used again for another meaning.
+
+use tidewire_core::address::{Address, SessionId};
+use tidewire_core::entry::{
+    Answer, Asker, BulkName, CallAnswer, CallNotice, Entry, HistoryEntry, HistoryGap, HistoryPage,
+    HistoryRead, LaggingReader, ListenNotice, Listening, OwnedCall, OwnedKey, OwnedPut, OwnedWrite,
+    PendingReplyId, PresenceChange, Published, Reauthorization, RecordAnswer, RecordOperation,
+    RecordRead, RecordRefusal, RecordRequest, RecordRequestKind, ReplyPart, RpcDelivery, RpcEntry,
+    Snapshot, Stored, WorkEntry,
+};
+use tidewire_core::message::{
+    Only, Position, RareAttributes, Reason, RecordAction, RecordBulk, Tag, Topic,
+};
+use tidewire_core::principal::Credential;
+use tidewire_core::publication::OwnedPublication;
+use tidewire_core::rate::Operation;
+use tidewire_core::rights::{Revocation, Revoked};
+use tidewire_core::store::{Dropped, Incarnation, StoredKey, StoredRecord, Version};
+use tidewire_core::time::WallTime;
+
+use super::DecodeError;
+use super::field::{
+    Field, Source, Value, choices, message_of, numbers, prefixed, present_len, read_fields,
+    structs, wrappers, write_present,
+};
+use crate::protobuf::{Sink, WireType, varint_bytes};
+
+choices! {
+    Entry {
+        1 Publication[publication],
+        2 PresenceChanged[change],
+        3 History[entry],
+        4 RecordRequest[request],
+        5 RecordRelease { 1 name, 2 epoch, 3 session, 4 serial },
+        6 RecordAnswer[answer],
+        7 RecordPublished { 1 name, 2 what, 3 except },
+        8 ReadValue { 1 name, 2 asker },
+        9 Value { 1 name, 2 asker, 3 value },
+        10 Listening[entry],
+        11 ListenNotice { 1 provider, 2 topic, 3 pattern, 4 name, 5 notice },
+        12 Rpc[entry],
+        13 RpcDelivery[delivery],
+        14 Online { 1 user, 2 session },
+        15 Offline { 1 user, 2 shard },
+        16 PresenceQuery { 1 reply, 2 users },
+        17 ReplyPart { 1 reply, 2 part },
+        18 RateAsked { 1 user, 2 operation, 3 shard },
+        19 RateGranted { 1 user, 2 operation, 3 count },
+        20 Rights[marker],
+        21 RightsPassed { 1 from, 2 number },
+        22 Work[entry],
+        23 SessionEnded { 1 session },
+    }
+
+    HistoryEntry {
+        1 Publish { 1 publication, 2 publisher },
+        2 Read[read],
+        3 Refused { 1 publisher, 2 name },
+        4 Release { 1 name, 2 shard },
+        5 Sweep[name],
+        6 Published { 1 publication, 2 except },
+        7 Page[page],
+    }
+
+    RecordRequestKind {
+        1 Bulk { 1 action, 2 names, 3 reply, 4 correlation },
+        2 One(1 name, 2 operation),
+    }
+
+    RecordOperation {
+        1 Read[read],
+        2 Delete,
+        3 Write[write],
+        4 Put[put],
+    }
+
+    RecordRead {
+        1 Value,
+        2 Version,
+        3 State[correlation],
+        4 Right[right],
+    }
+
+    Only {
+        1 Always,
+        2 Missing,
+        3 Present,
+        4 Is[tag],
+    }
+
+    Answer {
+        1 Granted {
+            1 serial,
+            2 epoch,
+            3 provided,
+            4 value_bytes,
+            5 snapshot,
+            6 action,
+            7 correlation,
+        },
+        2 Reauthorized { 1 ticket, 2 lost },
+        3 Lost { 1 serial, 2 why },
+        4 Snapshot[snapshot],
+        5 NotFound,
+        6 Deleted,
+        7 Written { 1 correlation },
+        8 Fetched { 1 correlation, 2 state },
+        9 Stored { 1 correlation, 2 stored },
+        10 PreconditionFailed { 1 correlation, 2 tag },
+        11 VersionExists { 1 version, 2 data, 3 action, 4 correlation, 5 write_ack },
+        12 InvalidVersion { 1 version, 2 action, 3 correlation, 4 write_ack },
+        13 Refused { 1 why, 2 action, 3 serial, 4 correlation, 5 write_ack },
+    }
+
+    Snapshot {
+        1 Read(1 found),
+        2 Head(1 version),
+        3 Nothing,
+    }
+
+    Published {
+        1 Changed { 1 version, 2 change, 3 full },
+        2 Deleted,
+        3 Provided[provided],
+    }
+
+    Asker {
+        1 Session[session],
+        2 Lagging(1 session, 2 reader),
+        3 Listening { 1 owner, 2 topic, 3 name, 4 number },
+        4 EventRight { 1 address, 2 ticket },
+        5 Reauthorize { 1 address, 2 ticket },
+        6 Record { 1 owner, 2 name },
+    }
+
+    Listening {
+        1 Add { 1 topic, 2 pattern, 3 provider, 4 principal, 5 reply },
+        2 Remove { 1 topic, 2 pattern, 3 provider, 4 reply },
+        3 Renewed { 1 provider, 2 principal },
+        4 Answered { 1 topic, 2 pattern, 3 name, 4 provider, 5 accepted },
+        5 Census { 1 owner, 2 round },
+        6 CensusEnded { 1 owner },
+        7 Present { 1 round, 2 shard, 3 names },
+        8 Interest { 1 round, 2 shard, 3 name, 4 wanted },
+    }
+
+    RpcEntry {
+        1 Provide { 1 names, 2 provider, 3 reply },
+        2 Unprovide { 1 names, 2 provider, 3 reply },
+        3 Revoke { 1 name, 2 provider },
+        4 Request[call],
+        5 Answer { 1 name, 2 correlation, 3 provider, 4 what, 5 data },
+    }
+
+    CallNotice {
+        1 Request { 1 data, 2 requestor_name, 3 requestor_data },
+        2 Accepted,
+        3 Response(1 data),
+        4 Error(1 data),
+        5 Failed[reason],
+        6 MultipleAccept,
+        7 Unknown[answer],
+    }
+
+    ReplyPart {
+        1 Done,
+        2 Users(1 users),
+    }
+
+    WorkEntry {
+        1 Deferred { 1 session, 2 owner, 3 work },
+        2 Proceed { 1 session },
+        3 Proceeded { 1 session, 2 owner, 3 work, 4 is_done },
+        4 SessionEnded { 1 session },
+    }
+
+    Revoked {
+        1 User[user],
+        2 Credential[credential],
+    }
+
+    Credential {
+        1 Token[id],
+        2 Key[id],
+        3 Certificate[id],
+        4 Password[id],
+        5 Operator[id],
+    }
+
+    Dropped {
+        1 Nothing,
+        2 UpTo[version],
+        3 Unordered,
+    }
+}
+
+structs! {
+    Address { 1 node, 2 shard }
+    SessionId { 1 address, 2 index, 3 generation }
+    PendingReplyId { 1 address, 2 index, 3 number }
+    PresenceChange { 1 everyone, 2 user, 3 online, 4 except }
+    OwnedPublication { 1 name, 2 data, 3 rare }
+    RareAttributes { 1 offset, 2 trace, 3 binary }
+    Position { 1 epoch, 2 offset }
+    HistoryRead { 1 session, 2 name, 3 serial, 4 after, 5 bytes_max, 6 reply }
+    HistoryPage {
+        1 session,
+        2 name,
+        3 serial,
+        4 is_resumed,
+        5 reply,
+        6 before,
+        7 gap,
+        8 events,
+        9 is_granted,
+    }
+    HistoryGap { 1 missed }
+    RecordRequest { 1 session, 2 principal, 3 what }
+    BulkName { 1 name, 2 index, 3 serial }
+    Reauthorization { 1 ticket, 2 serial, 3 epoch }
+    OwnedWrite {
+        1 version,
+        2 correlation,
+        3 write_ack,
+        4 action,
+        5 change,
+        6 put,
+        7 key,
+    }
+    OwnedKey { 1 text, 2 seen }
+    OwnedPut { 1 correlation, 2 only, 3 data }
+    Tag { 1 incarnation, 2 version }
+    RecordAnswer { 1 session, 2 name, 3 reply, 4 what }
+    Stored { 1 existed, 2 tag }
+    StoredRecord { 1 incarnation, 2 version, 3 data, 4 write_keys }
+    StoredKey { 1 user, 2 key, 3 version }
+    LaggingReader { 1 principal, 2 serial }
+    OwnedCall {
+        1 name,
+        2 correlation,
+        3 requestor,
+        4 data,
+        5 requestor_name,
+        6 requestor_data,
+    }
+    RpcDelivery { 1 session, 2 name, 3 correlation, 4 kept_bytes, 5 what }
+    Revocation { 1 what, 2 until }
+}
+
+wrappers! {
+    Version(u32)
+    Incarnation(u64)
+    WallTime(u64)
+}
+
+numbers! {
+    Topic { 0 Connection, 1 Auth, 2 Event, 3 Record, 4 Rpc, 5 Presence }
+    RecordBulk {
+        0 Subscribe,
+        1 Unsubscribe,
+        2 SubscribeCreateAndRead,
+        3 SubscribeAndRead,
+        4 SubscribeAndHead,
+        5 Notify,
+    }
+    RecordAction {
+        0 Read,
+        1 Head,
+        2 Delete,
+        3 Update,
+        4 Patch,
+        5 Erase,
+        6 PatchMulti,
+        7 CreateAndUpdate,
+        8 CreateAndPatch,
+        9 Listen,
+        16 Bulk(RecordBulk::Subscribe),
+        17 Bulk(RecordBulk::Unsubscribe),
+        18 Bulk(RecordBulk::SubscribeCreateAndRead),
+        19 Bulk(RecordBulk::SubscribeAndRead),
+        20 Bulk(RecordBulk::SubscribeAndHead),
+        21 Bulk(RecordBulk::Notify),
+    }
+    RecordRefusal {
+        0 Denied,
+        1 RuleFailed,
+        2 LoadTimeout,
+        3 LoadFailed,
+        4 CreateFailed,
+        5 UpdateFailed,
+        6 DeleteFailed,
+        7 InvalidData,
+        8 PatchOnHotPath,
+        9 WriteUnknown,
+    }
+    ListenNotice { 0 Found, 1 Removed, 2 TimedOut }
+    CallAnswer { 0 Accept, 1 Reject, 2 Response, 3 Error, 4 Withdrawn }
+    Operation { 0 Message, 1 Publish, 2 Write, 3 Read, 4 Subscribe, 5 Call }
+    Reason {
+        0 Denied,
+        1 RuleFailed,
+        2 InvalidData,
+        3 InvalidPattern,
+        4 MultipleSubscriptions,
+        5 MultipleProviders,
+        6 NoProvider,
+        7 AcceptTimeout,
+        8 ResponseTimeout,
+        9 MultipleAccept,
+        10 InvalidCorrelation,
+        11 VersionExists,
+        12 InvalidVersion,
+        13 NotFound,
+        14 LoadTimeout,
+        15 LoadFailed,
+        16 CreateFailed,
+        17 UpdateFailed,
+        18 DeleteFailed,
+        19 NotifyFailed,
+        20 PatchOnHotPath,
+        21 WriteUnknown,
+    }
+}

@@ -1,0 +1,64 @@
+//! Requests of a peer about its session and transport, and the replies. The shard handles them; the engine does not see them.
+
+use thiserror::Error;
+
+/// A request about the session of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionRequest<'a> {
+    /// The session outlives its connection after this request. The reply has the token with which the peer resumes it.
+    Keep,
+    /// The connection becomes the transport of another session. It must not have logged in.
+    Resume {
+        /// The token of the session.
+        token: &'a str,
+        /// Messages that the peer has received since the reply to [`SessionRequest::Keep`], without replies to session requests.
+        received: u64,
+    },
+    /// The peer has received the messages up to this number, so the server may forget them. It has no reply.
+    Confirm {
+        /// As in [`SessionRequest::Resume`].
+        received: u64,
+    },
+}
+
+/// A reply to a [`SessionRequest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionReply<'a> {
+    /// The session outlives its connection.
+    Kept {
+        /// Names the session and proves the right to resume it.
+        token: &'a str,
+    },
+    /// The session continues here. Messages that the peer has not received follow.
+    Resumed {
+        /// Messages of the peer that the server has taken since the reply to [`SessionRequest::Keep`], without session requests. The peer
+        /// sends the later ones again.
+        received: u64,
+    },
+    /// The session was not resumed. The connection may log in instead.
+    Refused(ResumeRefusal),
+}
+
+/// Why a session can't be resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[non_exhaustive]
+pub enum ResumeRefusal {
+    /// No session has this token, or it ended long ago.
+    #[error("no such session")]
+    Unknown,
+    /// The connection already has a login.
+    #[error("the connection has logged in")]
+    LoggedIn,
+    /// The session had no transport for longer than the server waits.
+    #[error("the session was detached for longer than network.detached_timeout")]
+    DetachedTooLong,
+    /// More bytes waited for the session than the server keeps.
+    #[error("more than limits.retained_bytes_max waited for the detached session")]
+    OutboxFull,
+    /// The server no longer has the first message that the peer has not received.
+    #[error("the server no longer has all messages that the peer has missed")]
+    Missed,
+    /// The session has ended for another reason, such as an expired login.
+    #[error("the session has ended")]
+    Ended,
+}

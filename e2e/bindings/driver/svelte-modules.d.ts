@@ -1,0 +1,4 @@
+declare module '*.svelte' {
+  const component: unknown;
+  export default component;
+}

@@ -1,0 +1,40 @@
+// The types of a component's values, from the types of an app.
+
+import type { EventContext } from '../event.js';
+import type { EntryOf, ListNames } from '../lists.js';
+import type { AnyPath, Argument, EventsOf, Names, Optional, RecordsOf, Result, RpcsOf, ValueAt, ValueOf } from '../schema.js';
+import type { RpcContext } from '../provide.js';
+import type { RequestOptions } from '../request.js';
+import type { Live } from './live.js';
+
+/** The document of a record. */
+export type DocOf<App, Name> = Name extends Names<RecordsOf<App>> ? ValueOf<RecordsOf<App>, Name> : never;
+
+/** A path of a document, or none. */
+export type Place<Doc> = AnyPath<Doc> | undefined;
+
+/** The value that a component shows of a document: the value at a path, or the whole document. */
+export type Part<Doc, At> = [At] extends [undefined] ? Doc : ValueAt<Doc, At> | undefined;
+
+/** A value that is never undefined, because the component is suspended until the value has arrived. */
+export type Ready<Value> = Live<Value> & { readonly value: Value };
+
+/** The entries of an app's list. */
+export type EntryIn<App, Name> = Name extends ListNames<App> ? EntryOf<ValueOf<RecordsOf<App>, Name>> : never;
+
+/** A callback for the events of a name. */
+export type Heard<App, Name extends Names<EventsOf<App>>> = (payload: ValueOf<EventsOf<App>, Name>, context: EventContext) => void;
+
+/** A function that publishes an event. */
+export type Publish<App, Name extends Names<EventsOf<App>>> = (...payload: Optional<ValueOf<EventsOf<App>, Name>, never>) => void;
+
+/** A function that calls an rpc. */
+export type Call<App, Name extends Names<RpcsOf<App>>> = (
+  ...args: Optional<Argument<ValueOf<RpcsOf<App>, Name>>, RequestOptions>
+) => Promise<Result<ValueOf<RpcsOf<App>, Name>>>;
+
+/** A function that answers the calls of an rpc. */
+export type Answer<App, Name extends Names<RpcsOf<App>>> = (
+  argument: Argument<ValueOf<RpcsOf<App>, Name>>,
+  context: RpcContext,
+) => Result<ValueOf<RpcsOf<App>, Name>> | Promise<Result<ValueOf<RpcsOf<App>, Name>>>;

@@ -1,0 +1,90 @@
+// Code that must not compile: `npm run check` fails where an expected error is missing. Nothing here is called.
+
+import { test } from 'node:test';
+import type { Client, TidewireError } from '@tidewire/client';
+import { createComponent, createSignal, type JSX } from 'solid-js';
+import { TidewireProvider, hooks, listHooks, useRecord } from '../src/index.js';
+
+interface Todo {
+  title: string;
+  done?: boolean;
+  steps: Array<{ text: string }>;
+}
+
+interface App {
+  records: {
+    [name: `todos/${string}`]: Todo;
+    names: string[];
+  };
+  events: {
+    [name: `chat/${string}`]: { text: string };
+    reload: undefined;
+  };
+  rpcs: {
+    add(argument: { a: number; b: number }): number;
+    now(): string;
+  };
+}
+
+const app = { ...hooks<App>(), ...listHooks<App>() };
+
+export function Provider({ client, other }: { client: Client<App>; other: Client<{ records: { other: object } }> }): JSX.Element {
+  createComponent(app.TidewireProvider, { client });
+  createComponent(app.TidewireProvider, { client, autoConnect: false, keepMs: 0, children: 'below' });
+  createComponent(TidewireProvider, { client: client as unknown as Client });
+  // @ts-expect-error the client of another app
+  return createComponent(app.TidewireProvider, { client: other });
+}
+
+export function Records(): void {
+  const record = app.useRecord('todos/1');
+  const { set, patch, retry } = record;
+  const todo: Todo | undefined = record.value;
+  const isHere: boolean = record.isReady;
+  const reason: TidewireError | undefined = record.error;
+  set('title', 'new');
+  set(['steps', 0, 'text'], 'first');
+  void patch({ title: 'both', done: true });
+  retry();
+  const [id] = createSignal('1');
+  const title: string | undefined = app.useRecord(() => `todos/${id()}`, { path: 'title', initial: 'none' }).value;
+  const step: string | undefined = app.useRecord('todos/1', () => ({ path: ['steps', 0, 'text'] as const, suspense: true })).value;
+  const none: Todo | string[] | undefined = app.useRecord(undefined).value;
+  const names: readonly string[] | undefined = app.useList('names', { initial: ['milk'] }).value;
+  // @ts-expect-error no record has this name
+  app.useRecord('todo/1');
+  // @ts-expect-error not a path of the document
+  app.useRecord('todos/1', { path: 'titel' });
+  // @ts-expect-error the value at the path has another type
+  app.useRecord('todos/1', { path: 'title', initial: 1 });
+  // @ts-expect-error the value has the wrong type
+  set('done', 'yes');
+  // @ts-expect-error the value is read-only
+  record.value = undefined;
+  // @ts-expect-error these documents are not lists
+  app.useList('todos/1');
+  const untyped: unknown = useRecord('any record').value;
+  void [todo, isHere, reason, title, step, none, names, untyped];
+}
+
+export function Calls(): void {
+  const say = app.useEvent('chat/1', ({ text }, { name }) => text.length + name.length, { onGap: ({ missed }) => missed });
+  say({ text: 'hello' });
+  app.useEvent('reload', () => {})();
+  const isOnline: boolean | undefined = app.usePresence(() => 'bob').value;
+  const users: readonly string[] | undefined = app.usePresence().value;
+  const add = app.useRpc('add');
+  const sum: number | undefined = add.value;
+  const answer: Promise<number> = add.call({ a: 1, b: 2 }, { timeoutMs: 10 });
+  app.useProvide('add', ({ a, b }) => a + b);
+  const state: string = app.useConnection().state;
+  // @ts-expect-error the payload has the wrong type
+  say({ words: 'hello' });
+  // @ts-expect-error a key of the argument is missing
+  void add.call({ a: 1 });
+  // @ts-expect-error the result must be a number
+  app.useProvide('add', ({ a, b }) => `${a + b}`);
+  void [isOnline, users, sum, answer, state];
+}
+
+test('the types of this file were checked', () => {});
