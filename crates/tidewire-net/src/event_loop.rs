@@ -24,6 +24,10 @@ use crate::tls::TlsState;
 use crate::tls_send::Arena;
 use crate::turn_log::TurnLogs;
 
+mod settling;
+
+pub use settling::{OutboxMarks, Settled};
+
 /// Never the index of a connection, because the descriptor limit is far below.
 const WAKER: Token = Token(usize::MAX);
 /// Like [`WAKER`], never the index of a connection.
@@ -69,41 +73,6 @@ pub struct LoopCounts {
     pub bytes_out: u64,
     /// Bytes read.
     pub bytes_in: u64,
-}
-
-/// Marks for the bytes that wait for one connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutboxMarks {
-    /// Above it the connection is closed. The bytes that a watched connection had when its owner learned that it lags
-    /// do not count.
-    pub bytes_max: usize,
-    /// Above it a watched connection lags.
-    pub lagging_bytes: usize,
-    /// At or below it, the connection has drained. Not above `lagging_bytes`.
-    pub drained_bytes: usize,
-}
-
-impl OutboxMarks {
-    /// A limit alone, without lagging.
-    #[must_use]
-    pub const fn limit(bytes_max: usize) -> Self {
-        Self {
-            bytes_max,
-            lagging_bytes: usize::MAX,
-            drained_bytes: 0,
-        }
-    }
-}
-
-/// Connections that crossed a mark in this turn.
-#[derive(Debug, Default)]
-pub struct Settled {
-    /// Connections above the limit. Their owner removes them.
-    pub cut: Vec<Key>,
-    /// Watched connections that lag since this turn.
-    pub lagging: Vec<Key>,
-    /// Connections that lagged or were awaited, and have drained.
-    pub drained: Vec<Key>,
 }
 
 /// A queued send: ranges that are not yet in the connection's outbox, then the content of the outbox.
@@ -914,58 +883,6 @@ impl<C> EventLoop<C> {
         connection.flags.blocked = is_short;
         self.counts.short_sends += u64::from(is_short);
         self.list_and_queue(queued.key);
-    }
-
-    /// Ends a turn after its sends. Copies the rest of the previous turn into the outboxes, and appends to `settled`
-    /// the connections that crossed a mark; connections above their limit are to be closed. It reports the memory of
-    /// the connections to the budget. While all shards together exceed the budget, their owners close the largest
-    /// holders, see [`EventLoop::holders`].
-    pub fn settle(&mut self, logs: &mut TurnLogs, marks: &OutboxMarks, settled: &mut Settled) {
-        // An outbox may refer to ranges of the previous turn's log. So every listed outbox copies them before
-        // `logs.release` frees that turn. All checks of a connection use the bytes that waited before the copy, so it
-        // is never reported as drained and lagging at once. A watched connection that just started to lag is forgiven
-        // the bytes that it has collected so far, because its owner could not react before. It is cut off only for
-        // bytes that arrive although the owner skips it.
-        let mut outbox_bytes = 0;
-        let connections = &mut self.connections;
-        self.listed.retain(|&key| {
-            let Some(connection) = connections.get_mut(key) else {
-                return false;
-            };
-            let flags = &mut connection.flags;
-            let waiting = connection
-                .outbox
-                .as_ref()
-                .map_or(0, |outbox| outbox.bytes());
-            if (flags.lagging || flags.awaited) && waiting <= marks.drained_bytes {
-                (flags.lagging, flags.just_lagging, flags.awaited) = (false, false, false);
-                settled.drained.push(key);
-            }
-            let Some(outbox) = &mut connection.outbox else {
-                flags.listed = false;
-                return false;
-            };
-            outbox.settle(logs);
-            outbox_bytes += outbox.own_bytes();
-            // Bytes that the turn had collected before the owner learned of the lag come with the next turn, and do
-            // not count either.
-            if std::mem::take(&mut flags.just_lagging) {
-                outbox.forgive();
-            }
-            if flags.watched && !flags.lagging && waiting > marks.lagging_bytes {
-                (flags.lagging, flags.just_lagging) = (true, true);
-                outbox.forgive();
-                settled.lagging.push(key);
-            }
-            if outbox.counted_bytes() > marks.bytes_max {
-                settled.cut.push(key);
-            }
-            true
-        });
-        logs.release();
-        self.outbox_bytes = outbox_bytes;
-        let held = outbox_bytes + self.inbound_bytes;
-        self.share.report(held, 0);
     }
 
     /// Memory of this connection alone: its outbox and its incomplete input.

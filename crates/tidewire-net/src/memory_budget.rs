@@ -4,6 +4,10 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// If the budget is exceeded by this part of it, the largest holders are closed without waiting for memory that others free. A publisher
+/// can fill outboxes by megabytes a turn, so that the node would hold a multiple of its budget after a few turns.
+const URGENT_PART: usize = 4;
+
 /// A number of bytes that all its clones share.
 #[derive(Clone, Debug)]
 pub struct MemoryBudget {
@@ -58,12 +62,17 @@ impl MemoryBudget {
         self.used().saturating_sub(self.bytes_max)
     }
 
+    /// Bytes of all shares after they have freed their spare memory.
+    #[must_use]
+    pub fn used_without_spare(&self) -> usize {
+        let spare = self.held.spare.load(Ordering::Relaxed);
+        self.used().saturating_sub(spare)
+    }
+
     /// The remaining bytes, if all shares free their spare memory.
     #[must_use]
     pub fn room(&self) -> usize {
-        let spare = self.held.spare.load(Ordering::Relaxed);
-        self.bytes_max
-            .saturating_sub(self.used().saturating_sub(spare))
+        self.bytes_max.saturating_sub(self.used_without_spare())
     }
 
     /// Requested bytes for which there is no room.
@@ -89,6 +98,12 @@ impl MemoryBudget {
     #[must_use]
     pub fn bytes_max(&self) -> usize {
         self.bytes_max
+    }
+
+    /// Above this use, holders are closed at once.
+    #[must_use]
+    pub fn urgent_bytes(&self) -> usize {
+        self.bytes_max.saturating_add(self.bytes_max / URGENT_PART)
     }
 
     /// Whether holders may be closed at `now`. If so, no others may until `until`, so that their memory is freed

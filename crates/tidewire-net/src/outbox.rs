@@ -207,6 +207,16 @@ impl Outbox {
         }
     }
 
+    /// Bytes that the next [`Outbox::settle`] copies.
+    #[must_use]
+    pub fn ending_bytes(&self, logs: &TurnLogs) -> usize {
+        let ranges = self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Log(range) if logs.is_ending(range.format, &range.range) => Some(range.bytes()),
+            Piece::Log(_) | Piece::Own { .. } => None,
+        });
+        ranges.sum()
+    }
+
     /// Copies the ranges of a turn that is about to be released into own memory.
     pub fn settle(&mut self, logs: &TurnLogs) {
         let ending = self

@@ -170,6 +170,16 @@ impl TurnLogs {
         range.start < self.sending[usize::from(format)]
     }
 
+    /// Bytes of the turns that the next [`TurnLogs::release`] forgets.
+    #[must_use]
+    pub fn ending_bytes(&self) -> usize {
+        let ending = set_bits(self.alive).map(|index| {
+            let kept = self.logs[index].end() - self.sending[index];
+            self.logs[index].bytes().saturating_sub(kept as usize)
+        });
+        ending.sum()
+    }
+
     /// Forgets the turns before the one that was just sent.
     pub fn release(&mut self) {
         for index in set_bits(self.alive) {

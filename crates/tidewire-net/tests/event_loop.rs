@@ -513,6 +513,41 @@ fn over_the_nodes_budget_the_largest_outboxes_are_closed_first() {
 }
 
 #[test]
+fn outboxes_that_would_outgrow_the_nodes_budget_are_named_before_they_take_its_memory() {
+    let mut fixture = Fixture::with_budget(MemoryBudget::new(1_000_000));
+    let readers: Vec<_> = (0..4).map(|_| fixture.connect(b"")).collect();
+    let [small, large, largest, other] = [0, 1, 2, 3].map(|index: usize| readers[index].0);
+    for key in [small, large, largest] {
+        fixture.block(key);
+    }
+    let sizes = [(small, 100_000), (large, 700_000), (largest, 900_000)];
+    for (key, bytes) in sizes {
+        let range = fixture.append(&vec![b'x'; bytes]);
+        fixture.event_loop.push_ranges(key, std::iter::once(range));
+    }
+    assert!(fixture.end_turn_with(&MARKS).1.cut.is_empty());
+    let before = fixture.event_loop.outbox_bytes();
+    fixture.append(b"the next turn");
+    fixture.logs.begin_turn();
+    let named = |fixture: &Fixture, least| -> Vec<Key> {
+        let outgrowing = fixture.event_loop.outgrowing(&fixture.logs, least);
+        outgrowing.into_iter().map(|(_, key)| key).collect()
+    };
+    assert_eq!(named(&fixture, 0), [largest], "the end of one is enough");
+    assert_eq!(named(&fixture, 2_000_000), [], "all are small");
+    assert_eq!(fixture.event_loop.outbox_bytes(), before);
+    fixture.event_loop.remove(largest);
+    assert_eq!(named(&fixture, 0), [], "the others have room");
+    let mut settled = Settled::default();
+    fixture
+        .event_loop
+        .settle(&mut fixture.logs, &MARKS, &mut settled);
+    let held = fixture.event_loop.outbox_bytes();
+    assert!((800_000..1_250_000).contains(&held), "{held} bytes");
+    assert!(fixture.event_loop.connections().get(other).is_some());
+}
+
+#[test]
 fn half_received_messages_count_against_the_nodes_budget() {
     let mut fixture = Fixture::with_budget(MemoryBudget::new(1000));
     let (small, _small_client) = fixture.connect(&[0; 400]);

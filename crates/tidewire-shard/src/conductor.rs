@@ -480,8 +480,9 @@ impl Conductor {
     fn end_sending(&mut self) {
         // The order matters. Broken sockets are removed first, so that their bytes count neither as memory nor as lag. `settle_memory` runs
         // before the logs are released, when they are longest. `settle` then copies the unsent rest of the previous turn into the outboxes
-        // and releases that turn's log. The engine learns of lagging sessions after that, so its reaction is part of the next turn. Last, a
-        // close frame that was sent completely lets the shard shut down its side of the socket.
+        // and releases that turn's log; sessions whose outboxes would outgrow the node's memory are ended before that. The engine learns of
+        // lagging sessions afterwards, so its reaction is part of the next turn. Last, a close frame that was sent completely lets the shard
+        // shut down its side of the socket.
         if let Some(traces) = &mut self.sink.traces {
             traces.sent();
         }
@@ -491,6 +492,7 @@ impl Conductor {
         self.settle_carried();
         self.settle_retained();
         self.settle_memory();
+        self.end_outgrowing();
         let mut settled = std::mem::take(&mut self.settled);
         self.event_loop
             .settle(&mut self.sink.logs, &self.limits.outbox, &mut settled);

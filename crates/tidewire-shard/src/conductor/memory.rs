@@ -33,10 +33,6 @@ const SHARDS_FIRST: u64 = 3;
 /// After this time, the other shards no longer wait for a shard that has not made these turns.
 const SHARDS_FIRST_MAX: Duration = Duration::from_secs(1);
 
-/// If the budget is exceeded by this part of it, the largest sessions are ended without those turns. A publisher can fill outboxes by
-/// megabytes a turn, so that the node would hold a multiple of its budget after them.
-const URGENT_PART: usize = 4;
-
 /// How soon the next of those turns begins.
 const SHARDS_FIRST_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -154,6 +150,15 @@ impl Conductor {
         set(&stats.carried_sessions, self.carried.count() as u64);
     }
 
+    /// Ends the sessions whose unsent bytes of this turn would take more memory than the node has even in an urgent case. This runs before
+    /// these bytes are copied into outboxes.
+    pub(super) fn end_outgrowing(&mut self) {
+        let cause = self.memory.budget().bytes_max() / CAUSE_PART;
+        for (bytes, key) in self.event_loop.outgrowing(&self.sink.logs, cause) {
+            self.end_holder(key, bytes, true);
+        }
+    }
+
     /// Ends the largest sessions while the node uses too much. This runs at the end of each turn, after all reports.
     pub(super) fn shed(&mut self) {
         let now = self.now.monotonic;
@@ -237,7 +242,7 @@ impl Conductor {
             return;
         };
         let bytes_max = self.memory.budget().bytes_max();
-        let is_urgent = excess > bytes_max / URGENT_PART;
+        let is_urgent = excess > self.memory.budget().urgent_bytes() - bytes_max;
         let have_turned = self.participant.have_turned(&shedding.turns, SHARDS_FIRST);
         if have_turned || now.since(since) >= SHARDS_FIRST_MAX {
             shedding.waited.get_or_insert(now);
