@@ -9,12 +9,14 @@ mod registry;
 mod tls;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::{Deref, DerefMut};
 
 use tidewire_core::store::{
     Expected, Incarnation, Loaded, MemberId, Opened, Registry, Store, StoreError, StoreReader,
     StoreTrouble, StoreWrite, StoredRecord, Version, View, Written,
 };
 use tidewire_core::text::{Name, Payload};
+use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -25,7 +27,8 @@ use self::commit::{Columns, Shape};
 use self::registry::PostgresRegistry;
 use super::range::ScanRange;
 use super::remote::{
-    OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, refuse_format,
+    OpenStore, OwnRuntime, Promise, RemoteError, RemoteOptions, certificate_fault, is_local,
+    refuse_format,
 };
 use super::{checksum, write_keys};
 
@@ -72,22 +75,50 @@ pub struct PostgresReader {
 }
 
 /// The address of the database and how to connect to it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Location {
     options: RemoteOptions,
     config: Config,
+    /// Drives the connections of this half of the store.
+    runtime: OwnRuntime,
+}
+
+/// A connection. Its socket is closed when it is dropped: the server notices only then that its answer is no longer awaited.
+struct Connection {
+    client: Client,
+    task: JoinHandle<()>,
+}
+
+impl Deref for Connection {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl DerefMut for Connection {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// A connection with its prepared statements.
 struct Session {
-    client: Client,
+    client: Connection,
     load: Statement,
     scan: Statement,
 }
 
 /// The connection for writing.
 struct Writer {
-    client: Client,
+    client: Connection,
     /// The statements for the shapes of batches that came so far.
     commits: [Option<Statement>; Shape::COUNT],
     /// The connection's number among those that were opened for writing; 0 if it must not write.
@@ -120,6 +151,7 @@ impl PostgresStore {
         if self.closed {
             return Err(StoreError::unavailable("the store is closed"));
         }
+        self.location.runtime.catch_up();
         match self.writer.take() {
             Some(writer) if !writer.client.is_closed() => Ok(writer),
             _ => Ok(self
@@ -178,7 +210,7 @@ impl PostgresStore {
 impl Store for PostgresStore {
     fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
         Ok(Box::new(PostgresReader {
-            location: self.location.clone(),
+            location: self.location.again()?,
             session: None,
         }))
     }
@@ -215,7 +247,7 @@ impl Store for PostgresStore {
 
     fn registry(&mut self) -> Result<Option<Box<dyn Registry>>, StoreError> {
         Ok(Some(Box::new(PostgresRegistry {
-            location: self.location.clone(),
+            location: self.location.again()?,
             client: None,
         })))
     }
@@ -251,7 +283,7 @@ impl PostgresReader {
             Ok(session)
         })?;
         Ok(Self {
-            location: location.clone(),
+            location,
             session: Some(session),
         })
     }
@@ -309,6 +341,7 @@ impl PostgresReader {
         &mut self,
         what: impl FnOnce(&Session) -> (&Statement, Values<'a>),
     ) -> Result<Vec<Row>, StoreError> {
+        self.location.runtime.catch_up();
         let session = match self.session.take() {
             Some(session) if !session.client.is_closed() => session,
             _ => self.location.wait(self.location.connect())?,
@@ -329,7 +362,10 @@ impl PostgresReader {
 /// The database can't be reached, or refuses the connection.
 pub fn connect_to_any(options: &RemoteOptions) -> Result<Client, RemoteError> {
     let location = Location::new(options.clone())?;
-    location.wait(location.open_connection())
+    let (client, _) = options
+        .wait(location.open_client())
+        .map_err(|error| RemoteError::Unreachable(error.message))??;
+    Ok(client)
 }
 
 impl Location {
@@ -351,20 +387,33 @@ impl Location {
         }
         config.connect_timeout(options.timeout);
         config.application_name("tidewire");
-        Ok(Self { options, config })
+        Ok(Self {
+            options,
+            config,
+            runtime: OwnRuntime::new()?,
+        })
+    }
+
+    /// The same location for another thread.
+    fn again(&self) -> Result<Self, RemoteError> {
+        Ok(Self {
+            options: self.options.clone(),
+            config: self.config.clone(),
+            runtime: OwnRuntime::new()?,
+        })
     }
 
     fn wait<T>(
         &self,
         work: impl Future<Output = Result<T, RemoteError>>,
     ) -> Result<T, RemoteError> {
-        self.options
-            .wait(work)
+        self.runtime
+            .wait(&self.options, work)
             .map_err(|error| RemoteError::Unreachable(error.message))?
     }
 
     fn attempt<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, StoreError> {
-        self.options.wait(work)?.map_err(|error| {
+        self.runtime.wait(&self.options, work)?.map_err(|error| {
             let is_full = error
                 .code()
                 .is_some_and(|code| [SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY].contains(code));
@@ -380,16 +429,22 @@ impl Location {
     }
 
     /// Opens a connection without prepared statements.
-    async fn open_connection(&self) -> Result<Client, RemoteError> {
+    async fn open_connection(&self) -> Result<Connection, RemoteError> {
+        let (client, task) = self.open_client().await?;
+        Ok(Connection { client, task })
+    }
+
+    /// Opens a client, and starts the task that drives its connection.
+    async fn open_client(&self) -> Result<(Client, JoinHandle<()>), RemoteError> {
         let tls = MakeRustlsConnect::new(tls::config(&self.options)?);
         let (client, connection) = self.config.connect(tls).await.map_err(refusal)?;
         // The task ends with the client. Requests on the client return the connection's errors, so the log needs only a debug line.
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to PostgreSQL ended");
             }
         });
-        Ok(client)
+        Ok((client, task))
     }
 
     /// Creates missing tables and stores the opening.
@@ -429,7 +484,7 @@ impl Location {
 }
 
 impl Session {
-    async fn new(client: Client) -> Result<Self, Error> {
+    async fn new(client: Connection) -> Result<Self, Error> {
         let has_write_keys: bool = client.query_one(HAS_WRITE_KEYS, &[]).await?.try_get(0)?;
         let columns = match has_write_keys {
             true => COLUMNS,
@@ -445,7 +500,7 @@ impl Session {
 
 impl Writer {
     /// Makes this the connection for writing, unless the view has changed without this member.
-    async fn new(client: Client, opened: Opened) -> Result<Self, Error> {
+    async fn new(client: Connection, opened: Opened) -> Result<Self, Error> {
         let count = "UPDATE tidewire_members SET connection = connection + 1 WHERE birth = $1
             RETURNING connection";
         let opening = opened.opening.cast_signed();

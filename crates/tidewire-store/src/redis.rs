@@ -5,6 +5,7 @@
 
 mod commit;
 mod registry;
+mod requests;
 mod row;
 mod upgrade;
 

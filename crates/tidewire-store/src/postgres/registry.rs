@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use tidewire_core::address::Epoch;
 use tidewire_core::store::{MemberId, Opened, Registry, StoreError, StoredView, View};
-use tokio_postgres::{Client, Error, IsolationLevel, Transaction};
+use tokio_postgres::{Error, IsolationLevel, Transaction};
 
-use super::{FORMAT, Location, refusal};
+use super::{Connection, FORMAT, Location, refusal};
 use crate::epoch_after;
 use crate::remote::{Membership, RemoteError, unknown_member};
 
@@ -33,11 +33,12 @@ const ADD_WRITE_KEYS: &str =
 /// The registry, with its own connection.
 pub(super) struct PostgresRegistry {
     pub(super) location: Location,
-    pub(super) client: Option<Client>,
+    pub(super) client: Option<Connection>,
 }
 
 impl PostgresRegistry {
-    fn client(&mut self) -> Result<Client, StoreError> {
+    fn client(&mut self) -> Result<Connection, StoreError> {
+        self.location.runtime.catch_up();
         match self.client.take() {
             Some(client) if !client.is_closed() => Ok(client),
             _ => Ok(self.location.wait(self.location.open_connection())?),

@@ -2,10 +2,11 @@
 
 use std::sync::LazyLock;
 
-use redis::{Connection, Pipeline, RedisError, RedisResult, Script};
+use redis::{Connection, RedisResult, Script, Value, from_redis_value};
 use tidewire_core::store::{Expected, MemberId, StoreChange, StoreWrite, View};
 
-use super::{META, NAMES, record_key, row};
+use super::requests::Requests;
+use super::{META, NAMES, RECORD, record_key, row};
 
 /// Fewest writes of a batch that is a transaction. A smaller one is faster as a script, which needs only one round trip.
 const TRANSACTION_COUNT_MIN: usize = 32;
@@ -76,46 +77,29 @@ pub(super) struct Answer {
     pub(super) refused: Vec<usize>,
 }
 
-/// A write in the form that is sent.
-struct Prepared<'a> {
-    name: &'a str,
-    key: String,
-    /// The start of the stored row.
-    expected: String,
-    /// Empty for a delete.
-    row: String,
+/// Whether the stored row is in the state that a write expects. `state` is a buffer.
+fn is_met(write: &StoreWrite, found: Option<&[u8]>, state: &mut Vec<u8>) -> bool {
+    match (write.expected, found) {
+        (Expected::Anything, _) | (Expected::Missing, None) => true,
+        (Expected::Missing, Some(_)) | (Expected::At(..), None) => false,
+        (Expected::At(incarnation, version), Some(found)) => {
+            state.clear();
+            row::append_state(incarnation, version, state);
+            found.starts_with(state)
+        }
+    }
 }
 
-impl<'a> Prepared<'a> {
-    fn new(write: &'a StoreWrite) -> Self {
-        Self {
-            name: write.name.as_str(),
-            key: record_key(&write.name),
-            expected: match write.expected {
-                Expected::Anything => String::new(),
-                Expected::Missing => "-".to_owned(),
-                Expected::At(incarnation, version) => row::state(incarnation, version),
-            },
-            row: match &write.change {
-                StoreChange::Put(record) => row::encode(&write.name, record),
-                StoreChange::Delete => String::new(),
-            },
+/// Whether the stored row is the result of a write.
+fn is_done(write: &StoreWrite, found: Option<&[u8]>) -> bool {
+    match (&write.change, found) {
+        (StoreChange::Put(record), Some(found)) => {
+            let mut row = Vec::new();
+            row::append(&write.name, record, &mut row);
+            found == row
         }
-    }
-
-    fn is_met(&self, found: Option<&[u8]>) -> bool {
-        match (self.expected.as_str(), found) {
-            ("", _) | ("-", None) => true,
-            ("-", Some(_)) | (_, None) => false,
-            (expected, Some(found)) => found.starts_with(expected.as_bytes()),
-        }
-    }
-
-    fn is_done(&self, found: Option<&[u8]>) -> bool {
-        match found {
-            Some(found) => found == self.row.as_bytes(),
-            None => self.row.is_empty(),
-        }
+        (StoreChange::Delete, None) => true,
+        (StoreChange::Put(_), None) | (StoreChange::Delete, Some(_)) => false,
     }
 }
 
@@ -126,32 +110,41 @@ pub(super) fn commit(
     owner: (View, MemberId),
     writes: &[StoreWrite],
 ) -> RedisResult<Answer> {
-    let prepared: Vec<Prepared<'_>> = writes.iter().map(Prepared::new).collect();
-    let bytes: usize = prepared.iter().map(|write| write.row.len()).sum();
-    let is_large = prepared.len() >= TRANSACTION_COUNT_MIN
-        && bytes <= prepared.len() * TRANSACTION_WRITE_BYTES_MAX;
-    if is_large && let Some(answer) = transaction(connection, number, owner, &prepared)? {
+    let bytes = writes.iter().map(|write| match &write.change {
+        StoreChange::Put(record) => record.data.len(),
+        StoreChange::Delete => 0,
+    });
+    let bytes: usize = bytes.sum();
+    let is_large = writes.len() >= TRANSACTION_COUNT_MIN
+        && bytes <= writes.len() * TRANSACTION_WRITE_BYTES_MAX;
+    if is_large && let Some(answer) = transaction(connection, number, owner, writes)? {
         return Ok(answer);
     }
-    script(connection, number, owner, &prepared)
-}
-
-/// Whether the error is an answer of the server, so that the connection can be used.
-fn is_answer(error: &RedisError) -> bool {
-    !error.is_io_error() && !error.is_timeout() && !error.is_connection_dropped()
+    script(connection, number, owner, writes)
 }
 
 fn script(
     connection: &mut Connection,
     number: u64,
     (view, member): (View, MemberId),
-    writes: &[Prepared<'_>],
+    writes: &[StoreWrite],
 ) -> RedisResult<Answer> {
     let mut call = COMMIT.prepare_invoke();
     call.key(META).key(NAMES);
     call.arg(view.0).arg(member.birth).arg(number);
     for write in writes {
-        call.key(&write.key).arg(&write.expected).arg(&write.row);
+        let (mut expected, mut row) = (Vec::new(), Vec::new());
+        match write.expected {
+            Expected::Anything => {}
+            Expected::Missing => expected.push(b'-'),
+            Expected::At(incarnation, version) => {
+                row::append_state(incarnation, version, &mut expected);
+            }
+        }
+        if let StoreChange::Put(record) = &write.change {
+            row::append(&write.name, record, &mut row);
+        }
+        call.key(record_key(&write.name)).arg(expected).arg(row);
     }
     let answer: Vec<u64> = call.invoke(connection)?;
     let (fence, refused) = answer.split_first_chunk().unwrap_or((&[0; 3], &[]));
@@ -174,75 +167,173 @@ fn transaction(
     connection: &mut Connection,
     number: u64,
     (view, member): (View, MemberId),
-    writes: &[Prepared<'_>],
+    writes: &[StoreWrite],
 ) -> RedisResult<Option<Answer>> {
-    let mut read = Pipeline::new();
-    read.cmd("WATCH").arg(META).ignore();
-    read.cmd("HMGET")
-        .arg(META)
-        .arg("members")
-        .arg("view")
-        .arg(format!("member:{}", member.birth))
-        .arg(format!("connection:{}", member.birth));
-    let keys = read.cmd("MGET");
+    let mut read = Requests::default();
+    read.add(["WATCH", META]);
+    let (own, newest) = (
+        format!("member:{}", member.birth),
+        format!("connection:{}", member.birth),
+    );
+    read.add(["HMGET", META, "members", "view", &own, &newest]);
+    read.begin(1 + writes.len());
+    read.word(&["MGET".as_bytes()]);
     for write in writes {
-        keys.arg(&write.key);
+        read.word(&[RECORD.as_bytes(), write.name.as_bytes()]);
     }
-    type Found = ([Option<u64>; 4], Vec<Option<Vec<u8>>>);
-    let ([count, current, own, newest], found): Found = read.query(connection)?;
-    if (count, current) != (Some(1), Some(view.0)) || own.is_none() || newest != Some(number) {
+    read.send(connection)?;
+    // Redis reads the records while the new rows are encoded here.
+    let rows = Rows::new(writes);
+    received(connection)?;
+    let fence: [Option<u64>; 4] = from_redis_value(received(connection)?)?;
+    let found = match received(connection)? {
+        Value::Array(found) => found,
+        _ => Vec::new(),
+    };
+    let [count, current, own, newest] = fence;
+    let is_own = (count, current) == (Some(1), Some(view.0)) && own.is_some();
+    if !is_own || newest != Some(number) || found.len() != writes.len() {
         redis::cmd("UNWATCH").exec(connection)?;
         return Ok(None);
     }
-    let (mut rows, mut names) = (redis::cmd("MSET"), redis::cmd("ZADD"));
-    let (mut gone, mut gone_names) = (redis::cmd("DEL"), redis::cmd("ZREM"));
-    names.arg(NAMES);
-    gone_names.arg(NAMES);
-    let (mut has_rows, mut has_names, mut has_gone) = (false, false, false);
+    let mut changes = Changes::default();
     let mut refused = Vec::new();
+    let mut state = Vec::new();
     for (index, (write, found)) in std::iter::zip(writes, &found).enumerate() {
-        let found = found.as_deref();
-        if !write.is_met(found) {
-            if !write.is_done(found) {
+        let found = match found {
+            Value::BulkString(row) => Some(row.as_slice()),
+            _ => None,
+        };
+        if !is_met(write, found, &mut state) {
+            if !is_done(write, found) {
                 refused.push(index + 1);
             }
-        } else if !write.row.is_empty() {
-            rows.arg(&write.key).arg(&write.row);
-            has_rows = true;
+        } else if matches!(write.change, StoreChange::Put(_)) {
+            changes.rows.push(index);
             if found.is_none() {
-                names.arg(0).arg(write.name);
-                has_names = true;
+                changes.names.push(index);
             }
         } else if found.is_some() {
-            gone.arg(&write.key);
-            gone_names.arg(write.name);
-            has_gone = true;
+            changes.gone.push(index);
         }
     }
-    let mut change = Pipeline::new();
-    change.atomic();
-    for (is_used, commands) in [
-        (has_rows, vec![rows]),
-        (has_names, vec![names]),
-        (has_gone, vec![gone, gone_names]),
-    ] {
-        if is_used {
-            for command in commands {
-                change.add_command(command).ignore();
-            }
-        }
+    let count = changes.send(connection, writes, &rows)?;
+    // If Redis refuses a command, it refuses the transaction.
+    for _ in 1..count {
+        connection.recv_response()?;
     }
     // An empty transaction ends the watch, too, and shows that the batch came from the newest connection.
-    match change.query::<Option<()>>(connection) {
-        Ok(Some(())) => Ok(Some(Answer {
+    match connection.recv_response()?.extract_error() {
+        Ok(Value::Nil) => Ok(None),
+        Ok(_) => Ok(Some(Answer {
             current: view,
             is_member: true,
             is_newest: true,
             refused,
         })),
-        Ok(None) => Ok(None),
         // A transaction only reports that one of its commands was refused. The answer to the script has the cause, such as full memory.
-        Err(error) if is_answer(&error) => Ok(None),
-        Err(error) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// The next response. If it is an error, others may be unread, so the caller must give up the connection.
+fn received(connection: &mut Connection) -> RedisResult<Value> {
+    match connection.recv_response()? {
+        Value::ServerError(error) => Err(error.into()),
+        value => Ok(value),
+    }
+}
+
+/// The rows of the puts of a batch, as the words of an `MSET`.
+struct Rows {
+    words: Vec<u8>,
+    /// The end of the words of each write.
+    ends: Vec<usize>,
+}
+
+impl Rows {
+    fn new(writes: &[StoreWrite]) -> Self {
+        let mut requests = Requests::default();
+        let mut ends = Vec::with_capacity(writes.len());
+        let mut row = Vec::new();
+        for write in writes {
+            if let StoreChange::Put(record) = &write.change {
+                row.clear();
+                row::append(&write.name, record, &mut row);
+                requests.word(&[RECORD.as_bytes(), write.name.as_bytes()]);
+                requests.word(&[&row]);
+            }
+            ends.push(requests.bytes().len());
+        }
+        Self {
+            words: requests.into_bytes(),
+            ends,
+        }
+    }
+
+    /// The words of one write.
+    fn words(&self, index: usize) -> &[u8] {
+        let start = match index {
+            0 => 0,
+            _ => self.ends[index - 1],
+        };
+        &self.words[start..self.ends[index]]
+    }
+}
+
+/// The changes of a transaction, as indexes of writes.
+#[derive(Default)]
+struct Changes {
+    /// Puts.
+    rows: Vec<usize>,
+    /// Puts of new records.
+    names: Vec<usize>,
+    /// Deletes of records.
+    gone: Vec<usize>,
+}
+
+impl Changes {
+    /// Sends the transaction. Returns the number of its responses.
+    fn send(
+        &self,
+        connection: &mut Connection,
+        writes: &[StoreWrite],
+        rows: &Rows,
+    ) -> RedisResult<usize> {
+        let name = |index: &usize| writes[*index].name.as_bytes();
+        let mut requests = Requests::default();
+        requests.add(["MULTI"]);
+        if !self.rows.is_empty() {
+            requests.begin(1 + 2 * self.rows.len());
+            requests.word(&[b"MSET"]);
+            for index in &self.rows {
+                requests.encoded(rows.words(*index));
+            }
+        }
+        if !self.names.is_empty() {
+            requests.begin(2 + 2 * self.names.len());
+            requests.word(&[b"ZADD"]);
+            requests.word(&[NAMES.as_bytes()]);
+            for index in &self.names {
+                requests.word(&[b"0"]);
+                requests.word(&[name(index)]);
+            }
+        }
+        if !self.gone.is_empty() {
+            requests.begin(1 + self.gone.len());
+            requests.word(&[b"DEL"]);
+            for index in &self.gone {
+                requests.word(&[RECORD.as_bytes(), name(index)]);
+            }
+            requests.begin(2 + self.gone.len());
+            requests.word(&[b"ZREM"]);
+            requests.word(&[NAMES.as_bytes()]);
+            for index in &self.gone {
+                requests.word(&[name(index)]);
+            }
+        }
+        requests.add(["EXEC"]);
+        requests.send(connection)?;
+        Ok(requests.count())
     }
 }

@@ -1,34 +1,33 @@
 //! The stored form of a record: a line of four numbers, the write keys, and the value. Contract: `spec/store-redis.md`.
 
-use std::fmt::Write as _;
-
 use tidewire_core::store::{Incarnation, Loaded, StoredRecord, Version};
 use tidewire_core::text::Payload;
 
 use crate::{checksum, write_keys};
 
-/// Longest first line: two numbers of 20 digits, two of 10, three spaces and the end of the line.
-const HEAD_BYTES_MAX: usize = 64;
-
-/// The text of a record.
-pub(super) fn encode(name: &str, record: &StoredRecord) -> String {
+/// Appends the text of a record.
+pub(super) fn append(name: &str, record: &StoredRecord, out: &mut Vec<u8>) {
     let keys = record.write_keys.as_deref().map(write_keys::to_text);
     let checksum = checksum(name, record, keys.as_deref());
     let keys = keys.unwrap_or_default();
-    let data = record.data.as_str();
-    let mut row = String::with_capacity(HEAD_BYTES_MAX + keys.len() + data.len());
-    row.push_str(&state(record.incarnation, record.version));
-    // A text takes everything.
-    let _ = writeln!(row, "{checksum} {}", keys.len());
-    row.push_str(&keys);
-    row.push_str(data);
-    row
+    append_state(record.incarnation, record.version, out);
+    append_number(checksum.into(), b' ', out);
+    append_number(keys.len() as u64, b'\n', out);
+    out.extend_from_slice(keys.as_bytes());
+    out.extend_from_slice(record.data.as_str().as_bytes());
 }
 
-/// The bytes with which the text of each record of this version starts. Two states are different exactly when these bytes are, so the
-/// script of a commit compares nothing else with an expectation.
-pub(super) fn state(incarnation: Incarnation, version: Version) -> String {
-    format!("{} {} ", incarnation.0, version.0)
+/// Appends the bytes with which the text of each record of this version starts. Two states are different exactly when these bytes are, so a
+/// commit compares nothing else with an expectation.
+pub(super) fn append_state(incarnation: Incarnation, version: Version, out: &mut Vec<u8>) {
+    append_number(incarnation.0, b' ', out);
+    append_number(version.0.into(), b' ', out);
+}
+
+fn append_number(number: u64, end: u8, out: &mut Vec<u8>) {
+    let mut digits = itoa::Buffer::new();
+    out.extend_from_slice(digits.format(number).as_bytes());
+    out.push(end);
 }
 
 /// The record with this text. If the text is damaged, the record is corrupt.
@@ -80,6 +79,12 @@ mod tests {
         }
     }
 
+    fn encode(name: &str, record: &StoredRecord) -> String {
+        let mut text = Vec::new();
+        append(name, record, &mut text);
+        String::from_utf8(text).unwrap()
+    }
+
     #[test]
     fn the_text_is_the_one_of_the_specification() {
         assert_eq!(encode("a", &record(None)), "7 1 997353011 0\n[1]");
@@ -91,7 +96,9 @@ mod tests {
         );
         for record in [record(None), keyed] {
             let text = encode("a", &record);
-            assert!(text.starts_with(&state(record.incarnation, record.version)));
+            let mut state = Vec::new();
+            append_state(record.incarnation, record.version, &mut state);
+            assert!(text.as_bytes().starts_with(&state));
             assert_eq!(decode("a", text.as_bytes()), Loaded::Found(record));
         }
     }
