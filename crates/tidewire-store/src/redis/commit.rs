@@ -15,6 +15,9 @@ const TRANSACTION_COUNT_MIN: usize = 32;
 /// connection twice.
 const TRANSACTION_WRITE_BYTES_MAX: usize = 4 << 10;
 
+/// Bytes of a usual key, or of the first line of a row, with those around it in a request.
+const KEY_BYTES: usize = 64;
+
 /// Commits a batch. Keys: the meta key, the key of all names, and one key for each write. Arguments: the view, the birth of the member, the
 /// number of its connection, and two for each write: the bytes with which the stored row must start (`-` for no row, nothing for any
 /// state), and the new row (nothing for a delete). Returns the current view, whether the member belongs to it, whether the connection is
@@ -117,7 +120,7 @@ pub(super) fn commit(
     let bytes: usize = bytes.sum();
     let is_large = writes.len() >= TRANSACTION_COUNT_MIN
         && bytes <= writes.len() * TRANSACTION_WRITE_BYTES_MAX;
-    if is_large && let Some(answer) = transaction(connection, number, owner, writes)? {
+    if is_large && let Some(answer) = transaction(connection, number, owner, writes, bytes)? {
         return Ok(answer);
     }
     script(connection, number, owner, writes)
@@ -168,8 +171,9 @@ fn transaction(
     number: u64,
     (view, member): (View, MemberId),
     writes: &[StoreWrite],
+    data_bytes: usize,
 ) -> RedisResult<Option<Answer>> {
-    let mut read = Requests::default();
+    let mut read = Requests::with_capacity(writes.len() * KEY_BYTES);
     read.add(["WATCH", META]);
     let (own, newest) = (
         format!("member:{}", member.birth),
@@ -183,7 +187,7 @@ fn transaction(
     }
     read.send(connection)?;
     // Redis reads the records while the new rows are encoded here.
-    let rows = Rows::new(writes);
+    let rows = Rows::new(writes, data_bytes);
     received(connection)?;
     let fence: [Option<u64>; 4] = from_redis_value(received(connection)?)?;
     let found = match received(connection)? {
@@ -252,8 +256,8 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(writes: &[StoreWrite]) -> Self {
-        let mut requests = Requests::default();
+    fn new(writes: &[StoreWrite], data_bytes: usize) -> Self {
+        let mut requests = Requests::with_capacity(data_bytes + writes.len() * 2 * KEY_BYTES);
         let mut ends = Vec::with_capacity(writes.len());
         let mut row = Vec::new();
         for write in writes {
@@ -301,7 +305,7 @@ impl Changes {
         rows: &Rows,
     ) -> RedisResult<usize> {
         let name = |index: &usize| writes[*index].name.as_bytes();
-        let mut requests = Requests::default();
+        let mut requests = Requests::with_capacity(rows.words.len() + KEY_BYTES);
         requests.add(["MULTI"]);
         if !self.rows.is_empty() {
             requests.begin(1 + 2 * self.rows.len());

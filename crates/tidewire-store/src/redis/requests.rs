@@ -11,6 +11,14 @@ pub(super) struct Requests {
 }
 
 impl Requests {
+    /// No requests, with memory for this many bytes.
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(bytes),
+            count: 0,
+        }
+    }
+
     /// Adds a request of these words.
     pub(super) fn add<const COUNT: usize>(&mut self, words: [&str; COUNT]) {
         self.begin(COUNT);
