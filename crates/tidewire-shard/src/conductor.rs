@@ -60,6 +60,7 @@ use crate::backoff::{Delay, ReconnectBackoff};
 use crate::connection_limiter::Subject;
 use crate::interest::InterestMap;
 use crate::peer_log;
+use crate::recent_principals::RecentPrincipals;
 use crate::session_token::TokenKey;
 use crate::tracer::Tracer;
 
@@ -109,6 +110,7 @@ pub(crate) struct Conductor {
     login_bytes_max: usize,
     /// Logins that wait for an answer. An entry is removed with its session.
     logins: HashMap<Key, PendingLogin>,
+    principals: RecentPrincipals,
     now: Now,
     /// When this turn began.
     turn_started: Instant,
@@ -204,6 +206,7 @@ impl Conductor {
             message_bytes_max,
             login_bytes_max: limits.login_bytes_max.min(message_bytes_max),
             logins: HashMap::new(),
+            principals: RecentPrincipals::default(),
             now: Now::default(),
             turn_started: Instant(0),
             turn_bytes: 0,
@@ -685,7 +688,7 @@ impl Conductor {
 
     fn complete_auth(&mut self, answer: AuthAnswer) {
         let AuthAnswer {
-            completion,
+            mut completion,
             token,
             is_held_off,
         } = answer;
@@ -713,6 +716,9 @@ impl Conductor {
             Some(connection) => &mut connection.state.peer,
             None => self.carried.peer(key),
         };
+        if let AuthOutcome::Accepted(principal) = &mut completion.outcome {
+            *principal = self.principals.share(Arc::clone(principal));
+        }
         if let AuthOutcome::Accepted(principal) = &completion.outcome
             && let Some(peer) = peer.take()
         {

@@ -18,6 +18,7 @@ mod message_count;
 pub mod outlet;
 pub mod peer;
 pub mod peer_log;
+mod recent_principals;
 pub mod reply;
 pub mod request;
 mod retained;
