@@ -7,25 +7,19 @@
 pub use tidewire_json as json;
 /// Messages between clients and the server, and the addresses of sessions, shards and the owners of names.
 pub use tidewire_message::{
-    address, binary, event_pattern, message, name_pattern, slot, text, time, trace,
+    address, binary, event_pattern, history_rules, identity, latency, listen_pattern, message,
+    name_pattern, principal, publication, route, slot, text, time, trace,
 };
 
 pub mod effect;
 pub mod engine;
 pub mod entry;
 pub mod history;
-pub mod history_rules;
-pub mod identity;
 pub mod inspect;
-pub mod latency;
 pub mod limits;
-pub mod listen_pattern;
 pub mod permission;
-pub mod principal;
-pub mod publication;
 #[doc(hidden)]
 pub mod rights;
-pub mod route;
 pub mod settings;
 pub mod store;
 

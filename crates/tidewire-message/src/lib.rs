@@ -6,8 +6,16 @@
 pub mod address;
 pub mod binary;
 pub mod event_pattern;
+pub mod history_rules;
+pub mod identity;
+pub mod latency;
+pub mod listen_pattern;
+pub mod listen_prefix;
 pub mod message;
 pub mod name_pattern;
+pub mod principal;
+pub mod publication;
+pub mod route;
 pub mod slot;
 pub mod text;
 pub mod time;

@@ -70,8 +70,8 @@
 //!
 //! Provider, at the session's shard:
 //! - [`provider`]: registers and withdraws patterns, posts answers to the owners, and sends the owners' notices.
-//! - `listen_pattern.rs`: compiles a pattern, with bounded size, and matches names.
-//! - [`prefix`]: the literal text with which every match of a pattern begins.
+//! - `listen_pattern.rs` of `tidewire-message`: compiles a pattern, with bounded size, and matches names.
+//! - `listen_prefix.rs` there: the literal text with which every match of a pattern begins.
 //!
 //! Owner:
 //! - [`owner`]: the state of an owner, and the entries and deadlines that drive it.
@@ -85,9 +85,8 @@
 //! - `owner/question.rs`: authorizes a candidate, asks it, and handles its answer.
 
 mod owner;
-mod prefix;
 mod provider;
 
 pub(crate) use owner::ListenOwner;
-pub(crate) use prefix::literal_prefix;
 pub(crate) use provider::{lose, message, notify, wrap};
+pub(crate) use tidewire_message::listen_prefix::literal_prefix;

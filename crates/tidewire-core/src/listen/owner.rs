@@ -100,7 +100,7 @@ impl ListenOwner {
             steps: 0,
             next_kind: 0,
             random: Random::new(seed),
-            matcher: Matcher::new(),
+            matcher: Matcher::default(),
             changes: Vec::new(),
         }
     }

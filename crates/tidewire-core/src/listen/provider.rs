@@ -1,7 +1,7 @@
 //! Listening at the provider's shard: checks the requests of a session, posts its patterns to all shards and its answers to the owners
 //! of the names, and passes the owners' notices on.
 
-use super::prefix::literal_prefix;
+use super::literal_prefix;
 use crate::address::SessionId;
 use crate::context::{LostRight, TurnContext};
 use crate::effect::{Effects, Flow};

@@ -5,7 +5,7 @@ const META: &str = "\\.+*?()|[]{}^$#&-~ \t\n";
 
 /// The literal text at the start of a pattern, after `^` if it has one. Every match of the pattern begins with this text. The result may be
 /// shorter than possible, and is empty if the pattern has alternatives.
-pub(crate) fn literal_prefix(pattern: &str) -> String {
+pub fn literal_prefix(pattern: &str) -> String {
     if has_alternatives(pattern) {
         return String::new();
     }

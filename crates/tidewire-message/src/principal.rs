@@ -86,7 +86,7 @@ impl Principal {
     }
 
     /// Whether rules can't distinguish the two.
-    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+    pub fn is_alike(&self, other: &Self) -> bool {
         self.user_id == other.user_id
             && self.server_data() == other.server_data()
             && self.client_data() == other.client_data()

@@ -22,7 +22,7 @@ const STEP_VISITS: usize = 512;
 
 /// A compiled pattern. It is matched anywhere in the name, so it can't have look-around or back-references. Copies share the states.
 #[derive(Clone, Debug)]
-pub(crate) struct Expression(BoundedBacktracker);
+pub struct Expression(BoundedBacktracker);
 
 impl Expression {
     fn compile(pattern: &str) -> Option<Self> {
@@ -41,12 +41,12 @@ impl Expression {
     }
 
     /// Bytes of the compiled pattern.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.0.get_nfa().memory_usage()
     }
 
     /// Steps of a search for providers that a match takes.
-    pub(crate) fn steps(&self, name: &str) -> usize {
+    pub fn steps(&self, name: &str) -> usize {
         1 + self.0.get_nfa().states().len() * (name.len() + 1) / STEP_VISITS
     }
 }
@@ -73,27 +73,30 @@ impl ListenPattern {
     }
 
     /// The compiled pattern.
-    pub(crate) fn expression(&self) -> &Expression {
+    pub fn expression(&self) -> &Expression {
         &self.expression
     }
 
     /// Text and compiled pattern.
-    pub(crate) fn into_parts(self) -> (Name, Expression) {
+    pub fn into_parts(self) -> (Name, Expression) {
         (self.text, self.expression)
     }
 }
 
 /// The memory of matches. The patterns of a shard share it.
 #[derive(Debug)]
-pub(crate) struct Matcher(backtrack::Cache);
+pub struct Matcher(backtrack::Cache);
 
-impl Matcher {
-    pub(crate) fn new() -> Self {
+impl Default for Matcher {
+    fn default() -> Self {
         let none = BoundedBacktracker::new("").expect("the empty pattern compiles");
         Self(none.create_cache())
     }
+}
 
-    pub(crate) fn is_match(&mut self, expression: &Expression, name: &str) -> bool {
+impl Matcher {
+    /// Whether the pattern matches the name anywhere.
+    pub fn is_match(&mut self, expression: &Expression, name: &str) -> bool {
         let (backtracker, input) = (&expression.0, Input::new(name).earliest(true));
         self.0.reset(backtracker);
         match backtracker.try_search_slots(&mut self.0, &input, &mut []) {
@@ -111,7 +114,7 @@ mod tests {
 
     fn is_match(pattern: &str, name: &str) -> bool {
         let expression = Expression::compile(pattern).expect("the pattern is valid");
-        Matcher::new().is_match(&expression, name)
+        Matcher::default().is_match(&expression, name)
     }
 
     #[test]

@@ -30,14 +30,14 @@ pub struct OwnedPublication {
 
 impl OwnedPublication {
     /// Its payload, shared; `None` if it is undefined.
-    pub(crate) fn payload(&self) -> Option<EventPayload> {
+    pub fn payload(&self) -> Option<EventPayload> {
         let binary = self.rare.as_ref().and_then(|rare| rare.binary.clone());
         let json = || self.data.clone().map(EventPayload::Json);
         binary.map(EventPayload::Binary).or_else(json)
     }
 
     /// Bytes of memory that its payload takes.
-    pub(crate) fn payload_size(&self) -> usize {
+    pub fn payload_size(&self) -> usize {
         let data_bytes = self.data.as_ref().map_or(0, Payload::len);
         data_bytes + RareAttributes::payload_size(self.rare.as_deref())
     }
