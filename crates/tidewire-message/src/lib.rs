@@ -15,6 +15,7 @@ pub mod message;
 pub mod name_pattern;
 pub mod principal;
 pub mod publication;
+pub mod rate;
 pub mod route;
 pub mod slot;
 pub mod text;

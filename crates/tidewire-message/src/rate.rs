@@ -40,7 +40,7 @@ impl Operation {
 }
 
 /// A value for each operation.
-pub(crate) type ByOperation<T> = [T; Operation::ALL.len()];
+pub type ByOperation<T> = [T; Operation::ALL.len()];
 
 /// A rate: one permit per interval, and up to `burst` permits at once after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub struct Rates {
 
 impl Rates {
     /// Whether no rate is configured.
-    pub(crate) fn is_off(&self) -> bool {
+    pub fn is_off(&self) -> bool {
         let mut all = self.connection.iter().chain(&self.user);
         all.all(Option::is_none)
     }
@@ -166,7 +166,7 @@ fn times(interval: Duration, count: u32) -> Duration {
 }
 
 /// Cost of a message: its operation in addition to `Message`, if it has one, and the number of these operations. `None` is free.
-pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
+pub fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
     let many = |names: &[&str]| u32::try_from(names.len()).unwrap_or(u32::MAX).max(1);
     let (operation, count) = match message {
         Message::Connection(_) => return None,
@@ -198,7 +198,7 @@ pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
 }
 
 /// Whether a message contains a pattern that must be compiled.
-pub(crate) fn is_compiled(message: &Message<'_>) -> bool {
+pub fn is_compiled(message: &Message<'_>) -> bool {
     matches!(
         message,
         Message::Event(Event::Listen(Listen::Listen { .. }))
@@ -208,17 +208,19 @@ pub(crate) fn is_compiled(message: &Message<'_>) -> bool {
 
 /// The use of rates by one session.
 #[derive(Debug, Default)]
-pub(crate) struct Spending {
+pub struct Spending {
     /// The last turn in which patterns of it were compiled, and their number.
-    pub(crate) compiled: (Option<Instant>, u32),
-    pub(crate) buckets: ByOperation<Bucket>,
+    pub compiled: (Option<Instant>, u32),
+    /// Its bucket for each operation.
+    pub buckets: ByOperation<Bucket>,
     /// Whether the message that waits for something else has paid already.
-    pub(crate) has_paid: bool,
+    pub has_paid: bool,
     /// Whether a message waits for permits.
-    pub(crate) is_waiting: bool,
-    pub(crate) waits_until: Option<Instant>,
+    pub is_waiting: bool,
+    /// When its next message is due, if one waits for the rate of the connection.
+    pub waits_until: Option<Instant>,
     /// Whether it is counted among its user's sessions.
-    pub(crate) is_counted: bool,
+    pub is_counted: bool,
 }
 
 #[cfg(test)]
