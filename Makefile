@@ -42,7 +42,7 @@ image-manifest: $(NODE_TESTS) ## untried: joins the images of `make release` and
 
 .PHONY: sim
 sim: ## the simulation: SEED=N repeats one, SIM_SEEDS=N runs N
-	cargo test --locked --package tidewire-core --test sim --test resume --test deferral -- --nocapture
+	cargo test --locked --package tidewire-core --test sim --test resume --test deferral --test lost -- --nocapture
 
 .PHONY: bench
 bench: bench-setup ## Tidewire, the null server and all rivals in turn: an HTML report, within an hour; continues where it was stopped

@@ -14,7 +14,7 @@ use crate::address::Address;
 #[derive(Debug)]
 pub(crate) struct Barrier {
     /// All shards, in ascending order.
-    shards: Box<[Address]>,
+    shards: Vec<Address>,
     own: usize,
     /// By shard, the newest change whose marker has arrived. For this shard, the newest change that it has applied.
     markers: Vec<u64>,
@@ -27,15 +27,41 @@ pub(crate) struct Barrier {
 impl Barrier {
     /// Creates the barrier of the shard `own`, one of `shards`, before the first change. `shards` are in ascending order.
     pub(crate) fn new(own: Address, shards: impl Iterator<Item = Address>) -> Self {
-        let shards: Box<[Address]> = shards.collect();
-        let index = shards.binary_search(&own);
+        let shards: Vec<Address> = shards.collect();
         Self {
-            own: index.expect("the shard is one of all shards"),
+            own: index_of(&shards, own),
             markers: vec![0; shards.len()],
             passed: vec![0; shards.len()],
             unsettled_rights: None,
             shards,
         }
+    }
+
+    /// Expects nothing further of the shards of a lost node.
+    pub(crate) fn remove_node(&mut self, node: u16) {
+        let own = self.shards[self.own];
+        for index in (0..self.shards.len()).rev() {
+            if self.shards[index].node == node {
+                self.shards.remove(index);
+                self.markers.remove(index);
+                self.passed.remove(index);
+            }
+        }
+        self.own = index_of(&self.shards, own);
+    }
+
+    /// Adds the shards of a node that has joined. Its rules are at least as new as those of this shard.
+    pub(crate) fn add_shards(&mut self, shards: impl Iterator<Item = Address>) {
+        let own = self.shards[self.own];
+        let newest = self.markers[self.own];
+        for shard in shards {
+            if let Err(index) = self.shards.binary_search(&shard) {
+                self.shards.insert(index, shard);
+                self.markers.insert(index, newest);
+                self.passed.insert(index, newest);
+            }
+        }
+        self.own = index_of(&self.shards, own);
     }
 
     /// Whether this shard has not applied the change yet. A change arrives from the node and from each other shard.
@@ -88,6 +114,11 @@ impl Barrier {
             None => passed,
         }
     }
+}
+
+fn index_of(shards: &[Address], own: Address) -> usize {
+    let index = shards.binary_search(&own);
+    index.expect("the shard is one of all shards")
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::address::{Address, SessionId};
+use crate::awaited::{Awaited, visit_refusals};
 use crate::bulk::Progress;
 use crate::effect::{Effects, Format, InterestChange};
 use crate::entry::{
@@ -385,6 +386,7 @@ pub(crate) struct ShardState {
     pub(crate) interest: Interest,
     pub(crate) event_rights: EventRights,
     pub(crate) pending_replies: PendingReplies,
+    pub(crate) awaited: Awaited,
     /// Entries for this shard itself, in order.
     pub(crate) local: VecDeque<Entry>,
 }
@@ -400,6 +402,7 @@ impl ShardState {
             interest: &mut self.interest,
             event_rights: &mut self.event_rights,
             pending_replies: &mut self.pending_replies,
+            awaited: &mut self.awaited,
             local: &mut self.local,
             bulk: None,
             out,
@@ -416,6 +419,7 @@ pub(crate) struct TurnContext<'a, E> {
     pub(crate) interest: &'a mut Interest,
     pub(crate) event_rights: &'a mut EventRights,
     pub(crate) pending_replies: &'a mut PendingReplies,
+    pub(crate) awaited: &'a mut Awaited,
     /// Entries for this shard itself, in order.
     pub(crate) local: &'a mut VecDeque<Entry>,
     /// The long message of which a piece is handled.
@@ -573,9 +577,20 @@ impl<E: Effects> TurnContext<'_, E> {
     pub(crate) fn post(&mut self, to: Address, entry: Entry) {
         if to == self.shard.address {
             self.local.push_back(entry);
-        } else {
+        } else if to.node == self.shard.address.node || !self.awaited.has_nodes() {
             self.out.post(to, entry);
+        } else {
+            self.post_to_node(to, entry);
         }
+    }
+
+    /// Posts an entry to a shard of another node. If the node is lost, the entry's requests are refused.
+    fn post_to_node(&mut self, to: Address, entry: Entry) {
+        if self.awaited.is_lost(to.node) {
+            return visit_refusals(to, &entry, |refusal| self.local.push_back(refusal));
+        }
+        self.awaited.sent(to, &entry);
+        self.out.post(to, entry);
     }
 
     /// Posts an entry to every shard.
@@ -673,6 +688,13 @@ impl<E: Effects> TurnContext<'_, E> {
             };
             self.post(owner, Entry::Listening(present));
         }
+    }
+
+    /// Stops reporting to the owners of a lost node.
+    pub(crate) fn leave_censuses(&mut self, node: u16) {
+        self.interest.censuses.retain(|owner, _| owner.node != node);
+        let walks = &mut self.interest.census_walks;
+        walks.retain(|(owner, _, _)| owner.node != node);
     }
 
     /// Stops reporting to an owner.

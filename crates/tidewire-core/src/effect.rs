@@ -100,6 +100,20 @@ pub enum Input {
     },
     /// A message that another shard has posted.
     Entry(Entry),
+    /// An entry that a shard of another node has posted. An entry of an earlier life of that node is dropped.
+    Linked {
+        /// The shard that has posted it.
+        from: Address,
+        /// The birth of its node.
+        birth: u64,
+        /// The entry.
+        entry: Entry,
+    },
+    /// A node is lost, with its shards and sessions. It follows all entries of the node that the shard is to handle.
+    NodeLost {
+        /// The number of the node.
+        node: u16,
+    },
     /// The store's answer to a request.
     Store(StoreCompletion),
     /// An authentication has ended.

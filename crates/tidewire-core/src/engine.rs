@@ -9,6 +9,7 @@ mod deadline;
 mod entry;
 mod inspecting;
 mod leaving;
+mod node;
 mod owners;
 mod rights;
 mod timers;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use self::leaving::EndedSession;
 use self::timers::SessionTimers;
 use crate::address::{Address, SessionId};
+use crate::awaited::Awaited;
 use crate::barrier::Barrier;
 use crate::bulk::LongBulk;
 use crate::context::{Interest, PendingReplies, ShardContext, ShardState, TurnContext};
@@ -138,6 +140,7 @@ impl Shard {
                     next: 0,
                     running: table::map(seed),
                 },
+                awaited: Awaited::new(seed),
                 local: VecDeque::new(),
             },
             records: RecordOwner::new(seed, &opened, address.shard),
@@ -188,6 +191,8 @@ impl Shard {
             Input::Attached { session } => self.attached(now, session),
             Input::Closed { session } => self.closed(now, session, out),
             Input::Entry(entry) => self.entry(now, entry, out),
+            Input::Linked { from, birth, entry } => self.linked(now, from, birth, entry, out),
+            Input::NodeLost { node } => self.node_lost(now, node, out),
             Input::Store(StoreCompletion::Loaded { records }) => {
                 let mut turn = self.state.turn(now, out);
                 for (name, result) in records {

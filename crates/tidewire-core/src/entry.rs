@@ -29,6 +29,7 @@ pub use record::{
 };
 pub(crate) use reply::{BulkReply, DelayedAck, ReplyAction};
 pub use reply::{PendingReplyId, ReplyPart};
+pub(crate) use rpc::call_bytes;
 pub use rpc::{CallAnswer, CallNotice, OwnedCall, RpcDelivery, RpcEntry};
 
 /// An entry of a mailbox.

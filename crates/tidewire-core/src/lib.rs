@@ -23,6 +23,7 @@ pub mod rights;
 pub mod settings;
 pub mod store;
 
+pub mod awaited;
 mod barrier;
 mod bulk;
 mod catch_up;

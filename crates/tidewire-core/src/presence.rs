@@ -96,6 +96,19 @@ impl PresenceOwner {
         }
     }
 
+    /// Ends the sessions of a lost node.
+    pub(crate) fn node_lost<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, node: u16) {
+        let single = self.single.iter().filter(|(_, shard)| shard.node == node);
+        let mut users: Vec<Name> = single.map(|(user, _)| user.clone()).collect();
+        users.extend(self.several.keys().cloned());
+        for user in users {
+            let (_, _, is_online) = self.change(&user, |counts| counts.remove_node(node));
+            if !is_online {
+                publish(turn, &user, None);
+            }
+        }
+    }
+
     /// Answers a part of a query.
     pub(crate) fn query<E: Effects>(
         &self,

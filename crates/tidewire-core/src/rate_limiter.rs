@@ -302,6 +302,11 @@ impl RateOwner {
         }
     }
 
+    /// Forgets the shards of a lost node that wait for permits.
+    pub(crate) fn node_lost(&mut self, node: u16) {
+        self.asks.retain(|ask| ask.shard.node != node);
+    }
+
     fn give<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, mut ask: Ask) {
         let number = ask.operation as usize;
         let Some(rate) = turn.shard.settings.rates.user[number] else {

@@ -37,6 +37,13 @@ impl ShardCounts {
         left.is_some()
     }
 
+    /// Forgets the subscriptions of a lost node. Returns whether it had any.
+    pub(crate) fn remove_node(&mut self, node: u16) -> bool {
+        let before = self.0.len();
+        self.0.retain(|(shard, _)| shard.node != node);
+        self.0.len() < before
+    }
+
     /// Whether no shard has subscriptions.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

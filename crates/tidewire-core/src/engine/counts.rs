@@ -61,6 +61,8 @@ pub struct Counts {
     pub kept_bytes: usize,
     /// Answers that wait for several shards.
     pub pending_replies: usize,
+    /// Requests that shards of other nodes have not answered.
+    pub awaited: usize,
     /// Sessions that do not read fast enough, and the messages that the shard skipped for them.
     pub lag: LagCounts,
     /// Events with history that this shard owns.
@@ -174,6 +176,7 @@ impl Shard {
             users_online: self.presences.count_online(),
             kept_bytes: self.kept_bytes(),
             pending_replies: self.state.pending_replies.running.len(),
+            awaited: self.state.awaited.len(),
             lag: self.state.context.lag.get(),
             history: self.histories.counts(),
             lagging_names: self.state.hub.lagging_count(),

@@ -135,6 +135,11 @@ impl Shard {
                 // The message would have been its last part.
                 turn.pending_replies.running.remove(&reply.number);
             }
+            // Replies that wait for pages which are not requested yet.
+            let follows = state.follows.iter().flat_map(|with| with.names.values());
+            for reply in follows.filter_map(|follow| follow.reply) {
+                turn.pending_replies.running.remove(&reply.number);
+            }
             if state.lag.is_some() {
                 turn.shard.count_lag(|lag| lag.sessions -= 1);
             }

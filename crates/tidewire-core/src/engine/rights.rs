@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Shard;
-use crate::address::SessionId;
+use crate::address::{Address, SessionId};
 use crate::effect::{CloseReason, Effects};
 use crate::entry::{Entry, RightsMarker};
 use crate::event;
@@ -60,7 +60,7 @@ impl Shard {
             }
         }
         let from = self.state.context.address;
-        for shard in self.state.context.shards().filter(|shard| *shard != from) {
+        for shard in self.other_shards() {
             let change = change.clone();
             let marker = RightsMarker {
                 from,
@@ -78,9 +78,17 @@ impl Shard {
             return;
         };
         let from = self.state.context.address;
-        for shard in self.state.context.shards().filter(|shard| *shard != from) {
+        for shard in self.other_shards() {
             out.post(shard, Entry::RightsPassed { from, number });
         }
+    }
+
+    /// All other shards that are not lost.
+    fn other_shards(&self) -> impl Iterator<Item = Address> + '_ {
+        let state = &self.state;
+        let own = state.context.address;
+        let shards = state.context.shards();
+        shards.filter(move |shard| *shard != own && !state.awaited.is_lost(shard.node))
     }
 
     /// Ends the sessions of a revoked user or credential.

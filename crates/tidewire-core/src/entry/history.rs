@@ -94,6 +94,29 @@ pub struct HistoryGap {
 }
 
 impl HistoryPage {
+    /// The answer to a read whose owner is lost: only such a page has no event and does not grant the subscription.
+    pub(crate) fn unavailable(read: &HistoryRead) -> Self {
+        Self {
+            session: read.session,
+            name: read.name.clone(),
+            serial: read.serial,
+            is_resumed: read.after.is_some(),
+            reply: read.reply,
+            before: Position {
+                epoch: 0,
+                offset: 0,
+            },
+            gap: None,
+            events: Vec::new(),
+            is_granted: false,
+        }
+    }
+
+    /// Whether the owner is lost.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        self.events.is_empty() && !self.is_granted
+    }
+
     /// Approximate bytes that an event takes of a page: its name, its payload, and its fields and frame.
     pub(crate) fn event_bytes(name: &str, payload: Option<&EventPayload>) -> usize {
         const OVERHEAD_BYTES: usize = 32;

@@ -2,6 +2,7 @@
 
 use super::PendingReplyId;
 use crate::address::SessionId;
+use crate::footprint::{CALL_BYTES, text_bytes};
 use crate::message::Reason;
 use crate::text::{Name, Payload};
 
@@ -67,6 +68,19 @@ pub struct OwnedCall {
     pub requestor_data: Option<Payload>,
 }
 
+/// Bytes that are kept for a call until it ends. The shard of its requestor and its owner count the same.
+pub(crate) fn call_bytes(name: &str, correlation: &str, data: Option<&str>) -> usize {
+    CALL_BYTES + text_bytes(name) + 3 * text_bytes(correlation) + data.map_or(0, text_bytes)
+}
+
+impl OwnedCall {
+    /// The same for a call that is kept already.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let data = self.data.as_ref().map(Payload::as_str);
+        call_bytes(&self.name, &self.correlation, data)
+    }
+}
+
 /// A provider's answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallAnswer {
@@ -95,6 +109,13 @@ pub struct RpcDelivery {
     pub kept_bytes: usize,
     /// The message.
     pub what: CallNotice,
+}
+
+impl CallNotice {
+    /// Whether the call has ended for its requestor.
+    pub(crate) fn ends_call(&self) -> bool {
+        matches!(self, Self::Response(_) | Self::Error(_) | Self::Failed(_))
+    }
 }
 
 /// A message about a call to its requestor or its provider.

@@ -252,6 +252,24 @@ impl HistoryOwner {
         self.used(turn, name);
     }
 
+    /// Ends the subscriptions and requests of a lost node's sessions.
+    pub(crate) fn node_lost<E: Effects>(&mut self, turn: &TurnContext<'_, E>, node: u16) {
+        let mut names = Vec::new();
+        for (name, history) in &mut self.names {
+            if let Some(stored) = &mut history.stored {
+                stored.forget_reads(node);
+            }
+            if history.interest.remove_node(node) {
+                names.push(name.clone());
+            }
+        }
+        // The order decides which names are forgotten first.
+        names.sort_unstable();
+        for name in names {
+            self.used(turn, &name);
+        }
+    }
+
     /// Adds a name, with a new epoch if the store has no row of it.
     pub(super) fn begin(&mut self, name: &Name, rule: &HistoryRule, wall: WallTime) {
         if self.names.contains_key(name) {

@@ -86,6 +86,15 @@ impl Pending {
 }
 
 impl Stored {
+    /// Forgets the waiting reads of a lost node's sessions.
+    pub(super) fn forget_reads(&mut self, node: u16) {
+        if let Some(reading) = &mut self.reading {
+            let waiting = &mut reading.waiting;
+            waiting
+                .retain(|job| !matches!(job, Job::Read(read) if read.session.address.node == node));
+        }
+    }
+
     /// Whether the name has a read or write in flight, or the sweep has not finished with it.
     pub(super) fn is_busy(&self) -> bool {
         self.reading.is_some() || !self.pending.is_empty() || self.is_swept

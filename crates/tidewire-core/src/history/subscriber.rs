@@ -130,7 +130,16 @@ pub(crate) fn page<E: Effects>(turn: &mut TurnContext<'_, E>, page: HistoryPage)
         let follow = follows.names.get(&page.name);
         follow.is_some_and(|follow| follow.serial == page.serial)
     });
-    if is_wanted {
+    if is_wanted && page.is_unavailable() {
+        turn.sessions
+            .follows_mut(id)
+            .map(|follows| follows.remove(&page.name));
+        let refusal = Refusal {
+            name: Some(&page.name),
+            ..Refusal::new(Reason::Denied, EventAction::Subscribe)
+        };
+        turn.send(id, &Message::Event(Event::Error(refusal)));
+    } else if is_wanted {
         give(turn, &page);
     } else if page.is_granted {
         release(turn, page.name);

@@ -66,6 +66,20 @@ impl RecordOwner {
         }
     }
 
+    /// Removes the readers of a lost node.
+    pub(super) fn remove_lost_readers(&mut self, name: &Name, node: u16) {
+        let Some(readers) = self.readers.get_mut(name) else {
+            return;
+        };
+        self.cache.bytes -= readers.count() * READER_BYTES;
+        readers.remove_node(node);
+        let is_empty = readers.count() == 0;
+        self.cache.bytes += readers.count() * READER_BYTES;
+        if is_empty {
+            self.drop_readers(name);
+        }
+    }
+
     /// Removes all readers of a record: all its subscriptions have ended, or no subscriber's right depends on data now.
     pub(super) fn drop_readers(&mut self, name: &Name) {
         let Some(record) = self.table.get_mut(name).filter(|known| known.has_readers) else {

@@ -229,6 +229,15 @@ impl RecordOwner {
         self.deferred.session_ended(session);
     }
 
+    /// Handles the end of the sessions of a lost node.
+    pub(super) fn defer_lost(&mut self, node: u16) {
+        let sessions = self.deferred.queues.keys().copied();
+        let lost: Vec<SessionId> = sessions.filter(|id| id.address.node == node).collect();
+        for session in lost {
+            self.deferred.session_ended(session);
+        }
+    }
+
     /// Bytes that deferred requests keep.
     pub(crate) fn deferred_bytes(&self) -> usize {
         self.deferred.bytes()

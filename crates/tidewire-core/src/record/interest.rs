@@ -146,6 +146,34 @@ impl RecordOwner {
         }
     }
 
+    /// Ends the subscriptions of a lost node's sessions.
+    pub(crate) fn node_lost<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        node: u16,
+    ) {
+        self.defer_lost(node);
+        let mut lost = Vec::new();
+        for (name, record) in self.table.iter_mut() {
+            let jobs = record.waiting.iter_mut().flat_map(|waits| &mut waits.jobs);
+            for job in jobs.filter(|job| job.session.address.node == node) {
+                job.session_lost();
+            }
+            if record.interest.shards.remove_node(node) {
+                lost.push((name.clone(), record.interest.shards.is_empty()));
+            }
+        }
+        lost.sort_unstable();
+        for (name, is_unwanted) in lost {
+            self.remove_lost_readers(&name, node);
+            if is_unwanted {
+                listens.record_unwanted(turn, &name);
+                self.settle(turn, &name);
+            }
+        }
+    }
+
     /// Publishes to all subscribers but one that the record is gone, and ends all subscriptions.
     pub(super) fn end_subscriptions<E: Effects>(
         &mut self,

@@ -345,6 +345,17 @@ impl Job {
         }
     }
 
+    /// Notes that the session was lost with its node: the job must leave no subscription at the owner.
+    pub(super) fn session_lost(&mut self) {
+        match &mut self.kind {
+            JobKind::Subscribe(subscribe) => subscribe.serial = None,
+            JobKind::Requested(RecordOperation::Read(RecordRead::Right(right))) => {
+                right.epoch = None;
+            }
+            _ => {}
+        }
+    }
+
     /// Whether it changes a record, so that it is done even if its session has ended.
     pub(super) fn changes_records(&self) -> bool {
         match &self.kind {

@@ -92,6 +92,15 @@ impl Readers {
         group.sessions
     }
 
+    /// Removes the sessions of a lost node.
+    pub(super) fn remove_node(&mut self, node: u16) {
+        let sessions = self.by_session.keys().copied();
+        let lost: Vec<SessionId> = sessions.filter(|id| id.address.node == node).collect();
+        for session in lost {
+            self.remove_session(session);
+        }
+    }
+
     fn remove_session(&mut self, session: SessionId) {
         let Some(index) = self.by_session.remove(&session) else {
             return;

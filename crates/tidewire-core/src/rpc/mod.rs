@@ -52,9 +52,8 @@
 //! - `owner/call.rs`: assigns calls, handles their answers, and ends them.
 //! - `owner/ending.rs`: the ends of sessions and registrations, in steps: a turn makes a limited number of them.
 //!
-//! Both: [`footprint`] has the bytes that a call takes.
+//! Both: `entry/rpc.rs` has the bytes that a call takes.
 
-mod footprint;
 mod owner;
 mod registration;
 mod session;

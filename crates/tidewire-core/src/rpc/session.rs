@@ -1,12 +1,11 @@
 //! Rpc at the session's shard: checks the requests of requestors and the answers of providers, posts them to the owners, and sends the
 //! sessions what the owners decide.
 
-use super::footprint::kept_bytes;
 use super::registration::{provide, unprovide};
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{Effects, Flow};
-use crate::entry::{CallAnswer, CallNotice, Entry, OwnedCall, RpcDelivery, RpcEntry};
+use crate::entry::{CallAnswer, CallNotice, Entry, OwnedCall, RpcDelivery, RpcEntry, call_bytes};
 use crate::message::{Call, Message, Reason, Refusal, Rpc, RpcAction};
 use crate::permission::{Access, Authorization};
 use crate::text::Payload;
@@ -36,11 +35,9 @@ pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, delivery: &RpcD
         name: &delivery.name,
         correlation: &delivery.correlation,
     };
-    let ended = matches!(
-        delivery.what,
-        CallNotice::Response(_) | CallNotice::Error(_) | CallNotice::Failed(_)
-    );
-    if ended && let Some(session) = turn.sessions.find_mut(delivery.session) {
+    if delivery.what.ends_call()
+        && let Some(session) = turn.sessions.find_mut(delivery.session)
+    {
         match session.calls.checked_sub(1) {
             Some(calls) => session.calls = calls,
             None => turn.shard.count_underflow(),
@@ -148,7 +145,7 @@ fn request<E: Effects>(
     if is_over {
         turn.shard.count(|refused| refused.calls += 1);
     }
-    let bytes = kept_bytes(call.name, call.correlation, data);
+    let bytes = call_bytes(call.name, call.correlation, data);
     // The memory budget is checked before the call is copied, because the copy is kept until the answer arrives.
     if draining || is_over || !turn.shard.has_memory(session.kept_bytes, bytes) {
         return refuse(turn, id, refusal.because(Reason::NoProvider));

@@ -208,6 +208,26 @@ impl ListenOwner {
         }
     }
 
+    /// Withdraws all patterns of a lost node's sessions, and ends the interest of its shards in events.
+    pub(crate) fn node_lost<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, node: u16) {
+        let listeners = self.listeners.values().map(|listener| listener.session);
+        let ended: Vec<SessionId> = listeners.filter(|id| id.address.node == node).collect();
+        for session in ended {
+            self.session_ended(turn, session);
+        }
+        let mut unwanted = Vec::new();
+        for (name, wanted) in &mut self.events.wanted {
+            wanted.shards.retain(|shard| shard.node != node);
+            if wanted.shards.is_empty() {
+                unwanted.push(name.clone());
+            }
+        }
+        for name in unwanted {
+            self.remove_name(turn, Topic::Event, &name);
+        }
+        self.work(turn);
+    }
+
     /// Withdraws all patterns of a session that has ended.
     pub(crate) fn session_ended<E: Effects>(
         &mut self,

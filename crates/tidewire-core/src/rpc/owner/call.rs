@@ -12,7 +12,6 @@ use crate::effect::Effects;
 use crate::entry::{CallAnswer, CallNotice, Entry, OwnedCall, RpcDelivery};
 use crate::inspect::CallView;
 use crate::message::Reason;
-use crate::rpc::footprint::call_bytes;
 use crate::table;
 use crate::text::{Name, Payload};
 use crate::time::Instant;
@@ -133,7 +132,7 @@ impl RpcOwner {
             .insert((call.requestor, call.correlation.clone()), number);
         self.by_provider
             .insert((provider, provider_correlation.clone()), number);
-        self.call_bytes += call_bytes(&call);
+        self.call_bytes += call.kept_bytes();
         self.calls.insert(
             number,
             Running {
@@ -263,7 +262,7 @@ impl RpcOwner {
     /// Removes a call from every table.
     pub(super) fn end_call(&mut self, number: u64) -> Option<Running> {
         let running = self.calls.remove(&number)?;
-        self.call_bytes -= call_bytes(&running.call);
+        self.call_bytes -= running.call.kept_bytes();
         let key = CallKey(running.call.requestor, &running.call.correlation);
         self.by_requestor.remove(&key);
         let key = CallKey(running.provider, &running.provider_correlation);
@@ -323,7 +322,7 @@ fn notify_requestor<E: Effects>(turn: &mut TurnContext<'_, E>, call: &OwnedCall,
         session: call.requestor,
         name: call.name.clone(),
         correlation: call.correlation.clone(),
-        kept_bytes: if ended { call_bytes(call) } else { 0 },
+        kept_bytes: if ended { call.kept_bytes() } else { 0 },
         what,
     };
     turn.post(call.requestor.address, Entry::RpcDelivery(delivery));

@@ -32,6 +32,20 @@ impl RpcOwner {
         }
     }
 
+    /// Handles the end of all sessions of a lost node.
+    pub(crate) fn node_lost<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, node: u16) {
+        let known = self.participants.keys().copied();
+        let mut ended: Vec<SessionId> = known.filter(|id| id.address.node == node).collect();
+        ended.sort_unstable();
+        // All of them first, so that no call goes from one to another.
+        for session in ended {
+            if self.ended.insert(session) {
+                self.ending.push_back(Ending::Session(session));
+            }
+        }
+        self.advance(turn);
+    }
+
     /// Handles that a provider has lost its right: its calls go to the next provider.
     pub(super) fn revoke<E: Effects>(
         &mut self,
