@@ -29,6 +29,7 @@ const RULES: Program = { package: 'tidewire-rules', target: 'corpus', test: 'mut
 const SIMULATION: Program = { package: 'tidewire-core', target: 'sim', test: 'every_seed_keeps_every_promise' };
 const HISTORY: Program = { package: 'tidewire-core', target: 'resume', test: 'every_seed_keeps_every_promise' };
 const PATTERNS: Program = { package: 'tidewire-core', target: 'event_patterns', test: 'every_seed_keeps_every_promise' };
+const LOST: Program = { package: 'tidewire-core', target: 'lost', test: 'every_seed_keeps_every_promise' };
 const SQLITE: Program = { package: 'tidewire-store', target: 'lib', test: 'sqlite::reopened::commits_after_a_failed_sync_survive_a_power_cut' };
 const MONGODB: Program = { package: 'tidewire-store', target: 'remote_stores', test: 'mongodb::an_abandoned_batch_is_never_written' };
 const parser = (name: string): Program => ({ package: 'tidewire-server', target: 'fuzz', test: `${name}_mutations_find_nothing` });
@@ -65,6 +66,36 @@ export const FAULTS: Fault[] = [
   { name: 'pattern-visible', patch: 'event-pattern', foundBy: PATTERNS },
   { name: 'pattern-members', patch: 'event-pattern', foundBy: PATTERNS },
   { name: 'pattern-rules', patch: 'event-pattern', foundBy: PATTERNS },
+  { name: 'lost-barrier', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-call', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-deferred', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-deferred-later', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-delete', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-event-right', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-event-wanted', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-fetch', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-gather', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-head', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-history', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-history-owner', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-history-read', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-job', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-lagging', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-listen-owner', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-notify', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-permission', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-presence', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-presence-query', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-proceed', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-rate', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-read', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-reauthorize', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-record-owner', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-record-rule', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-right', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-rpc-owner', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-subscribe', patch: 'lost-node', foundBy: LOST },
+  { name: 'lost-write', patch: 'lost-node', foundBy: LOST },
   { name: 'sqlite-reopened', patch: 'sqlite-reopened', foundBy: SQLITE },
   { name: 'mongodb-fence', patch: 'mongodb-fence', foundBy: MONGODB, needs: 'mongodb' },
   { name: 'mongodb-takeover', patch: 'mongodb-takeover', foundBy: MONGODB, needs: 'mongodb' },

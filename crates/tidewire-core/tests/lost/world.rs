@@ -708,9 +708,23 @@ impl World {
 
     /// Ends all sessions. The shards must keep nothing.
     fn close_all(&mut self) -> Checked {
-        while !self.clients.is_empty() {
-            self.close(0);
+        // The last session listens, so that the owners of events still know which of them have subscribers.
+        self.connect();
+        let last = self.clients.len() - 1;
+        let listen = Said::Listen(false, "^none$");
+        self.clients[last].inbox.push_back(listen);
+        self.rest()?;
+        while self.clients.len() > 1 {
+            self.close(self.clients.len() - 2);
         }
+        self.rest()?;
+        for shard in self.live() {
+            let wanted = self.shards[shard].counts().wanted_names;
+            ensure(wanted == 0, || {
+                format!("shard {shard} has {wanted} names with subscribers")
+            })?;
+        }
+        self.close(0);
         self.rest()?;
         // Timers of loads that have ended stay until their time.
         self.now.monotonic = self.now.monotonic + 2 * LONG;
