@@ -134,6 +134,12 @@ export const SUITES: Suite[] = [
     budgetSeconds: 240,
   },
   {
+    name: 'socketio',
+    shows: 'the unmodified socket.io-client over WebSockets: joining, rooms shared with other protocols, acknowledgements, refusals, heartbeats',
+    commands: [npm('socketio')],
+    budgetSeconds: 120,
+  },
+  {
     name: 'clients',
     shows: 'the JavaScript codec against ours, patches and rules against Node, the unmodified deepstream client against the binary',
     needs: [OPENSSL],

@@ -21,7 +21,7 @@ export function temporaryFolder(t: TestContext): string {
 export function programFolder(t: TestContext): string {
   const folder = temporaryFolder(t);
   mkdirSync(join(folder, 'node_modules/@types'), { recursive: true });
-  for (const name of ['@deepstream', 'ws', '@types/ws', '@types/node']) {
+  for (const name of ['@deepstream', 'socket.io-client', 'ws', '@types/ws', '@types/node']) {
     symlinkSync(join(REPOSITORY, 'e2e/node_modules', name), join(folder, 'node_modules', name));
   }
   symlinkSync(join(REPOSITORY, 'packages'), join(folder, 'node_modules/@tidewire'));

@@ -25,7 +25,7 @@ use crate::publication::InterestTopic;
 use crate::quota::Quotas;
 use crate::rights::Revocations;
 use crate::session::{BulkAuthorization, NameReads, Session, Sessions};
-use crate::settings::{Liveness, PEER_PINGS, Settings};
+use crate::settings::{Liveness, PEER_PINGS, ServerPings, Settings};
 use crate::slot::SlotTable;
 use crate::table::Map;
 use crate::text::{Name, RESERVED};
@@ -431,7 +431,8 @@ impl<E: Effects> TurnContext<'_, E> {
     /// Whether the server pings this session.
     pub(crate) fn pings(&self, id: SessionId) -> bool {
         let session = self.sessions.find(id);
-        session.is_some_and(|session| self.shard.liveness(session.format).server_pings)
+        let liveness = session.map(|session| self.shard.liveness(session.format));
+        liveness.is_some_and(|liveness| liveness.server_pings != ServerPings::Never)
     }
 
     /// Sends a message to one session, unless it has ended.
@@ -441,7 +442,10 @@ impl<E: Effects> TurnContext<'_, E> {
             let span = self.out.append(format, message);
             self.shard
                 .count_work(span.len() as usize + self.out.take_compressed_bytes());
-            self.hub.answer(to.index, format, span);
+            // Some protocols have no form for some messages.
+            if span.len() > 0 {
+                self.hub.answer(to.index, format, span);
+            }
         }
     }
 

@@ -34,7 +34,11 @@ pub(crate) fn message<E: Effects>(
     message: &Event<'_>,
 ) -> Flow {
     match message {
-        Event::Publication(publication) => publish(turn, id, publication),
+        Event::Publication(publication) => publish(turn, id, publication, None),
+        Event::Publish {
+            publication,
+            correlation,
+        } => publish(turn, id, publication, Some(correlation)),
         Event::Subscribe {
             names,
             correlation,
@@ -147,10 +151,12 @@ fn publish<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
     publication: &Publication<'_>,
+    correlation: Option<&str>,
 ) -> Flow {
     let Publication { name, data, .. } = *publication;
     let refusal = Refusal {
         name: Some(name),
+        correlation,
         ..Refusal::new(Reason::InvalidData, EventAction::Emit)
     };
     if !turn.shard.is_name(name) || !turn.shard.is_payload(publication) {
@@ -176,12 +182,19 @@ fn publish<E: Effects>(
             publisher: id,
         };
         turn.post(turn.shard.owner(name), Entry::History(publish));
-        return Flow::Taken;
+    } else {
+        let rare = rare.clone();
+        deliver(turn, Publication { name, data, rare }, Some(id));
+        turn.out
+            .publish(InterestTopic::Event, name, || Entry::Publication(posted()));
     }
-    let rare = rare.clone();
-    deliver(turn, Publication { name, data, rare }, Some(id));
-    turn.out
-        .publish(InterestTopic::Event, name, || Entry::Publication(posted()));
+    if correlation.is_some() {
+        let ack = Event::Ack {
+            action: EventBulk::Publish,
+            correlation,
+        };
+        turn.send(id, &Message::Event(ack));
+    }
     Flow::Taken
 }
 

@@ -20,15 +20,26 @@ pub enum EventLagPolicy {
 /// How the engine finds out that the peers of a protocol are gone. An interval is [`Settings::heartbeat_interval`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Liveness {
-    /// Whether the server pings open sessions that were silent for most of an interval. Otherwise the peer pings.
-    pub server_pings: bool,
+    /// Whether the server pings.
+    pub server_pings: ServerPings,
     /// A session that was silent for more intervals is closed. At least 2, so that a peer has an interval for its answer.
     pub silent_intervals_max: u32,
 }
 
+/// The sessions that the server pings once in an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerPings {
+    /// None, the peers ping.
+    Never,
+    /// The open sessions that were silent for most of an interval.
+    Silent,
+    /// All open sessions, because their peers count pings only; and the other ones that were silent for most of an interval.
+    Always,
+}
+
 /// The peer pings once in an interval.
 pub const PEER_PINGS: Liveness = Liveness {
-    server_pings: false,
+    server_pings: ServerPings::Never,
     silent_intervals_max: 2,
 };
 

@@ -49,6 +49,7 @@ const MENU: [Group; 5] = [
             ("docs/rpc.md", "rpc"),
             ("docs/presence.md", "presence"),
             ("docs/listening.md", "listening"),
+            ("docs/socketio.md", "socketio"),
             ("docs/authentication.md", "authentication"),
             ("docs/permissions.md", "permissions"),
             ("docs/client.md", "client-reference"),

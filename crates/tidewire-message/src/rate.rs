@@ -170,7 +170,7 @@ pub fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
     let many = |names: &[&str]| u32::try_from(names.len()).unwrap_or(u32::MAX).max(1);
     let (operation, count) = match message {
         Message::Connection(_) => return None,
-        Message::Event(Event::Publication(_)) => (Operation::Publish, 1),
+        Message::Event(Event::Publication(_) | Event::Publish { .. }) => (Operation::Publish, 1),
         Message::Event(Event::Subscribe { names, .. })
         | Message::Event(Event::SubscribePatterns {
             patterns: names, ..

@@ -45,7 +45,7 @@ struct Family {
     closes: bool,
 }
 
-const FAMILIES: [Family; 8] = [
+const FAMILIES: [Family; 9] = [
     Family {
         name: "message",
         title: "Messages of deepstream's protocol",
@@ -53,6 +53,13 @@ const FAMILIES: [Family; 8] = [
                `@tidewire/client` reports the same names in `code`.",
         number: "Action",
         closes: true,
+    },
+    Family {
+        name: "command",
+        title: "Commands of Socket.IO clients",
+        text: "The acknowledgement of a refused command has this name or one of the above in `code` ([socketio.md](socketio.md)).",
+        number: "",
+        closes: false,
     },
     Family {
         name: "login",
@@ -227,6 +234,19 @@ fn messages_have_the_actions_of_the_wire() {
         })
         .collect();
     assert_eq!(documented, expected);
+}
+
+#[test]
+fn refused_commands_have_rows() {
+    let folder = "crates/tidewire-wire/src/protocol/socketio";
+    let sources = ["command.rs", "write.rs"].map(|file| read(&format!("{folder}/{file}")));
+    let said = found::<1>(r#""([A-Z]+(?:_[A-Z]+)+)""#, &sources.concat());
+    let table = table();
+    let rows = names(&table["command"]);
+    assert!(rows.is_subset(&said), "{said:?}");
+    let known: BTreeSet<_> = rows.union(&names(&table["message"])).cloned().collect();
+    let undocumented: Vec<_> = said.difference(&known).collect();
+    assert_eq!(undocumented, Vec::<&[String; 1]>::new());
 }
 
 #[test]

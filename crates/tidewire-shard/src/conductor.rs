@@ -33,7 +33,7 @@ use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::ReadBuffer;
 use tidewire_net::send_batch::Path;
 use tidewire_wire::frame::deflate::Inflater;
-use tidewire_wire::protocol::{Encoding, Introduction};
+use tidewire_wire::protocol::{Encoding, Introduction, Protocol, Terms};
 use tokio::sync::oneshot;
 
 use carried::CarriedSessions;
@@ -105,6 +105,8 @@ pub(crate) struct Conductor {
     callers: Arc<CallerRates>,
     credit: Credit,
     limits: ShardLimits,
+    /// The terms that new peers get.
+    terms: Terms,
     message_bytes_max: usize,
     /// The same before the login.
     login_bytes_max: usize,
@@ -171,7 +173,7 @@ impl Conductor {
         event_loop: EventLoop<State>,
         node: Node,
         limits: ShardLimits,
-        message_bytes_max: usize,
+        terms: Terms,
     ) -> Self {
         let own = node.handles[usize::from(address.shard)].clone();
         let shard_count = node.handles.len();
@@ -203,8 +205,9 @@ impl Conductor {
             callers: node.callers,
             credit: Credit::new(address.shard, shard_count, limits.shard_inflight_bytes_max),
             limits,
-            message_bytes_max,
-            login_bytes_max: limits.login_bytes_max.min(message_bytes_max),
+            terms,
+            message_bytes_max: terms.message_bytes_max,
+            login_bytes_max: limits.login_bytes_max.min(terms.message_bytes_max),
             logins: HashMap::new(),
             principals: RecentPrincipals::default(),
             now: Now::default(),
@@ -638,6 +641,15 @@ impl Conductor {
         }
     }
 
+    /// Sends the frames with which the protocol greets a new peer.
+    fn greet(&mut self, key: Key, protocol: Protocol) {
+        let mut frames = Vec::new();
+        protocol.greet(&self.terms, &mut frames);
+        if !frames.is_empty() {
+            self.event_loop.push_bytes(key, &frames);
+        }
+    }
+
     fn add_connection(&mut self, connection: UpgradedSocket) {
         let UpgradedSocket {
             stream,
@@ -658,6 +670,7 @@ impl Conductor {
         let format = state.format(Introduction::default());
         match self.event_loop.add_with_tls(stream, &unread, tls, state) {
             Ok(key) => {
+                self.greet(key, protocol);
                 let session = self.session(key);
                 let coalesces = (!protocol.introduces()).then_some(false);
                 self.handle(Input::Opened {

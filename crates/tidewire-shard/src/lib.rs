@@ -45,6 +45,7 @@ use tidewire_net::event_loop::{EventLoop, OutboxMarks};
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_net::send_batch::{Path, Sender};
+use tidewire_wire::protocol::Terms;
 
 use crate::backoff::{BackoffSettings, ReconnectBackoff};
 use crate::interest::InterestMap;
@@ -255,13 +256,15 @@ impl PreparedShards {
                 requests: config.requests.clone(),
                 tracer: config.tracer.clone(),
             };
-            let message_bytes_max = config.settings.limits.message_bytes_max;
+            let terms = Terms {
+                heartbeat_interval: config.settings.heartbeat_interval,
+                message_bytes_max: config.settings.limits.message_bytes_max,
+            };
             let limits = config.limits;
             let thread = Builder::new()
                 .name(format!("shard-{}", address.shard))
                 .spawn(move || {
-                    Conductor::new(address, engine, event_loop, node, limits, message_bytes_max)
-                        .run()
+                    Conductor::new(address, engine, event_loop, node, limits, terms).run()
                 })?;
             running.threads.push(thread);
         }

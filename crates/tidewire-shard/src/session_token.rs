@@ -132,7 +132,7 @@ impl fmt::Display for SessionToken {
 }
 
 /// A [`SessionRequest`] that owns its token; `None` if the token is malformed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum OwnedSessionRequest {
     Keep,
     Resume {
@@ -142,6 +142,10 @@ pub(crate) enum OwnedSessionRequest {
     Confirm {
         received: u64,
     },
+    Answer {
+        frames: Box<[u8]>,
+    },
+    Close,
 }
 
 impl OwnedSessionRequest {
@@ -153,6 +157,10 @@ impl OwnedSessionRequest {
                 received,
             },
             SessionRequest::Confirm { received } => Self::Confirm { received },
+            SessionRequest::Answer { frames } => Self::Answer {
+                frames: frames.into(),
+            },
+            SessionRequest::Close => Self::Close,
         }
     }
 }

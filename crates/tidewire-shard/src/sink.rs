@@ -332,12 +332,14 @@ impl Sink {
         message: &Message<'_>,
     ) -> Flow {
         let begun = self.traces.as_mut().and_then(|it| it.begin(message));
-        let (Some(recorded), Message::Event(Event::Publication(publication))) = (begun, message)
-        else {
+        let (Some(recorded), Message::Event(event)) = (begun, message) else {
             return engine.message(now, session, message, self);
         };
-        let traced = publication.clone().with_trace(recorded.trace);
-        let traced = Message::Event(Event::Publication(traced));
+        let mut event = event.clone();
+        if let Event::Publication(publication) | Event::Publish { publication, .. } = &mut event {
+            *publication = publication.clone().with_trace(recorded.trace);
+        }
+        let traced = Message::Event(event);
         let flow = engine.message(now, session, &traced, self);
         // The span of a message that has to wait is recorded when the message continues.
         if flow == Flow::Taken

@@ -123,9 +123,9 @@ impl Tail {
 
     fn follows(&self, session: SessionId, message: &Message<'_>) -> bool {
         match (&self.followed, message) {
-            (Followed::Events(prefix), Message::Event(Event::Publication(publication))) => {
-                publication.name.starts_with(prefix.as_str())
-            }
+            (Followed::Events(prefix), Message::Event(event)) => event
+                .published()
+                .is_some_and(|publication| publication.name.starts_with(prefix.as_str())),
             (Followed::Events(_), _) => false,
             (Followed::Session(_), _) => self.is_of(session),
         }
@@ -302,7 +302,7 @@ fn auth<'a>(message: &Auth<'a>) -> Parts<'a> {
 
 fn event<'a>(message: &Event<'a>) -> Parts<'a> {
     match message {
-        Event::Publication(publication) => {
+        Event::Publication(publication) | Event::Publish { publication, .. } => {
             let binary = publication
                 .binary()
                 .map_or(0, |binary| binary.bytes().len());
@@ -320,6 +320,7 @@ fn event<'a>(message: &Event<'a>) -> Parts<'a> {
         }
         Event::Ack { action, .. } => Parts::of(
             match action {
+                EventBulk::Publish => "publish acknowledged",
                 EventBulk::Subscribe => "subscribe acknowledged",
                 EventBulk::Unsubscribe => "unsubscribe acknowledged",
                 EventBulk::SubscribePatterns => "subscribe pattern acknowledged",

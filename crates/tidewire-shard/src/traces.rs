@@ -6,7 +6,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use tidewire_core::message::{Event, Message};
+use tidewire_core::message::Message;
 use tidewire_core::text::Name;
 use tidewire_core::time::Instant;
 use tidewire_core::trace::Trace;
@@ -59,12 +59,13 @@ impl ShardTraces {
 
     /// Starts to record a message if its trace is sampled, or if it has no trace and is chosen by the sample ratio.
     pub(super) fn begin(&mut self, message: &Message<'_>) -> Option<RecordedPublication> {
-        let (name, given) = match message {
-            Message::Event(Event::Publication(publication)) => match publication.trace() {
-                Some(trace) if trace.is_sampled => (publication.name, Some(*trace)),
-                None if self.is_chosen() => (publication.name, None),
-                _ => return None,
-            },
+        let Message::Event(event) = message else {
+            return None;
+        };
+        let publication = event.published()?;
+        let (name, given) = match publication.trace() {
+            Some(trace) if trace.is_sampled => (publication.name, Some(*trace)),
+            None if self.is_chosen() => (publication.name, None),
             _ => return None,
         };
         let trace = Trace {

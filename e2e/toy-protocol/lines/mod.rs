@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use tidewire_core::message::{Auth, Connection, Event, Message};
-use tidewire_core::settings::{Liveness, PEER_PINGS};
+use tidewire_core::settings::{Liveness, PEER_PINGS, ServerPings};
 
 use super::{CloseCause, CloseWords, Codec, ForeignPayload, Paths, Variant};
 use super::{SessionReply, SessionRequest};
@@ -50,7 +50,7 @@ impl Codec for Lines {
     const PATHS: Paths = Paths::Fixed(&["/lines"]);
     const SUBPROTOCOLS: &'static [&'static str] = &["lines"];
     const LIVENESS: Liveness = Liveness {
-        server_pings: true,
+        server_pings: ServerPings::Silent,
         ..PEER_PINGS
     };
 

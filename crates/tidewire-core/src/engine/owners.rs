@@ -39,7 +39,9 @@ impl Shard {
 
 fn event_names<'m, 'a>(event: &'m Event<'a>) -> &'m [&'a str] {
     match event {
-        Event::Publication(publication) => slice::from_ref(&publication.name),
+        Event::Publication(publication) | Event::Publish { publication, .. } => {
+            slice::from_ref(&publication.name)
+        }
         Event::Subscribe { names, .. } | Event::Unsubscribe { names, .. } => names,
         _ => &[],
     }

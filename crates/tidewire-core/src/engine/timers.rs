@@ -10,6 +10,7 @@ use crate::login::Decided;
 use crate::message::{Connection, Message};
 use crate::reauthorize::Reauthorizer;
 use crate::session::{LocalSessionId, Session, SessionFlag};
+use crate::settings::ServerPings;
 use crate::sweep::Sweep;
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
@@ -92,10 +93,16 @@ impl SessionTimers {
             if let Some(session) = session.filter(|session| !session.has(SessionFlag::Detached)) {
                 let (silent, liveness) = (now.since(session.heard), shard.liveness(session.format));
                 // The answer to the ping before came a moment after the last visit, so its silence is less than an interval.
-                let is_quiet = silent > interval / 2 && session.principal().is_some();
+                let is_quiet = silent > interval / 2;
+                let is_open = session.principal().is_some();
+                let is_due = match liveness.server_pings {
+                    ServerPings::Never => false,
+                    ServerPings::Silent => is_quiet && is_open,
+                    ServerPings::Always => is_quiet || is_open,
+                };
                 if silent > interval * liveness.silent_intervals_max && !session.is_throttled() {
                     closes.close(session.id, CloseReason::Silent);
-                } else if is_quiet && liveness.server_pings {
+                } else if is_due {
                     pinged.push(session.id);
                 }
             }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use tidewire_core::address::SessionId;
 use tidewire_core::effect::CloseReason;
 use tidewire_core::message::{
-    Auth, Call, Change, Connection, Event, Listen, Message, Record, RecordBulk, Rpc, Write,
+    Auth, Call, Change, Connection, Event, Listen, Message, Publication, Record, RecordBulk, Rpc,
+    Write,
 };
 use tidewire_core::permission::{Decision, Permission, Question, Unknown};
-use tidewire_core::settings::{Liveness, PEER_PINGS, Settings};
+use tidewire_core::settings::{Liveness, PEER_PINGS, ServerPings, Settings};
 use tidewire_core::store::{Incarnation, StoredRecord, Version};
 use tidewire_core::text::Payload;
 
@@ -170,7 +171,7 @@ fn a_silent_connection_is_closed_and_a_pinging_one_is_not() {
 #[test]
 fn a_session_that_does_not_answer_the_pings_of_the_server_is_closed() {
     let liveness = Liveness {
-        server_pings: true,
+        server_pings: ServerPings::Silent,
         ..PEER_PINGS
     };
     let mut node = Node::new(Settings {
@@ -191,6 +192,57 @@ fn a_session_that_does_not_answer_the_pings_of_the_server_is_closed() {
     assert_eq!(node.close_reason(alive), None);
     assert!((3..=4).contains(&pings), "{pings} pings in 4 intervals");
     assert!(node.take(stranger).is_empty(), "it has not logged in");
+}
+
+#[test]
+fn a_session_whose_peer_counts_pings_gets_them_while_it_sends_messages() {
+    let liveness = Liveness {
+        server_pings: ServerPings::Always,
+        ..PEER_PINGS
+    };
+    let mut node = Node::new(Settings {
+        liveness: vec![liveness],
+        ..Settings::default()
+    });
+    let (busy, stranger) = (node.login(), node.connect(0));
+    let mut pings = 0;
+    for _ in 0..40 {
+        node.pass(Duration::from_secs(3));
+        let answers = node.ask(busy, &Message::Connection(Connection::Ping));
+        pings += answers
+            .iter()
+            .filter(|answer| answer.contains("Ping"))
+            .count();
+    }
+    assert!((3..=5).contains(&pings), "{pings} pings in 4 intervals");
+    assert_eq!(node.close_reason(busy), None);
+    let seen = node.take(stranger);
+    assert!(seen.iter().any(|seen| seen.contains("Ping")), "{seen:?}");
+}
+
+#[test]
+fn a_publication_is_acknowledged_or_refused_if_its_publisher_requests_that() {
+    let mut node = node();
+    let (publisher, subscriber) = (node.login_on(0), node.login_on(1));
+    let subscribe = Message::Event(Event::Subscribe {
+        names: vec!["e"],
+        correlation: None,
+        positions: Vec::new(),
+    });
+    node.ask(subscriber, &subscribe);
+    let publish = |name| {
+        Message::Event(Event::Publish {
+            publication: Publication::new(name, Some("1"), None, None),
+            correlation: "7",
+        })
+    };
+    let answers = node.ask(publisher, &publish("e"));
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    assert!(answers[0].contains(r#"Ack { action: Publish, correlation: Some("7") }"#));
+    assert!(node.take(subscriber)[0].contains("Publication"));
+    let refused = node.ask(publisher, &publish(""));
+    assert!(refused[0].contains("InvalidData") && refused[0].contains(r#"Some("7")"#));
+    assert_eq!(refused.len(), 1, "{refused:?}");
 }
 
 #[test]

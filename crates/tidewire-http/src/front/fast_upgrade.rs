@@ -152,7 +152,11 @@ fn opening(front: &Front, input: &[u8]) -> Option<Opening> {
         .origin_check
         .admit(&parts.headers)
         .ok()?;
-    let takes_deflate = front.takes_deflate;
+    let request = handshake::request(&parts);
+    if protocol.handshake_refusal(&request).is_some() {
+        return None;
+    }
+    let takes_deflate = front.takes_deflate && protocol.compresses();
     let agreement = handshake::agree(&parts, protocol.subprotocols(), takes_deflate).ok()?;
     let mut headers = switching_protocols(&agreement);
     if let Some(origin) = &admitted.origin {

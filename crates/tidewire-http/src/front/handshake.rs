@@ -13,6 +13,7 @@ use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Version};
 use tidewire_wire::frame::offer::{self, MalformedOffer};
 use tidewire_wire::frame::websocket::accept_key;
+use tidewire_wire::protocol::HandshakeRequest;
 
 /// The version of the WebSocket protocol.
 pub const VERSION: &str = "13";
@@ -65,6 +66,16 @@ pub fn agree(
         },
         subprotocol: subprotocol(&request.headers, subprotocols)?,
     })
+}
+
+/// The parts of a request about which a protocol has rules.
+#[must_use]
+pub fn request(request: &Parts) -> HandshakeRequest<'_> {
+    HandshakeRequest {
+        query: request.uri.query(),
+        is_get: request.method == Method::GET,
+        is_upgrade: has_token(&request.headers, &UPGRADE, "websocket"),
+    }
 }
 
 /// The first subprotocol in the client's order that the server has too.

@@ -484,7 +484,11 @@ impl Socket {
     ) -> HttpResponse {
         let on_upgrade = hyper::upgrade::on(&mut request);
         let (parts, _) = request.into_parts();
-        let takes_deflate = self.front.takes_deflate;
+        if let Some(refused) = protocol.handshake_refusal(&handshake::request(&parts)) {
+            let body = refused.body.into_owned();
+            return typed(StatusCode::BAD_REQUEST, refused.content_type, body);
+        }
+        let takes_deflate = self.front.takes_deflate && protocol.compresses();
         let agreement = match handshake::agree(&parts, protocol.subprotocols(), takes_deflate) {
             Ok(agreement) => agreement,
             Err(error) => return self.refuse_handshake(error),

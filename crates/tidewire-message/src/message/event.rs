@@ -7,6 +7,13 @@ use super::{Correlation, Listen, Names, Publication, Refusal};
 pub enum Event<'a> {
     /// From a client: it publishes; from the server: a publication of another client.
     Publication(Publication<'a>),
+    /// From a client: it publishes, to be acknowledged.
+    Publish {
+        /// The publication.
+        publication: Publication<'a>,
+        /// For the ack.
+        correlation: &'a str,
+    },
     /// Bulk subscribe, to be acknowledged.
     Subscribe {
         /// The events.
@@ -82,6 +89,15 @@ pub enum Event<'a> {
 }
 
 impl<'a> Event<'a> {
+    /// The publication of a message that is one.
+    #[must_use]
+    pub fn published(&self) -> Option<&Publication<'a>> {
+        match self {
+            Self::Publication(publication) | Self::Publish { publication, .. } => Some(publication),
+            _ => None,
+        }
+    }
+
     /// A publication without rare attributes.
     #[must_use]
     pub fn publication(name: &'a str, data: Option<&'a str>) -> Self {
@@ -106,6 +122,8 @@ pub const GAP_MAX: u32 = i32::MAX as u32;
 /// The bulk actions of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventBulk {
+    /// Publish.
+    Publish,
     /// Subscribe.
     Subscribe,
     /// Unsubscribe.

@@ -4,7 +4,7 @@
 //! that make the engine post to a congested shard are recognized by their posts. Then the connection waits after the message.
 
 use tidewire_core::engine::Shard;
-use tidewire_core::message::{Event, Message};
+use tidewire_core::message::Message;
 use tidewire_core::publication::InterestTopic;
 use tidewire_net::connection::Key;
 
@@ -88,7 +88,9 @@ impl Sink {
             }
         };
         engine.visit_owners(message, |owner| visit(owner.shard));
-        if let Message::Event(Event::Publication(publication)) = message {
+        if let Message::Event(event) = message
+            && let Some(publication) = event.published()
+        {
             self.visit_interested(InterestTopic::Event, publication.name, visit);
         }
         found

@@ -316,6 +316,9 @@ impl Conductor {
                 }
                 self.resumable.confirm(key, received);
             }
+            OwnedSessionRequest::Answer { frames } if frames.is_empty() => {}
+            OwnedSessionRequest::Answer { frames } => self.event_loop.push_bytes(key, &frames),
+            OwnedSessionRequest::Close => self.close(key, CloseCause::Peer(None)),
             OwnedSessionRequest::Keep => self.pend(key, Pending::Keep { key, reply: None }),
             OwnedSessionRequest::Resume { token, received } => {
                 let resume = Resume {

@@ -4,6 +4,7 @@
 
 mod close;
 pub mod encoding;
+mod handshake;
 mod session;
 
 use std::fmt::Debug;
@@ -16,6 +17,7 @@ use crate::frame::websocket::{CloseCode, Opcode, PayloadKind};
 
 pub use close::{CloseCause, CloseWords};
 pub use encoding::Encoding;
+pub use handshake::{HandshakeRefusal, HandshakeRequest, Terms};
 pub use session::{ResumeRefusal, SessionReply, SessionRequest};
 
 /// A form of a protocol's messages, chosen by what the peer's library reads. Each protocol numbers its own from 0, which is the form for
@@ -41,6 +43,9 @@ pub enum ForeignPayload {
     /// The protocol has text messages, and this one is binary.
     #[error("this path takes text messages")]
     NotText,
+    /// It breaks a rule about the order of messages, or about the side that may send them.
+    #[error("{0}")]
+    Violation(&'static str),
     /// It can't be parsed.
     #[error("malformed {format} at byte {offset}")]
     Malformed {
@@ -57,6 +62,7 @@ impl ForeignPayload {
     pub fn close_code(self) -> CloseCode {
         match self {
             Self::NotText => CloseCode::UNSUPPORTED,
+            Self::Violation(_) => CloseCode::POLICY,
             Self::Malformed { .. } => CloseCode::INVALID_PAYLOAD,
         }
     }
@@ -91,6 +97,8 @@ pub trait Codec {
     const LIVENESS: Liveness;
     /// Whether a peer introduces itself before its login. The default is for protocols whose peers log in with their first message.
     const INTRODUCES: bool = false;
+    /// Whether the handshake may agree on compression. A protocol that writes several frames for a message has none.
+    const COMPRESSES: bool = true;
 
     /// The facts about earlier messages of a connection that the meaning of its next one depends on. Each idle connection has one, so it is
     /// small; without such facts it is `()`, which costs a connection no byte.
@@ -98,6 +106,15 @@ pub trait Codec {
 
     /// A payload that was checked, with the texts that had to be unescaped for its message.
     type Payload<'a>;
+
+    /// The answer to a request that must not open a WebSocket, although it has one of the paths. The default is for protocols without
+    /// rules about requests.
+    fn handshake_refusal(_request: &HandshakeRequest<'_>) -> Option<HandshakeRefusal> {
+        None
+    }
+
+    /// Appends the frames that a new peer gets before it has sent anything. The default is for protocols whose peers begin.
+    fn greet(_terms: &Terms, _out: &mut Vec<u8>) {}
 
     /// Reads a payload. If its message has to wait, the same payload is read again later, before any other.
     ///
@@ -282,6 +299,23 @@ macro_rules! protocols {
                 match self { $(Self::$protocol => <$codec as Codec>::INTRODUCES,)+ }
             }
 
+            /// Whether the handshake may agree on compression.
+            #[must_use]
+            pub const fn compresses(self) -> bool {
+                match self { $(Self::$protocol => <$codec as Codec>::COMPRESSES,)+ }
+            }
+
+            /// See [`Codec::handshake_refusal`].
+            #[must_use]
+            pub fn handshake_refusal(self, request: &HandshakeRequest<'_>) -> Option<HandshakeRefusal> {
+                match self { $(Self::$protocol => <$codec as Codec>::handshake_refusal(request),)+ }
+            }
+
+            /// See [`Codec::greet`].
+            pub fn greet(self, terms: &Terms, out: &mut Vec<u8>) {
+                match self { $(Self::$protocol => <$codec as Codec>::greet(terms, out),)+ }
+            }
+
             /// The content of the close frame.
             #[must_use]
             pub fn close_words(self, cause: CloseCause) -> CloseWords {
@@ -323,6 +357,8 @@ protocols! {
     Deepstream: deepstream::Deepstream, in folder deepstream;
     /// `spec/deepstream-json.md`.
     DeepstreamJson: deepstream::json::DeepstreamJson;
+    /// `docs/socketio.md`.
+    SocketIo: socketio::SocketIo, in folder socketio;
 }
 
 impl Protocol {

@@ -19,6 +19,13 @@ pub enum SessionRequest<'a> {
         /// As in [`SessionRequest::Resume`].
         received: u64,
     },
+    /// The codec has answered the payload without the engine. The transport sends its frames, which may overtake answers of the engine.
+    Answer {
+        /// Frames; there may be none.
+        frames: &'a [u8],
+    },
+    /// The peer ends the connection. The answer is a close frame.
+    Close,
 }
 
 /// A reply to a [`SessionRequest`].

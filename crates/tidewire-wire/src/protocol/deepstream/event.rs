@@ -110,7 +110,7 @@ fn position(fields: &Fields<'_>) -> Option<Position> {
 
 pub(super) fn to_wire<'m>(message: &'m Event<'_>) -> Fields<'m> {
     match message {
-        Event::Publication(publication) => Fields {
+        Event::Publication(publication) | Event::Publish { publication, .. } => Fields {
             data: publication.data,
             offset: publication.offset(),
             trace: publication.trace().copied().map(Box::new),
@@ -210,6 +210,7 @@ fn action_to_wire(action: EventAction) -> u32 {
 
 fn bulk_to_wire(action: EventBulk) -> u32 {
     match action {
+        EventBulk::Publish => action::EMIT,
         EventBulk::Subscribe => action::SUBSCRIBE,
         EventBulk::Unsubscribe => action::UNSUBSCRIBE,
         EventBulk::SubscribePatterns => action::SUBSCRIBE_PATTERNS,

@@ -1,0 +1,239 @@
+//! Events of a client. There is no application that handles them, so events with reserved names are commands of this server.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+use tidewire_core::json::{self, Literal};
+use tidewire_core::message::{Call, Event, Message, Publication, Rpc};
+
+use super::packet::{Packet, is_event};
+
+/// A command.
+#[derive(Debug)]
+pub enum Command<'a> {
+    /// `$join`.
+    Join(Vec<Cow<'a, str>>),
+    /// `$leave`.
+    Leave(Vec<Cow<'a, str>>),
+    /// `$to`.
+    To {
+        /// The room.
+        room: Cow<'a, str>,
+        /// The data of the publication.
+        data: Cow<'a, str>,
+    },
+    /// `$call`.
+    Call {
+        /// The rpc.
+        name: Cow<'a, str>,
+        /// Its data.
+        data: Option<Cow<'a, str>>,
+    },
+}
+
+/// Why an event is not a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// A name of `spec/errors.toml`.
+    pub code: &'static str,
+    /// For the developer.
+    pub message: &'static str,
+}
+
+const fn invalid(message: &'static str) -> Refused {
+    let code = "INVALID_MESSAGE_DATA";
+    Refused { code, message }
+}
+
+/// The answer to an event that this server does not handle.
+pub const NO_HANDLER: Refused = Refused {
+    code: "NO_HANDLER",
+    message: "this server has no handler for the event; its own events are $join, $leave, $to and $call",
+};
+
+/// The answer to an event with attachments.
+pub const NO_ATTACHMENTS: Refused = Refused {
+    code: "NO_ATTACHMENTS",
+    message: "this server does not take events with binary attachments",
+};
+
+type Arguments<'a> = SmallVec<[&'a str; 4]>;
+
+impl<'a> Command<'a> {
+    /// The command of an event without attachments.
+    pub fn of(packet: &Packet<'a>) -> Result<Self, Refused> {
+        let data = packet.data.ok_or(NO_HANDLER)?;
+        let mut items = json::entries(data).map(|(_, value)| value);
+        let name = items.next().and_then(text).ok_or(NO_HANDLER)?;
+        let items: Arguments<'a> = items.collect();
+        match name.as_ref() {
+            "$join" => Ok(Self::Join(rooms(&items)?)),
+            "$leave" => Ok(Self::Leave(rooms(&items)?)),
+            "$to" => to(&items),
+            "$call" => call(&items, packet.ack),
+            _ => Err(NO_HANDLER),
+        }
+    }
+
+    /// Its message for the engine.
+    pub fn message(&self, ack: Option<&'a str>) -> Message<'_> {
+        fn names<'n>(rooms: &'n [Cow<'_, str>]) -> Vec<&'n str> {
+            rooms.iter().map(AsRef::as_ref).collect()
+        }
+        match self {
+            Self::Join(rooms) => Message::Event(Event::Subscribe {
+                names: names(rooms),
+                correlation: ack,
+                positions: Vec::new(),
+            }),
+            Self::Leave(rooms) => Message::Event(Event::Unsubscribe {
+                names: names(rooms),
+                correlation: ack,
+            }),
+            Self::To { room, data } => {
+                let publication = Publication::new(room, Some(data), None, None);
+                Message::Event(match ack {
+                    Some(correlation) => Event::Publish {
+                        publication,
+                        correlation,
+                    },
+                    None => Event::Publication(publication),
+                })
+            }
+            Self::Call { name, data } => Message::Rpc(Rpc::Request {
+                call: Call {
+                    name,
+                    correlation: ack.unwrap_or_default(),
+                },
+                data: data.as_deref(),
+                requestor_name: None,
+                requestor_data: None,
+            }),
+        }
+    }
+}
+
+fn text(value: &str) -> Option<Cow<'_, str>> {
+    Literal::scan(value)?.text()
+}
+
+/// The rooms of `$join` and `$leave`: one name, or an array of names.
+fn rooms<'a>(items: &[&'a str]) -> Result<Vec<Cow<'a, str>>, Refused> {
+    let [rooms] = items else {
+        return Err(invalid(
+            "it takes one argument, a room or an array of rooms",
+        ));
+    };
+    let found: Option<Vec<_>> = match rooms.starts_with('[') {
+        true => json::entries(rooms).map(|(_, room)| text(room)).collect(),
+        false => text(rooms).map(|room| vec![room]),
+    };
+    found
+        .filter(|rooms| !rooms.is_empty())
+        .ok_or(invalid("a room is a string"))
+}
+
+fn to<'a>(items: &[&'a str]) -> Result<Command<'a>, Refused> {
+    let [room, event @ ..] = items else {
+        return Err(invalid(
+            "it takes a room, the name of an event, and arguments",
+        ));
+    };
+    let room = text(room).ok_or(invalid("the room is a string"))?;
+    let data = match event {
+        // Clients of other protocols publish and receive the argument alone.
+        [r#""message""#, argument] if !is_event(argument) => Cow::Borrowed(*argument),
+        _ => Cow::Owned(format!("[{}]", event.join(","))),
+    };
+    let has_name = event.first().is_some_and(|name| name.starts_with('"'));
+    if !has_name || matches!(data, Cow::Owned(_)) && !is_event(&data) {
+        return Err(invalid(
+            "the name of the event is a string that is not reserved",
+        ));
+    }
+    Ok(Command::To { room, data })
+}
+
+fn call<'a>(items: &[&'a str], ack: Option<&str>) -> Result<Command<'a>, Refused> {
+    if ack.is_none() {
+        return Err(invalid("a call needs an acknowledgement for its result"));
+    }
+    let [name, arguments @ ..] = items else {
+        return Err(invalid("it takes the name of an rpc, and arguments"));
+    };
+    let name = text(name).ok_or(invalid("the name of an rpc is a string"))?;
+    let data = match arguments {
+        [] => None,
+        [argument] => Some(Cow::Borrowed(*argument)),
+        several => Some(Cow::Owned(format!("[{}]", several.join(",")))),
+    };
+    Ok(Command::Call { name, data })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(event: &str, expected: &str) {
+        let text = format!("213{event}");
+        let packet = Packet::parse(&text).expect("a packet");
+        let command = Command::of(&packet);
+        let found = command.map(|command| format!("{:?}", command.message(packet.ack)));
+        let found = found.unwrap_or_else(|refused| refused.code.into());
+        assert!(found.contains(expected), "{event}: {found}");
+    }
+
+    #[test]
+    fn commands_are_messages() {
+        check(
+            r#"["$join","a"]"#,
+            r#"Subscribe { names: ["a"], correlation: Some("13")"#,
+        );
+        check(r#"["$join",["a","\u0062"]]"#, r#"names: ["a", "b"]"#);
+        check(
+            r#"["$leave","a"]"#,
+            r#"Unsubscribe { names: ["a"], correlation: Some("13")"#,
+        );
+        check(
+            r#"["$to","a","message",{"x":1}]"#,
+            r#"name: "a", data: Some("{\"x\":1}")"#,
+        );
+        check(
+            r#"["$to","a","message",["x"]]"#,
+            r#"data: Some("[\"message\",[\"x\"]]")"#,
+        );
+        check(r#"["$to","a","message"]"#, r#"data: Some("[\"message\"]")"#);
+        check(r#"["$to","a","ev",1, 2]"#, r#"data: Some("[\"ev\",1,2]")"#);
+        check(r#"["$to","a","ev"]"#, r#"correlation: "13""#);
+        check(
+            r#"["$call","add",1]"#,
+            r#"call: Call { name: "add", correlation: "13" }, data: Some("1")"#,
+        );
+        check(r#"["$call","add",1,2]"#, r#"data: Some("[1,2]")"#);
+        check(r#"["$call","add"]"#, "data: None");
+    }
+
+    #[test]
+    fn other_events_are_refused_with_a_code() {
+        for event in [r#"["chat"]"#, r#"["$in","a","b"]"#, "[7]", r#"["\ud800"]"#] {
+            check(event, "NO_HANDLER");
+        }
+        for event in [
+            r#"["$join"]"#,
+            r#"["$join",[]]"#,
+            r#"["$join",[1]]"#,
+            r#"["$join","a",{"since":1}]"#,
+            r#"["$leave",null]"#,
+            r#"["$to","a"]"#,
+            r#"["$to",["a"],"b"]"#,
+            r#"["$to","a",7]"#,
+            r#"["$to","a","disconnect"]"#,
+            r#"["$call",1]"#,
+            r#"["$call"]"#,
+        ] {
+            check(event, "INVALID_MESSAGE_DATA");
+        }
+        let packet = Packet::parse(r#"2["$call","add"]"#).expect("a packet");
+        assert!(Command::of(&packet).is_err(), "its result has no way back");
+    }
+}

@@ -1,0 +1,221 @@
+// The unmodified `socket.io-client` 4.8 over WebSockets: joining, rooms that are events of all other clients, acknowledgements, refusals,
+// heartbeats, and the end of connections.
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { connect, subscribed } from '../harness/client.ts';
+import { openStream } from '../harness/event-stream.ts';
+import { url } from '../harness/http.ts';
+import { fresh } from '../harness/names.ts';
+import { Server } from '../harness/server.ts';
+import { hashPassword } from '../harness/users.ts';
+import { DEADLINE_MS, eventually, happens, within } from '../harness/wait.ts';
+import { BarePeer, ask, connected, open, received } from './peer.ts';
+
+const RULES = {
+  presence: { '*': { allow: true } },
+  record: { '*': { create: true, read: true, write: true, delete: true, listen: true } },
+  event: {
+    '*': { publish: true, subscribe: true, listen: true },
+    'closed/*': { publish: false, subscribe: false },
+    'ann/*': { publish: "user.id === 'ann'", subscribe: "user.id === 'ann'" },
+  },
+  rpc: { '*': { provide: true, request: true }, 'closed/*': { request: false } },
+};
+
+describe('socket.io-client', { concurrency: 8 }, () => {
+  let server: Server;
+  before(async () => {
+    server = await Server.start({ permissions: JSON.stringify(RULES) });
+  });
+  after(() => server.dispose());
+
+  test('joins with an id of its own', async (t) => {
+    const [one, two] = [await connected(t, server), await connected(t, server, { path: '/socket.io', addTrailingSlash: false })];
+    assert.match(String(one.id), /^[\w-]{20}$/);
+    assert.notEqual(one.id, two.id);
+    assert.notEqual(one.id, one.io.engine.id, 'the id of the connection stays secret');
+    assert.equal(one.io.engine.transport.name, 'websocket');
+  });
+
+  test('sends events to the others in a room', async (t) => {
+    const [sender, member, stranger] = [await connected(t, server), await connected(t, server), await connected(t, server)];
+    const room = fresh('room');
+    const inboxes = [sender, member, stranger].map((socket) => received(socket, 'chat'));
+    assert.deepEqual(await ask(sender, '$join', room), { ok: true });
+    assert.deepEqual(await ask(member, '$join', [room, fresh('room')]), { ok: true });
+    assert.deepEqual(await ask(member, '$join', room), { ok: true }, 'a room may be joined twice');
+    const args = ['été', 5.5, null, { list: [true] }];
+    assert.deepEqual(await ask(sender, '$to', room, 'chat', ...args), { ok: true });
+    assert.deepEqual(await inboxes[1]?.next(), args);
+    assert.deepEqual(await ask(member, '$leave', room), { ok: true });
+    sender.emit('$to', room, 'chat', 2);
+    assert.deepEqual(await ask(member, '$to', room, 'chat', 3), { ok: true });
+    assert.deepEqual(await inboxes[0]?.next(), [3]);
+    // Each session has handled everything that was sent before.
+    await Promise.all([sender, member, stranger].map((socket) => ask(socket, '$join', fresh('room'))));
+    assert.deepEqual(inboxes.map(({ seen }) => seen.length), [1, 1, 0]);
+  });
+
+  test('shares rooms with the clients of other protocols', async (t) => {
+    const room = fresh('room');
+    const socket = await connected(t, server);
+    const [messages, named] = [received(socket, 'message'), received(socket, 'named')];
+    await ask(socket, '$join', room);
+    const client = await connect(t, server);
+    const inbox = await subscribed(client, room);
+    const { pieces } = await openStream(t, url(server, `/sse?${new URLSearchParams({ event: room, record: fresh('marker') })}`));
+    await pieces.next();
+    socket.emit('$to', room, 'message', { text: 'hello' });
+    socket.emit('$to', room, 'named', 1, 2);
+    assert.deepEqual([await inbox.next(), await inbox.next()], [{ text: 'hello' }, ['named', 1, 2]]);
+    assert.match(JSON.stringify(await pieces.next()), /hello/);
+    client.event.emit(room, { text: 'back' });
+    client.event.emit(room, ['named', 3]);
+    assert.deepEqual([await messages.next(), await named.next()], [[{ text: 'back' }], [3]]);
+    const path = `/events/${encodeURIComponent(room)}`;
+    const posted = await fetch(url(server, path), { method: 'POST', body: '[7]', headers: { 'content-type': 'application/json' } });
+    assert.equal(posted.status, 204);
+    const bytes = await fetch(url(server, path), { method: 'POST', body: Buffer.from([0, 255]), headers: { 'content-type': 'a/b' } });
+    assert.equal(bytes.status, 204);
+    const binary = await messages.find(([value]) => Buffer.isBuffer(value));
+    assert.deepEqual(binary, [Buffer.from([0, 255])]);
+    // A reserved name would make the client close its connection.
+    client.event.emit(room, ['disconnect']);
+    assert.deepEqual(await messages.find(([value]) => Array.isArray(value)), [['disconnect']]);
+  });
+
+  test('calls rpcs', async (t) => {
+    const provider = await connect(t, server);
+    const [add, failing] = [fresh('add'), fresh('failing')];
+    provider.rpc.provide(add, ([a, b]: [number, number], response) => response.send(a + b));
+    provider.rpc.provide(failing, (_: unknown, response) => response.error('no'));
+    const socket = await connected(t, server);
+    assert.deepEqual(await ask(socket, '$call', add, 1, 2), { ok: true, value: 3 });
+    const failed = await ask(socket, '$call', failing);
+    assert.deepEqual([failed.ok, failed.code], [false, 'PROVIDER_ERROR']);
+    assert.equal((await ask(socket, '$call', fresh('absent'))).code, 'NO_RPC_PROVIDER');
+    assert.equal((await ask(socket, '$call', 'closed/a')).code, 'MESSAGE_DENIED');
+  });
+
+  test('learns that a rule denies a command, and that no handler has an event', async (t) => {
+    const socket = await connected(t, server);
+    const errors = received(socket, '$error');
+    for (const [command, ...args] of [['$join', 'closed/a'], ['$to', 'closed/a', 'chat']]) {
+      const { ok, code, name } = await ask(socket, String(command), ...args);
+      assert.deepEqual({ ok, code, name }, { ok: false, code: 'MESSAGE_DENIED', name: 'closed/a' });
+    }
+    socket.emit('$to', 'closed/a', 'chat');
+    assert.deepEqual(await errors.next(), [{ ok: false, code: 'MESSAGE_DENIED', message: 'a rule or a limit denies it', name: 'closed/a' }]);
+    assert.equal((await ask(socket, 'unknown', 1)).code, 'NO_HANDLER');
+    assert.equal((await ask(socket, '$join', 7)).code, 'INVALID_MESSAGE_DATA');
+    assert.equal((await ask(socket, '$to', 'room', 'chat', Buffer.from([1]))).code, 'NO_ATTACHMENTS');
+    socket.emit('unknown', Buffer.from([1]));
+    assert.deepEqual(await ask(socket, '$join', fresh('room')), { ok: true });
+  });
+
+  test('learns that a namespace does not exist', async (t) => {
+    const socket = await connected(t, server);
+    const other = socket.io.socket('/other');
+    const [error] = await happens(other.connect(), 'connect_error');
+    assert.equal(error.message, 'Invalid namespace');
+    assert.deepEqual(await ask(socket, '$join', fresh('room')), { ok: true });
+  });
+
+  test('ends its session with the connection', async (t) => {
+    const socket = await connected(t, server, { auth: { username: 'bob' } });
+    const client = await connect(t, server);
+    assert.ok((await client.presence.getAll()).includes('bob'));
+    const left = happens(socket, 'disconnect');
+    socket.disconnect();
+    assert.deepEqual((await left)[0], 'io client disconnect');
+    await eventually(async () => !(await client.presence.getAll()).includes('bob'), 'the user is offline');
+  });
+
+  test('logs in with the payload of its handshake', async (t) => {
+    const ann = await connected(t, server, { auth: (done) => done({ username: 'ann' }) });
+    assert.deepEqual(await ask(ann, '$join', 'ann/1'), { ok: true });
+    const other = await connected(t, server);
+    assert.equal((await ask(other, '$join', 'ann/1')).code, 'MESSAGE_DENIED');
+  });
+});
+
+test('a refused login is a connect_error', async (t) => {
+  const server = await Server.during(t, { users: { ann: { password: hashPassword('right') } } });
+  const socket = open(t, server, { auth: { username: 'ann', password: 'wrong' } });
+  const [error] = await happens(socket, 'connect_error');
+  assert.equal(error.message, 'Not authorized');
+  assert.equal((await connected(t, server, { auth: { username: 'ann', password: 'right' } })).connected, true);
+});
+
+describe('heartbeats', { concurrency: 8 }, () => {
+  const heartbeatIntervalMs = 1_000;
+
+  test('come from the server, also while events arrive, and keep the client connected', async (t) => {
+    const server = await Server.during(t, { heartbeatIntervalMs });
+    const socket = await connected(t, server);
+    let pings = 0;
+    socket.io.on('ping', () => (pings += 1));
+    let reason: string | undefined;
+    socket.on('disconnect', (why) => (reason = why));
+    const until = Date.now() + 6 * heartbeatIntervalMs;
+    while (Date.now() < until) await ask(socket, '$join', 'room');
+    assert.equal(reason, undefined);
+    assert.ok(pings >= 4, `${pings} pings`);
+  });
+
+  test('that are not answered end the connection', async (t) => {
+    const server = await Server.during(t, { heartbeatIntervalMs });
+    const peer = await BarePeer.join(t, server);
+    assert.equal(await within(DEADLINE_MS, peer.closed, 'the connection ends'), 1008);
+    assert.ok(peer.messages.seen.includes('2'));
+  });
+
+  test('precede the join, and a connection without one ends', async (t) => {
+    const server = await Server.during(t, { heartbeatIntervalMs, loginTimeoutMs: 5_000 });
+    const peer = await BarePeer.open(t, server);
+    const open = JSON.parse((await peer.messages.next()).slice(1));
+    assert.deepEqual(Object.keys(open).sort(), ['maxPayload', 'pingInterval', 'pingTimeout', 'sid', 'upgrades']);
+    assert.deepEqual([open.upgrades, open.pingInterval, open.pingTimeout], [[], heartbeatIntervalMs, heartbeatIntervalMs]);
+    await peer.messages.find((message) => message === '2');
+    peer.send('3');
+    await within(DEADLINE_MS, peer.closed, 'the connection ends');
+  });
+});
+
+describe('a bare peer', { concurrency: 8 }, () => {
+  let server: Server;
+  before(async () => {
+    server = await Server.start();
+  });
+  after(() => server.dispose());
+
+  test('is refused before the WebSocket opens', async () => {
+    const refused = async (query: string): Promise<unknown> => {
+      const response = await fetch(url(server, `/socket.io/?${query}`));
+      assert.equal(response.status, 400);
+      assert.equal(response.headers.get('content-type'), 'application/json');
+      return response.json();
+    };
+    assert.deepEqual(await refused('EIO=4&transport=polling'), { code: 0, message: 'Transport unknown' });
+    assert.deepEqual(await refused('EIO=4&transport=websocket&sid=x'), { code: 1, message: 'Session ID unknown' });
+    assert.deepEqual(await refused('EIO=4&transport=websocket'), { code: 3, message: 'Bad request' });
+  });
+
+  for (const [what, messages] of Object.entries({
+    'an event before the join': ['42["x"]'],
+    'a second join': ['40', '40'],
+    'a ping': ['40', '2'],
+    'an unknown packet': ['40', '47'],
+    'a reserved event': ['40', '42["disconnect"]'],
+    'an attachment that was not announced': ['40', Buffer.from([1])],
+    'eleven attachments': ['40', '4511-["x"]'],
+    'the end of the connection': ['40', '1'],
+  })) {
+    test(`is closed after ${what}`, async (t) => {
+      const peer = await BarePeer.open(t, server);
+      peer.send(...messages);
+      await within(DEADLINE_MS, peer.closed, 'the connection ends');
+    });
+  }
+});
