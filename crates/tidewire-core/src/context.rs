@@ -443,7 +443,7 @@ impl<E: Effects> TurnContext<'_, E> {
             self.shard
                 .count_work(span.len() as usize + self.out.take_compressed_bytes());
             // Some protocols have no form for some messages.
-            if span.len() > 0 {
+            if !span.is_empty() {
                 self.hub.answer(to.index, format, span);
             }
         }

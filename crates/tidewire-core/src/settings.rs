@@ -26,7 +26,7 @@ pub struct Liveness {
     pub silent_intervals_max: u32,
 }
 
-/// The sessions that the server pings once in an interval.
+/// The sessions that the server pings in each interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerPings {
     /// None, the peers ping.
