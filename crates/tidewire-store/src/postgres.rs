@@ -6,6 +6,7 @@
 
 mod commit;
 mod registry;
+mod runtime;
 mod tls;
 
 use std::collections::{HashMap, HashSet};
@@ -25,10 +26,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use self::commit::{Columns, Shape};
 use self::registry::PostgresRegistry;
+use self::runtime::OwnRuntime;
 use super::range::ScanRange;
 use super::remote::{
-    OpenStore, OwnRuntime, Promise, RemoteError, RemoteOptions, certificate_fault, is_local,
-    refuse_format,
+    OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, refuse_format,
 };
 use super::{checksum, write_keys};
 

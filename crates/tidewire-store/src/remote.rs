@@ -10,15 +10,13 @@ use std::time::Duration;
 
 use rustls::CertificateError;
 use tidewire_core::store::{Opened, Store, StoreError, Written};
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::Handle;
 use zeroize::Zeroizing;
 
 /// How long a start waits for a store's server that can't be reached yet.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause between two attempts.
 const START_PAUSE: Duration = Duration::from_millis(500);
-/// One tick of a runtime polls the sockets, and the next one runs the tasks of those with input.
-const TICKS: usize = 2;
 
 /// The connection settings of a store's server.
 #[derive(Clone)]
@@ -177,53 +175,11 @@ impl RemoteOptions {
         self.runtime.block_on(self.limited(work))
     }
 
-    async fn limited<T>(&self, work: impl Future<Output = T>) -> Result<T, StoreError> {
+    /// The same for a caller that has a runtime.
+    pub(crate) async fn limited<T>(&self, work: impl Future<Output = T>) -> Result<T, StoreError> {
         tokio::time::timeout(self.timeout, work)
             .await
             .map_err(|_| StoreError::unavailable(format!("no answer within {:?}", self.timeout)))
-    }
-}
-
-/// A runtime whose tasks run only on the thread that waits for a request. On a shared runtime each request and each answer would wake
-/// another thread, which takes longer than a commit if all processors are busy.
-#[derive(Debug)]
-pub(crate) struct OwnRuntime(Option<Runtime>);
-
-impl OwnRuntime {
-    pub(crate) fn new() -> Result<Self, RemoteError> {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| RemoteError::Refused(error.to_string()))?;
-        Ok(Self(Some(runtime)))
-    }
-
-    /// Blocks this thread until `work` is done or the timeout of a request has passed.
-    pub(crate) fn wait<T>(
-        &self,
-        options: &RemoteOptions,
-        work: impl Future<Output = T>,
-    ) -> Result<T, StoreError> {
-        let runtime = self.0.as_ref().expect("only a drop takes the runtime");
-        runtime.block_on(options.limited(work))
-    }
-
-    /// Handles the input that has arrived since the last request: the server may have closed a connection.
-    pub(crate) fn catch_up(&self) {
-        if let Some(runtime) = &self.0 {
-            runtime.block_on(async {
-                for _ in 0..TICKS {
-                    tokio::task::yield_now().await;
-                }
-            });
-        }
-    }
-}
-
-impl Drop for OwnRuntime {
-    fn drop(&mut self) {
-        // A plain drop panics if a task of another runtime drops the store.
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 
