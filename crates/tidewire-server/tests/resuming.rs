@@ -403,7 +403,7 @@ fn messages_that_were_sent_make_room_for_those_that_wait() {
     // A peer that has missed a message that is no longer kept can't continue without a gap.
     peer.received.truncate(behind - 30);
     assert_eq!(peer.lose_and_resume(), Err(ResumeRefusal::Missed));
-    assert_eq!(node.stats(SHARD).resumable_sessions.load(Relaxed), 0);
+    wait_until(|| node.stats(SHARD).resumable_sessions.load(Relaxed) == 0);
 }
 
 #[test]
