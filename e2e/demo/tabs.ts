@@ -20,9 +20,10 @@ export async function openTab(t: TestContext, browser: Browser, server: Server, 
   const context = await browser.newContext(options);
   const page = await context.newPage();
   const complaints: string[] = [];
-  // The browser also logs an error when the test kills the server.
+  // Each browser also logs an error, in its own words, when the test kills the server.
   const isExpected = (text: string): boolean => refused !== undefined && text.includes(`status of ${refused}`);
-  const keep = (text: string): void => void (/WebSocket connection|establish a connection/.test(text) || isExpected(text) || complaints.push(text));
+  const isLoss = (text: string): boolean => /WebSocket connection|establish a connection|connection to ws:\S+ was interrupted/.test(text);
+  const keep = (text: string): void => void (isLoss(text) || isExpected(text) || complaints.push(text));
   page.on('pageerror', (error) => keep(String(error)));
   page.on('console', (message) => message.type() === 'error' && keep(message.text()));
   atEnd(t, async () => {
