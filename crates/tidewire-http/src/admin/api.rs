@@ -169,7 +169,7 @@ impl Admin {
                     error.to_string(),
                 ));
             }
-            Err(RevokeError::ShardEnded) => return Err(unavailable("the server is stopping")),
+            Err(RevokeError::ShardEnded) => return Err(stopping()),
         }
         let (revocation_store, stored) = (Arc::clone(&self.revocation_store), revocation.clone());
         blocking(move || revocation_store.store(&stored, now)).await?;
@@ -240,7 +240,7 @@ impl Admin {
         match blocking(move || revocation_store.lift(&lifted)).await? {
             true => {
                 let restored = self.rights.restore(what).await;
-                restored.map_err(|_| unavailable("the server is stopping"))?;
+                restored.map_err(|_| stopping())?;
                 tracing::info!(kind, name = name.as_str(), "a revocation was lifted");
                 Ok((StatusCode::NO_CONTENT, Value::Null))
             }
@@ -269,6 +269,11 @@ fn show(stored: &Stored) -> Value {
 
 pub(super) fn unavailable(message: &str) -> Refusal {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", message)
+}
+
+/// The refusal of a request that a shard did not answer, because it has ended.
+pub(super) fn stopping() -> Refusal {
+    unavailable("the server is stopping")
 }
 
 async fn blocking<T: Send + 'static>(

@@ -11,7 +11,7 @@ use tidewire_core::principal::Credential;
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::text::Name;
 
-use super::api::{Admin, AdminResponse, Refusal, invalid, percent_decoded, unavailable};
+use super::api::{Admin, AdminResponse, Refusal, invalid, percent_decoded, stopping, unavailable};
 use crate::rights::RevokeError;
 
 /// The path prefix of users.
@@ -94,7 +94,7 @@ impl Admin {
                 "LIMIT",
                 "the change is stored, but sessions of the old password stay open: raise limits.revocations_max",
             ),
-            RevokeError::ShardEnded => unavailable("the server is stopping"),
+            RevokeError::ShardEnded => stopping(),
         })
     }
 }

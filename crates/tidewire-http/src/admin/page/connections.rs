@@ -1,5 +1,4 @@
-//! The list of connections, sorted by one of its columns. The server inspects the shards in small steps, so that none of them is
-//! blocked for long, and returns only the rows of the requested window.
+//! The list of connections, sorted by one of its columns. The server returns only the rows of the requested window.
 
 use std::cmp::Ordering;
 
@@ -7,11 +6,13 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 use tidewire_core::inspect::{SubscribedKind, Subscription, SubscriptionKind};
 use tidewire_net::connection::Key;
+use tidewire_shard::handle::ShardHandle;
 use tidewire_shard::inspect::{Carriage, ConnectionView};
 
+use super::parts::ShardParts;
 use super::window::Window;
 use super::{Outcome, Page, PageRequest, parameter, shown};
-use crate::admin::api::{Refusal, invalid, unavailable};
+use crate::admin::api::{Refusal, invalid};
 
 /// Limit of the connections that are sorted. They take about 200 bytes each until the answer is sent. With more connections, the
 /// later ones are omitted, and `complete` in the answer is false.
@@ -62,18 +63,12 @@ impl Page {
         let _inspecting = self.inspecting.lock().await;
         let mut rows: Vec<Row> = Vec::new();
         let mut is_complete = true;
-        for (number, shard) in self.parts.shards.iter().enumerate() {
-            let mut next = Some(0);
-            while let Some(first) = next {
-                let inspected = shard.inspect_connections(first).await;
-                let inspected = inspected.ok_or_else(|| unavailable("the server is stopping"))?;
-                let room = SORTED_MAX - rows.len();
-                let mut found = inspected.found.into_iter();
-                let mut wanted = found.by_ref().filter(|view| filter.takes(view));
-                rows.extend(wanted.by_ref().take(room).map(|view| (number, view)));
-                is_complete &= wanted.next().is_none();
-                next = inspected.next.filter(|_| is_complete);
-            }
+        let mut parts = ShardParts::new(&self.parts.shards);
+        while is_complete && let Some(part) = parts.next(ShardHandle::inspect_connections).await? {
+            let room = SORTED_MAX - rows.len();
+            let mut wanted = part.found.into_iter().filter(|view| filter.takes(view));
+            rows.extend(wanted.by_ref().take(room).map(|view| (part.number, view)));
+            is_complete = wanted.next().is_none();
         }
         rows.sort_unstable_by(|left, right| compare(&window, left, right));
         let connections: Vec<Value> = window.of(&rows).iter().map(show).collect();

@@ -9,6 +9,7 @@ mod attempts;
 mod connections;
 mod figures;
 mod history;
+mod parts;
 mod providers;
 mod records;
 mod rules;

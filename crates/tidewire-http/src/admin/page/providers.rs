@@ -10,9 +10,10 @@ use tidewire_shard::handle::ShardHandle;
 use tidewire_shard::inspect::ConnectionView;
 
 use super::connections::{PART_MAX, SORTED_MAX, id, kind_word, user};
+use super::parts::ShardParts;
 use super::window::Window;
 use super::{Outcome, Page, PageRequest, parameter, shown};
-use crate::admin::api::{Refusal, invalid, unavailable};
+use crate::admin::api::{invalid, stopping};
 
 /// Limit of the rows that inspections of one shard return at the same time. They may run in one turn.
 const TURN_MAX: usize = 4_096;
@@ -71,22 +72,16 @@ impl Page {
         let _inspecting = self.inspecting.lock().await;
         let mut rows: Vec<Row> = Vec::new();
         let mut is_complete = true;
-        for (number, shard) in self.parts.shards.iter().enumerate() {
-            let mut next = Some(0);
-            while let Some(first) = next {
-                let inspected = shard.inspect_connections(first).await;
-                let inspected = inspected.ok_or_else(stopping)?;
-                for row in offers(shard, number, &inspected.found).await {
-                    let is_wanted = kind.is_none_or(|kind| kind == row.subscription.kind)
-                        && row.subscription.name.contains(search);
-                    let has_room = rows.len() < SORTED_MAX;
-                    is_complete &= has_room || !is_wanted;
-                    if is_wanted && has_room {
-                        rows.push(row);
-                    }
-                }
-                next = inspected.next.filter(|_| is_complete);
-            }
+        let mut parts = ShardParts::new(&self.parts.shards);
+        while is_complete && let Some(part) = parts.next(ShardHandle::inspect_connections).await? {
+            let offered = offers(part.shard, part.number, &part.found).await;
+            let mut wanted = offered.into_iter().filter(|row| {
+                kind.is_none_or(|kind| kind == row.subscription.kind)
+                    && row.subscription.name.contains(search)
+            });
+            let room = SORTED_MAX - rows.len();
+            rows.extend(wanted.by_ref().take(room));
+            is_complete = wanted.next().is_none();
         }
         rows.sort_unstable_by(|left, right| {
             let order = match window.column {
@@ -220,8 +215,4 @@ where
             connection: (number, view.key.index, view.key.generation),
         }));
     }
-}
-
-fn stopping() -> Refusal {
-    unavailable("the server is stopping")
 }

@@ -6,10 +6,12 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 use tidewire_core::inspect::SubscribedKind;
 use tidewire_core::text::Name;
+use tidewire_shard::handle::ShardHandle;
 
+use super::parts::ShardParts;
 use super::window::Window;
 use super::{Outcome, Page, PageRequest, parameter, shown};
-use crate::admin::api::{invalid, unavailable};
+use crate::admin::api::invalid;
 
 /// Limit of the distinct names that are counted. With more names, the later ones are not counted, and `complete` in the answer
 /// is false.
@@ -54,28 +56,21 @@ impl Page {
         let _inspecting = self.inspecting.lock().await;
         let mut counts: HashMap<(SubscribedKind, Name), usize> = HashMap::new();
         let mut is_complete = true;
-        for shard in self.parts.shards.iter() {
-            let mut next = Some(0);
-            while let Some(first) = next {
-                let inspected = shard.inspect_names(first).await;
-                let inspected = inspected.ok_or_else(|| unavailable("the server is stopping"))?;
-                for found in inspected.found {
-                    if kind.is_some_and(|kind| kind != found.kind)
-                        || !found.name.starts_with(prefix)
-                    {
-                        continue;
-                    }
-                    let key = (found.kind, found.name);
-                    let has_room = counts.len() < NAMES_MAX;
-                    match counts.get_mut(&key) {
-                        Some(count) => *count += found.count,
-                        None if has_room => {
-                            counts.insert(key, found.count);
-                        }
-                        None => is_complete = false,
-                    }
+        let mut parts = ShardParts::new(&self.parts.shards);
+        while let Some(part) = parts.next(ShardHandle::inspect_names).await? {
+            for found in part.found {
+                if kind.is_some_and(|kind| kind != found.kind) || !found.name.starts_with(prefix) {
+                    continue;
                 }
-                next = inspected.next;
+                let key = (found.kind, found.name);
+                let has_room = counts.len() < NAMES_MAX;
+                match counts.get_mut(&key) {
+                    Some(count) => *count += found.count,
+                    None if has_room => {
+                        counts.insert(key, found.count);
+                    }
+                    None => is_complete = false,
+                }
             }
         }
         let mut counts: Vec<_> = counts.into_iter().collect();
