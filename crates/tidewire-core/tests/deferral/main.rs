@@ -8,6 +8,8 @@
 #[path = "../sim/every_seed.rs"]
 mod every_seed;
 mod fault;
+#[path = "../sim/kept_records.rs"]
+mod kept_records;
 #[path = "../sim/nodes.rs"]
 mod nodes;
 mod outside;

@@ -6,20 +6,19 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tidewire_core::address::{Epoch, SessionId};
-use tidewire_core::effect::{
-    AuthCompletion, AuthOutcome, Flow, Format, Input, StoreCompletion, StoreRequest,
-};
+use tidewire_core::effect::{AuthCompletion, AuthOutcome, Flow, Format, Input};
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::entry::Entry;
 use tidewire_core::message::{Auth, Change, Connection, Message, Record, RecordBulk, Write};
 use tidewire_core::principal::Principal;
 use tidewire_core::rights::RightsChange;
 use tidewire_core::settings::Settings;
-use tidewire_core::store::{Loaded, Opened, StoreChange, StoredRecord, Written};
+use tidewire_core::store::Opened;
 use tidewire_core::text::Name;
 use tidewire_core::time::{Instant, Now, WallTime};
 
 use crate::fault::{Check, Fault};
+use crate::kept_records::KeptRecords;
 use crate::nodes::{SHARDS, address, index_of, slots};
 use crate::outside::{Heard, Outside};
 use crate::permission::{GATE, Muted, READER, TakenBy, TestPermission, is_shut};
@@ -145,7 +144,7 @@ pub struct World {
     is_sighted: bool,
     steps: usize,
     next_index: u32,
-    stored: BTreeMap<Name, StoredRecord>,
+    stored: KeptRecords,
     next_write: u64,
     taken: BTreeMap<u64, Taken>,
     /// The checked writes, by record and in order.
@@ -206,7 +205,7 @@ impl World {
             is_sighted,
             steps: 0,
             next_index: 0,
-            stored: BTreeMap::new(),
+            stored: KeptRecords::default(),
             next_write: 0,
             taken: BTreeMap::new(),
             made: BTreeMap::new(),
@@ -621,38 +620,7 @@ impl World {
         }
         let index = self.random.below(self.outside.store.len());
         let (shard, request) = self.outside.store.remove(index);
-        let completion = match request {
-            StoreRequest::Load { names, .. } => {
-                let load = |name: Name| {
-                    let found = self.stored.get(&name).cloned();
-                    (name, Ok(found.map_or(Loaded::Missing, Loaded::Found)))
-                };
-                let records = names.into_iter().map(load).collect();
-                StoreCompletion::Loaded { records }
-            }
-            StoreRequest::Commit {
-                store,
-                batch,
-                writes,
-            } => {
-                for write in writes.iter() {
-                    match &write.change {
-                        StoreChange::Put(record) => {
-                            self.stored.insert(write.name.clone(), record.clone());
-                        }
-                        StoreChange::Delete => {
-                            self.stored.remove(&write.name);
-                        }
-                    }
-                }
-                let result = Ok(vec![Written::Done; writes.len()]);
-                StoreCompletion::Committed {
-                    store,
-                    batch,
-                    result,
-                }
-            }
-        };
+        let completion = self.stored.complete(request);
         self.input(shard, Input::Store(completion));
     }
 

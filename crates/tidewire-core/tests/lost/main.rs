@@ -10,6 +10,8 @@ mod client;
 mod every_seed;
 mod fault;
 mod heard;
+#[path = "../sim/kept_records.rs"]
+mod kept_records;
 #[path = "../sim/link.rs"]
 mod link;
 mod met;

@@ -1,13 +1,11 @@
 //! Two nodes with their clients and their store, in virtual time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::address::{Epoch, SessionId};
-use tidewire_core::effect::{
-    AuthCompletion, AuthOutcome, Flow, Format, Input, StoreCompletion, StoreRequest,
-};
+use tidewire_core::effect::{AuthCompletion, AuthOutcome, Flow, Format, Input};
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::history_rules::{HistoryRule, HistoryRules, Keep};
 use tidewire_core::message::{Auth, Connection, Message};
@@ -18,13 +16,14 @@ use tidewire_core::rate::{Operation, Rate};
 use tidewire_core::rights::RightsChange;
 use tidewire_core::settings::Settings;
 use tidewire_core::slot::SlotTable;
-use tidewire_core::store::{Loaded, Opened, StoreChange, StoredRecord, Written};
+use tidewire_core::store::Opened;
 use tidewire_core::text::Name;
 use tidewire_core::time::{Instant, Now, WallTime};
 
 use crate::client::{Client, RPCS, Said, USERS, draw, with_message};
 use crate::fault::Fault;
 use crate::heard::{Heard, Wait};
+use crate::kept_records::KeptRecords;
 use crate::met::Met;
 use crate::nodes::{NODE_SHARDS, SHARDS, address, index_of, node_of, slots};
 use crate::outside::{Mail, Outside};
@@ -61,7 +60,7 @@ pub struct World {
     lagging: BTreeSet<SessionId>,
     next_session: u32,
     next_id: u64,
-    stored: BTreeMap<Name, StoredRecord>,
+    stored: KeptRecords,
     change: u64,
     rules: Arc<dyn Permission>,
     met: Met,
@@ -98,7 +97,7 @@ impl World {
             lagging: BTreeSet::new(),
             next_session: 0,
             next_id: 0,
-            stored: BTreeMap::new(),
+            stored: KeptRecords::default(),
             change: 0,
             rules: permission,
             met: Met::default(),
@@ -574,38 +573,7 @@ impl World {
         }
         let index = self.random.below(self.outside.store.len());
         let (shard, request) = self.outside.store.remove(index);
-        let completion = match request {
-            StoreRequest::Load { names, .. } => {
-                let load = |name: Name| {
-                    let found = self.stored.get(&name).cloned();
-                    (name, Ok(found.map_or(Loaded::Missing, Loaded::Found)))
-                };
-                let records = names.into_iter().map(load).collect();
-                StoreCompletion::Loaded { records }
-            }
-            StoreRequest::Commit {
-                store,
-                batch,
-                writes,
-            } => {
-                for write in writes.iter() {
-                    match &write.change {
-                        StoreChange::Put(record) => {
-                            self.stored.insert(write.name.clone(), record.clone());
-                        }
-                        StoreChange::Delete => {
-                            self.stored.remove(&write.name);
-                        }
-                    }
-                }
-                let result = Ok(vec![Written::Done; writes.len()]);
-                StoreCompletion::Committed {
-                    store,
-                    batch,
-                    result,
-                }
-            }
-        };
+        let completion = self.stored.complete(request);
         self.input(shard, Input::Store(completion));
     }
 
