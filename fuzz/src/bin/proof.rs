@@ -1,8 +1,10 @@
-//! Proves that the fuzz targets find planted faults, and find none without them. Usage: `proof faults SECONDS TARGET/FAULT...` plants each
-//! fault in turn and runs its target, in the copy of the tree that has the faults (`e2e/faults/list.ts` names them). The inputs that would reveal the fault at once are removed first. The run starts
-//! from the target's own seeds, if it has any, and otherwise from the committed corpus, because a corpus that grew without the fault
-//! leads away from it. `proof clean SECONDS TARGET...` fuzzes each of these targets for that time. Needs `cargo-fuzz`. Exits with code 1
-//! if a proof fails.
+//! Proves that the fuzz targets find planted faults, and find none without them. Needs `cargo-fuzz`. Exits with code 1 if a proof fails.
+//!
+//! `proof faults SECONDS TARGET/FAULT...` plants each fault in turn and runs its target, in the copy of the tree that has the faults
+//! (`e2e/faults/list.ts` names them). The inputs that would reveal the fault at once are removed first. The run starts from the target's own
+//! seeds, if it has any, and otherwise from the committed corpus, because a corpus that grew without the fault leads away from it.
+//!
+//! `proof clean SECONDS TARGET...` fuzzes each of these targets for that time. `proof build TARGET...` only builds them.
 
 use std::env;
 use std::error::Error;
@@ -28,9 +30,15 @@ fn main() -> Result<ExitCode> {
         ["clean", seconds, ref targets @ ..] if !targets.is_empty() => {
             prove_clean(targets, seconds.parse()?)?
         }
+        ["build", ref targets @ ..] if !targets.is_empty() => {
+            for target in targets {
+                Fuzzer::build(target, None)?;
+            }
+            true
+        }
         _ => {
             return Err(
-                "usage: proof faults SECONDS TARGET/FAULT... | proof clean SECONDS TARGET..."
+                "usage: proof faults SECONDS TARGET/FAULT... | proof clean SECONDS TARGET... | proof build TARGET..."
                     .into(),
             );
         }
