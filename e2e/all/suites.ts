@@ -171,7 +171,7 @@ export const SUITES: Suite[] = [
     shows: "the Python client on Debian's Python and pyenv's: its tests, the behaviour suite, events and edits through kills, its types, its package",
     needs: [PYTHON],
     commands: [npm('python')],
-    budgetSeconds: 180,
+    budgetSeconds: 300,
     group: 'bindings',
   },
   {
