@@ -1,4 +1,5 @@
-// The suites of `make test`, in order. Each has a line on what it proves, its commands, and its time budget on two cores.
+// The suites of `make test`, in order. Each has a line on what it proves, its commands, and its time budget: about twice to three times what
+// it takes on two quiet cores, so that a suite that hangs is found, and a busy machine fails none.
 
 import type { Need, Suite } from './runner.ts';
 
@@ -67,7 +68,7 @@ export const SUITES: Suite[] = [
       npm('check'),
       npm('runner'),
     ],
-    budgetSeconds: 90,
+    budgetSeconds: 180,
   },
   {
     name: 'licences',
@@ -79,7 +80,7 @@ export const SUITES: Suite[] = [
       ['cargo', 'fetch', '--locked'],
       ['cargo', 'deny', '--offline', 'check', 'licenses', 'bans', 'sources'],
     ],
-    budgetSeconds: 120,
+    budgetSeconds: 240,
   },
   {
     name: 'lint',
@@ -125,13 +126,13 @@ export const SUITES: Suite[] = [
     needs: [VALGRIND],
     // The unit tests have built these programs already.
     commands: [['cargo', 'build', '--locked', '--workspace', '--all-features', '--bins'], npm('paths')],
-    budgetSeconds: 240,
+    budgetSeconds: 360,
   },
   {
     name: 'toy-protocol',
     shows: 'a protocol is one folder and one line: a copy of the tree with a toy protocol delivers events to its clients',
     commands: [npm('toy-protocol')],
-    budgetSeconds: 240,
+    budgetSeconds: 360,
   },
   {
     name: 'socketio',
@@ -148,7 +149,7 @@ export const SUITES: Suite[] = [
       npm('parity'),
       npm('test'),
     ],
-    budgetSeconds: 600,
+    budgetSeconds: 900,
     group: 'clients',
   },
   {
@@ -156,14 +157,14 @@ export const SUITES: Suite[] = [
     shows: 'our own client: codec, connection, package and size; on Node and in Chromium against the binary, offline and in several tabs',
     needs: [CHROMIUM],
     commands: [npmOf('packages/client', 'test'), npm('client')],
-    budgetSeconds: 360,
+    budgetSeconds: 600,
     group: 'clients',
   },
   {
     name: 'bindings',
     shows: 'the hooks in React 18 and 19, Vue, Svelte 4 and 5, and Solid: one suite against the binary, packages and sizes; in React also hydrated and mounted twice',
     commands: [npmOf('packages/client', 'test-bindings'), npm('bindings')],
-    budgetSeconds: 200,
+    budgetSeconds: 400,
     group: 'bindings',
   },
   {
@@ -171,20 +172,20 @@ export const SUITES: Suite[] = [
     shows: "the Python client on Debian's Python and pyenv's: its tests, the behaviour suite, events and edits through kills, its types, its package",
     needs: [PYTHON],
     commands: [npm('python')],
-    budgetSeconds: 300,
+    budgetSeconds: 400,
     group: 'bindings',
   },
   {
     name: 'pages',
     shows: 'the web pages in the binary match their sources',
     commands: [npm('pages-fresh')],
-    budgetSeconds: 60,
+    budgetSeconds: 120,
   },
   {
     name: 'ringless',
     shows: 'the transport cases where io_uring_setup fails with EPERM, and with ENOSYS',
     commands: [transport('test', 'E2E_RING=EPERM'), transport('test', 'E2E_RING=ENOSYS')],
-    budgetSeconds: 240,
+    budgetSeconds: 400,
     group: 'silence',
   },
   {
@@ -192,7 +193,7 @@ export const SUITES: Suite[] = [
     shows: 'behind nginx and haproxy: addresses, the PROXY protocol, long silence, server-sent events, a path prefix, a reload',
     needs: [NGINX, HAPROXY],
     commands: [npm('proxies')],
-    budgetSeconds: 180,
+    budgetSeconds: 300,
     group: 'silence',
   },
   {
@@ -200,7 +201,7 @@ export const SUITES: Suite[] = [
     shows: 'Prometheus scrapes a busy server, and every expression of the Grafana dashboard returns numbers',
     needs: [apt('prometheus')],
     commands: [npm('dashboard')],
-    budgetSeconds: 60,
+    budgetSeconds: 120,
     group: 'silence',
   },
   {
@@ -208,7 +209,7 @@ export const SUITES: Suite[] = [
     shows: 'the HTTP API conforms to /openapi.json, with and without a login, and the suite finds planted differences',
     needs: [PYTHON],
     commands: [npm('schemathesis')],
-    budgetSeconds: 180,
+    budgetSeconds: 400,
     group: 'silence',
   },
   {
@@ -216,7 +217,7 @@ export const SUITES: Suite[] = [
     shows: 'the packages as npm installs them: on this Node and on Node 22, in an app that Vite builds for Chromium, drawn on a server, the command `tidewire`; a page without a build',
     needs: [CHROMIUM, BINUTILS],
     commands: [npm('packages')],
-    budgetSeconds: 240,
+    budgetSeconds: 480,
     group: 'silence',
   },
   {
@@ -224,7 +225,7 @@ export const SUITES: Suite[] = [
     shows: "systemd accepts the unit, its sandbox is tight, and its timeouts fit the server's; lintian accepts the Debian package; the list of a release's components",
     needs: [SYSTEMD, BINUTILS, apt('lintian')],
     commands: [npm('packaging')],
-    budgetSeconds: 90,
+    budgetSeconds: 180,
     group: 'image',
   },
   {
@@ -232,7 +233,7 @@ export const SUITES: Suite[] = [
     shows: 'the image of the Dockerfile: a client, the health check, no shell, an open server does not start; the transport cases in it: user 1000, read-only root, no io_uring',
     needs: [apt('buildah'), apt('mmdebstrap')],
     commands: [transport('container')],
-    budgetSeconds: 180,
+    budgetSeconds: 240,
     group: 'image',
   },
   {
@@ -240,7 +241,7 @@ export const SUITES: Suite[] = [
     shows: 'pages of loopback hosts may connect, others may not; large messages are compressed; EventSource reconnects; a part of the client and demo suites in Firefox and WebKit',
     needs: [CHROMIUM, apt('firefox-esr'), apt('WebKitWebDriver', 'webkit2gtk-driver', 'xvfb', 'xauth')],
     commands: [npm('browser'), [...npm('browsers'), '--', 'smoke']],
-    budgetSeconds: 240,
+    budgetSeconds: 400,
     group: 'pages',
   },
   {
@@ -248,7 +249,7 @@ export const SUITES: Suite[] = [
     shows: 'the demo and the documentation in Chromium: two tabs, denied edits, 1,000 entries, markup in names, a restart, a phone, axe-core, the keyboard, the search',
     needs: [CHROMIUM],
     commands: [npm('demo')],
-    budgetSeconds: 300,
+    budgetSeconds: 600,
     group: 'pages',
   },
   {
@@ -256,7 +257,7 @@ export const SUITES: Suite[] = [
     shows: 'the admin page in Chromium: keys, figures, tables with 10,000 connections, records, on a phone, by keyboard, with axe-core, and names with markup shown as text',
     needs: [CHROMIUM],
     commands: [npm('admin')],
-    budgetSeconds: 180,
+    budgetSeconds: 400,
     group: 'pages',
   },
   {
@@ -272,7 +273,7 @@ export const SUITES: Suite[] = [
     needs: [CHROMIUM, BINUTILS],
     // This reuses the workspace's release build; `features.test.ts` checks that the features of both builds agree.
     commands: [npm('newcomer-here')],
-    budgetSeconds: 180,
+    budgetSeconds: 240,
   },
   {
     name: 'documents',
@@ -287,7 +288,7 @@ export const SUITES: Suite[] = [
     shows: 'a minute of `tidewire torture` passes, and it detects the fault of each broken server',
     needs: [MKFS, FIU],
     commands: [npm('torture')],
-    budgetSeconds: 150,
+    budgetSeconds: 240,
     group: 'documents',
   },
   {

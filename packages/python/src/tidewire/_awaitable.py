@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from ._error import TidewireError
 
 T = TypeVar("T")
-S = TypeVar("S", bound="Subscription")
+H = TypeVar("H", bound="Handle")
 
 
 class Deferred(Generic[T]):
@@ -41,11 +41,34 @@ class Deferred(Generic[T]):
             self._future.exception()
 
 
-class Subscription:
+class Handle:
+    """What an `async with` block waits for at its beginning, and closes at its end."""
+
+    def __init__(self, ready: Deferred[None]) -> None:
+        self._ready = ready
+
+    def close(self) -> None:
+        """Ends the use of the handle. It may be called more than once."""
+        raise NotImplementedError
+
+    async def __aenter__(self: H) -> H:
+        """Waits until the handle is ready."""
+        try:
+            await self._ready
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Subscription(Handle):
     """A subscription or a provider. Leaving its `async with` block removes it."""
 
     def __init__(self, ready: Deferred[None], remove: Callable[[], None]) -> None:
-        self._ready = ready
+        super().__init__(ready)
         self._remove = remove
         self._is_removed = False
 
@@ -59,18 +82,6 @@ class Subscription:
         if not self._is_removed:
             self._is_removed = True
             self._remove()
-
-    async def __aenter__(self: S) -> S:
-        """Waits for the server's confirmation."""
-        try:
-            await self._ready
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        self.close()
 
 
 class Inbox(Generic[T]):

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, cast, overload
 
-from ._awaitable import Deferred, Inbox
+from ._awaitable import Deferred, Handle, Inbox
 from ._connection import Connection, Part, Refused
 from ._error import TidewireError, check_name, invalid, refused
 from ._interest import Interest, InterestActions
@@ -16,12 +16,11 @@ from ._record import Document, Edit, Merge, Patch
 from ._request import Requests
 
 D = TypeVar("D")
-R = TypeVar("R", bound="Record[Any]")
 
 EndCallback = Callable[[TidewireError], object]
 
 
-class Record(Generic[D]):
+class Record(Handle, Generic[D]):
     """An open record: its value, with the edits of this client that the server has not confirmed yet.
 
     The client never changes a value, it only replaces it: an unchanged part stays the same object. The app must not change it either. The
@@ -31,8 +30,8 @@ class Record(Generic[D]):
 
     def __init__(self, document: Document, connection: Connection, release: Callable[[], None]) -> None:
         """Call `client.record` to open a record."""
+        super().__init__(document.ready)
         self.name = document.name
-        self._ready = document.ready
         self._document = document
         self._connection = connection
         self._release = release
@@ -180,18 +179,6 @@ class Record(Generic[D]):
         for inbox in self._inboxes:
             inbox.end()
         self._release()
-
-    async def __aenter__(self: R) -> R:
-        """Waits until the value has arrived."""
-        try:
-            await self._ready
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        self.close()
 
     def _edit(self, patches: list[Patch]) -> Edit:
         self._check()
