@@ -6,6 +6,7 @@
 //! shard keeps for sessions of the lost node is not here: `engine/node.rs` ends it (decision 0097).
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use smallvec::SmallVec;
 
@@ -44,7 +45,7 @@ enum Key {
     Record(SessionId, Name),
     Value(Name, AskerKey),
     /// The owner, and the number of the pending reply.
-    Reply(Address, u64),
+    Reply(Address, NonZeroU64),
     History(SessionId, Name, u32),
     Call(SessionId, Name, Box<str>),
     Proceed(Address, SessionId),

@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::address::{Address, SessionId};
@@ -238,8 +239,8 @@ const CENSUS_ENTRIES: usize = 1_000;
 /// Replies of this shard that wait for parts from other shards, by number.
 #[derive(Debug)]
 pub(crate) struct PendingReplies {
-    pub(crate) next: u64,
-    pub(crate) running: Map<u64, PendingReply>,
+    pub(crate) next: NonZeroU64,
+    pub(crate) running: Map<NonZeroU64, PendingReply>,
 }
 
 impl PendingReplies {
@@ -822,7 +823,7 @@ impl<E: Effects> TurnContext<'_, E> {
         what: ReplyAction,
     ) -> PendingReplyId {
         let number = self.pending_replies.next;
-        self.pending_replies.next += 1;
+        self.pending_replies.next = number.saturating_add(1);
         self.pending_replies.running.insert(
             number,
             PendingReply {

@@ -16,6 +16,7 @@ mod timers;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use self::leaving::EndedSession;
@@ -137,7 +138,7 @@ impl Shard {
                 interest: Interest::default(),
                 event_rights: EventRights::new(seed),
                 pending_replies: PendingReplies {
-                    next: 0,
+                    next: NonZeroU64::MIN,
                     running: table::map(seed),
                 },
                 awaited: Awaited::new(seed),

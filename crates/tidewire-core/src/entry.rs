@@ -277,3 +277,14 @@ pub struct LaggingReader {
 /// The value could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadFailed;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A larger one is moved by a call of `memcpy`, which took 2 % of the instructions of a patch with 100 subscribers.
+    #[test]
+    fn an_entry_stays_small() {
+        assert!(size_of::<Entry>() <= 128, "{}", size_of::<Entry>());
+    }
+}

@@ -1,5 +1,7 @@
 //! Replies that wait for parts from several owners.
 
+use std::num::NonZeroU64;
+
 use super::RecordRefusal;
 use crate::address::Address;
 use crate::message::{EventBulk, PresenceAction, RecordBulk, Topic};
@@ -12,8 +14,8 @@ pub struct PendingReplyId {
     pub address: Address,
     /// The name of a bulk message of records that this part is about, as its index in the message. 0 for all other parts.
     pub index: u32,
-    /// The number of the reply at that shard.
-    pub number: u64,
+    /// The number of the reply at that shard. It is not zero, so an optional id is not larger.
+    pub number: NonZeroU64,
 }
 
 /// The content of one part of a pending reply.

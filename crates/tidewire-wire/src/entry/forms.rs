@@ -1,5 +1,6 @@
 //! Types whose form on the wire is that of another type: they hold what their node has derived, or have private fields.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use tidewire_core::address::Address;
@@ -144,6 +145,10 @@ choices! {
 }
 
 forms! {
+    NonZeroU64 as u64 {
+        |number| number.get(),
+        |number, _| NonZeroU64::new(number).ok_or(DecodeError::Missing)
+    }
     Principal as PrincipalForm { principal_form, |form, _| Ok(principal(form)) }
     Trace as TraceForm {
         |trace| TraceForm {

@@ -1,5 +1,6 @@
 //! The parts of which the samples consist.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use tidewire_core::address::{Address, SessionId};
@@ -39,7 +40,7 @@ pub fn reply() -> PendingReplyId {
     PendingReplyId {
         address: shard(2, 1),
         index: 3,
-        number: 1 << 40,
+        number: NonZeroU64::new(1 << 40).unwrap(),
     }
 }
 

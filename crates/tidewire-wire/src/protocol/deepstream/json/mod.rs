@@ -82,7 +82,8 @@ impl Codec for DeepstreamJson {
     type State = ();
 
     /// `None` for JSON that is not a message.
-    type Payload<'a> = Option<JsonFields<'a>>;
+    // The fields are large, and the payloads of other protocols would have their size.
+    type Payload<'a> = Option<Box<JsonFields<'a>>>;
 
     fn read<'a>(
         (): &(),
@@ -93,7 +94,7 @@ impl Codec for DeepstreamJson {
             return Err(ForeignPayload::NotText);
         }
         match JsonFields::read(payload) {
-            Ok(fields) => Ok(Some(fields)),
+            Ok(fields) => Ok(Some(Box::new(fields))),
             Err(TextError::Malformed { offset }) => {
                 let format = "JSON";
                 Err(ForeignPayload::Malformed { format, offset })
