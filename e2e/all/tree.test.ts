@@ -10,9 +10,10 @@ import { code, crates, rustFiles } from './imports.ts';
 const ROOT = join(import.meta.dirname, '../..');
 /**
  * Raised from 1,400 for the packages of other languages and frameworks, each with its sources, tests and manifest, and from 1,600 for the wire
- * form of entries with its samples, and the storages of offline records, and from 1,620 for the second halves of the demo and the admin page.
+ * form of entries with its samples, and the storages of offline records, from 1,620 for the second halves of the demo and the admin page, and from 1,660 for
+ * attachments.
  */
-const FILES_MAX = 1_660;
+const FILES_MAX = 1_670;
 /** Lines of code of one crate, without comments and tests. */
 const CRATE_LINES_MAX = 20_000;
 const SERVER_LINES_MAX = 8_000;
@@ -35,7 +36,7 @@ test('no build product is committed', () => {
   for (const path of ['e2e/mongodb/target/x.xml', 'lib/a.jar', 'node_modules/a/index.js']) assert.match(path, BUILD_PRODUCT);
 });
 
-test('the tree has at most 1,660 files', () => {
+test('the tree has at most 1,670 files', () => {
   const count = COMMITTED.length;
   assert.ok(count > 500 && count <= FILES_MAX, `${count} files`);
 });

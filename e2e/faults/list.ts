@@ -25,6 +25,7 @@ export interface Fault {
 const CODEC: Program = { package: 'tidewire-wire', target: 'codec', test: 'mutation::mutations_of_the_corpus_find_nothing' };
 const ENTRIES: Program = { package: 'tidewire-wire', target: 'entries', test: 'corpus::mutations_of_the_corpus_find_nothing' };
 const JSON_TEXT: Program = { package: 'tidewire-json', target: 'json_corpus', test: 'mutations_of_the_corpus_find_nothing' };
+const PLACEHOLDERS: Program = { package: 'tidewire-json', target: 'lib', test: 'placeholder::tests::the_scan_finds_all_placeholders' };
 const RULES: Program = { package: 'tidewire-rules', target: 'corpus', test: 'mutations_of_the_corpus_find_nothing' };
 const SIMULATION: Program = { package: 'tidewire-core', target: 'sim', test: 'every_seed_keeps_every_promise' };
 const HISTORY: Program = { package: 'tidewire-core', target: 'resume', test: 'every_seed_keeps_every_promise' };
@@ -47,6 +48,7 @@ export const FAULTS: Fault[] = [
   { name: 'wire-escape', patch: 'wire-escape', foundBy: CODEC, fuzzTarget: 'decode' },
   { name: 'entries-split', patch: 'entries-split', foundBy: ENTRIES, fuzzTarget: 'entries' },
   { name: 'json-zero', patch: 'json-zero', foundBy: JSON_TEXT, fuzzTarget: 'json' },
+  { name: 'placeholder-key', patch: 'placeholder-key', foundBy: PLACEHOLDERS },
   { name: 'rules-first-key', patch: 'rules-first-key', foundBy: RULES, fuzzTarget: 'rules' },
   { name: 'jwt-signature', patch: 'jwt-signature', foundBy: JWT, fuzzTarget: 'jwt' },
   { name: 'jwt-expiry', patch: 'jwt-expiry', foundBy: JWT, fuzzTarget: 'jwt' },

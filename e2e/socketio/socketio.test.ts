@@ -85,6 +85,60 @@ describe('socket.io-client', { concurrency: 8 }, () => {
     assert.deepEqual(await messages.find(([value]) => Array.isArray(value)), [['disconnect']]);
   });
 
+  test('sends events with binary attachments to the others in a room', async (t) => {
+    const [sender, member] = [await connected(t, server), await connected(t, server)];
+    const room = fresh('room');
+    const [pictures, messages] = [received(member, 'picture'), received(member, 'message')];
+    await ask(member, '$join', room);
+    const args = [{ title: 'é', thumbnail: Buffer.from([0, 255]), tiles: [Buffer.alloc(0), { deep: Buffer.from('deep') }] }, 7, Buffer.alloc(70_000, 1)];
+    assert.deepEqual(await ask(sender, '$to', room, 'picture', ...args), { ok: true });
+    assert.deepEqual(await pictures.next(), args);
+    const shared = Buffer.from('shared');
+    const ten = Array.from({ length: 10 }, (_, index) => Buffer.alloc(index, index));
+    for (const list of [[shared, shared], ten, ['text', null]]) {
+      sender.emit('$to', room, 'picture', list);
+      assert.deepEqual(await pictures.next(), [list]);
+    }
+    sender.emit('$to', room, 'message', { a: shared });
+    sender.emit('$to', room, 'message', shared);
+    assert.deepEqual([await messages.next(), await messages.next()], [[{ a: shared }], [shared]]);
+    assert.equal((await ask(sender, '$to', 'closed/a', 'picture', shared)).code, 'MESSAGE_DENIED');
+  });
+
+  test('shares events with attachments with the clients of other protocols', async (t) => {
+    const room = fresh('room');
+    const socket = await connected(t, server);
+    const [named, messages] = [received(socket, 'named'), received(socket, 'message')];
+    await ask(socket, '$join', room);
+    const client = await connect(t, server);
+    const inbox = await subscribed(client, room);
+    const { pieces } = await openStream(t, url(server, `/sse?${new URLSearchParams({ event: room, record: fresh('marker') })}`));
+    await pieces.next();
+    socket.emit('$to', room, 'named', { file: Buffer.from([0, 255]) });
+    const data = ['named', { file: { _placeholder: true, num: 0 } }];
+    assert.deepEqual(await inbox.next(), data);
+    const { name, ...seen } = (await pieces.next()).data;
+    assert.deepEqual([name, seen], [room, { data, attachments: ['AP8='] }]);
+    socket.emit('$to', room, 'message', Buffer.from([0, 255]));
+    assert.deepEqual((await pieces.next()).data, { name: room, contentType: 'application/octet-stream', base64: 'AP8=' });
+    const emit = async (content: object): Promise<string> => {
+      const body = JSON.stringify({ body: [{ topic: 'event', action: 'emit', eventName: room, ...content }] });
+      const response = await fetch(url(server, '/api'), { method: 'POST', body, headers: { 'content-type': 'application/json' } });
+      return ((await response.json()) as { result: string }).result;
+    };
+    assert.equal(await emit({ data, attachments: ['AQ=='] }), 'SUCCESS');
+    assert.deepEqual(await named.next(), [{ file: Buffer.from([1]) }]);
+    assert.equal(await emit({ data: { file: data[1] }, attachments: ['AQ=='] }), 'SUCCESS');
+    assert.deepEqual(await messages.next(), [{ file: { file: Buffer.from([1]) } }]);
+    // A placeholder without an attachment would make each client of the room close its connection.
+    for (const placeholder of [{ _placeholder: true, num: 1 }, { _placeholder: true }]) {
+      assert.equal(await emit({ data: ['named', placeholder], attachments: ['AQ=='] }), 'FAILURE');
+    }
+    // Without attachments, it is a value like any other.
+    assert.equal(await emit({ data: ['named', { _placeholder: true, num: 1 }] }), 'SUCCESS');
+    assert.deepEqual(await named.next(), [{ _placeholder: true, num: 1 }]);
+  });
+
   test('calls rpcs', async (t) => {
     const provider = await connect(t, server);
     const [add, failing] = [fresh('add'), fresh('failing')];
@@ -109,8 +163,11 @@ describe('socket.io-client', { concurrency: 8 }, () => {
     assert.deepEqual(await errors.next(), [{ ok: false, code: 'MESSAGE_DENIED', message: 'a rule or a limit denies it', name: 'closed/a' }]);
     assert.equal((await ask(socket, 'unknown', 1)).code, 'NO_HANDLER');
     assert.equal((await ask(socket, '$join', 7)).code, 'INVALID_MESSAGE_DATA');
-    assert.equal((await ask(socket, '$to', 'room', 'chat', Buffer.from([1]))).code, 'NO_ATTACHMENTS');
-    socket.emit('unknown', Buffer.from([1]));
+    for (const [event, ...args] of [['$join', 'room'], ['$call', 'add'], ['$to']]) {
+      assert.equal((await ask(socket, String(event), ...args, Buffer.from([1]))).code, 'INVALID_MESSAGE_DATA', event);
+    }
+    assert.equal((await ask(socket, 'unknown', Buffer.from([1]))).code, 'NO_HANDLER');
+    socket.emit('unknown', Buffer.from([1]), Buffer.from([2]));
     assert.deepEqual(await ask(socket, '$join', fresh('room')), { ok: true });
   });
 
@@ -146,6 +203,43 @@ test('a refused login is a connect_error', async (t) => {
   const [error] = await happens(socket, 'connect_error');
   assert.equal(error.message, 'Not authorized');
   assert.equal((await connected(t, server, { auth: { username: 'ann', password: 'right' } })).connected, true);
+});
+
+test('the parts of an event have the limit of one message, and end with their connection', async (t) => {
+  const server = await Server.during(t, { limits: { message_bytes_max: 65_536, record_bytes_max: 65_536 } });
+  const member = await connected(t, server);
+  const inbox = received(member, 'up');
+  await ask(member, '$join', 'room');
+  const header = '452-["$to","room","up",{"_placeholder":true,"num":0},{"_placeholder":true,"num":1}]';
+  const room = 65_536 - (header.length - 1);
+  const large = await BarePeer.join(t, server);
+  large.send(header, Buffer.alloc(room - 1), Buffer.alloc(2));
+  assert.equal(await within(DEADLINE_MS, large.closed, 'the connection ends'), 1009);
+  const broken = await BarePeer.join(t, server);
+  broken.send(header, Buffer.alloc(room));
+  const inbound = (): Promise<number> => server.metric('tidewire_inbound_bytes');
+  await eventually(async () => (await inbound()) > 65_536, 'the parts count');
+  broken.socket.terminate();
+  await eventually(async () => (await inbound()) < 1_000, 'the parts are freed');
+  const other = await BarePeer.join(t, server);
+  other.send(header, Buffer.alloc(room - 2), '3', Buffer.from([7, 8]));
+  assert.deepEqual(await inbox.next(), [Buffer.alloc(room - 2), Buffer.from([7, 8])]);
+  assert.equal(inbox.seen.length, 1);
+});
+
+test('a history keeps attachments, also in the store', async (t) => {
+  const server = await Server.during(t, { history: ['kept* count=10 keep=store'] });
+  const data = ['up', { _placeholder: true, num: 0 }];
+  const { pieces, ids, close } = await openStream(t, url(server, '/sse?event=kept'));
+  const id = await ids.next();
+  const socket = await connected(t, server);
+  assert.deepEqual(await ask(socket, '$to', 'kept', 'up', Buffer.from([0, 255])), { ok: true });
+  assert.deepEqual((await pieces.next()).data, { name: 'kept', offset: 1, data, attachments: ['AP8='] });
+  close();
+  await server.stop();
+  await server.start();
+  const again = await openStream(t, url(server, '/sse?event=kept'), { 'last-event-id': id });
+  assert.deepEqual((await again.pieces.next()).data, { name: 'kept', offset: 1, data, attachments: ['AP8='] });
 });
 
 describe('heartbeats', { concurrency: 8 }, () => {
@@ -210,6 +304,10 @@ describe('a bare peer', { concurrency: 8 }, () => {
     'a reserved event': ['40', '42["disconnect"]'],
     'an attachment that was not announced': ['40', Buffer.from([1])],
     'eleven attachments': ['40', '4511-["x"]'],
+    'no attachment': ['40', '450-["x"]'],
+    'a placeholder of no attachment': ['40', '451-["$to","a","b",{"_placeholder":true,"num":1}]'],
+    'a packet among attachments': ['40', '451-["$to","a","b",{"_placeholder":true,"num":0}]', '42["x"]'],
+    'an attachment too many': ['40', '451-["$to","a","b"]', Buffer.from([1]), Buffer.from([1])],
     'the end of the connection': ['40', '1'],
   })) {
     test(`is closed after ${what}`, async (t) => {

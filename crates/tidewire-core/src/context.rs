@@ -19,7 +19,9 @@ use crate::event_rights::EventRights;
 use crate::hub::{Hub, HubTopic};
 use crate::json;
 use crate::limits::{LagCounts, Refused};
-use crate::message::{Event, Message, Presence, PresenceAction, Publication, Reason, Refusal};
+use crate::message::{
+    Event, Message, Presence, PresenceAction, Publication, RareAttributes, Reason, Refusal,
+};
 use crate::permission::{Access, Authorization, Decision, Permission, Question, RequestedAction};
 use crate::principal::Principal;
 use crate::publication::InterestTopic;
@@ -191,15 +193,16 @@ impl ShardContext {
         text.is_none_or(|text| self.json_kind(text).is_ok())
     }
 
-    /// Whether the payload of a publication is JSON or bytes, and within the limits.
+    /// Whether the payload of a publication is JSON, bytes, or JSON with attachments, and within the limits.
     pub(crate) fn is_payload(&self, publication: &Publication<'_>) -> bool {
-        let Some(binary) = publication.binary() else {
+        let binary_bytes = RareAttributes::payload_size(publication.rare.as_deref());
+        if binary_bytes == 0 {
             return self.is_json(publication.data);
-        };
-        self.count_work(binary.size());
-        let is_large = binary.bytes().len() > self.settings.limits.record_bytes_max;
+        }
+        self.count_work(binary_bytes);
+        let is_large = publication.payload_bytes() > self.settings.limits.record_bytes_max;
         self.count(|refused| refused.too_large += u64::from(is_large));
-        !is_large && publication.data.is_none() && binary.has_valid_type()
+        !is_large && self.is_json(publication.data) && publication.has_consistent_payload()
     }
 
     /// The limits of a document.

@@ -12,6 +12,7 @@ mod patch;
 mod patch_list;
 mod patch_many;
 mod path;
+mod placeholder;
 mod scan;
 
 pub use check::{JsonError, JsonKind, JsonLimits, check};
@@ -21,3 +22,4 @@ pub use patch::{PatchError, lookup, patch};
 pub use patch_list::{PatchListError, parse_patches};
 pub use patch_many::patch_many;
 pub use path::{Path, PathError, Token};
+pub use placeholder::has_placeholders;

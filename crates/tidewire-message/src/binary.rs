@@ -1,11 +1,13 @@
-//! The payload of an event that is not JSON: bytes with a content type. Only events have such payloads.
+//! The payload of an event that is not JSON alone: bytes with a content type, or JSON with attachments. Only events have such payloads.
 
 use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use tidewire_json as json;
 
+use crate::attachments::{AttachedPayload, Attachments};
 use crate::text::Payload;
 
 /// The content type of bytes whose sender has given none.
@@ -88,6 +90,8 @@ pub enum EventPayload {
     Json(Payload),
     /// Bytes with a content type.
     Binary(Binary),
+    /// JSON text with attachments. Shared as a whole, because an event of a history must not become larger for it.
+    Attached(Arc<AttachedPayload>),
 }
 
 impl EventPayload {
@@ -97,6 +101,67 @@ impl EventPayload {
         match self {
             Self::Json(data) => data.len(),
             Self::Binary(binary) => binary.size(),
+            Self::Attached(attached) => {
+                BLOCKS_BYTES + attached.data.len() + attached.attachments.size()
+            }
         }
+    }
+
+    /// Appends the payload as members of a JSON object, behind at least one other member.
+    pub fn push_members(&self, text: &mut String) {
+        match self {
+            Self::Json(data) => push_data(data, text),
+            Self::Binary(binary) => {
+                text.push_str(",\"contentType\":");
+                json::string(binary.content_type(), text);
+                text.push_str(",\"base64\":\"");
+                text.push_str(&binary.base64());
+                text.push('"');
+            }
+            Self::Attached(attached) => {
+                push_data(&attached.data, text);
+                text.push_str(",\"attachments\":");
+                attached.attachments.write_json(text);
+            }
+        }
+    }
+
+    /// Reads the members of a checked JSON object. `None` if they are not a payload with bytes or attachments.
+    #[must_use]
+    pub fn of_members(text: &str) -> Option<Self> {
+        let (mut content_type, mut bytes, mut data, mut attachments) = (None, None, None, None);
+        for (key, value) in json::entries(text) {
+            let content = || json::Literal::scan(value)?.text();
+            match &*key?.text()? {
+                "contentType" => content_type = content(),
+                "base64" => bytes = from_base64(&content()?),
+                "data" => data = Some(Payload::from_checked(value)),
+                "attachments" => attachments = Some(Attachments::of_json(value)?),
+                _ => {}
+            }
+        }
+        match (data, attachments) {
+            (Some(data), Some(attachments)) => {
+                let attached = AttachedPayload { data, attachments };
+                Some(Self::Attached(Arc::new(attached)))
+            }
+            (None, None) => Some(Self::Binary(Binary::new(Some(&content_type?), bytes?))),
+            _ => None,
+        }
+    }
+}
+
+fn push_data(data: &Payload, text: &mut String) {
+    text.push_str(",\"data\":");
+    text.push_str(data.as_str());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_of_a_history_stays_small() {
+        assert_eq!(size_of::<Option<EventPayload>>(), 24);
     }
 }

@@ -4,6 +4,7 @@
 //! Nothing here decides. The engine is above this crate, and so is each protocol.
 
 pub mod address;
+pub mod attachments;
 pub mod binary;
 pub mod event_pattern;
 pub mod history_rules;

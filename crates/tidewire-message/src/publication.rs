@@ -1,5 +1,8 @@
 //! Publications of events, and the names by which other shards say which of them they want.
 
+use std::sync::Arc;
+
+use crate::attachments::AttachedPayload;
 use crate::binary::EventPayload;
 use crate::message::RareAttributes;
 use crate::text::{Name, Payload};
@@ -31,9 +34,17 @@ pub struct OwnedPublication {
 impl OwnedPublication {
     /// Its payload, shared; `None` if it is undefined.
     pub fn payload(&self) -> Option<EventPayload> {
-        let binary = self.rare.as_ref().and_then(|rare| rare.binary.clone());
-        let json = || self.data.clone().map(EventPayload::Json);
-        binary.map(EventPayload::Binary).or_else(json)
+        let rare = self.rare.as_ref();
+        if let Some(binary) = rare.and_then(|rare| rare.binary.clone()) {
+            return Some(EventPayload::Binary(binary));
+        }
+        let data = self.data.clone()?;
+        Some(match rare.and_then(|rare| rare.attachments.clone()) {
+            None => EventPayload::Json(data),
+            Some(attachments) => {
+                EventPayload::Attached(Arc::new(AttachedPayload { data, attachments }))
+            }
+        })
     }
 
     /// Bytes of memory that its payload takes.

@@ -89,6 +89,7 @@ fn a_session_without_a_socket_is_one_like_any_other() {
             name: "news".into(),
             data: Some("1".into()),
             binary: None,
+            attachments: None,
             trace: None,
         };
         let requests = [subscribe_to("answers"), publish, OwnedRequest::Ping];
@@ -101,6 +102,7 @@ fn a_session_without_a_socket_is_one_like_any_other() {
             name: "answers".into(),
             data: Some("2".into()),
             binary: None,
+            attachments: None,
             offset: None,
         };
         receive(&mut session, |reply| *reply == published).await;

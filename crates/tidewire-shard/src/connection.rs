@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use tidewire_core::effect::{CloseReason, Format};
-use tidewire_wire::frame::websocket::{self, CloseCode, Decoder, FrameError, Opcode, Role};
+use tidewire_wire::frame::websocket::{
+    self, CloseCode, Decoder, FrameError, Opcode, PayloadKind, Role,
+};
 use tidewire_wire::protocol::{
-    self, CloseWords, ConnectionCodec, Encoding, ForeignPayload, Introduction, Protocol,
+    self, CloseWords, ConnectionCodec, Encoding, ForeignPayload, Introduction, Parts, Protocol,
 };
 
 use super::peer::PeerDetails;
@@ -16,8 +18,10 @@ use crate::connection_limiter::ConnectionPermit;
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) decoder: Decoder,
-    /// The payload of the message that has to wait.
-    pub(crate) waiting: Option<Box<[u8]>>,
+    /// The message that has to wait.
+    pub(crate) waiting: Option<Box<WaitingPayload>>,
+    /// The parts of a message whose last payload has not been taken.
+    pub(crate) parts: Parts,
     /// The peer of the connection, until the login.
     pub(crate) peer: Option<Arc<PeerDetails>>,
     /// Bytes posted to other shards and not handled there yet.
@@ -43,6 +47,7 @@ impl State {
                 false => Decoder::new(Role::Server),
             },
             waiting: None,
+            parts: Parts::default(),
             peer: Some(peer),
             inflight_bytes: 0,
             phase: Phase::Open,
@@ -66,6 +71,13 @@ impl State {
         };
         Format(encoding.id())
     }
+}
+
+/// The payload of a message that has to wait.
+#[derive(Debug)]
+pub(crate) struct WaitingPayload {
+    pub(crate) kind: PayloadKind,
+    pub(crate) bytes: Box<[u8]>,
 }
 
 /// How a connection is bound to its session. One byte and one comparison for each message, because most connections are introduced.

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use tidewire_core::attachments::Attachments;
 use tidewire_core::binary::Binary;
 use tidewire_core::effect::Span;
 use tidewire_core::message::{
@@ -38,6 +39,8 @@ pub enum OwnedReply {
         data: Option<Text>,
         /// The payload, if it is bytes.
         binary: Option<Binary>,
+        /// The attachments of the JSON.
+        attachments: Option<Attachments>,
         /// Its number, if the event has history.
         offset: Option<u64>,
     },
@@ -211,6 +214,12 @@ impl Copier {
         binary.cloned()
     }
 
+    /// The same for attachments.
+    fn attachments(&mut self, attachments: Option<&Attachments>) -> Option<Attachments> {
+        self.bytes += attachments.map_or(0, Attachments::size);
+        attachments.cloned()
+    }
+
     fn refusal<A: Copy>(&mut self, refusal: &Refusal<'_, A>) -> OwnedRefusal<A> {
         OwnedRefusal {
             reason: refusal.reason,
@@ -264,6 +273,7 @@ impl Copier {
                 name: self.text(publication.name),
                 data: self.optional(publication.data),
                 binary: self.binary(publication.binary()),
+                attachments: self.attachments(publication.attachments()),
                 offset: publication.offset(),
             },
             Event::Position { name, position } => OwnedReply::Position {
@@ -418,6 +428,7 @@ mod tests {
             name: name.into(),
             data: Some("1".into()),
             binary: None,
+            attachments: None,
             offset: None,
         }
     }

@@ -3,6 +3,7 @@
 //! A message of the engine refers to texts that end with the turn. These are the messages of HTTP requests and streams, which own their
 //! texts, so that they can wait in a mailbox. [`OwnedRequest::message`] is the engine's message, and no bytes are decoded for it.
 
+use tidewire_core::attachments::Attachments;
 use tidewire_core::binary::Binary;
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, Message, Names, Only, Position, Presence, Publication,
@@ -34,6 +35,8 @@ pub enum OwnedRequest {
         data: Option<Text>,
         /// The payload, if it is bytes.
         binary: Option<Binary>,
+        /// The attachments of the JSON.
+        attachments: Option<Attachments>,
         /// The trace that the publication continues.
         trace: Option<Trace>,
     },
@@ -137,9 +140,12 @@ impl OwnedRequest {
                 name,
                 data,
                 binary,
+                attachments,
                 trace,
             } => Message::Event(Event::Publication(
-                Publication::new(name, data.as_deref(), None, *trace).with_binary(binary.clone()),
+                Publication::new(name, data.as_deref(), None, *trace)
+                    .with_binary(binary.clone())
+                    .with_attachments(attachments.clone()),
             )),
             Self::SubscribeEvents { events } => Message::Event(Event::Subscribe {
                 names: events.iter().map(|(name, _)| &**name).collect(),
@@ -233,8 +239,16 @@ impl OwnedRequest {
             | Self::Delete { name: text }
             | Self::Fetch { name: text } => text.len(),
             Self::Publish {
-                name, data, binary, ..
-            } => name.len() + optional(data) + binary.as_ref().map_or(0, Binary::size),
+                name,
+                data,
+                binary,
+                attachments,
+                ..
+            } => {
+                let binary = binary.as_ref().map_or(0, Binary::size);
+                let attachments = attachments.as_ref().map_or(0, Attachments::size);
+                name.len() + optional(data) + binary + attachments
+            }
             Self::Put { name, data, .. } | Self::Call { name, data, .. } => {
                 name.len() + optional(data)
             }

@@ -303,12 +303,10 @@ fn auth<'a>(message: &Auth<'a>) -> Parts<'a> {
 fn event<'a>(message: &Event<'a>) -> Parts<'a> {
     match message {
         Event::Publication(publication) | Event::Publish { publication, .. } => {
-            let binary = publication
-                .binary()
-                .map_or(0, |binary| binary.bytes().len());
             let parts = Parts::of("publish", publication.name).with(publication.data);
+            let data_bytes = publication.data.map_or(0, str::len);
             Parts {
-                bytes: parts.bytes + binary,
+                bytes: parts.bytes + publication.payload_bytes() - data_bytes,
                 ..parts
             }
         }

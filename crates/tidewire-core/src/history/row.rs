@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::binary::{self, Binary, EventPayload};
+use crate::binary::EventPayload;
 use crate::history_rules::{HistoryRules, Keep};
 use crate::json;
 use crate::store::{Incarnation, StoredRecord, Version};
@@ -111,32 +111,24 @@ pub(super) fn event_record(
 ) -> StoredRecord {
     let text = match payload {
         Some(EventPayload::Json(data)) => format!("[{},{}]", at.0, data.as_str()),
-        Some(EventPayload::Binary(binary)) => binary_text(at, &binary),
+        Some(payload) => object_text(at, &payload),
         None => format!("[{}]", at.0),
     };
     record(epoch, &text)
 }
 
-/// The row of bytes is an object, because a version that knows arrays only treats it as a missing event.
-fn binary_text(at: WallTime, binary: &Binary) -> String {
-    let mut text = format!("{{\"time\":{},\"contentType\":", at.0);
-    json::string(binary.content_type(), &mut text);
-    text + ",\"base64\":\"" + &binary.base64() + "\"}"
+/// The row of a payload with bytes or attachments is an object, because a version that can't read it treats it as a missing event.
+fn object_text(at: WallTime, payload: &EventPayload) -> String {
+    let mut text = format!("{{\"time\":{}", at.0);
+    payload.push_members(&mut text);
+    text + "}"
 }
 
-fn binary_of(text: &str) -> Option<(WallTime, Option<EventPayload>)> {
-    let (mut at, mut content_type, mut bytes) = (None, None, None);
-    for (key, value) in json::entries(text) {
-        let content = || json::Literal::scan(value)?.text();
-        match &*key?.text()? {
-            "time" => at = value.parse().ok(),
-            "contentType" => content_type = content(),
-            "base64" => bytes = binary::from_base64(&content()?),
-            _ => {}
-        }
-    }
-    let binary = Binary::new(Some(&content_type?), bytes?);
-    Some((WallTime(at?), Some(EventPayload::Binary(binary))))
+fn object_of(text: &str) -> Option<(WallTime, Option<EventPayload>)> {
+    let is_time = |key: json::Literal<'_>| key.inner == "time";
+    let (_, at) = json::entries(text).find(|(key, _)| key.is_some_and(is_time))?;
+    let payload = EventPayload::of_members(text)?;
+    Some((WallTime(at.parse().ok()?), Some(payload)))
 }
 
 /// The event in a record, unless it has another epoch.
@@ -148,7 +140,7 @@ pub(super) fn event_of(
         return None;
     }
     if record.data.as_str().starts_with('{') {
-        return binary_of(record.data.as_str());
+        return object_of(record.data.as_str());
     }
     let text = within(record)?;
     let (at, payload) = match text.split_once(',') {
@@ -174,6 +166,9 @@ fn within(record: &StoredRecord) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attachments::Attachments;
+    use crate::binary::Binary;
+    use crate::message::Publication;
 
     #[test]
     fn row_names_identify_event_and_row_for_any_event_name() {
@@ -218,12 +213,25 @@ mod tests {
         let binary = Binary::new(Some("text/x; a=\"b\""), *b"\0\xff");
         let event = (WallTime(5), Some(EventPayload::Binary(binary)));
         assert_eq!(event_of(7, &record(7, stored)), Some(event));
+        let stored =
+            r#"{"time":5,"data":["a",{"_placeholder":true,"num":0}],"attachments":["AP8=",""]}"#;
+        let (at, payload) = event_of(7, &record(7, stored)).expect("an event");
+        let encoded = event_record(7, at, payload.clone());
+        assert_eq!(encoded.data.as_str(), stored);
+        let publication = Publication::numbered("e", payload.as_ref(), 9);
+        let attachments = Attachments::new([&b"\0\xff"[..], b""]);
+        assert_eq!(publication.attachments(), attachments.as_ref());
+        assert!(publication.has_consistent_payload());
         for text in [
             "{}",
             r#"{"time":5,"contentType":"a/b"}"#,
             r#"{"time":5,"contentType":"a/b","base64":"AP8"}"#,
             r#"{"time":"5","contentType":"a/b","base64":""}"#,
             r#"{"contentType":"a/b","base64":""}"#,
+            r#"{"time":5,"data":1}"#,
+            r#"{"time":5,"attachments":[""]}"#,
+            r#"{"time":5,"data":1,"attachments":[]}"#,
+            r#"{"time":5,"data":1,"attachments":["AP8"]}"#,
         ] {
             assert_eq!(event_of(7, &record(7, text)), None, "{text}");
         }

@@ -1,9 +1,10 @@
-//! Events whose payload is bytes with a content type.
+//! Events whose payload is bytes with a content type, or JSON with attachments.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::address::SessionId;
+use tidewire_core::attachments::Attachments;
 use tidewire_core::binary::Binary;
 use tidewire_core::history_rules::{HistoryRule, HistoryRules, Keep};
 use tidewire_core::limits::Limits;
@@ -133,6 +134,108 @@ fn invalid_bytes_are_refused_and_reach_no_subscriber() {
     assert_eq!(node.take(reader).len(), 1);
 }
 
+const DATA: &str = r#"["e",{"_placeholder":true,"num":0}]"#;
+
+fn attached<'a>(name: &'a str, data: Option<&'a str>, attachments: &[&[u8]]) -> Message<'a> {
+    let publication = Publication::new(name, data, Some(9), None);
+    let attachments = Attachments::new(attachments.iter().copied());
+    Message::Event(Event::Publication(
+        publication.with_attachments(attachments),
+    ))
+}
+
+#[test]
+fn attachments_reach_every_shard_and_stay_in_histories() {
+    let limits = Limits::default();
+    let settings = |keep| Settings {
+        limits: limits.clone(),
+        ..settings(keep)
+    };
+    for keep in [Keep::Memory, Keep::Store] {
+        let mut node = Node::with(2, settings(keep), Arc::new(AllowAll));
+        let writer = node.login_on(0);
+        let has_seen = |node: &mut Node, session| {
+            let seen = node.take(session);
+            let mut events = seen
+                .iter()
+                .filter(|message| message.contains("Publication {"));
+            let found = events.next().is_some_and(|event| {
+                event.contains("attachments: Some(attachments of [3, 0] bytes)")
+                    && event.contains("_placeholder")
+            });
+            found && events.next().is_none()
+        };
+        let mut epoch = 0;
+        for (shard, name) in [(0, "e"), (1, "e"), (0, "kept"), (1, "kept1")] {
+            let reader = node.login_on(shard);
+            let seen = node.ask(reader, &subscribe(name, &[None]));
+            if let Some(begun) = seen.iter().find(|seen| seen.contains("Position { name")) {
+                let digits = begun
+                    .split("epoch: ")
+                    .nth(1)
+                    .and_then(|rest| rest.split(',').next());
+                epoch = digits
+                    .and_then(|digits| digits.parse().ok())
+                    .expect("an epoch");
+            }
+            node.send(writer, &attached(name, Some(DATA), &[&BYTES, b""]));
+            assert!(has_seen(&mut node, reader), "{name} on {shard}");
+            node.close(reader);
+        }
+        if keep == Keep::Store {
+            node = node.restart(settings(keep));
+        }
+        let reader = node.login_on(0);
+        node.send(
+            reader,
+            &subscribe("kept1", &[Some(Position { epoch, offset: 0 })]),
+        );
+        assert!(has_seen(&mut node, reader), "{keep:?}");
+    }
+}
+
+#[test]
+fn attachments_that_do_not_fit_are_refused() {
+    let limits = Limits {
+        record_bytes_max: DATA.len() + 4,
+        ..Limits::default()
+    };
+    let settings = Settings {
+        limits,
+        ..settings(Keep::Memory)
+    };
+    let mut node = Node::with(1, settings, Arc::new(AllowAll));
+    let (writer, reader) = (node.login(), node.login());
+    node.ask(reader, &subscribe("e", &[]));
+    let both = Publication::new("e", Some(DATA), None, None)
+        .with_attachments(Attachments::new([BYTES]))
+        .with_binary(Some(Binary::new(None, BYTES)));
+    for message in [
+        attached("e", None, &[&BYTES]),
+        attached("e", Some(""), &[&BYTES]),
+        attached("e", Some(r#"{"_placeholder":true,"num":1}"#), &[&BYTES]),
+        attached("e", Some(r#"{"_placeholder":true}"#), &[&BYTES]),
+        attached(
+            "e",
+            Some(r#"{"\u005fplaceholder":true,"num":1}"#),
+            &[&BYTES],
+        ),
+        attached("e", Some(DATA), &[&BYTES, &BYTES]),
+        attached("e", Some("1"), &[&b""[..]; 11]),
+        Message::Event(Event::Publication(both)),
+    ] {
+        let seen = node.ask(writer, &message);
+        assert!(
+            matches!(&seen[..], [refusal] if refusal.contains("InvalidData")),
+            "{message:?}: {seen:?}"
+        );
+        assert!(node.take(reader).is_empty(), "{message:?}");
+    }
+    node.send(writer, &attached("e", Some(DATA), &[&BYTES, b"1"]));
+    node.send(writer, &attached("e", Some("1"), &[&b""[..]; 10]));
+    assert_eq!(node.take(reader).len(), 2);
+}
+
 /// Allows to publish undefined only.
 #[derive(Debug)]
 struct UndefinedOnly;
@@ -156,4 +259,7 @@ fn rules_see_bytes_as_undefined() {
     assert!(seen[0].contains("Denied"), "{seen:?}");
     publish(&mut node, writer, "e");
     assert!(has_seen(&mut node, reader, None));
+    // The data of an event with attachments are JSON.
+    let seen = node.ask(writer, &attached("e", Some("1"), &[&BYTES]));
+    assert!(seen[0].contains("Denied"), "{seen:?}");
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
+use tidewire_core::attachments::{ATTACHMENTS_MAX, Attachments};
 use tidewire_core::binary::{Binary, CONTENT_TYPE_BYTES_MAX, from_base64};
 use tidewire_core::message::WireVersion;
 use tidewire_core::text::RESERVED;
@@ -37,6 +38,8 @@ pub enum Command<'a> {
         data: Option<&'a str>,
         /// The payload, if it is bytes.
         binary: Option<Binary>,
+        /// The attachments of the JSON.
+        attachments: Option<Attachments>,
     },
     /// Calls an rpc.
     Make {
@@ -156,10 +159,16 @@ impl<'a> Command<'a> {
         let text = |text: &String| Text::from(text.as_str());
         let correlation = Text::from(correlation);
         match self {
-            Self::Emit { name, data, binary } => OwnedRequest::Publish {
+            Self::Emit {
+                name,
+                data,
+                binary,
+                attachments,
+            } => OwnedRequest::Publish {
                 name: text(name),
                 data: data.map(Text::from),
                 binary: binary.clone(),
+                attachments: attachments.clone(),
                 trace,
             },
             Self::Make { name, data } => OwnedRequest::Call {
@@ -273,7 +282,16 @@ impl<'a> Fields<'a> {
         if binary.is_some() && data.is_some() {
             return Err("an event has \"data\" or \"base64\", not both".into());
         }
-        Ok(Command::Emit { name, data, binary })
+        let attachments = self.take("attachments").map(attachments).transpose()?;
+        if attachments.is_some() && data.is_none() {
+            return Err("\"attachments\" need \"data\", which has their placeholders".into());
+        }
+        Ok(Command::Emit {
+            name,
+            data,
+            binary,
+            attachments,
+        })
     }
 
     fn binary(&mut self) -> Result<Binary, String> {
@@ -335,6 +353,13 @@ fn version_of(value: &RawValue) -> Option<WireVersion> {
     (f64::from(version) == number).then_some(version)
 }
 
+/// The attachments in a list. The engine checks the placeholders.
+fn attachments(list: &RawValue) -> Result<Attachments, String> {
+    Attachments::of_json(list.get()).ok_or_else(|| {
+        format!("\"attachments\" must be an array of 1 to {ATTACHMENTS_MAX} strings, each base64 with padding")
+    })
+}
+
 /// The text of a JSON string.
 pub(super) fn text_of(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
@@ -368,6 +393,7 @@ mod tests {
                 name: "e".into(),
                 data: None,
                 binary: None,
+                attachments: None,
             }),
         );
         let of_bytes = |content_type, bytes: &[u8]| {
@@ -375,6 +401,7 @@ mod tests {
                 name: "e".into(),
                 data: None,
                 binary: Some(Binary::new(content_type, bytes)),
+                attachments: None,
             })
         };
         check(
@@ -384,6 +411,15 @@ mod tests {
         check(
             r#"{"topic":"event","action":"emit","eventName":"e","base64":""}"#,
             of_bytes(Some("application/octet-stream"), &[]),
+        );
+        check(
+            r#"{"topic":"event","action":"emit","eventName":"e","data":{"_placeholder":true,"num":0},"attachments":["AP8="]}"#,
+            Ok(Command::Emit {
+                name: "e".into(),
+                data: Some(r#"{"_placeholder":true,"num":0}"#),
+                binary: None,
+                attachments: Attachments::new([[0, 255]]),
+            }),
         );
         check(
             r#"{"data": {"a":1.0},"topic":"rpc","action":"make","rpcName":"r"}"#,
@@ -472,6 +508,22 @@ mod tests {
             (
                 r#"{"topic":"event","action":"emit","eventName":"e","base64":"","data":1}"#,
                 r#"an event has "data" or "base64", not both"#,
+            ),
+            (
+                r#"{"topic":"event","action":"emit","eventName":"e","attachments":["AP8="]}"#,
+                r#""attachments" need "data", which has their placeholders"#,
+            ),
+            (
+                r#"{"topic":"event","action":"emit","eventName":"e","data":1,"attachments":["AP8"]}"#,
+                r#""attachments" must be an array of 1 to 10 strings, each base64 with padding"#,
+            ),
+            (
+                r#"{"topic":"event","action":"emit","eventName":"e","data":1,"attachments":[]}"#,
+                r#""attachments" must be an array of 1 to 10 strings, each base64 with padding"#,
+            ),
+            (
+                r#"{"topic":"rpc","action":"make","rpcName":"r","attachments":["AP8="]}"#,
+                r#"unknown property "attachments""#,
             ),
             (
                 r#"{"topic":"event","action":"emit","eventName":"e","base64":"","contentType":"text"}"#,

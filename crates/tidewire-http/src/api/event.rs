@@ -44,6 +44,7 @@ impl Api {
             name: name.into(),
             data,
             binary,
+            attachments: None,
             trace: trace_of(&request.parts),
         };
         let requests = vec![publish, OwnedRequest::Ping];

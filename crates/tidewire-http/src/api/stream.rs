@@ -544,11 +544,13 @@ impl Stream {
                     name,
                     data,
                     binary,
+                    attachments,
                     offset,
                 } => {
                     let payload = StreamPayload {
                         data: data.as_deref(),
                         binary: binary.as_ref(),
+                        attachments: attachments.as_ref(),
                     };
                     self.take_publication(name, payload, *offset);
                 }

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use tidewire_core::attachments::Attachments;
 use tidewire_core::binary::Binary;
 use tidewire_core::json;
 use tidewire_core::message::Position;
@@ -39,10 +40,12 @@ pub(super) struct StreamPayload<'a> {
     pub(super) data: Option<&'a str>,
     /// Bytes.
     pub(super) binary: Option<&'a Binary>,
+    /// The attachments of the JSON.
+    pub(super) attachments: Option<&'a Attachments>,
 }
 
 impl StreamPayload<'_> {
-    /// Appends bytes as members of an object.
+    /// Appends bytes or attachments as members of an object.
     pub(super) fn push_binary(self, text: &mut String) {
         if let Some(binary) = self.binary {
             text.push_str(",\"contentType\":");
@@ -50,6 +53,10 @@ impl StreamPayload<'_> {
             text.push_str(",\"base64\":\"");
             text.push_str(&binary.base64());
             text.push('"');
+        }
+        if let Some(attachments) = self.attachments {
+            text.push_str(",\"attachments\":");
+            attachments.write_json(text);
         }
     }
 }

@@ -14,7 +14,7 @@ use tidewire_wire::frame::websocket::{self, Decoded, Event, FrameError, Opcode, 
 
 use super::Conductor;
 use super::resumable::ResumableSessions;
-use crate::connection::{Binding, CloseCause, PauseReasons, Phase, State};
+use crate::connection::{Binding, CloseCause, PauseReasons, Phase, State, WaitingPayload};
 use crate::credit::Confirmations;
 use crate::session_token::OwnedSessionRequest;
 use crate::sink::{DeferredEffect, Sink, resumable_format};
@@ -82,6 +82,9 @@ impl Conductor {
                 Some(_) => self.login_bytes_max,
                 None => self.message_bytes_max,
             };
+            // All parts of a message together have the limit of one.
+            let parts_bytes = state.parts.bytes();
+            let bytes_max = bytes_max.saturating_sub(parts_bytes);
             let unread = self.buffer.unread();
             if !state.pause_reasons.is_empty() || unread.is_empty() {
                 break;
@@ -119,11 +122,13 @@ impl Conductor {
                         now: self.now,
                     };
                     let given = call.give(session, connection, kind, &payload);
-                    posted_bytes = (!self.sink.targets.is_empty()).then_some(payload.len());
+                    let message_bytes = parts_bytes + payload.len();
+                    posted_bytes = (!self.sink.targets.is_empty()).then_some(message_bytes);
                     match given {
                         Ok(Flow::Wait) => {
                             let state = &mut connection.state;
-                            state.waiting = Some(payload.into_owned().into());
+                            let bytes = payload.into_owned().into();
+                            state.waiting = Some(Box::new(WaitingPayload { kind, bytes }));
                             match self.sink.awaited_shard.take() {
                                 Some(target) => self.await_shard(key, target),
                                 None => {
@@ -176,8 +181,8 @@ impl Conductor {
     fn recount(&mut self, key: Key) {
         if let Some(connection) = self.event_loop.connections().get(key) {
             let state = &connection.state;
-            let waiting = state.waiting.as_ref().map_or(0, |payload| payload.len());
-            let kept = waiting + state.decoder.fragment_bytes();
+            let waiting = state.waiting.as_ref().map_or(0, |it| it.bytes.len());
+            let kept = waiting + state.decoder.fragment_bytes() + state.parts.size();
             self.event_loop.recount(key, kept);
         }
     }
@@ -188,18 +193,24 @@ impl Conductor {
         let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
             return;
         };
-        let Some(payload) = connection.state.waiting.take() else {
+        let State {
+            codec,
+            parts,
+            waiting,
+            ..
+        } = &mut connection.state;
+        let Some(payload) = waiting.take() else {
             return;
         };
-        let codec = &mut connection.state.codec;
-        let flow = match codec.read(codec.protocol().kind(), &payload) {
+        let bytes = parts.bytes() + payload.bytes.len();
+        let flow = match codec.read(parts, payload.kind, &payload.bytes) {
             Ok(read) => {
                 let flow = read.message().map_or(Flow::Taken, |message| {
                     let (sink, confirmations) = (&mut self.sink, &self.confirmations);
                     sink.give(&mut self.engine, confirmations, self.now, session, &message)
                 });
                 if flow == Flow::Taken {
-                    codec.advance(&read);
+                    codec.advance(parts, &read);
                 }
                 flow
             }
@@ -207,10 +218,10 @@ impl Conductor {
             Err(_) => Flow::Taken,
         };
         self.has_unflushed = true;
-        self.charge(key, payload.len());
-        if payload.len() > UNCOUNTED_PAYLOAD_MAX {
+        self.charge(key, bytes);
+        if bytes > UNCOUNTED_PAYLOAD_MAX {
             // The message was decoded again.
-            self.engine.add_work(session, payload.len());
+            self.engine.add_work(session, bytes);
         }
         match flow {
             Flow::Wait => {
@@ -301,13 +312,18 @@ impl Call<'_> {
         kind: PayloadKind,
         payload: &[u8],
     ) -> Result<Flow, CloseCause> {
-        let codec = &connection.state.codec;
-        let read = codec.read(kind, payload).map_err(CloseCause::Foreign)?;
+        let State { codec, parts, .. } = &mut connection.state;
+        let read = codec.read(parts, kind, payload);
+        let read = read.map_err(CloseCause::Foreign)?;
+        if read.is_unfinished() {
+            codec.advance(parts, &read);
+            return Ok(Flow::Taken);
+        }
         if let Some(request) = read.session_request() {
             let request = OwnedSessionRequest::of(request);
             let effect = DeferredEffect::SessionRequest(session, request);
             self.sink.deferred.push_back(effect);
-            connection.state.codec.advance(&read);
+            codec.advance(parts, &read);
             return Ok(Flow::Taken);
         }
         let Some(message) = read.message() else {
@@ -321,7 +337,8 @@ impl Call<'_> {
         };
         let flow = self.give_message(session, connection, &message);
         if flow == Flow::Taken {
-            connection.state.codec.advance(&read);
+            let State { codec, parts, .. } = &mut connection.state;
+            codec.advance(parts, &read);
         }
         Ok(flow)
     }

@@ -14,11 +14,11 @@ use tidewire_core::text::Name;
 use tidewire_net::connection::Key;
 use tidewire_net::event_loop::{EventLoop, Released};
 use tidewire_net::turn_log::TurnLogs;
-use tidewire_wire::protocol::{ConnectionCodec, ResumeRefusal, SessionReply};
+use tidewire_wire::protocol::{ConnectionCodec, Parts, ResumeRefusal, SessionReply};
 use tokio::sync::oneshot;
 
 use super::{Conductor, log_ranges};
-use crate::connection::{Binding, CloseCause, PauseReasons, Phase, State};
+use crate::connection::{Binding, CloseCause, PauseReasons, Phase, State, WaitingPayload};
 use crate::handle::{Attachment, ShardHandle, UpgradedSocket};
 use crate::peer::PeerDetails;
 use crate::peer_log;
@@ -56,9 +56,10 @@ struct Detached {
 
 #[derive(Debug)]
 struct Waiting {
-    payload: Box<[u8]>,
+    payload: Box<WaitingPayload>,
     /// The message is decoded again, and its meaning may depend on earlier ones of its connection.
     codec: ConnectionCodec,
+    parts: Parts,
 }
 
 /// A connection that is to become the transport of a session.
@@ -624,7 +625,13 @@ impl Conductor {
         if let Some(payload) = state.waiting.take() {
             let next = ConnectionCodec::new(state.codec.protocol());
             let codec = std::mem::replace(&mut state.codec, next);
-            entry.waiting = Some(Box::new(Waiting { payload, codec }));
+            let parts = std::mem::take(&mut state.parts);
+            let waiting = Waiting {
+                payload,
+                codec,
+                parts,
+            };
+            entry.waiting = Some(Box::new(waiting));
             entry.peer = peer;
         }
         entry.detached = Some(Detached {
@@ -701,20 +708,24 @@ impl Conductor {
     /// Passes the waiting message of an earlier connection to the engine again.
     pub(super) fn give_earlier(&mut self, key: Key) {
         let entry = self.resumable.sessions.get_mut(&key);
-        let Some(mut waiting) = entry.and_then(|entry| entry.waiting.take()) else {
+        let Some(waiting) = entry.and_then(|entry| entry.waiting.take()) else {
             return;
         };
         let session = self.session(key);
-        let Waiting { payload, codec, .. } = &mut *waiting;
+        let Waiting {
+            payload,
+            codec,
+            parts,
+        } = &*waiting;
         let mut flow = Flow::Taken;
         // It was a message when it arrived.
-        if let Ok(read) = codec.read(codec.protocol().kind(), payload)
+        if let Ok(read) = codec.read(parts, payload.kind, &payload.bytes)
             && let Some(message) = read.message()
         {
             let (sink, confirmations) = (&mut self.sink, &self.confirmations);
             flow = sink.give(&mut self.engine, confirmations, self.now, session, &message);
         }
-        let bytes = payload.len();
+        let bytes = parts.bytes() + payload.bytes.len();
         self.has_unflushed = true;
         self.charge(key, bytes);
         self.engine.add_work(session, bytes);

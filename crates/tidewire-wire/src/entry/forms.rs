@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use tidewire_core::address::Address;
+use tidewire_core::attachments::{AttachedPayload, Attachments};
 use tidewire_core::binary::{Binary, EventPayload};
 use tidewire_core::entry::{OwnedChange, OwnedPatch, ReadFailed, RightsMarker};
 use tidewire_core::json::{Path, PathError, Token, parse_patches};
@@ -119,6 +120,7 @@ enum RightsForm {
 struct PayloadForm {
     json: Option<Payload>,
     binary: Option<Binary>,
+    attachments: Option<Attachments>,
 }
 
 struct NamesForm {
@@ -134,7 +136,7 @@ structs! {
     WriteKeysForm { 1 kept, 2 dropped }
     PatchForm { 1 path, 2 steps, 3 data }
     RightsMarkerForm { 1 from, 2 number, 3 change }
-    PayloadForm { 1 json, 2 binary }
+    PayloadForm { 1 json, 2 binary, 3 attachments }
     NamesForm { 1 names }
 }
 
@@ -354,6 +356,34 @@ fn binary_len(binary: &Binary) -> usize {
     of_field(binary.content_type().len()) + of_field(binary.bytes().len())
 }
 
+/// The bytes of each.
+impl Value for Attachments {
+    const WIRE_TYPE: WireType = WireType::Bytes;
+
+    fn value_len(&self) -> usize {
+        prefixed(attachments_len(self))
+    }
+
+    fn write_value(&self, out: &mut Vec<u8>) {
+        out.varint(attachments_len(self) as u64);
+        for bytes in self.iter() {
+            out.length_field(1, bytes.len());
+            out.extend_from_slice(bytes);
+        }
+    }
+
+    fn read_value(source: &mut Source<'_>) -> Result<Self, DecodeError> {
+        let mut message = source.nested()?;
+        read_fields!(message, 1 attachments);
+        let attachments: Vec<Box<[u8]>> = Field::finish(attachments)?;
+        Self::new(attachments).ok_or(DecodeError::Missing)
+    }
+}
+
+fn attachments_len(attachments: &Attachments) -> usize {
+    attachments.iter().map(|it| 1 + prefixed(it.len())).sum()
+}
+
 /// The text. The receiver compiles it.
 impl Value for ListenPattern {
     const WIRE_TYPE: WireType = WireType::Bytes;
@@ -390,9 +420,21 @@ impl Field for Vec<Option<EventPayload>> {
         wire_type: WireType,
         source: &mut Source<'_>,
     ) -> Result<(), DecodeError> {
-        let PayloadForm { json, binary } = source.value(wire_type)?;
-        let json = json.map(EventPayload::Json);
-        let payload = binary.map(EventPayload::Binary).or(json);
+        let payload = match source.value(wire_type)? {
+            PayloadForm {
+                binary: Some(binary),
+                ..
+            } => Some(EventPayload::Binary(binary)),
+            PayloadForm {
+                json: Some(data),
+                attachments: Some(attachments),
+                ..
+            } => {
+                let attached = AttachedPayload { data, attachments };
+                Some(EventPayload::Attached(Arc::new(attached)))
+            }
+            PayloadForm { json, .. } => json.map(EventPayload::Json),
+        };
         known.get_or_insert_default().push(payload);
         Ok(())
     }
@@ -403,12 +445,21 @@ impl Field for Vec<Option<EventPayload>> {
 }
 
 fn payload_form(payload: &Option<EventPayload>) -> PayloadForm {
-    let (json, binary) = match payload.clone() {
-        None => (None, None),
-        Some(EventPayload::Json(data)) => (Some(data), None),
-        Some(EventPayload::Binary(binary)) => (None, Some(binary)),
+    let mut form = PayloadForm {
+        json: None,
+        binary: None,
+        attachments: None,
     };
-    PayloadForm { json, binary }
+    match payload {
+        None => {}
+        Some(EventPayload::Json(data)) => form.json = Some(data.clone()),
+        Some(EventPayload::Binary(binary)) => form.binary = Some(binary.clone()),
+        Some(EventPayload::Attached(attached)) => {
+            form.json = Some(attached.data.clone());
+            form.attachments = Some(attached.attachments.clone());
+        }
+    }
+    form
 }
 
 /// A list that may be absent, which differs from an empty one.

@@ -200,7 +200,7 @@ structs! {
     PendingReplyId { 1 address, 2 index, 3 number }
     PresenceChange { 1 everyone, 2 user, 3 online, 4 except }
     OwnedPublication { 1 name, 2 data, 3 rare }
-    RareAttributes { 1 offset, 2 trace, 3 binary }
+    RareAttributes { 1 offset, 2 trace, 3 binary, 4 attachments }
     Position { 1 epoch, 2 offset }
     HistoryRead { 1 session, 2 name, 3 serial, 4 after, 5 bytes_max, 6 reply }
     HistoryPage {

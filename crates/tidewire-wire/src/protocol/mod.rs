@@ -5,6 +5,7 @@
 mod close;
 pub mod encoding;
 mod handshake;
+mod parts;
 mod session;
 
 use std::fmt::Debug;
@@ -18,6 +19,7 @@ use crate::frame::websocket::{CloseCode, Opcode, PayloadKind};
 pub use close::{CloseCause, CloseWords};
 pub use encoding::Encoding;
 pub use handshake::{HandshakeRefusal, HandshakeRequest, Terms};
+pub use parts::{Part, Parts};
 pub use session::{ResumeRefusal, SessionReply, SessionRequest};
 
 /// A form of a protocol's messages, chosen by what the peer's library reads. Each protocol numbers its own from 0, which is the form for
@@ -126,6 +128,26 @@ pub trait Codec {
         payload: &'a [u8],
     ) -> Result<Self::Payload<'a>, ForeignPayload>;
 
+    /// Reads a payload behind the parts of an unfinished message. The default is for protocols whose messages are one payload each.
+    ///
+    /// # Errors
+    /// As for [`Codec::read`].
+    #[inline(always)]
+    fn read_behind<'a>(
+        _parts: &Parts,
+        state: &Self::State,
+        kind: PayloadKind,
+        payload: &'a [u8],
+    ) -> Result<Self::Payload<'a>, ForeignPayload> {
+        Self::read(state, kind, payload)
+    }
+
+    /// The effect of a payload on the parts. A payload that is a part, but not the last one, has no message for the engine yet.
+    #[inline(always)]
+    fn part<'p>(_payload: &'p Self::Payload<'_>) -> Option<Part<'p>> {
+        None
+    }
+
     /// Notes that the engine has taken the message of a payload. It is called once for each message, before the next payload is read.
     #[inline(always)]
     fn advance(_state: &mut Self::State, _payload: &Self::Payload<'_>) {}
@@ -187,6 +209,17 @@ macro_rules! protocols {
                 match self { $(Self::$protocol(payload) => <$codec as Codec>::session_request(payload),)+ }
             }
 
+            /// Whether the message of this payload is not complete yet.
+            #[must_use]
+            #[inline(always)]
+            pub fn is_unfinished(&self) -> bool {
+                match self {
+                    $(Self::$protocol(payload) => {
+                        matches!(<$codec as Codec>::part(payload), Some(Part::Text(_) | Part::Attachment(_)))
+                    })+
+                }
+            }
+
             /// Its message; `None` if it has none, which gets the answer of an unknown topic.
             #[must_use]
             #[inline(always)]
@@ -215,26 +248,35 @@ macro_rules! protocols {
                 match self { $(Self::$protocol(_) => Protocol::$protocol,)+ }
             }
 
-            /// Reads a payload, whose message is [`Payload::message`]. If that has to wait, the same payload is read again later.
+            /// Reads a payload, whose message is [`Payload::message`]. If that has to wait, the same payload is read again later. `parts` are
+            /// the earlier payloads of its message.
             ///
             /// # Errors
             /// The peer does not speak the protocol, and its connection is closed.
             #[inline(always)]
             pub fn read<'a>(
                 &self,
+                parts: &Parts,
                 kind: PayloadKind,
                 payload: &'a [u8],
             ) -> Result<Payload<'a>, ForeignPayload> {
                 Ok(match self {
-                    $(Self::$protocol(state) => Payload::$protocol(<$codec as Codec>::read(state, kind, payload)?),)+
+                    $(Self::$protocol(state) => {
+                        Payload::$protocol(<$codec as Codec>::read_behind(parts, state, kind, payload)?)
+                    })+
                 })
             }
 
-            /// Notes that the engine has taken the message of a payload.
+            /// Notes that the engine has taken the message of a payload, or that the message is not complete yet.
             #[inline(always)]
-            pub fn advance(&mut self, payload: &Payload<'_>) {
+            pub fn advance(&mut self, parts: &mut Parts, payload: &Payload<'_>) {
                 match (self, payload) {
-                    $((Self::$protocol(state), Payload::$protocol(payload)) => <$codec as Codec>::advance(state, payload),)+
+                    $((Self::$protocol(state), Payload::$protocol(payload)) => {
+                        <$codec as Codec>::advance(state, payload);
+                        if let Some(part) = <$codec as Codec>::part(payload) {
+                            parts.apply(part);
+                        }
+                    })+
                     _ => debug_assert!(false, "a connection reads payloads of one protocol"),
                 }
             }

@@ -61,6 +61,8 @@ struct VectorFields {
     content_type: Option<String>,
     #[serde(default, deserialize_with = "bytes_of")]
     base64: Option<Vec<u8>>,
+    #[serde(default)]
+    attachments: Vec<VectorBytes>,
     incarnation: Option<u64>,
     only: Option<u32>,
     existed: Option<bool>,
@@ -69,6 +71,11 @@ struct VectorFields {
     requestor_name: Option<String>,
     requestor_data: Option<String>,
 }
+
+/// Bytes whose form in a vector is base64.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct VectorBytes(#[serde(deserialize_with = "bytes_of")] Option<Vec<u8>>);
 
 fn bytes_of<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Vec<u8>>, D::Error> {
     Ok(from_base64(&String::deserialize(text)?))
@@ -153,6 +160,11 @@ impl Vector {
                 .map(Box::new),
             content_type: fields.content_type.as_deref(),
             bytes: fields.base64.as_deref(),
+            attachments: fields
+                .attachments
+                .iter()
+                .map(|bytes| bytes.0.as_deref().expect("base64"))
+                .collect(),
             requestor_name: fields.requestor_name.as_deref(),
             requestor_data: fields.requestor_data.as_deref(),
         }

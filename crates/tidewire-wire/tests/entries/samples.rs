@@ -8,7 +8,9 @@ use tidewire_core::binary::{Binary, EventPayload};
 use tidewire_core::entry::*;
 use tidewire_core::json::{Path, Token};
 use tidewire_core::listen_pattern::ListenPattern;
-use tidewire_core::message::{Only, Position, Reason, RecordAction, RecordBulk, Tag, Topic};
+use tidewire_core::message::{
+    Only, Position, RareAttributes, Reason, RecordAction, RecordBulk, Tag, Topic,
+};
 use tidewire_core::permission::AllowAll;
 use tidewire_core::principal::Credential;
 use tidewire_core::publication::OwnedPublication;
@@ -120,6 +122,16 @@ pub fn all() -> Vec<(&'static str, Entry)> {
             }),
         ),
         (
+            "publication with attachments",
+            Entry::Publication(OwnedPublication {
+                data: Some(attached().data),
+                ..publication(Some(RareAttributes {
+                    attachments: Some(attached().attachments),
+                    ..RareAttributes::default()
+                }))
+            }),
+        ),
+        (
             "presence changed",
             Entry::PresenceChanged(PresenceChange {
                 everyone: false,
@@ -179,6 +191,7 @@ pub fn all() -> Vec<(&'static str, Entry)> {
                     Some(EventPayload::Json(json("1"))),
                     None,
                     Some(EventPayload::Binary(Binary::new(None, []))),
+                    Some(EventPayload::Attached(Arc::new(attached()))),
                 ],
             ),
         ),

@@ -9,6 +9,7 @@
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::http::Uri;
 use serde_json::{Map, Value, json};
+use tidewire_core::attachments::Attachments;
 use tidewire_core::binary::{Binary, from_base64};
 use tidewire_core::json::{JsonLimits, check};
 use tidewire_core::message::{
@@ -153,9 +154,16 @@ fn show((index, request): (usize, &OwnedRequest)) -> Vec<String> {
         Message::Event(Event::Publication(publication)) => {
             assert_eq!((publication.offset(), publication.trace()), (None, None));
             let binary = publication.binary().map_or_else(String::new, show_binary);
+            let attachments = publication.attachments();
+            let attachments = attachments.map_or_else(String::new, show_attachments);
             words(
                 "emit",
-                &[publication.name, &optional(publication.data), &binary],
+                &[
+                    publication.name,
+                    &optional(publication.data),
+                    &binary,
+                    &attachments,
+                ],
             )
         }
         Message::Rpc(Rpc::Request { call, data, .. }) => {
@@ -234,7 +242,10 @@ fn expect_command(command: &Map<String, Value>) -> Option<Vec<String>> {
         command.get("topic")?.as_str()?,
         command.get("action")?.as_str()?,
     ) {
-        ("event", "emit") => ("emit", &["eventName", "data", "base64", "contentType"]),
+        ("event", "emit") => (
+            "emit",
+            &["eventName", "data", "base64", "contentType", "attachments"],
+        ),
         ("rpc", "make") => ("make", &["rpcName", "data"]),
         ("record", "read") => ("read", &["recordName"]),
         ("list", "read") => ("read", &["listName"]),
@@ -272,6 +283,7 @@ fn expect_command(command: &Map<String, Value>) -> Option<Vec<String>> {
             let mut words = vec![kind.to_owned(), name(first?)?, data];
             if kind == "emit" {
                 words.push(expect_binary(command)?);
+                words.push(expect_attachments(command)?);
             }
             Some(words)
         }
@@ -294,6 +306,27 @@ fn expect_binary(command: &Map<String, Value>) -> Option<String> {
     }
     let bytes = from_base64(bytes.as_str()?)?;
     Some(show_binary(&Binary::new(content_type.flatten(), bytes)))
+}
+
+fn show_attachments(attachments: &Attachments) -> String {
+    attachments
+        .iter()
+        .map(|bytes| format!("{bytes:?}"))
+        .collect()
+}
+
+/// The attachments of an event; `None` if the API must refuse them.
+fn expect_attachments(command: &Map<String, Value>) -> Option<String> {
+    let Some(list) = command.get("attachments") else {
+        return Some(String::new());
+    };
+    let list = list
+        .as_array()
+        .filter(|list| (1..=10).contains(&list.len()))?;
+    let bytes = list.iter().map(|text| from_base64(text.as_str()?));
+    let bytes: Vec<Vec<u8>> = bytes.collect::<Option<_>>()?;
+    command.get("data")?;
+    Attachments::new(bytes).as_ref().map(show_attachments)
 }
 
 fn expect_write(command: &Map<String, Value>, name: String, is_list: bool) -> Option<Vec<String>> {
@@ -608,6 +641,7 @@ fn seeds() -> Vec<Vec<u8>> {
         r#"{"topic":"record","action":"listen","recordName":"r"}"#,
         r#"{"topic":"event","action":"emit","eventName":"e","base64":"AP8=","contentType":"a/b"}"#,
         r#"{"topic":"event","action":"emit","eventName":"e","base64":"AP8","data":0}"#,
+        r#"{"topic":"event","action":"emit","eventName":"e","data":[{"_placeholder":true,"num":0}],"attachments":["AP8=",""]}"#,
         r#"{"topic":"event","action":"emit","eventName":"e","x":1}"#,
         r#"{"topic":"event","action":"emit","eventName":"\ud800"}"#,
         "7",

@@ -1,5 +1,8 @@
 //! Topic EVENT: publish and subscribe.
 
+use std::borrow::Cow;
+
+use tidewire_core::attachments::Attachments;
 use tidewire_core::binary::Binary;
 use tidewire_core::message::{
     Event, EventAction, EventBulk, Position, Publication, Reason, Refusal,
@@ -23,7 +26,9 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeE
                 .bytes
                 .map(|bytes| Binary::new(fields.content_type, bytes));
             let publication = Publication::new(name, fields.data, fields.offset, trace);
-            Event::Publication(publication.with_binary(binary))
+            let attachments = Attachments::new(fields.attachments.iter().copied());
+            let publication = publication.with_binary(binary);
+            Event::Publication(publication.with_attachments(attachments))
         }
         action::GAP => match (position(&fields), fields.missed) {
             (None, Some(missed)) => Event::Gap { name, missed },
@@ -116,6 +121,10 @@ pub(super) fn to_wire<'m>(message: &'m Event<'_>) -> Fields<'m> {
             trace: publication.trace().copied().map(Box::new),
             content_type: publication.binary().map(Binary::content_type),
             bytes: publication.binary().map(Binary::bytes),
+            attachments: match publication.attachments() {
+                Some(attachments) => attachments.iter().collect(),
+                None => Cow::default(),
+            },
             ..Fields::named(action::EMIT, publication.name)
         },
         Event::Position { name, position } => Fields {

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use tidewire_core::attachments::ATTACHMENTS_MAX;
 use tidewire_core::message::Position;
 use tidewire_core::trace::Trace;
 
@@ -104,6 +105,7 @@ pub(super) enum Field {
     Trace,
     ContentType,
     Bytes,
+    Attachments,
     RequestorName,
     RequestorData,
 }
@@ -161,7 +163,7 @@ static AUTH: [Option<Field>; 5] = layout(&[
     (4, Field::IsAck),
 ]);
 
-pub(super) static EVENT: [Option<Field>; 22] = layout(&[
+pub(super) static EVENT: [Option<Field>; 23] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),
@@ -180,9 +182,10 @@ pub(super) static EVENT: [Option<Field>; 22] = layout(&[
     (19, Field::Trace),
     (20, Field::ContentType),
     (21, Field::Bytes),
+    (22, Field::Attachments),
 ]);
 
-pub(super) static RECORD: [Option<Field>; 26] = layout(&[
+pub(super) static RECORD: [Option<Field>; 27] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),
@@ -202,11 +205,12 @@ pub(super) static RECORD: [Option<Field>; 26] = layout(&[
     (22, Field::Existed),
     (23, Field::Key),
     (24, Field::SeenVersion),
-    // Records have JSON only. The field is known, so that the server refuses it.
+    // Records have JSON only. The fields are known, so that the server refuses them.
     (25, Field::Bytes),
+    (26, Field::Attachments),
 ]);
 
-static RPC: [Option<Field>; 16] = layout(&[
+static RPC: [Option<Field>; 17] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),
@@ -219,6 +223,7 @@ static RPC: [Option<Field>; 16] = layout(&[
     (11, Field::RequestorData),
     // As in a record.
     (15, Field::Bytes),
+    (16, Field::Attachments),
 ]);
 
 static PRESENCE: [Option<Field>; 10] = layout(&[
@@ -333,6 +338,9 @@ pub struct Fields<'a> {
     pub content_type: Option<&'a str>,
     /// A payload that is not JSON.
     pub bytes: Option<&'a [u8]>,
+    /// The attachments of the data, in the order of their numbers. A decoder keeps one more than an event may have, so that the engine
+    /// refuses the event. An empty list equals an absent one.
+    pub attachments: Cow<'a, [&'a [u8]]>,
     /// The user id of an rpc's requestor.
     pub requestor_name: Option<&'a str>,
     /// The client data of an rpc's requestor, JSON text.
@@ -416,6 +424,12 @@ impl<'a> Fields<'a> {
             Field::Trace => self.trace = traceparent::parse(reader.text()?).map(Box::new),
             Field::ContentType => self.content_type = Some(reader.text()?),
             Field::Bytes => self.bytes = Some(reader.bytes()?),
+            Field::Attachments => {
+                let bytes = reader.bytes()?;
+                if self.attachments.len() <= ATTACHMENTS_MAX {
+                    self.attachments.to_mut().push(bytes);
+                }
+            }
             Field::RequestorName => self.requestor_name = Some(reader.text()?),
             Field::RequestorData => self.requestor_data = Some(reader.text()?),
         }
@@ -495,6 +509,10 @@ impl<'a> Fields<'a> {
                 Field::Bytes => {
                     encode_some(self.bytes, |bytes| sink.bytes_field(number, bytes));
                 }
+                Field::Attachments => self
+                    .attachments
+                    .iter()
+                    .for_each(|bytes| sink.bytes_field(number, bytes)),
                 _ => encode_some(self.text(*field), |text| sink.text_field(number, text)),
             }
         }

@@ -249,7 +249,7 @@ fn decode_fields(topic: WireTopic, body: &[u8]) -> Result<Message<'_>, DecodeErr
 #[inline]
 fn from_wire(topic: WireTopic, mut fields: Fields<'_>) -> Result<Message<'_>, DecodeError> {
     let action = fields.action;
-    if topic != WireTopic::Event && fields.bytes.is_some() {
+    if topic != WireTopic::Event && (fields.bytes.is_some() || !fields.attachments.is_empty()) {
         // Records and rpcs have JSON only. An empty text is not JSON, so the engine refuses it.
         fields.data = Some("");
     }
@@ -604,14 +604,28 @@ mod tests {
             ),
         ];
         for (topic, action, expected) in cases {
-            let fields = Fields {
+            let named = Fields {
                 correlation: (topic == WireTopic::Rpc).then_some("7"),
-                bytes: Some(b"\xff"),
                 ..Fields::named(action, "n")
             };
-            let mut payload = Vec::new();
-            fields.encode_payload(topic, fields.measure(topic), &mut payload);
-            assert_eq!(Deepstream::decode(&payload), Ok(expected), "{topic:?}");
+            let of_bytes = Fields {
+                bytes: Some(b"\xff"),
+                ..named.clone()
+            };
+            let attached = Fields {
+                data: Some("1"),
+                attachments: vec![&b""[..]].into(),
+                ..named
+            };
+            for fields in [of_bytes, attached] {
+                let mut payload = Vec::new();
+                fields.encode_payload(topic, fields.measure(topic), &mut payload);
+                assert_eq!(
+                    Deepstream::decode(&payload).as_ref(),
+                    Ok(&expected),
+                    "{topic:?}"
+                );
+            }
         }
     }
 

@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
+use tidewire_core::attachments::{Attachment, Attachments};
+use tidewire_core::binary::Binary;
 use tidewire_core::json::{self, Literal};
 use tidewire_core::message::{Call, Event, Message, Publication, Rpc};
 
-use super::packet::{Packet, is_event};
+use super::packet::{Packet, is_event, is_placeholder};
 
 /// A command.
 #[derive(Debug)]
@@ -19,7 +21,7 @@ pub enum Command<'a> {
     To {
         /// The room.
         room: Cow<'a, str>,
-        /// The data of the publication.
+        /// The data of the publication. With attachments, it has their placeholders.
         data: Cow<'a, str>,
     },
     /// `$call`.
@@ -51,28 +53,43 @@ pub const NO_HANDLER: Refused = Refused {
     message: "this server has no handler for the event; its own events are $join, $leave, $to and $call",
 };
 
-/// The answer to an event with attachments.
-pub const NO_ATTACHMENTS: Refused = Refused {
-    code: "NO_ATTACHMENTS",
-    message: "this server does not take events with binary attachments",
-};
-
 type Arguments<'a> = SmallVec<[&'a str; 4]>;
 
 impl<'a> Command<'a> {
-    /// The command of an event without attachments.
+    /// The command of an event. Its attachments follow later.
     pub fn of(packet: &Packet<'a>) -> Result<Self, Refused> {
         let data = packet.data.ok_or(NO_HANDLER)?;
         let mut items = json::entries(data).map(|(_, value)| value);
         let name = items.next().and_then(text).ok_or(NO_HANDLER)?;
         let items: Arguments<'a> = items.collect();
-        match name.as_ref() {
-            "$join" => Ok(Self::Join(rooms(&items)?)),
-            "$leave" => Ok(Self::Leave(rooms(&items)?)),
-            "$to" => to(&items),
-            "$call" => call(&items, packet.ack),
-            _ => Err(NO_HANDLER),
+        let command = match name.as_ref() {
+            "$join" => Self::Join(rooms(&items)?),
+            "$leave" => Self::Leave(rooms(&items)?),
+            "$to" => to(&items)?,
+            "$call" => call(&items, packet.ack)?,
+            _ => return Err(NO_HANDLER),
+        };
+        match packet.attachments > 0 && !matches!(command, Self::To { .. }) {
+            true => Err(invalid("only $to takes binary attachments")),
+            false => Ok(command),
         }
+    }
+
+    /// A copy of a publication with its attachments, which have arrived. Other commands have none.
+    pub fn with_attachments(
+        self,
+        ack: Option<&str>,
+        attachments: Vec<Attachment>,
+    ) -> Option<Box<AttachedPublication>> {
+        let Self::To { room, data } = self else {
+            return None;
+        };
+        Some(Box::new(AttachedPublication {
+            room: room.into(),
+            data: data.into(),
+            attachments: Attachments::new(attachments)?,
+            ack: ack.map(Into::into),
+        }))
     }
 
     /// Its message for the engine.
@@ -90,16 +107,7 @@ impl<'a> Command<'a> {
                 names: names(rooms),
                 correlation: ack,
             }),
-            Self::To { room, data } => {
-                let publication = Publication::new(room, Some(data), None, None);
-                Message::Event(match ack {
-                    Some(correlation) => Event::Publish {
-                        publication,
-                        correlation,
-                    },
-                    None => Event::Publication(publication),
-                })
-            }
+            Self::To { room, data } => publish(Publication::new(room, Some(data), None, None), ack),
             Self::Call { name, data } => Message::Rpc(Rpc::Request {
                 call: Call {
                     name,
@@ -111,6 +119,41 @@ impl<'a> Command<'a> {
             }),
         }
     }
+}
+
+/// A `$to` with its attachments.
+#[derive(Debug)]
+pub struct AttachedPublication {
+    room: Box<str>,
+    data: Box<str>,
+    attachments: Attachments,
+    ack: Option<Box<str>>,
+}
+
+impl AttachedPublication {
+    /// Its message for the engine. A message of one binary argument is an event of bytes, as clients of other protocols publish it.
+    pub fn message(&self) -> Message<'_> {
+        let mut all = self.attachments.iter();
+        let publication = match (all.next(), all.next()) {
+            (Some(bytes), None) if is_placeholder(&self.data) => {
+                let binary = Binary::new(None, bytes);
+                Publication::new(&self.room, None, None, None).with_binary(Some(binary))
+            }
+            _ => Publication::new(&self.room, Some(&self.data), None, None)
+                .with_attachments(Some(self.attachments.clone())),
+        };
+        publish(publication, self.ack.as_deref())
+    }
+}
+
+fn publish<'p>(publication: Publication<'p>, ack: Option<&'p str>) -> Message<'p> {
+    Message::Event(match ack {
+        Some(correlation) => Event::Publish {
+            publication,
+            correlation,
+        },
+        None => Event::Publication(publication),
+    })
 }
 
 fn text(value: &str) -> Option<Cow<'_, str>> {
@@ -211,6 +254,77 @@ mod tests {
         );
         check(r#"["$call","add",1,2]"#, r#"data: Some("[1,2]")"#);
         check(r#"["$call","add"]"#, "data: None");
+    }
+
+    fn publication_of(event: &str, attachments: &[&[u8]]) -> String {
+        let text = format!("2{event}");
+        let packet = Packet::parse(&text).expect("a packet");
+        let command = Command::of(&packet).expect("a command");
+        let attachments = attachments.iter().map(|bytes| (*bytes).into());
+        let command = command
+            .with_attachments(None, attachments.collect())
+            .expect("a publication");
+        let Message::Event(Event::Publication(publication)) = command.message() else {
+            panic!("{command:?}");
+        };
+        assert!(publication.has_consistent_payload(), "{publication:?}");
+        let (binary, attachments) = (publication.binary(), publication.attachments());
+        format!(
+            "{:?} {binary:?} {attachments:?}",
+            publication.data.unwrap_or_default()
+        )
+    }
+
+    #[test]
+    fn attachments_belong_to_the_data() {
+        let found = publication_of(
+            r#"["$to","a","ev",{"x":{"_placeholder":true,"num":1}},{"_placeholder":true,"num":0}]"#,
+            &[b"ab", b""],
+        );
+        let data = r#"["ev",{"x":{"_placeholder":true,"num":1}},{"_placeholder":true,"num":0}]"#;
+        assert_eq!(
+            found,
+            format!("{data:?} None Some(attachments of [2, 0] bytes)")
+        );
+        let bytes = r#"["$to","a","message",{"_placeholder":true,"num":0}]"#;
+        let expected = r#""" Some(3 bytes of application/octet-stream) None"#;
+        assert_eq!(publication_of(bytes, &[b"abc"]), expected);
+        // An attachment without a placeholder is passed on, too.
+        let found = publication_of(bytes, &[b"abc", b""]);
+        assert!(
+            found.ends_with("None Some(attachments of [3, 0] bytes)"),
+            "{found}"
+        );
+    }
+
+    #[test]
+    fn only_publications_take_attachments() {
+        let placeholder = r#"{"_placeholder":true,"num":0}"#;
+        for (event, code) in [
+            (
+                format!(r#"["$join",{placeholder}]"#),
+                "INVALID_MESSAGE_DATA",
+            ),
+            (r#"["$leave","a"]"#.into(), "INVALID_MESSAGE_DATA"),
+            (
+                format!(r#"["$call","add",{placeholder}]"#),
+                "INVALID_MESSAGE_DATA",
+            ),
+            (
+                format!(r#"["$to",{placeholder},"a"]"#),
+                "INVALID_MESSAGE_DATA",
+            ),
+            (
+                format!(r#"["$to","a",{placeholder}]"#),
+                "INVALID_MESSAGE_DATA",
+            ),
+            (format!(r#"["chat",{placeholder}]"#), "NO_HANDLER"),
+        ] {
+            let text = format!("51-7{event}");
+            let packet = Packet::parse(&text).expect("a packet");
+            let refused = Command::of(&packet).map_err(|refused| refused.code);
+            assert_eq!(refused.err(), Some(code), "{event}");
+        }
     }
 
     #[test]

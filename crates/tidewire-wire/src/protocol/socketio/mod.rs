@@ -7,15 +7,16 @@ mod engine_io;
 mod packet;
 mod write;
 
+use tidewire_core::attachments::{ATTACHMENTS_MAX, Attachment, Attachments};
 use tidewire_core::message::{Auth, Connection, Event, Message};
 use tidewire_core::settings::{Liveness, ServerPings};
 
 use super::{
-    CloseCause, CloseWords, Codec, ForeignPayload, HandshakeRefusal, HandshakeRequest, Paths,
-    SessionReply, SessionRequest, Terms, Variant,
+    CloseCause, CloseWords, Codec, ForeignPayload, HandshakeRefusal, HandshakeRequest, Part, Parts,
+    Paths, SessionReply, SessionRequest, Terms, Variant,
 };
 use crate::frame::websocket::{self, Opcode, PayloadKind};
-use command::{Command, NO_ATTACHMENTS, Refused};
+use command::{AttachedPublication, Command, Refused};
 use packet::{Packet, PacketType};
 
 /// The codec.
@@ -24,8 +25,8 @@ pub struct SocketIo;
 
 /// A number of attachments that follow. An enum, because its unused values make room for the states and the protocols in one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attachments {
-    /// And so on, up to [`packet::ATTACHMENTS_MAX`].
+pub enum AttachmentCount {
+    /// And so on, up to [`ATTACHMENTS_MAX`].
     One = 1,
     #[expect(missing_docs, reason = "see above")]
     Two,
@@ -47,17 +48,17 @@ pub enum Attachments {
     Ten,
 }
 
-const ATTACHMENTS: [Attachments; packet::ATTACHMENTS_MAX] = [
-    Attachments::One,
-    Attachments::Two,
-    Attachments::Three,
-    Attachments::Four,
-    Attachments::Five,
-    Attachments::Six,
-    Attachments::Seven,
-    Attachments::Eight,
-    Attachments::Nine,
-    Attachments::Ten,
+const COUNTS: [AttachmentCount; ATTACHMENTS_MAX] = [
+    AttachmentCount::One,
+    AttachmentCount::Two,
+    AttachmentCount::Three,
+    AttachmentCount::Four,
+    AttachmentCount::Five,
+    AttachmentCount::Six,
+    AttachmentCount::Seven,
+    AttachmentCount::Eight,
+    AttachmentCount::Nine,
+    AttachmentCount::Ten,
 ];
 
 /// The state of a connection.
@@ -69,14 +70,14 @@ pub enum State {
     /// It has joined, or its login is being decided.
     Joined,
     /// The same, and attachments of its last packet follow.
-    Awaits(Attachments),
+    Awaits(AttachmentCount),
 }
 
 impl State {
     /// The state of a client that has joined, before this number of attachments.
     fn awaiting(count: usize) -> Self {
         match count.checked_sub(1) {
-            Some(index) => Self::Awaits(ATTACHMENTS[index]),
+            Some(index) => Self::Awaits(COUNTS[index]),
             None => Self::Joined,
         }
     }
@@ -95,6 +96,12 @@ enum Content<'a> {
     Pong,
     Login(&'a str),
     Command(Command<'a>, Option<&'a str>),
+    /// The packet of a command whose attachments follow.
+    Header(&'a str),
+    /// An attachment, which others follow.
+    Attachment(&'a [u8]),
+    /// The publication of an earlier packet, of which this was the last attachment.
+    Attached(Box<AttachedPublication>),
     /// The codec answers it without the engine, with these frames. There may be none.
     Answer(Vec<u8>),
     /// The client closes the connection.
@@ -173,9 +180,10 @@ fn message<'a>(state: State, text: &'a str) -> Result<Payload<'a>, ForeignPayloa
         PacketType::Disconnect => Content::Close,
         // The server sends no event that wants an acknowledgement.
         PacketType::Ack => Content::Answer(Vec::new()),
-        PacketType::Event if packet.attachments > 0 => answer(NO_ATTACHMENTS, packet.ack),
         PacketType::Event => match Command::of(&packet) {
+            Ok(_) if packet.attachments > 0 => Content::Header(text),
             Ok(command) => Content::Command(command, packet.ack),
+            // Its attachments are skipped.
             Err(refused) => answer(refused, packet.ack),
         },
     };
@@ -185,13 +193,34 @@ fn message<'a>(state: State, text: &'a str) -> Result<Payload<'a>, ForeignPayloa
     Ok(Payload { content, next })
 }
 
+/// Reads an attachment that was announced.
+fn attachment<'a>(parts: &Parts, payload: &'a [u8], is_last: bool) -> Content<'a> {
+    let Some(text) = parts.text() else {
+        return Content::Answer(Vec::new());
+    };
+    if !is_last {
+        return Content::Attachment(payload);
+    }
+    let attached = || {
+        let packet = Packet::parse(text).ok()?;
+        let attachments = parts.attachments().iter().cloned();
+        let attachments = attachments.chain([Attachment::from(payload)]).collect();
+        let command = Command::of(&packet).ok()?;
+        command
+            .with_attachments(packet.ack, attachments)
+            .map(Content::Attached)
+    };
+    // The text was the packet of a publication when it arrived, so this is never absent.
+    attached().unwrap_or_else(|| Content::Answer(Vec::new()))
+}
+
 impl Codec for SocketIo {
     const NAME: &'static str = "socket.io";
     const CLIENTS: &'static str = "Socket.IO clients";
     const KIND: PayloadKind = PayloadKind::Text;
     const VARIANTS: u8 = 1;
     const HAS_BATCHES: bool = false;
-    /// An event of bytes has two messages, which compression would join.
+    /// An event with attachments has several messages, which compression would join.
     const COMPRESSES: bool = false;
     const PATHS: Paths = Paths::Fixed(&["/socket.io/", "/socket.io"]);
     const SUBPROTOCOLS: &'static [&'static str] = &[];
@@ -217,6 +246,15 @@ impl Codec for SocketIo {
         kind: PayloadKind,
         payload: &'a [u8],
     ) -> Result<Payload<'a>, ForeignPayload> {
+        Self::read_behind(&Parts::default(), state, kind, payload)
+    }
+
+    fn read_behind<'a>(
+        parts: &Parts,
+        state: &State,
+        kind: PayloadKind,
+        payload: &'a [u8],
+    ) -> Result<Payload<'a>, ForeignPayload> {
         match (kind, *state) {
             (PayloadKind::Text, state) => {
                 let text_of = std::str::from_utf8(payload);
@@ -226,10 +264,19 @@ impl Codec for SocketIo {
                 )
             }
             (PayloadKind::Binary, State::Awaits(count)) => Ok(Payload {
-                content: Content::Answer(Vec::new()),
+                content: attachment(parts, payload, count == AttachmentCount::One),
                 next: State::awaiting(count as usize - 1),
             }),
             (PayloadKind::Binary, _) => Err(violation("no packet has announced the attachment")),
+        }
+    }
+
+    fn part<'p>(payload: &'p Payload<'_>) -> Option<Part<'p>> {
+        match payload.content {
+            Content::Header(text) => Some(Part::Text(text)),
+            Content::Attachment(bytes) => Some(Part::Attachment(bytes)),
+            Content::Attached(_) => Some(Part::Last),
+            _ => None,
         }
     }
 
@@ -244,7 +291,10 @@ impl Codec for SocketIo {
                 data: Some(credentials),
             }),
             Content::Command(command, ack) => command.message(*ack),
-            Content::Answer(_) | Content::Close => return None,
+            Content::Attached(publication) => publication.message(),
+            Content::Header(_) | Content::Attachment(_) | Content::Answer(_) | Content::Close => {
+                return None;
+            }
         })
     }
 
@@ -268,10 +318,18 @@ impl Codec for SocketIo {
             return;
         }
         websocket::encode(Opcode::Text, text.as_bytes(), out);
-        if let Message::Event(Event::Publication(publication)) = message
-            && let Some(binary) = publication.binary()
-        {
+        let Message::Event(Event::Publication(publication)) = message else {
+            return;
+        };
+        if let Some(binary) = publication.binary() {
             websocket::encode(Opcode::Binary, binary.bytes(), out);
+        }
+        for bytes in publication
+            .attachments()
+            .into_iter()
+            .flat_map(Attachments::iter)
+        {
+            websocket::encode(Opcode::Binary, bytes, out);
         }
     }
 
@@ -297,6 +355,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::protocol::ConnectionCodec;
 
     /// Reads messages, and returns the state after them, or the first error.
     fn read_all(mut state: State, frames: &[Value]) -> Result<State, ForeignPayload> {
@@ -376,27 +435,127 @@ mod tests {
         }
     }
 
+    /// Passes frames to the codec of a connection. The messages for the engine, and the texts of the answers.
+    fn pass(codec: &mut ConnectionCodec, parts: &mut Parts, frames: &[Frame<'_>]) -> Vec<String> {
+        let mut seen = Vec::new();
+        for frame in frames {
+            let (kind, bytes) = match frame {
+                Frame::Text(text) => (PayloadKind::Text, text.as_bytes()),
+                Frame::Bytes(bytes) => (PayloadKind::Binary, *bytes),
+            };
+            let read = codec.read(parts, kind, bytes).expect("a packet");
+            if let Some(message) = read.message() {
+                seen.push(format!("{message:?}"));
+            }
+            if let Some(SessionRequest::Answer { frames }) = read.session_request() {
+                seen.extend((!frames.is_empty()).then(|| String::from_utf8_lossy(frames).into()));
+            }
+            assert_eq!(
+                read.is_unfinished(),
+                read.message().is_none() && read.session_request().is_none()
+            );
+            codec.advance(parts, &read);
+        }
+        seen
+    }
+
+    #[derive(Clone, Copy)]
+    enum Frame<'a> {
+        Text(&'a str),
+        Bytes(&'a [u8]),
+    }
+
+    const HEADER: &str =
+        r#"452-3["$to","a","up",{"_placeholder":true,"num":1},{"_placeholder":true,"num":0}]"#;
+
+    fn joined() -> (ConnectionCodec, Parts) {
+        (ConnectionCodec::SocketIo(State::Joined), Parts::default())
+    }
+
     #[test]
-    fn attachments_are_skipped_and_heartbeats_may_interleave() {
-        let header = r#"452-3["up",{"_placeholder":true,"num":0},{"_placeholder":true,"num":1}]"#;
-        let read = SocketIo::read(&State::Joined, PayloadKind::Text, header.as_bytes());
-        let read = read.expect("a packet");
-        let Content::Answer(frames) = &read.content else {
-            panic!("{read:?}");
-        };
-        let text = String::from_utf8_lossy(frames);
-        assert!(
-            text.contains(r#"433[{"ok":false,"code":"NO_ATTACHMENTS""#),
-            "{text}"
-        );
-        let bytes = Value::Null;
-        let pong = Value::from("3");
-        let frames = [bytes.clone(), pong, bytes.clone()];
-        assert_eq!(read_all(read.next, &frames), Ok(State::Joined));
+    fn an_event_is_complete_with_its_last_attachment() {
+        let (mut codec, mut parts) = joined();
+        let begun = [Frame::Text(HEADER), Frame::Bytes(b"ab"), Frame::Text("3")];
+        let seen = pass(&mut codec, &mut parts, &begun);
+        assert_eq!(seen, ["Connection(Pong)"], "heartbeats may interleave");
+        assert_eq!(parts.bytes(), HEADER.len() - 1 + 2);
+        let last = codec
+            .read(&parts, PayloadKind::Binary, b"")
+            .expect("an attachment");
+        let again = codec
+            .read(&parts, PayloadKind::Binary, b"")
+            .expect("an attachment");
+        let texts = [&last, &again].map(|read| format!("{:?}", read.message().expect("a message")));
         assert_eq!(
-            read_all(State::Joined, &[bytes]),
-            Err(violation("no packet has announced the attachment"))
+            texts[0], texts[1],
+            "a message that has to wait is read again"
         );
+        for part in [
+            r#"Publish { publication: Publication { name: "a""#,
+            r#"data: Some("[\"up\",{\"_placeholder\":true,\"num\":1},{\"_placeholder\":true,\"num\":0}]")"#,
+            "attachments: Some(attachments of [2, 0] bytes)",
+            r#"correlation: "3""#,
+        ] {
+            assert!(texts[0].contains(part), "{part}: {}", texts[0]);
+        }
+        codec.advance(&mut parts, &last);
+        assert_eq!((parts.size(), parts.text()), (0, None));
+        let join = pass(&mut codec, &mut parts, &[Frame::Text(r#"42["$join","a"]"#)]);
+        assert!(join[0].contains("Subscribe"), "{join:?}");
+    }
+
+    #[test]
+    fn attachments_of_a_refused_event_and_of_acknowledgements_are_skipped() {
+        let placeholder = r#"{"_placeholder":true,"num":0}"#;
+        for (header, answer) in [
+            (format!(r#"452-3["up",{placeholder}]"#), Some("NO_HANDLER")),
+            (
+                format!(r#"452-3["$join",{placeholder}]"#),
+                Some("INVALID_MESSAGE_DATA"),
+            ),
+            (
+                format!(r#"452-3["$call","add",{placeholder}]"#),
+                Some("INVALID_MESSAGE_DATA"),
+            ),
+            (format!(r#"452-["up",{placeholder}]"#), None),
+            (format!("462-3[{placeholder}]"), None),
+        ] {
+            let (mut codec, mut parts) = joined();
+            let bytes = Frame::Bytes(b"abc");
+            let seen = pass(
+                &mut codec,
+                &mut parts,
+                &[Frame::Text(&header), bytes, Frame::Text("3")],
+            );
+            assert_eq!(parts.size(), 0, "{header}");
+            let expected = usize::from(answer.is_some()) + 1;
+            assert!(
+                seen.len() == expected && seen[0].contains(answer.unwrap_or("Pong")),
+                "{seen:?}"
+            );
+            assert!(pass(&mut codec, &mut parts, &[bytes]).is_empty());
+            assert!(
+                codec.read(&parts, PayloadKind::Binary, b"").is_err(),
+                "{header}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_packet_among_attachments_closes_the_connection() {
+        let (mut codec, mut parts) = joined();
+        pass(
+            &mut codec,
+            &mut parts,
+            &[Frame::Text(HEADER), Frame::Bytes(b"ab")],
+        );
+        for text in [r#"42["$join","a"]"#, "41", HEADER] {
+            let read = codec.read(&parts, PayloadKind::Text, text.as_bytes());
+            assert_eq!(
+                read.err(),
+                Some(violation("attachments must follow their packet"))
+            );
+        }
     }
 
     #[test]
@@ -428,7 +587,62 @@ mod tests {
         assert_eq!((out[0], &out[header..]), (0x81, &[0x82, 2, 1, 2][..]));
     }
 
+    #[test]
+    fn an_event_with_attachments_is_a_header_and_a_frame_for_each() {
+        use tidewire_core::message::Publication;
+        let data = r#"["up",{"_placeholder":true,"num":1}]"#;
+        let publication = Publication::new("room", Some(data), None, None);
+        let publication = publication.with_attachments(Attachments::new([&b"ab"[..], b""]));
+        let mut out = Vec::new();
+        SocketIo::encode_frame(
+            Variant(0),
+            &Message::Event(Event::Publication(publication)),
+            &mut out,
+        );
+        let header = frame(&format!("452-{data}"));
+        assert_eq!(out, [&header[..], &[0x82, 2, b'a', b'b', 0x82, 0]].concat());
+    }
+
+    /// An event as a client sends it: its header and its attachments.
+    fn sent(count: usize) -> impl Strategy<Value = (String, Vec<Vec<u8>>)> {
+        let numbers = proptest::collection::vec(0..count, 0..4);
+        let attachments =
+            proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), count);
+        (numbers, attachments).prop_map(move |(numbers, attachments)| {
+            let placeholders = numbers
+                .iter()
+                .map(|number| format!(r#",[{{"_placeholder":true,"num":{number}}}]"#));
+            let placeholders: String = placeholders.collect();
+            (
+                format!(r#"45{count}-["$to","room","up"{placeholders}]"#),
+                attachments,
+            )
+        })
+    }
+
     proptest! {
+        #[test]
+        fn an_event_of_a_client_reaches_the_others_as_it_was((header, attachments) in (1..=ATTACHMENTS_MAX).prop_flat_map(sent), pongs in 0usize..3) {
+            let (mut codec, mut parts) = joined();
+            let mut frames = vec![Frame::Text(&header)];
+            for bytes in &attachments {
+                frames.extend(vec![Frame::Text("3"); pongs]);
+                frames.push(Frame::Bytes(bytes));
+            }
+            let (last, first) = frames.split_last().expect("frames");
+            pass(&mut codec, &mut parts, first);
+            let Frame::Bytes(last) = last else { unreachable!() };
+            let read = codec.read(&parts, PayloadKind::Binary, last).expect("an attachment");
+            let message = read.message().expect("a publication");
+            let mut out = Vec::new();
+            SocketIo::encode_frame(Variant(0), &message, &mut out);
+            let mut expected = frame(&header.replace(r#""$to","room","#, ""));
+            for bytes in &attachments {
+                websocket::encode(Opcode::Binary, bytes, &mut expected);
+            }
+            prop_assert_eq!(out, expected);
+        }
+
         #[test]
         fn any_bytes_are_read_without_a_panic(
             state in prop_oneof![Just(State::New), Just(State::Joined), Just(State::awaiting(10))],
@@ -439,7 +653,11 @@ mod tests {
             is_text in any::<bool>(),
         ) {
             let kind = if is_text { PayloadKind::Text } else { PayloadKind::Binary };
-            if let Ok(read) = SocketIo::read(&state, kind, &payload) {
+            let mut parts = Parts::default();
+            if is_text {
+                parts.apply(Part::Text(&HEADER[1..]));
+            }
+            if let Ok(read) = SocketIo::read_behind(&parts, &state, kind, &payload) {
                 let _ = (SocketIo::message(&read), SocketIo::session_request(&read));
             }
         }

@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
+use smallvec::SmallVec;
+use tidewire_core::attachments::ATTACHMENTS_MAX;
 use tidewire_core::json::{self, JsonKind, JsonLimits, Literal};
 
-/// Attachments of a packet; the client's parser refuses more.
-pub const ATTACHMENTS_MAX: usize = 10;
 /// Bytes of the name of a namespace.
 const NAMESPACE_BYTES_MAX: usize = 256;
 /// Digits of the number of an acknowledgement. JavaScript can't count further.
 const ACK_DIGITS_MAX: usize = 16;
-/// Levels of JSON in a packet, which the search for placeholders visits. The limits of the configuration are lower by default.
+/// Levels of JSON in a packet. The limits of the configuration are lower by default.
 const NESTING_MAX: usize = 128;
 /// Events that each side fires itself. The parsers of both sides refuse packets with these names.
 const RESERVED: [&str; 6] = [
@@ -138,7 +138,7 @@ impl<'a> Packet<'a> {
             PacketType::Event => is_event(data),
             PacketType::Ack => kind == JsonKind::Array,
         };
-        has_form && (self.attachments == 0 || has_placeholders(data, self.attachments))
+        has_form && (self.attachments == 0 || json::has_placeholders(data, self.attachments))
     }
 
     /// Appends the packet.
@@ -188,25 +188,14 @@ pub fn is_event(data: &str) -> bool {
     }
 }
 
-/// Whether each placeholder of a checked JSON text refers to one of the attachments.
-fn has_placeholders(data: &str, attachments: usize) -> bool {
-    let data = data.trim_ascii_start();
-    if !data.starts_with(['[', '{']) {
-        return true;
-    }
-    let mut is_placeholder = false;
-    let mut number = None;
-    for (key, value) in json::entries(data) {
-        match key.map(|key| key.inner) {
-            Some("_placeholder") => is_placeholder = value == "true",
-            Some("num") => number = value.parse::<usize>().ok(),
-            _ => {}
-        }
-        if !has_placeholders(value, attachments) {
-            return false;
-        }
-    }
-    !is_placeholder || number.is_some_and(|number| number < attachments)
+/// Whether a checked JSON text is the placeholder of the first attachment, and nothing else.
+pub fn is_placeholder(data: &str) -> bool {
+    let mut members: SmallVec<[_; 3]> = json::entries(data)
+        .take(3)
+        .map(|(key, value)| (key.map_or("", |key| key.inner), value))
+        .collect();
+    members.sort_unstable();
+    members[..] == [("_placeholder", "true"), ("num", "0")]
 }
 
 #[cfg(test)]
@@ -326,6 +315,27 @@ mod tests {
             "599999999999999999999-[]",
         ] {
             assert!(Packet::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_placeholder_is_an_object_with_two_members() {
+        for text in [
+            r#"{"_placeholder":true,"num":0}"#,
+            r#"{ "num" : 0, "_placeholder": true }"#,
+        ] {
+            assert!(is_placeholder(text), "{text}");
+        }
+        for text in [
+            r#"{"_placeholder":true,"num":1}"#,
+            r#"{"_placeholder":true}"#,
+            r#"{"_placeholder":true,"num":0,"a":1}"#,
+            r#"{"_placeholder":false,"num":0}"#,
+            r#"[{"_placeholder":true,"num":0}]"#,
+            r#"["_placeholder"]"#,
+            "true",
+        ] {
+            assert!(!is_placeholder(text), "{text}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use tidewire_core::attachments::Attachments;
 use tidewire_core::effect::LOGIN_REVOKED;
 use tidewire_core::json;
 use tidewire_core::message::{Auth, Connection, Event, Message, Publication, Reason, Refusal, Rpc};
@@ -63,7 +64,7 @@ fn login(auth: &Auth<'_>) -> String {
     }
 }
 
-/// An event, also one of bytes, whose attachment follows.
+/// An event. Its attachments follow; bytes are an attachment.
 fn event(publication: &Publication<'_>) -> String {
     if publication.binary().is_some() {
         let data = r#"["message",{"_placeholder":true,"num":0}]"#;
@@ -72,14 +73,17 @@ fn event(publication: &Publication<'_>) -> String {
             ..Packet::new(PacketType::Event, None, Some(data))
         });
     }
+    let event = |data| {
+        packet(Packet {
+            attachments: publication.attachments().map_or(0, Attachments::count),
+            ..Packet::new(PacketType::Event, None, Some(data))
+        })
+    };
     match publication.data {
         None => r#"42["message"]"#.into(),
-        Some(data) if is_event(data) => {
-            // A blank in front of the array would be read as the number of an acknowledgement.
-            let data = data.trim_ascii_start();
-            packet(Packet::new(PacketType::Event, None, Some(data)))
-        }
-        Some(data) => format!(r#"42["message",{data}]"#),
+        // A blank in front of the array would be read as the number of an acknowledgement.
+        Some(data) if is_event(data) => event(data.trim_ascii_start()),
+        Some(data) => event(&format!(r#"["message",{data}]"#)),
     }
 }
 
@@ -171,6 +175,16 @@ mod tests {
             Publication::new("room", None, None, None).with_binary(Some(Binary::new(None, [1, 2])));
         let expected = r#"451-["message",{"_placeholder":true,"num":0}]"#;
         assert_eq!(text(&Message::Event(Event::Publication(bytes))), expected);
+        let attached = |data| {
+            let attachments = Attachments::new([[1], [2]]);
+            let publication = Publication::new("room", Some(data), None, None);
+            let publication = publication.with_attachments(attachments);
+            text(&Message::Event(Event::Publication(publication)))
+        };
+        let said = r#"["said",{"_placeholder":true,"num":1}]"#;
+        assert_eq!(attached(said), format!("452-{said}"));
+        let data = r#"{"x":{"_placeholder":true,"num":0}}"#;
+        assert_eq!(attached(data), format!(r#"452-["message",{data}]"#));
     }
 
     #[test]

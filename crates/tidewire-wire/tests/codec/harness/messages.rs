@@ -1,6 +1,7 @@
 //! Every kind of message there is, made of the texts and numbers of one pool. The round-trip property and the seeds
 //! of the fuzzer use it.
 
+use tidewire_core::attachments::{ATTACHMENTS_MAX, Attachments};
 use tidewire_core::binary::Binary;
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, EventAction, EventBulk, Listen, Message, Only, Position,
@@ -103,6 +104,11 @@ impl Pool {
     fn binary(&self) -> Binary {
         let bytes = [self.json.as_bytes(), &self.version.to_be_bytes()].concat();
         Binary::new(self.correlation(), bytes)
+    }
+
+    fn attachments(&self) -> Option<Attachments> {
+        let names = self.names.iter().map(String::as_bytes);
+        Attachments::new(names.chain([self.json.as_bytes()]).take(ATTACHMENTS_MAX))
     }
 
     fn trace(&self) -> Trace {
@@ -231,6 +237,14 @@ impl Pool {
             Event::Publication(
                 Publication::new(&self.name, None, Some(self.position().offset), None)
                     .with_binary(Some(self.binary())),
+            ),
+            Event::Publication(
+                Publication::new(&self.name, self.data(), None, None)
+                    .with_attachments(self.attachments()),
+            ),
+            Event::Publication(
+                Publication::new(&self.name, self.data(), None, Some(self.trace()))
+                    .with_attachments(self.attachments()),
             ),
             Event::Position {
                 name: &self.name,

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use tidewire_core::address::{Address, SessionId};
+use tidewire_core::attachments::{AttachedPayload, Attachments};
 use tidewire_core::binary::Binary;
 use tidewire_core::entry::*;
 use tidewire_core::json::{Path, parse_patches};
@@ -80,6 +81,14 @@ pub fn rare() -> RareAttributes {
             since: Instant::default(),
         }),
         binary: Some(Binary::new(Some("image/png"), [0, 255, 7])),
+        attachments: None,
+    }
+}
+
+pub fn attached() -> AttachedPayload {
+    AttachedPayload {
+        data: json(r#"["said",{"_placeholder":true,"num":1}]"#),
+        attachments: Attachments::new([&b""[..], &[0, 255, 7]]).expect("some"),
     }
 }
 

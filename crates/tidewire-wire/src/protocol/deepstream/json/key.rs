@@ -69,6 +69,7 @@ keys! {
     Trace = "traceparent",
     ContentType = "contentType",
     Bytes = "base64",
+    Attachments = "attachments",
     RequestorName = "requestorName",
     RequestorData = "requestorData",
 }

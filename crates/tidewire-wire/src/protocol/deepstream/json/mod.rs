@@ -133,6 +133,7 @@ impl Codec for DeepstreamJson {
 
 #[cfg(test)]
 mod tests {
+    use tidewire_core::attachments::Attachments;
     use tidewire_core::binary::Binary;
     use tidewire_core::message::{
         Change, Event, EventBulk, Position, Presence, Publication, Reason, Record, RecordAction,
@@ -239,6 +240,30 @@ mod tests {
         }
         let number = r#"{"topic":4,"action":2,"name":"e","base64":7}"#;
         check_error(number, DecodeError::Field(FieldError::WireType).into());
+    }
+
+    #[test]
+    fn attachments_are_a_list_of_base64() {
+        let attached = |attachments: &[&[u8]]| {
+            let publication = Publication::new("e", Some("1"), None, None);
+            let attachments = Attachments::new(attachments.iter().copied());
+            Message::Event(Event::Publication(
+                publication.with_attachments(attachments),
+            ))
+        };
+        let text = |list: &str| {
+            format!(r#"{{"topic":4,"action":2,"name":"e","parsedData":1,"attachments":{list}}}"#)
+        };
+        check(&text(r#"["AP8=", ""]"#), &attached(&[&[0, 255], b""]));
+        check(&text("[]"), &emit("e", Some("1")));
+        check(&text("null"), &emit("e", Some("1")));
+        // The engine refuses an event with eleven. A decoder needs no memory for more.
+        let many = |count| text(&format!("[{}]", vec![r#""YQ==""#; count].join(",")));
+        check(&many(10_000), &attached(&[&b"a"[..]; 11]));
+        for list in ["{}", "7", r#""AP8=""#, "[7]", r#"["AP8=",null]"#, "[[]]"] {
+            check_error(&text(list), DecodeError::Field(FieldError::WireType).into());
+        }
+        check_error(&text(r#"["AP8"]"#), DecodeError::Base64.into());
     }
 
     #[test]

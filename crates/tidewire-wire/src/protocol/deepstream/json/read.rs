@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
+use tidewire_core::attachments::ATTACHMENTS_MAX;
 use tidewire_core::binary::from_base64;
 use tidewire_core::json::{self, JsonError, JsonKind, JsonLimits, Literal};
 use tidewire_core::message::{Message, Position};
@@ -35,6 +36,7 @@ pub struct JsonFields<'a> {
     versions: Vec<(Cow<'a, str>, i32)>,
     positions: Vec<(Cow<'a, str>, Option<Position>)>,
     bytes: Option<Vec<u8>>,
+    attachments: Vec<Vec<u8>>,
 }
 
 impl<'a> JsonFields<'a> {
@@ -71,6 +73,7 @@ impl<'a> JsonFields<'a> {
             versions: Vec::new(),
             positions: Vec::new(),
             bytes: None,
+            attachments: Vec::new(),
         };
         let Some(topic) = WireTopic::from_wire(topic) else {
             return Ok(read);
@@ -129,6 +132,7 @@ impl<'a> JsonFields<'a> {
         fields.versions = versions
             .map(|(name, version)| (&**name, *version))
             .collect();
+        fields.attachments = self.attachments.iter().map(Vec::as_slice).collect();
         let positions = self.positions.iter();
         fields.positions = positions
             .map(|(name, position)| (&**name, *position))
@@ -194,6 +198,13 @@ impl<'a> JsonFields<'a> {
             Field::Bytes => {
                 let bytes = from_base64(&text(value)?);
                 self.bytes = Some(bytes.ok_or(DecodeError::Base64)?);
+            }
+            Field::Attachments => {
+                // One more than an event may have, so that the engine refuses the event.
+                for (_, entry) in entries(value, '[')?.take(ATTACHMENTS_MAX + 1) {
+                    let bytes = from_base64(&text(entry)?);
+                    self.attachments.push(bytes.ok_or(DecodeError::Base64)?);
+                }
             }
             _ => self.texts.push((field, text(value)?)),
         }

@@ -111,6 +111,12 @@ fn write_field(
                 literal(&STANDARD.encode(bytes), sink);
             }
         }
+        Field::Attachments => {
+            if !fields.attachments.is_empty() {
+                member(field, sink);
+                write_attachments(&fields.attachments, sink);
+            }
+        }
         Field::Incarnation => {
             if let Some(incarnation) = fields.incarnation {
                 member(field, sink);
@@ -151,6 +157,17 @@ fn write_names(names: &[&str], sink: &mut impl Sink) {
             sink.push(b',');
         }
         literal(name, sink);
+    }
+    sink.push(b']');
+}
+
+fn write_attachments(attachments: &[&[u8]], sink: &mut impl Sink) {
+    sink.push(b'[');
+    for (index, bytes) in attachments.iter().enumerate() {
+        if index > 0 {
+            sink.push(b',');
+        }
+        literal(&STANDARD.encode(bytes), sink);
     }
     sink.push(b']');
 }
