@@ -43,6 +43,7 @@ image-manifest: $(NODE_TESTS) ## untried: joins the images of `make release` and
 .PHONY: sim
 sim: ## the simulation: SEED=N repeats one, SIM_SEEDS=N runs N
 	cargo test --locked --package tidewire-core --test sim --test resume --test deferral --test lost -- --nocapture
+	cargo test --locked --package tidewire-link --test simulation -- --nocapture
 
 .PHONY: bench
 bench: bench-setup ## Tidewire, the null server and all rivals in turn: an HTML report, within an hour; continues where it was stopped
@@ -79,7 +80,7 @@ proof-autobahn: $(NODE_TESTS)
 
 .PHONY: proof
 proof: ## what takes hours, part by part; each replaces its line in docs/proof.md
-	@for part in fuzz fuzz-entries fuzz-rules fuzz-outside fuzz-faults faults rules sim resume patterns attacks work crash torture million autobahn scale bytes ringless compression backoff schemathesis offline python next browsers demo docs store-speed image release unit; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
+	@for part in fuzz fuzz-entries fuzz-links fuzz-rules fuzz-outside fuzz-faults faults rules sim resume links patterns attacks work crash torture million autobahn scale bytes ringless compression backoff schemathesis offline python next browsers demo docs store-speed image release unit; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
 
 proof-%: $(NODE_TESTS)
 	cargo build --locked --release --workspace

@@ -17,6 +17,7 @@ const BELOW: Record<string, string[]> = {
   'tidewire-net': [],
   'tidewire-rules': ['tidewire-core'],
   'tidewire-wire': ['tidewire-core'],
+  'tidewire-link': ['tidewire-core', 'tidewire-wire'],
   'tidewire-config': ['tidewire-core', 'tidewire-net'],
   'tidewire-store': ['tidewire-core'],
   'tidewire-shard': ['tidewire-config', 'tidewire-core', 'tidewire-net', 'tidewire-wire'],

@@ -25,7 +25,7 @@ const fuzzed = (seconds: string, ...targets: string[]): Pick<Proof, 'build' | 'c
   env: { RUSTC_BOOTSTRAP: '1' },
 });
 
-/** The fuzz targets other than the decoders, the entries and the rules. */
+/** The fuzz targets other than the decoders, the entries, the links and the rules. */
 const OUTSIDE = ['json', 'jwt', 'api', 'json_patch', 'config', 'client_address'];
 
 export const PROOFS: Proof[] = [
@@ -38,6 +38,12 @@ export const PROOFS: Proof[] = [
     name: 'fuzz-entries',
     ...fuzzed('3600', 'entries'),
     figures: [/entries: no finding in .*/],
+  },
+  {
+    name: 'fuzz-links',
+    command: fuzz('clean', '1800', 'links'),
+    env: { RUSTC_BOOTSTRAP: '1' },
+    figures: [/links: no finding in .*/],
   },
   {
     name: 'fuzz-rules',
@@ -88,6 +94,14 @@ export const PROOFS: Proof[] = [
     ],
     env: { SIM_SEEDS: '100000' },
     figures: [/\d+ seeds: .*/],
+  },
+  {
+    name: 'links',
+    command: [
+      'cargo', 'test', '--locked', '--package', 'tidewire-link', '--test', 'simulation', '--', '--nocapture',
+    ],
+    env: { SIM_SEEDS: '100000' },
+    figures: [/\d+ seeds/, /Met \{.*/],
   },
   {
     name: 'patterns',

@@ -31,6 +31,8 @@ const SIMULATION: Program = { package: 'tidewire-core', target: 'sim', test: 'ev
 const HISTORY: Program = { package: 'tidewire-core', target: 'resume', test: 'every_seed_keeps_every_promise' };
 const PATTERNS: Program = { package: 'tidewire-core', target: 'event_patterns', test: 'every_seed_keeps_every_promise' };
 const LOST: Program = { package: 'tidewire-core', target: 'lost', test: 'every_seed_keeps_every_promise' };
+const LINKS: Program = { package: 'tidewire-link', target: 'simulation', test: 'every_seed_keeps_every_promise' };
+const FRAMES: Program = { package: 'tidewire-link', target: 'frames', test: 'corpus::mutations_of_the_corpus_find_nothing' };
 const SQLITE: Program = { package: 'tidewire-store', target: 'lib', test: 'sqlite::reopened::commits_after_a_failed_sync_survive_a_power_cut' };
 const MONGODB: Program = { package: 'tidewire-store', target: 'remote_stores', test: 'mongodb::an_abandoned_batch_is_never_written' };
 const parser = (name: string): Program => ({ package: 'tidewire-server', target: 'fuzz', test: `${name}_mutations_find_nothing` });
@@ -98,6 +100,18 @@ export const FAULTS: Fault[] = [
   { name: 'lost-rpc-owner', patch: 'lost-node', foundBy: LOST },
   { name: 'lost-subscribe', patch: 'lost-node', foundBy: LOST },
   { name: 'lost-write', patch: 'lost-node', foundBy: LOST },
+  { name: 'link-frame-number', patch: 'link', foundBy: FRAMES, fuzzTarget: 'links' },
+  { name: 'link-frame-range', patch: 'link', foundBy: FRAMES, fuzzTarget: 'links' },
+  { name: 'link-acknowledged', patch: 'link', foundBy: LINKS },
+  { name: 'link-answer', patch: 'link', foundBy: LINKS },
+  { name: 'link-birth', patch: 'link', foundBy: LINKS },
+  { name: 'link-bound', patch: 'link', foundBy: LINKS },
+  { name: 'link-freed', patch: 'link', foundBy: LINKS },
+  { name: 'link-order', patch: 'link', foundBy: LINKS },
+  { name: 'link-repeated', patch: 'link', foundBy: LINKS },
+  { name: 'link-request', patch: 'link', foundBy: LINKS },
+  { name: 'link-silence', patch: 'link', foundBy: LINKS },
+  { name: 'link-skipped', patch: 'link', foundBy: LINKS },
   { name: 'sqlite-reopened', patch: 'sqlite-reopened', foundBy: SQLITE },
   { name: 'mongodb-fence', patch: 'mongodb-fence', foundBy: MONGODB, needs: 'mongodb' },
   { name: 'mongodb-takeover', patch: 'mongodb-takeover', foundBy: MONGODB, needs: 'mongodb' },

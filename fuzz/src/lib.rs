@@ -5,12 +5,14 @@ pub mod corpus;
 pub mod entries;
 #[path = "../../crates/tidewire-wire/tests/codec/harness/mod.rs"]
 pub mod harness;
+#[path = "../../crates/tidewire-link/tests/frames/check/mod.rs"]
+pub mod links;
 #[cfg(feature = "server")]
 #[path = "../../crates/tidewire-server/tests/fuzz/check/mod.rs"]
 pub mod server;
 
 /// Targets that do not contain the server, whose build takes most of the time.
-pub const WITHOUT_SERVER: [&str; 4] = ["decode", "entries", "json", "rules"];
+pub const WITHOUT_SERVER: [&str; 5] = ["decode", "entries", "json", "links", "rules"];
 
 /// The variable with the name of a planted fault. Only the copy of the tree in which `e2e/faults` plants faults reads it.
 pub const PLANTED_FAULT: &str = "PLANTED_FAULT";
