@@ -18,6 +18,7 @@ const BELOW: Record<string, string[]> = {
   'tidewire-rules': ['tidewire-core'],
   'tidewire-wire': ['tidewire-core'],
   'tidewire-link': ['tidewire-core', 'tidewire-wire'],
+  'tidewire-cluster': ['tidewire-core', 'tidewire-link'],
   'tidewire-config': ['tidewire-core', 'tidewire-net'],
   'tidewire-store': ['tidewire-core'],
   'tidewire-shard': ['tidewire-config', 'tidewire-core', 'tidewire-net', 'tidewire-wire'],

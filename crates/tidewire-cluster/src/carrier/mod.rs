@@ -1,0 +1,42 @@
+//! The interface of a carrier. Each file or folder here is one kind of it.
+
+pub mod direct;
+
+use std::task::{Context, Poll};
+
+/// An event of a carrier.
+#[derive(Debug, PartialEq, Eq)]
+pub enum CarrierEvent {
+    /// The carrier is connected. Frames that were sent before may be lost.
+    Up,
+    /// The carrier has lost its connection, and is connecting again.
+    Down,
+    /// A frame has arrived, whole.
+    Frame(Vec<u8>),
+}
+
+/// Transports the frames of one link. It may lose, duplicate, reorder or delay them; it never changes, joins or splits them, and bounds its memory.
+pub trait Carrier: Send {
+    /// The next event. Also sends what waits, so the driver must poll it after [`Carrier::send`].
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<CarrierEvent>;
+
+    /// Takes a frame. A carrier without a connection or without room drops it.
+    fn send(&mut self, frame: &[u8]);
+
+    /// The peer is silent: gives up the connection, which may be dead without an error, and connects again.
+    fn reset(&mut self);
+}
+
+impl<C: Carrier + ?Sized> Carrier for Box<C> {
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<CarrierEvent> {
+        (**self).poll_event(context)
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        (**self).send(frame);
+    }
+
+    fn reset(&mut self) {
+        (**self).reset();
+    }
+}

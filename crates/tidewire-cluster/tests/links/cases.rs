@@ -1,0 +1,242 @@
+//! The cases that hold over every carrier.
+
+use std::time::{Duration, Instant};
+
+use tidewire_link::limits::{ANSWER_MAX, BROKEN_MAX, SILENCE_MAX};
+use tidewire_link::link::Suspicion;
+
+use crate::Ground;
+use crate::side::{Side, config};
+
+/// Suspicion on a busy machine may come this much later.
+const SLACK: Duration = Duration::from_millis(1_500);
+
+async fn linked(ground: &dyn Ground) -> [Side; 2] {
+    let start = |side| Side::start(config(side, side as u64 + 1), ground.carrier(side));
+    let mut sides = [start(0), start(1)];
+    for side in &mut sides {
+        side.until("linked", |side| side.linked.is_some()).await;
+    }
+    sides
+}
+
+/// Entries with different lengths and contents.
+fn entries(range: std::ops::Range<u64>) -> Vec<Vec<u8>> {
+    range
+        .map(|id| id.to_le_bytes().repeat(1 + (id % 23) as usize))
+        .collect()
+}
+
+async fn posts_arrive(sides: &mut [Side; 2], count: u64) {
+    let posts = [entries(0..count), entries(1_000_000..1_000_000 + count)];
+    let before = [0, 1].map(|side: usize| sides[side].arrived.len());
+    for (side, posts) in sides.iter().zip(&posts) {
+        for post in posts {
+            side.post(post.clone());
+        }
+    }
+    for to in 0..2 {
+        let expected = posts[1 - to].concat();
+        let length = before[to] + expected.len();
+        sides[to]
+            .until("all has arrived", |side| side.arrived.len() >= length)
+            .await;
+        assert!(sides[to].arrived[before[to]..] == expected);
+    }
+}
+
+pub async fn entries_arrive_in_order(ground: &dyn Ground) {
+    let mut sides = linked(ground).await;
+    posts_arrive(&mut sides, 2_000).await;
+    let [first, second] = &sides;
+    assert_eq!([first.linked, second.linked], [Some(2), Some(1)]);
+}
+
+/// One turn that is longer than a frame may be, and longer than the window.
+pub async fn a_large_turn_arrives(ground: &dyn Ground) {
+    let mut sides = linked(ground).await;
+    let large: Vec<u8> = (0..9_000_000u32).map(|index| (index >> 3) as u8).collect();
+    sides[0].post(large.clone());
+    sides[1]
+        .until("the turn", |side| side.arrived.len() >= large.len())
+        .await;
+    assert!(sides[1].arrived == large);
+}
+
+/// The carrier breaks while both post.
+pub async fn breaks_lose_nothing(ground: &dyn Ground) {
+    let mut sides = linked(ground).await;
+    let mut expected = [Vec::new(), Vec::new()];
+    for round in 0..5 {
+        for to in 0..2 {
+            for post in entries(round * 1_000..round * 1_000 + 500) {
+                expected[to].extend_from_slice(&post);
+                sides[1 - to].post(post);
+            }
+        }
+        let is_long = round == 4;
+        ground.cut();
+        if is_long {
+            for side in &mut sides {
+                side.until("the break", |side| side.suspicion.is_some())
+                    .await;
+            }
+        }
+        ground.repair();
+        for to in 0..2 {
+            let length = expected[to].len();
+            sides[to]
+                .until("all has arrived", |side| side.arrived.len() >= length)
+                .await;
+            assert!(sides[to].arrived == expected[to], "round {round}");
+        }
+    }
+    for side in &mut sides {
+        side.until("trusted", |side| side.suspicion.is_none()).await;
+        assert_eq!(side.lost, []);
+    }
+}
+
+/// A break that is not repaired makes the peer suspect after half a second.
+pub async fn a_break_is_suspect(ground: &dyn Ground) {
+    let mut sides = linked(ground).await;
+    let start = Instant::now();
+    ground.cut();
+    for side in &mut sides {
+        side.until("the break", |side| side.suspicion.is_some())
+            .await;
+        assert_eq!(side.suspicion, Some(Suspicion::Broken));
+        assert!(
+            start.elapsed() < BROKEN_MAX + SLACK,
+            "{:?}",
+            start.elapsed()
+        );
+    }
+    ground.repair();
+    posts_arrive(&mut sides, 10).await;
+}
+
+/// Nothing arrives at either side, without an error.
+pub async fn silence_is_suspect(ground: &dyn Ground) {
+    let mut sides = linked(ground).await;
+    let start = Instant::now();
+    ground.stall(0);
+    ground.stall(1);
+    sides[0].post(b"before".to_vec());
+    for side in &mut sides {
+        side.until("the silence", |side| side.suspicion.is_some())
+            .await;
+        assert_eq!(side.suspicion, Some(Suspicion::Silent));
+        assert!(
+            start.elapsed() < SILENCE_MAX + SLACK,
+            "{:?}",
+            start.elapsed()
+        );
+    }
+    ground.repair();
+    sides[1]
+        .until("the entry", |side| side.arrived.len() >= 6)
+        .await;
+    assert_eq!(sides[1].arrived, b"before");
+    for side in &mut sides {
+        side.until("trusted", |side| side.suspicion.is_none()).await;
+    }
+}
+
+/// Only one direction works. Both sides notice it, also the one that hears its peer.
+pub async fn a_cut_of_one_way_is_suspect(ground: &dyn Ground) {
+    let mut sides = linked(ground).await;
+    let start = Instant::now();
+    ground.stall(0);
+    for side in [1, 0] {
+        sides[side]
+            .until("the cut", |side| side.suspicion.is_some())
+            .await;
+        assert!(
+            start.elapsed() < ANSWER_MAX + SLACK,
+            "{:?}",
+            start.elapsed()
+        );
+    }
+    ground.repair();
+    posts_arrive(&mut sides, 100).await;
+}
+
+/// A process with a later birth: the link to the earlier one ends, and a new one begins.
+pub async fn a_new_birth_is_a_new_link(ground: &dyn Ground) {
+    let [mut first, second] = linked(ground).await;
+    for post in entries(0..100) {
+        first.post(post);
+    }
+    drop(second);
+    let mut second = Side::start(config(1, 7), ground.carrier(1));
+    first
+        .until("the new birth", |side| side.linked == Some(7))
+        .await;
+    assert_eq!(first.lost, [2]);
+    second.until("linked", |side| side.linked == Some(1)).await;
+    posts_arrive(&mut [first, second], 100).await;
+}
+
+/// The view of one side loses the other one: both have no link any longer, and the two births never have one again.
+pub async fn a_member_that_left_is_lost(ground: &dyn Ground) {
+    let [mut first, mut second] = linked(ground).await;
+    first.peer_left(2);
+    first.until("the end", |side| side.lost == [2]).await;
+    second.until("the end", |side| side.lost == [1]).await;
+    drop(second);
+    let mut second = Side::start(config(1, 3), ground.carrier(1));
+    second.until("linked", |side| side.linked == Some(1)).await;
+    first.until("linked", |side| side.linked == Some(3)).await;
+}
+
+/// The shards of a peer are stuck. The link holds back posts, then suspects the peer, and delivers all when it continues.
+pub async fn a_stuck_peer_is_suspect(ground: &dyn Ground) {
+    let mut sides = linked(ground).await;
+    sides[1].is_handling = false;
+    let post: Vec<u8> = (0..1 << 20).map(|index: u32| (index / 7) as u8).collect();
+    let mut posted = 0;
+    while posted < 20 {
+        sides[0].post(post.clone());
+        posted += 1;
+    }
+    sides[0].until("congested", |side| side.is_congested).await;
+    sides[0]
+        .until("stuck", |side| side.suspicion == Some(Suspicion::Stuck))
+        .await;
+    let length = posted * post.len();
+    // Frames beyond the window were not sent.
+    assert!(sides[1].arrived.len() < length);
+    sides[1]
+        .until("the window is full", |side| side.arrived.len() > 3 << 20)
+        .await;
+    sides[1].handle();
+    sides[1]
+        .until("all has arrived", |side| side.arrived.len() >= length)
+        .await;
+    assert!(sides[1].arrived == post.repeat(posted));
+    sides[0]
+        .until("relieved", |side| {
+            side.suspicion.is_none() && !side.is_congested
+        })
+        .await;
+}
+
+/// Makes the tests of a carrier. `$ground` is an async expression.
+macro_rules! suite {
+    ($($case:ident)+, $ground:expr) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $case() {
+            let ground = $ground.await;
+            crate::cases::$case(&ground).await;
+        }
+    )+};
+    ($ground:expr) => {
+        crate::cases::suite! {
+            entries_arrive_in_order a_large_turn_arrives breaks_lose_nothing a_break_is_suspect silence_is_suspect
+            a_cut_of_one_way_is_suspect a_new_birth_is_a_new_link a_member_that_left_is_lost a_stuck_peer_is_suspect,
+            $ground
+        }
+    };
+}
+pub(crate) use suite;

@@ -1,0 +1,137 @@
+//! One process of a test: a link with its driver, and the entries that arrived.
+
+use std::time::Duration;
+
+use tidewire_cluster::carrier::Carrier;
+use tidewire_cluster::driver::{Command, drive};
+use tidewire_link::frame::{Levels, Process};
+use tidewire_link::limits::Limits;
+use tidewire_link::link::{Config, Output, Stats, Suspicion};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+/// All events of a test arrive within this time, on a busy machine too.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+pub struct Side {
+    commands: mpsc::UnboundedSender<Command>,
+    outputs: mpsc::UnboundedReceiver<(Output, Stats)>,
+    driving: JoinHandle<()>,
+    /// The bytes that have arrived since the link began.
+    pub arrived: Vec<u8>,
+    pub linked: Option<u64>,
+    pub lost: Vec<u64>,
+    pub suspicion: Option<Suspicion>,
+    pub is_congested: bool,
+    pub stats: Stats,
+    /// The last number that was delivered.
+    delivered: u64,
+    /// Deliveries are handled at once.
+    pub is_handling: bool,
+}
+
+pub fn config(side: usize, birth: u64) -> Config {
+    Config {
+        local: Process {
+            node: side as u16,
+            birth,
+        },
+        peer: 1 - side as u16,
+        peer_birth_min: 1,
+        cluster: 5,
+        levels: Levels { min: 1, max: 1 },
+        limits: Limits::default(),
+    }
+}
+
+impl Side {
+    pub fn start(config: Config, carrier: impl Carrier + 'static) -> Self {
+        let (commands, orders) = mpsc::unbounded_channel();
+        let (notify, outputs) = mpsc::unbounded_channel();
+        let driving = drive(config, carrier, orders, move |output, stats| {
+            let _ = notify.send((output, stats));
+        });
+        Self {
+            commands,
+            outputs,
+            driving: tokio::spawn(driving),
+            arrived: Vec::new(),
+            linked: None,
+            lost: Vec::new(),
+            suspicion: None,
+            is_congested: false,
+            stats: Stats::default(),
+            delivered: 0,
+            is_handling: true,
+        }
+    }
+
+    pub fn post(&self, entries: Vec<u8>) {
+        let birth = self.linked.expect("linked");
+        self.order(Command::Post { birth, entries });
+    }
+
+    pub fn peer_left(&self, birth: u64) {
+        self.order(Command::PeerLeft(birth));
+    }
+
+    pub fn handle(&mut self) {
+        self.is_handling = true;
+        let (birth, number) = (self.linked.expect("linked"), self.delivered);
+        self.order(Command::Handled { birth, number });
+    }
+
+    fn order(&self, command: Command) {
+        self.commands.send(command).expect("the driver runs");
+    }
+
+    /// Takes outputs until the condition holds.
+    pub async fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + DEADLINE;
+        while !holds(self) {
+            let output = timeout_at(deadline, self.outputs.recv()).await;
+            let Ok(Some((output, stats))) = output else {
+                let (linked, arrived) = (self.linked, self.arrived.len());
+                panic!("{what}: not in time; linked to {linked:?}, {arrived} bytes arrived");
+            };
+            self.stats = stats;
+            self.take(output);
+        }
+    }
+
+    fn take(&mut self, output: Output) {
+        match output {
+            Output::Deliver {
+                birth,
+                number,
+                entries,
+            } => {
+                self.arrived.extend(entries);
+                self.delivered = number;
+                if self.is_handling {
+                    self.order(Command::Handled { birth, number });
+                }
+            }
+            Output::Linked { birth, .. } => {
+                self.linked = Some(birth);
+                self.arrived.clear();
+            }
+            Output::NodeLost { birth } => {
+                self.linked = None;
+                self.lost.push(birth);
+            }
+            Output::Suspect(suspicion) => self.suspicion = Some(suspicion),
+            Output::Trusted => self.suspicion = None,
+            Output::Congested(is_congested) => self.is_congested = is_congested,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The process ends, with its connection.
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.driving.abort();
+    }
+}
