@@ -14,12 +14,6 @@ const ROOT = join(import.meta.dirname, '../..');
  * and from 1,660 for attachments, namespaces, and the links and views of a cluster.
  */
 const FILES_MAX = 1_720;
-=======
- * form of entries with its samples, and the storages of offline records, and from 1,620 for the second halves of the demo and the admin page,
- * and from 1,660 for the links between nodes.
- */
-const FILES_MAX = 1_700;
->>>>>>> 2d437bea (Add links between nodes: ordered delivery over any carrier)
 /** Lines of code of one crate, without comments and tests. */
 const CRATE_LINES_MAX = 20_000;
 const SERVER_LINES_MAX = 8_000;
@@ -42,11 +36,7 @@ test('no build product is committed', () => {
   for (const path of ['e2e/mongodb/target/x.xml', 'lib/a.jar', 'node_modules/a/index.js']) assert.match(path, BUILD_PRODUCT);
 });
 
-<<<<<<< HEAD
-test('the tree has at most 1,670 files', () => {
-=======
-test('the tree has at most 1,700 files', () => {
->>>>>>> 2d437bea (Add links between nodes: ordered delivery over any carrier)
+test('the tree has at most 1,720 files', () => {
   const count = COMMITTED.length;
   assert.ok(count > 500 && count <= FILES_MAX, `${count} files`);
 });
