@@ -8,7 +8,7 @@ pub use tidewire_json as json;
 /// Messages between clients and the server, and the addresses of sessions, shards and the owners of names.
 pub use tidewire_message::{
     address, attachments, binary, event_pattern, history_rules, identity, latency, listen_pattern,
-    message, name_pattern, principal, publication, rate, route, slot, text, time, trace,
+    message, name_pattern, principal, publication, rate, route, slot, text, time, trace, view,
 };
 
 pub mod effect;

@@ -9,6 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::write_keys::{Dropped, StoredKey, WRITE_KEYS_KEPT, WriteKeys};
+pub use crate::view::{Heartbeat, MemberId, Proposal, StoredView, View};
+
 use crate::address::Epoch;
 use crate::message::{Tag, WireVersion};
 use crate::quota::QuotaChange;
@@ -76,59 +78,6 @@ impl StoredRecord {
     }
 }
 
-/// The number of a view: of the members that may write a store. The store takes it from the counter of its openings, so a later view has a
-/// higher number. It is a fencing token: the store does no commit of another view than the current one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct View(pub u64);
-
-/// One life of a member: a process that has opened the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MemberId {
-    /// The number of the node. A node that starts again keeps it.
-    pub node: u16,
-    /// The opening of the store by this process. No two processes have the same.
-    pub birth: u64,
-}
-
-/// A view as a store keeps it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredView {
-    /// Its number.
-    pub number: View,
-    /// Its members, in the order of their births.
-    pub members: Vec<MemberId>,
-    /// The epoch of the slots that `raised` does not name.
-    pub epoch: Epoch,
-    /// The slots that have got a later epoch since, in their order: an owner that was shown versions of their records may have been lost.
-    pub raised: Vec<(u16, Epoch)>,
-}
-
-impl StoredView {
-    /// The view of a server that uses a store alone: the default.
-    #[must_use]
-    pub fn of_one_node(opened: Opened) -> Self {
-        Self {
-            number: opened.view(),
-            members: vec![opened.member()],
-            epoch: opened.epoch,
-            raised: Vec::new(),
-        }
-    }
-
-    /// Whether this life of a member belongs to the view.
-    #[must_use]
-    pub fn has(&self, member: MemberId) -> bool {
-        self.members.contains(&member)
-    }
-
-    /// The epoch of a slot.
-    #[must_use]
-    pub fn epoch(&self, slot: u16) -> Epoch {
-        let raised = self.raised.binary_search_by_key(&slot, |(slot, _)| *slot);
-        raised.map_or(self.epoch, |index| self.raised[index].1)
-    }
-}
-
 /// The place where the members of a cluster agree on their view. It is in the store, so that a commit can be compared with it. Its functions
 /// may block and may be called again after an error.
 pub trait Registry: Send {
@@ -138,18 +87,19 @@ pub trait Registry: Send {
     /// The registry can't be read now.
     fn view(&mut self) -> Result<StoredView, StoreError>;
 
-    /// Makes a view of `members` that follows `expected`, and gives later epochs to the slots `raised`. From its return on, the store does
-    /// no commit of an earlier view, nor of a process that is not a member; a commit that runs has ended. Returns the current view, which
-    /// is another one if `expected` was not current. Each member must have opened the store.
+    /// Makes a view that follows `expected`. From its return on, the store does no commit of an earlier view, nor of a process that is not a
+    /// member; a commit that runs has ended. Returns the current view, which is another one if `expected` was not current. Each member must
+    /// have opened the store. If the store has another generation than before, all slots get a later epoch.
     ///
     /// # Errors
     /// The outcome is unknown: the view may have changed.
-    fn propose(
-        &mut self,
-        expected: View,
-        members: &[MemberId],
-        raised: &[u16],
-    ) -> Result<StoredView, StoreError>;
+    fn propose(&mut self, expected: View, proposal: &Proposal) -> Result<StoredView, StoreError>;
+
+    /// The number of the current view, and the generation of the store. A member calls it once a second.
+    ///
+    /// # Errors
+    /// The registry can't be read now.
+    fn heartbeat(&mut self) -> Result<Heartbeat, StoreError>;
 }
 
 /// The change that a commit makes to one name.

@@ -1,5 +1,5 @@
 //! Messages between clients and the server, free of every protocol: names, payloads, patterns of names; and the addresses that messages
-//! travel to: sessions, shards, nodes, and the owner of each name.
+//! travel to: sessions, shards, nodes, and the owner of each name; and the view of a cluster.
 //!
 //! Nothing here decides. The engine is above this crate, and so is each protocol.
 
@@ -22,3 +22,4 @@ pub mod slot;
 pub mod text;
 pub mod time;
 pub mod trace;
+pub mod view;

@@ -11,8 +11,22 @@ pub const SLOT_COUNT: u16 = 4_096;
 
 /// Key of the slot hash, the same on all nodes of a cluster. Clients must not be able to guess it: they could choose names that all have the
 /// same owner.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ClusterKey(pub [u8; 16]);
+
+impl std::fmt::Debug for ClusterKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ClusterKey(..)")
+    }
+}
+
+impl ClusterKey {
+    /// The slot of all names with this tag.
+    #[must_use]
+    pub fn slot(&self, tag: &str) -> u16 {
+        slot(SipHasher13::new_with_key(&self.0).hash(tag.as_bytes()))
+    }
+}
 
 /// A node that owns slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +112,7 @@ impl SlotTable {
         let owners = match members.len() {
             1 => Box::default(),
             _ => (0..SLOT_COUNT)
-                .map(|slot| winner(&hasher, &members, slot))
+                .map(|slot| winner(&hasher, &members, slot, None))
                 .collect(),
         };
         Self {
@@ -177,10 +191,14 @@ fn shard(hash: u64, shard_count: u16) -> u16 {
 }
 
 /// The index of the member with the highest score for a slot (weighted rendezvous hashing). A member has one score for each unit of its
-/// weight, so it wins in proportion to its weight, without a logarithm that processors might round differently.
-fn winner(hasher: &SipHasher13, members: &[Member], slot: u16) -> u16 {
+/// weight, so it wins in proportion to its weight, without a logarithm that processors might round differently. The member with the index
+/// `absent` does not take part.
+fn winner(hasher: &SipHasher13, members: &[Member], slot: u16, absent: Option<u16>) -> u16 {
     let mut best = (0, 0);
     for (index, member) in (0u16..).zip(members) {
+        if absent == Some(index) {
+            continue;
+        }
         for unit in 0..member.weight {
             let ([a, b], [c, d]) = (slot.to_le_bytes(), member.node.to_le_bytes());
             let score = hasher.hash(&[a, b, c, d, unit]);
@@ -190,6 +208,27 @@ fn winner(hasher: &SipHasher13, members: &[Member], slot: u16) -> u16 {
         }
     }
     best.1
+}
+
+/// The slots that these nodes own, or would own without one other member.
+#[must_use]
+pub fn likely_slots(key: &ClusterKey, members: &[Member], nodes: &[u16]) -> Vec<u16> {
+    if nodes.is_empty() {
+        return Vec::new();
+    }
+    let hasher = SipHasher13::new_with_key(&key.0);
+    let mut sorted = members.to_vec();
+    sorted.sort_unstable_by_key(|member| member.node);
+    let is_likely = |slot: &u16| {
+        let owner = winner(&hasher, &sorted, *slot, None);
+        let next = winner(&hasher, &sorted, *slot, Some(owner));
+        [owner, next]
+            .map(|index| sorted.get(usize::from(index)))
+            .iter()
+            .flatten()
+            .any(|member| nodes.contains(&member.node))
+    };
+    (0..SLOT_COUNT).filter(is_likely).collect()
 }
 
 #[cfg(test)]
@@ -298,6 +337,29 @@ mod tests {
                 prop_assert!(after.node(slot) == before.node(slot) || after.node(slot) == 3, "slot {}", slot);
             }
         }
+    }
+
+    #[test]
+    fn the_likely_slots_of_a_node_are_those_that_it_owns_without_any_one_other() {
+        let members = [
+            member(1, 1, 1),
+            member(2, 1, 2),
+            member(3, 1, 1),
+            member(4, 2, 1),
+        ];
+        let mut owned = vec![false; usize::from(SLOT_COUNT)];
+        for absent in [0, 1, 2, 4] {
+            let present = members.iter().filter(|member| member.node != absent);
+            let table = SlotTable::new(&KEY, present.copied().collect());
+            for slot in 0..SLOT_COUNT {
+                owned[usize::from(slot)] |= table.node(slot) == 3;
+            }
+        }
+        let expected = (0..SLOT_COUNT).filter(|slot| owned[usize::from(*slot)]);
+        let likely = likely_slots(&KEY, &members, &[3]);
+        assert_eq!(likely, expected.collect::<Vec<_>>());
+        assert!(likely_slots(&KEY, &members, &[]).is_empty());
+        assert_eq!(likely_slots(&KEY, &members[..1], &[1]).len(), 4_096);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub mod sqlite;
 pub mod stray;
 pub mod thread;
 pub mod transfer;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod view_document;
 mod walk;
 mod write_keys;
 

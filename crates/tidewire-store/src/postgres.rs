@@ -1,16 +1,18 @@
 //! The store in PostgreSQL. Contract: `spec/store-postgres.md`.
 //!
-//! A batch is one statement and so one transaction, synced before PostgreSQL answers. Names are stored as bytes, because a
+//! A batch is one transaction, synced before PostgreSQL answers. Names are stored as bytes, because a
 //! PostgreSQL text can't contain NUL and its order depends on a collation. Values are stored as text, because `jsonb` reorders keys
 //! and reformats numbers.
 
 mod commit;
+mod fence;
 mod registry;
 mod runtime;
 mod tls;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use tidewire_core::store::{
     Expected, Incarnation, Loaded, MemberId, Opened, Registry, Store, StoreError, StoreReader,
@@ -21,20 +23,22 @@ use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Error, Row, Statement};
+use tokio_postgres::{Client, Config, Error, IsolationLevel, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use self::commit::{Columns, Shape};
+use self::fence::Fence;
 use self::registry::PostgresRegistry;
 use self::runtime::OwnRuntime;
 use super::range::ScanRange;
 use super::remote::{
-    OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, refuse_format,
+    Membership, NEW_GENERATION, OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault,
+    is_local, refuse_format,
 };
 use super::{checksum, write_keys};
 
 /// The version of the stored format, see `spec/store-postgres.md`.
-pub const FORMAT: i64 = 3;
+pub const FORMAT: i64 = 4;
 
 /// The advisory lock for creating the tables, so that two servers that start at the same time do not both create them.
 const SCHEMA_LOCK: i64 = 0x7469_6465_7769_7265;
@@ -49,8 +53,22 @@ const SCHEMA: &str = "
         checksum BIGINT NOT NULL,
         write_keys TEXT
     );
-    INSERT INTO tidewire_meta VALUES ('format', 3), ('epoch', 0), ('opening', 0), ('clean', 0)
+    INSERT INTO tidewire_meta VALUES ('format', 4), ('epoch', 0), ('opening', 0), ('clean', 0)
     ON CONFLICT DO NOTHING;";
+
+/// Both sides send the first keepalive after this silence, ...
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+/// ... the next ones after each further one, ...
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// ... and give the connection up after this many without an answer.
+const KEEPALIVE_COUNT: u32 = 3;
+
+/// Sets the timeouts of a session, as far as this version of PostgreSQL has them.
+const SET_TIMEOUTS: &str = "SELECT set_config(name, wanted.value, FALSE)
+    FROM (VALUES ('idle_in_transaction_session_timeout', $1::TEXT), ('tcp_user_timeout', $1),
+        ('tcp_keepalives_idle', $2), ('tcp_keepalives_interval', $3), ('tcp_keepalives_count', $4))
+        AS wanted (name, value)
+    JOIN pg_settings USING (name)";
 
 /// The columns of a record. A program that only reads may find tables of format 1.
 const COLUMNS: &str = "name, incarnation, version, data, checksum, write_keys";
@@ -120,10 +138,14 @@ struct Session {
 /// The connection for writing.
 struct Writer {
     client: Connection,
+    /// The request that begins a commit.
+    begin: String,
     /// The statements for the shapes of batches that came so far.
     commits: [Option<Statement>; Shape::COUNT],
     /// The connection's number among those that were opened for writing; 0 if it must not write.
     number: i64,
+    /// Whether the database has another generation than the view. Its members must agree on a new one first.
+    has_new_generation: bool,
 }
 
 impl PostgresStore {
@@ -223,10 +245,19 @@ impl Store for PostgresStore {
         writes: &[StoreWrite],
     ) -> Result<Vec<Written>, StoreError> {
         let mut writer = self.writer()?;
+        if writer.has_new_generation {
+            // The next connection looks again.
+            return Err(StoreError::unavailable(NEW_GENERATION));
+        }
         let columns = Columns::new(writes);
         let answer = self
             .location
             .attempt(writer.commit(view, member, &columns))?;
+        if !answer.is_locked {
+            return Err(StoreError::unavailable(
+                "a commit was cancelled at its start",
+            ));
+        }
         let current = answer.current;
         if current > view || (current == view && answer.connection.is_none()) {
             // A member that stays commits on the same connection again.
@@ -388,6 +419,7 @@ impl Location {
         }
         config.connect_timeout(options.timeout);
         config.application_name("tidewire");
+        notice_silence(&mut config, options.timeout);
         Ok(Self {
             options,
             config,
@@ -429,10 +461,20 @@ impl Location {
         })
     }
 
-    /// Opens a connection without prepared statements.
+    /// Opens a connection without prepared statements. PostgreSQL ends it if this host falls silent or leaves a transaction open: its locks
+    /// would hold up others.
     async fn open_connection(&self) -> Result<Connection, RemoteError> {
         let (client, task) = self.open_client().await?;
-        Ok(Connection { client, task })
+        let connection = Connection { client, task };
+        let timeout_ms = self.options.timeout.as_millis().to_string();
+        let [idle, interval] =
+            [KEEPALIVE_IDLE, KEEPALIVE_INTERVAL].map(|it| it.as_secs().to_string());
+        let count = KEEPALIVE_COUNT.to_string();
+        connection
+            .execute(SET_TIMEOUTS, &[&timeout_ms, &idle, &interval, &count])
+            .await
+            .map_err(refusal)?;
+        Ok(connection)
     }
 
     /// Opens a client, and starts the task that drives its connection.
@@ -452,8 +494,15 @@ impl Location {
     async fn open(&self) -> Result<(Writer, Opened, Promise), RemoteError> {
         let mut client = self.open_connection().await?;
         let promise = promise(&client, self.options.is_relaxed).await?;
+        // Only members need it. Databases that speak the protocol of PostgreSQL may not have it.
+        let generation = registry::generation(&*client).await.ok();
         let opened = {
-            let transaction = client.transaction().await.map_err(refusal)?;
+            let transaction = client
+                .build_transaction()
+                .isolation_level(IsolationLevel::ReadCommitted)
+                .start()
+                .await
+                .map_err(refusal)?;
             transaction
                 .execute("SELECT pg_advisory_xact_lock($1)", &[&SCHEMA_LOCK])
                 .await
@@ -461,11 +510,13 @@ impl Location {
             for schema in [SCHEMA, registry::SCHEMA] {
                 transaction.batch_execute(schema).await.map_err(refusal)?;
             }
-            let opened = registry::begin(&transaction, self.options.membership).await?;
+            let opened = registry::begin(&transaction, self.options.membership, generation).await?;
             transaction.commit().await.map_err(refusal)?;
             opened
         };
-        let writer = Writer::new(client, opened).await.map_err(refusal)?;
+        let writer = Writer::new(client, opened, self.options.membership)
+            .await
+            .map_err(refusal)?;
         Ok((writer, opened, promise))
     }
 
@@ -473,7 +524,9 @@ impl Location {
     async fn connect_writer(&self, opened: Opened) -> Result<Writer, RemoteError> {
         let client = self.open_connection().await?;
         promise(&client, self.options.is_relaxed).await?;
-        Writer::new(client, opened).await.map_err(refusal)
+        Writer::new(client, opened, self.options.membership)
+            .await
+            .map_err(refusal)
     }
 
     /// Opens a connection to the store. Checks the server's settings again, because they may have changed.
@@ -501,16 +554,23 @@ impl Session {
 
 impl Writer {
     /// Makes this the connection for writing, unless the view has changed without this member.
-    async fn new(client: Connection, opened: Opened) -> Result<Self, Error> {
-        let count = "UPDATE tidewire_members SET connection = connection + 1 WHERE birth = $1
-            RETURNING connection";
-        let opening = opened.opening.cast_signed();
-        let row = client.query_opt(count, &[&opening]).await?;
-        let number = row.map_or(Ok(0), |row| row.try_get(0))?;
+    async fn new(
+        client: Connection,
+        opened: Opened,
+        membership: Membership,
+    ) -> Result<Self, Error> {
+        let fence = Fence::find(&*client).await?;
+        let number = fence
+            .register(&client, opened.opening.cast_signed())
+            .await?;
+        let has_new_generation =
+            membership != Membership::Alone && registry::has_new_generation(&*client).await?;
         Ok(Self {
             client,
+            begin: fence.begin_commit(),
             commits: [const { None }; Shape::COUNT],
             number,
+            has_new_generation,
         })
     }
 
@@ -531,12 +591,22 @@ impl Writer {
         let count = columns.len() as i64;
         let mut values: Vec<&(dyn ToSql + Sync)> = vec![&view, &birth, &self.number, &count];
         values.extend(columns.arrays());
-        let row = self.client.query_one(&*statement, &values).await?;
+        // Sent in this order and at once: each future sends its request when it is first polled.
+        let (begun, answer, ended) = tokio::join!(
+            biased;
+            self.client.batch_execute(&self.begin),
+            self.client.query_one(&*statement, &values),
+            self.client.batch_execute("COMMIT"),
+        );
+        begun?;
+        let row = answer?;
+        ended?;
         let current: Option<i64> = row.try_get(0)?;
         Ok(BatchOutcome {
             current: View(current.unwrap_or(0).cast_unsigned()),
             connection: row.try_get(1)?,
             changed: row.try_get(2)?,
+            is_locked: row.try_get(3)?,
         })
     }
 }
@@ -549,6 +619,24 @@ struct BatchOutcome {
     connection: Option<i64>,
     /// The names of the changed rows, if these are fewer than the writes that could change one.
     changed: Option<Vec<Vec<u8>>>,
+    /// Whether the commit was within a transaction that held the fence. If not, it has done nothing.
+    is_locked: bool,
+}
+
+/// Makes the system notice a server that falls silent, unless the address has other settings.
+fn notice_silence(config: &mut Config, timeout: Duration) {
+    if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
+        config.keepalives_idle(KEEPALIVE_IDLE);
+    }
+    if config.get_keepalives_interval().is_none() {
+        config.keepalives_interval(KEEPALIVE_INTERVAL);
+    }
+    if config.get_keepalives_retries().is_none() {
+        config.keepalives_retries(KEEPALIVE_COUNT);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(timeout);
+    }
 }
 
 /// Reads the server's settings for durability.
@@ -616,9 +704,12 @@ fn refusal(error: Error) -> RemoteError {
     }
     let text = error_text(&error);
     match error.code() {
-        None | Some(&SqlState::CANNOT_CONNECT_NOW | &SqlState::TOO_MANY_CONNECTIONS) => {
-            RemoteError::Unreachable(text)
-        }
+        None
+        | Some(
+            &SqlState::CANNOT_CONNECT_NOW
+            | &SqlState::TOO_MANY_CONNECTIONS
+            | &SqlState::LOCK_NOT_AVAILABLE,
+        ) => RemoteError::Unreachable(text),
         Some(_) => RemoteError::Refused(text),
     }
 }

@@ -25,12 +25,12 @@ use tidewire_core::text::Name;
 use self::registry::{RedisRegistry, take_over};
 use super::range::ScanRange;
 use super::remote::{
-    OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, outcomes,
-    refuse_format,
+    Membership, NEW_GENERATION, OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault,
+    is_local, outcomes, refuse_format,
 };
 
 /// The version of the stored format, see `spec/store-redis.md`.
-pub const FORMAT: i64 = 3;
+pub const FORMAT: i64 = 4;
 
 const META: &str = "{tidewire}:meta";
 const NAMES: &str = "{tidewire}:names";
@@ -83,11 +83,18 @@ impl RedisStore {
             tracing::info!("changing the records in Redis to format {FORMAT}");
             upgrade::replace_hashes(&mut connection).map_err(|error| refusal(&error))?;
         }
-        let number = take_over(&mut connection, opened).map_err(|error| refusal(&error))?;
+        let writer = match location.options.membership {
+            Membership::Alone => {
+                let number = take_over(&mut connection, opened).map_err(|error| refusal(&error))?;
+                Some((connection, number))
+            }
+            // The first commit connects, and compares the generation with that of the view.
+            Membership::Joins { .. } => None,
+        };
         let store = Self {
             location,
             opened,
-            writer: Some((connection, number)),
+            writer,
             closed: false,
         };
         Ok(OpenStore {
@@ -108,8 +115,15 @@ impl RedisStore {
             Some(writer) => writer,
             None => {
                 let mut connection = self.location.connect()?.0;
-                let number = take_over(&mut connection, self.opened);
-                (connection, number.map_err(|error| failure(&error))?)
+                let number =
+                    take_over(&mut connection, self.opened).map_err(|error| failure(&error))?;
+                if self.location.options.membership != Membership::Alone
+                    && registry::has_new_generation(&mut connection)
+                        .map_err(|error| failure(&error))?
+                {
+                    return Err(StoreError::unavailable(NEW_GENERATION));
+                }
+                (connection, number)
             }
         };
         let done = work(&mut connection, number).map_err(|error| failure(&error))?;

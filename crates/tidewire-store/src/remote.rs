@@ -264,6 +264,9 @@ pub fn is_local(host: &str) -> bool {
             .is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
+/// The error of a commit to a server that has another generation than the view.
+pub const NEW_GENERATION: &str = "another server has taken over, which may lack the last commits; commits wait until the members have a new view";
+
 /// The error of a proposed view with a member that the store does not know.
 #[must_use]
 pub fn unknown_member() -> StoreError {

@@ -5,6 +5,10 @@
 
 #![cfg(all(feature = "mongodb", feature = "postgres", feature = "redis"))]
 
+#[path = "store_suite/cutting_proxy.rs"]
+mod cutting_proxy;
+#[path = "store_suite/fence.rs"]
+mod fence;
 #[path = "store_suite/members.rs"]
 mod members;
 mod mongodb;
@@ -198,7 +202,7 @@ mod postgres {
     use crate::{Location, RUNTIME, address, next_number};
 
     /// Runs statements on a separate connection.
-    fn run(url: &str, statements: &str) {
+    pub fn run(url: &str, statements: &str) {
         RUNTIME.block_on(async {
             let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
             tokio::spawn(connection);
@@ -257,6 +261,42 @@ mod postgres {
     #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
     fn a_view_changes_between_commits() {
         crate::members::a_view_changes_between_commits(location());
+    }
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn a_member_that_is_cut_off_within_a_commit_does_not_hold_up_a_view() {
+        crate::fence::a_member_that_is_cut_off_within_a_commit_does_not_hold_up_a_view(location());
+    }
+
+    /// With `TIDEWIRE_TEST_FENCE_SECONDS` it runs for that long, and each change of the view must be fast.
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn commits_and_views_leave_no_multixacts() {
+        crate::fence::commits_and_views_leave_no_multixacts(location());
+    }
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn a_view_is_kept_as_it_was_proposed() {
+        crate::members::a_view_is_kept_as_it_was_proposed(location());
+    }
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn another_generation_stops_commits_until_a_new_view() {
+        let location = location();
+        let url = location.url.clone();
+        // A promotion needs a standby; the view of another generation has the same effect on a new connection.
+        crate::members::another_generation_stops_commits_until_a_new_view(location, || {
+            run(
+                &url,
+                r#"UPDATE tidewire_view SET body = regexp_replace(body, '"generation":"[^"]*"', '"generation":"other"')"#,
+            );
+            let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE datname = current_database() AND pid <> pg_backend_pid()";
+            run(&url, end);
+        });
     }
 
     #[test]
@@ -363,13 +403,13 @@ mod postgres {
         run(&location.url, damage);
         let sound = Loaded::Found(record(1, "[1]"));
         assert_eq!(load(&mut *store, &["a", "b"]), [Loaded::Corrupt, sound]);
-        let newer = "UPDATE tidewire_meta SET value = 4 WHERE key = 'format'";
+        let newer = "UPDATE tidewire_meta SET value = 5 WHERE key = 'format'";
         run(&location.url, newer);
         let refused = location.try_open().map(|_| ()).unwrap_err();
-        assert_eq!(refused, RemoteError::NewerFormat { found: 4, known: 3 });
+        assert_eq!(refused, RemoteError::NewerFormat { found: 5, known: 4 });
     }
 
-    /// Format 1 had no write keys.
+    /// Format 1 had no write keys and no members.
     #[test]
     #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
     fn a_store_of_format_1_is_upgraded() {
@@ -395,7 +435,7 @@ mod postgres {
         let mut reader = PostgresReader::read_only(options).unwrap();
         super::an_old_store_is_upgraded(&mut reader, &location);
         let format = "SELECT value::INT FROM tidewire_meta WHERE key = 'format'";
-        assert_eq!(number(&location.url, format), Some(3));
+        assert_eq!(number(&location.url, format), Some(4));
     }
 }
 
@@ -432,25 +472,28 @@ macro_rules! redis_like {
             #[ignore = $ignored]
             fn cut_connections() {
                 let mut location = location();
-                let mut other = connection(&location.url);
-                let database = location.url.rsplit('/').next().unwrap().to_owned();
-                crate::a_cut_connection_is_replaced(&mut location, || {
-                    let list = redis::cmd("CLIENT").arg("LIST").query(&mut other);
-                    let list: String = list.unwrap();
-                    let own = redis::cmd("CLIENT").arg("ID").query(&mut other);
-                    let own: String = own.unwrap();
-                    for line in list.lines() {
-                        let field = |name: &str| {
-                            let mut fields = line.split(' ').filter_map(|f| f.split_once('='));
-                            fields.find(|(key, _)| *key == name).unwrap().1.to_owned()
-                        };
-                        if field("db") == database && field("id") != own {
-                            let mut kill = redis::cmd("CLIENT");
-                            kill.arg(&["KILL", "ID", &field("id")]);
-                            let _: i64 = kill.query(&mut other).unwrap();
-                        }
+                let url = location.url.clone();
+                crate::a_cut_connection_is_replaced(&mut location, || cut(&url));
+            }
+
+            /// Ends all connections to a database.
+            fn cut(url: &str) {
+                let (mut other, database) = (connection(url), url.rsplit('/').next().unwrap());
+                let list = redis::cmd("CLIENT").arg("LIST").query(&mut other);
+                let list: String = list.unwrap();
+                let own = redis::cmd("CLIENT").arg("ID").query(&mut other);
+                let own: String = own.unwrap();
+                for line in list.lines() {
+                    let field = |name: &str| {
+                        let mut fields = line.split(' ').filter_map(|f| f.split_once('='));
+                        fields.find(|(key, _)| *key == name).unwrap().1.to_owned()
+                    };
+                    if field("db") == database && field("id") != own {
+                        let mut kill = redis::cmd("CLIENT");
+                        kill.arg(&["KILL", "ID", &field("id")]);
+                        let _: i64 = kill.query(&mut other).unwrap();
                     }
-                });
+                }
             }
 
             /// In formats 1 and 2 a record was a hash, in format 1 without write keys. An interrupted upgrade is continued.
@@ -498,7 +541,7 @@ macro_rules! redis_like {
                     let expected = [Loaded::Found(keyed), damaged(), damaged(), damaged(), Loaded::Missing];
                     assert_eq!(found, expected);
                     let meta = redis::cmd("HMGET").arg("{tidewire}:meta").arg(&["format", "upgrading"]).query(&mut other);
-                    assert_eq!(meta, Ok(("3".to_owned(), None::<String>)));
+                    assert_eq!(meta, Ok(("4".to_owned(), None::<String>)));
                 }
             }
 
@@ -518,6 +561,31 @@ macro_rules! redis_like {
             #[ignore = $ignored]
             fn a_view_changes_between_commits() {
                 crate::members::a_view_changes_between_commits(location());
+            }
+
+            #[test]
+            #[ignore = $ignored]
+            fn a_view_is_kept_as_it_was_proposed() {
+                crate::members::a_view_is_kept_as_it_was_proposed(location());
+            }
+
+            #[test]
+            #[ignore = $ignored]
+            fn another_generation_stops_commits_until_a_new_view() {
+                let location = location();
+                let url = location.url.clone();
+                // A takeover needs a replica; the view of another generation has the same effect on a new connection.
+                crate::members::another_generation_stops_commits_until_a_new_view(location, || {
+                    let (mut other, meta) = (connection(&url), "{tidewire}:meta");
+                    let body = redis::cmd("HGET").arg(meta).arg("body").query(&mut other);
+                    let body: String = body.unwrap();
+                    let (start, rest) = body.split_once("\"generation\":\"").unwrap();
+                    let (_, end) = rest.split_once('"').unwrap();
+                    let body = format!("{start}\"generation\":\"other\"{end}");
+                    let _: i64 = redis::cmd("HSET").arg(meta).arg("body").arg(body).query(&mut other).unwrap();
+                    drop(other);
+                    cut(&url);
+                });
             }
 
             #[test]

@@ -119,18 +119,15 @@ const PARTS: [Part; KIND_COUNT] = [
     },
 ];
 
-/// The current view, and the connection for writing of the member if it belongs to that view. The row locks make a server that opens the
-/// store, changes the view or reconnects wait until the batch is done. So an abandoned batch that PostgreSQL runs only later writes nothing.
-const FENCE: &str = "current_view AS MATERIALIZED (
-        SELECT value FROM tidewire_meta WHERE key = 'view' FOR SHARE
-    ),
-    own AS MATERIALIZED (
-        SELECT connection FROM tidewire_members WHERE birth = $2 AND is_active FOR SHARE
-    ),
-    fence AS MATERIALIZED (
-        SELECT (SELECT value FROM current_view) AS number, (SELECT connection FROM own) AS connection
+/// The current view, and the connection for writing of the member if it belongs to that view. The statement before holds the lock of the
+/// fence (`fence.rs`), so neither changes until the commit ends, and an abandoned batch that PostgreSQL runs only later writes nothing. If
+/// that statement was cancelled, no transaction has begun, and this one writes nothing: outside of a transaction both times are equal.
+const FENCE: &str = "fence AS MATERIALIZED (
+        SELECT (SELECT value FROM tidewire_meta WHERE key = 'view') AS number,
+            (SELECT connection FROM tidewire_members WHERE birth = $2 AND is_active) AS connection,
+            transaction_timestamp() <> statement_timestamp() AS is_locked
     )";
-const IS_TAKEN: &str = "(SELECT number = $1 AND connection = $3 FROM fence)";
+const IS_TAKEN: &str = "(SELECT number = $1 AND connection = $3 AND is_locked FROM fence)";
 
 /// The parts of a batch, one bit for each kind in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -150,7 +147,8 @@ impl Shape {
 
     /// The statement for batches of this shape. Its parameters are the view, the birth of the member, the number of its connection, the
     /// number of writes in the parts, and an array for each column of each part. It returns the current view, the newest connection of the
-    /// member or null if it does not belong to the view, and, if fewer rows than writes were changed, the names of all changed rows.
+    /// member or null if it does not belong to the view, if fewer rows than writes were changed the names of all changed rows, and whether the
+    /// fence was locked.
     pub(super) fn statement(self) -> String {
         let mut text = format!("WITH {FENCE}");
         let mut parameter = 5;
@@ -195,7 +193,8 @@ impl Shape {
             ",
     changed AS ({changed})
     SELECT number, connection,
-        CASE WHEN (SELECT count(*) FROM changed) < $4::BIGINT THEN ARRAY(SELECT name FROM changed) END
+        CASE WHEN (SELECT count(*) FROM changed) < $4::BIGINT THEN ARRAY(SELECT name FROM changed) END,
+        is_locked
     FROM fence"
         )
         .expect("a text takes everything");

@@ -1,23 +1,25 @@
 //! The registry of members in Redis, and the scripts that change who may write.
 //!
-//! All of it is in the meta hash: `view`, `members` (their number), `member:BIRTH` with the node of each member, `joining:BIRTH` with the
-//! node of each process that belongs to no view yet, `connection:BIRTH`, and `epoch:SLOT`. So a transaction that watches this one key notices
-//! each change.
+//! All of it is in the meta hash: `view`, `body` with the document of the view, `members` (their number), `member:BIRTH` with the node of each
+//! member, `joining:BIRTH` with the node of each process that belongs to no view yet, and `connection:BIRTH`. So a transaction that watches
+//! this one key notices each change.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use redis::{Connection, RedisResult, Script};
+use redis::{Connection, ErrorKind, RedisError, RedisResult, Script};
 use tidewire_core::address::Epoch;
-use tidewire_core::store::{MemberId, Opened, Registry, StoreError, StoredView, View};
+use tidewire_core::store::{
+    Heartbeat, MemberId, Opened, Proposal, Registry, StoreError, StoredView, View,
+};
+use tidewire_core::view::Generation;
 
 use super::{Location, META};
-use crate::epoch_after;
 use crate::remote::{Membership, unknown_member};
+use crate::{epoch_after, view_document};
 
-/// Stores an opening. Arguments: this version's format, the epoch to use after an unclean stop, the number of the node, and whether the
-/// process writes alone. Returns format, epoch and opening. The format is raised before the records are changed, so that no older server
-/// opens a store that has rows and hashes.
+/// Stores an opening. Arguments: this version's format, the former opening, the epoch, the number of the node, whether the process writes
+/// alone, and then the document of its view. Returns format, epoch and opening, or the opening 0 if there was another one in between. The
+/// format is raised before the records are changed, so that no older server opens a store that has rows and hashes.
 static OPEN: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local meta = KEYS[1]
@@ -25,24 +27,18 @@ static OPEN: LazyLock<Script> = LazyLock::new(|| {
         redis.call('HSETNX', meta, 'epoch', '0')
         local format = redis.call('HGET', meta, 'format')
         if tonumber(format) > tonumber(ARGV[1]) then return {format, '0', '0'} end
+        if (redis.call('HGET', meta, 'opening') or '0') ~= ARGV[2] then return {format, '0', '0'} end
         if tonumber(format) < 3 then redis.call('HSET', meta, 'upgrading', '1') end
         redis.call('HSET', meta, 'format', ARGV[1])
         local opening = tostring(redis.call('HINCRBY', meta, 'opening', 1))
-        if ARGV[4] == '1' then
-            local has_later_epochs = false
+        if ARGV[5] == '1' then
             for _, field in ipairs(redis.call('HKEYS', meta)) do
-                if string.find(field, '^%a+:%d+$') then
-                    if string.find(field, '^epoch:') then has_later_epochs = true end
-                    redis.call('HDEL', meta, field)
-                end
+                if string.find(field, '^%a+:%d+$') then redis.call('HDEL', meta, field) end
             end
-            if has_later_epochs or redis.call('HGET', meta, 'clean') ~= '1' then
-                redis.call('HSET', meta, 'epoch', ARGV[2])
-            end
-            redis.call('HSET', meta, 'clean', '0', 'view', opening, 'members', '1',
-                'member:' .. opening, ARGV[3])
+            redis.call('HSET', meta, 'epoch', ARGV[3], 'clean', '0', 'view', opening, 'members', '1',
+                'member:' .. opening, ARGV[4], 'body', ARGV[6])
         else
-            redis.call('HSET', meta, 'joining:' .. opening, ARGV[3])
+            redis.call('HSET', meta, 'joining:' .. opening, ARGV[4])
         end
         return {format, redis.call('HGET', meta, 'epoch'), opening}",
     )
@@ -68,13 +64,14 @@ static CLOSE: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Makes a view. Arguments: the expected view, the epoch of the raised slots, the number of members, their births, and the slots. Returns 0
-/// if another view is current, 1 if the view was made, and 2 if a member has not opened the store.
+/// Makes a view. Arguments: the expected view, the expected opening, the epoch, the document, and the births of the members. Returns 0 if
+/// another view is current, 1 if the view was made, 2 if a member has not opened the store, and 3 if there was an opening in between.
 static PROPOSE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local meta, members = KEYS[1], {}
-        if redis.call('HGET', meta, 'view') ~= ARGV[1] then return 0 end
-        for place = 4, 3 + tonumber(ARGV[3]) do
+        if (redis.call('HGET', meta, 'view') or '0') ~= ARGV[1] then return 0 end
+        if redis.call('HGET', meta, 'opening') ~= ARGV[2] then return 3 end
+        for place = 5, #ARGV do
             local birth = ARGV[place]
             local node = redis.call('HGET', meta, 'member:' .. birth)
                 or redis.call('HGET', meta, 'joining:' .. birth)
@@ -91,14 +88,78 @@ static PROPOSE: LazyLock<Script> = LazyLock::new(|| {
             redis.call('HDEL', meta, 'joining:' .. birth)
             redis.call('HSET', meta, 'member:' .. birth, node)
         end
-        for place = 4 + tonumber(ARGV[3]), #ARGV do
-            redis.call('HSET', meta, 'epoch:' .. ARGV[place], ARGV[2])
-        end
         local view = redis.call('HINCRBY', meta, 'opening', 1)
-        redis.call('HSET', meta, 'view', view, 'members', ARGV[3], 'clean', '0')
+        redis.call('HSET', meta, 'view', view, 'members', #ARGV - 4, 'clean', '0', 'epoch', ARGV[3],
+            'body', ARGV[4])
         return 1",
     )
 });
+
+/// How often an opening or a proposal is repeated because of another opening in between.
+const ATTEMPTS_MAX: usize = 20;
+
+/// The meta fields that an opening and a proposal need.
+struct Meta {
+    opening: u64,
+    epoch: Epoch,
+    is_clean: bool,
+    view: StoredView,
+}
+
+impl Meta {
+    fn read(connection: &mut Connection) -> RedisResult<Self> {
+        type Fields = (Option<u64>, Option<u64>, Option<u64>, Option<String>);
+        let fields = ["opening", "epoch", "clean", "body"];
+        let (opening, epoch, clean, body): Fields = redis::cmd("HMGET")
+            .arg(META)
+            .arg(&fields)
+            .query(connection)?;
+        let epoch = Epoch(epoch.unwrap_or(0));
+        let view = match body {
+            Some(body) => view_document::decode(&body).map_err(unreadable)?,
+            None => {
+                let mut view = StoredView::empty();
+                view.epochs.epoch = epoch;
+                view
+            }
+        };
+        Ok(Self {
+            opening: opening.unwrap_or(0),
+            epoch,
+            is_clean: clean == Some(1),
+            view,
+        })
+    }
+}
+
+fn unreadable(error: StoreError) -> RedisError {
+    RedisError::from((
+        ErrorKind::UnexpectedReturnType,
+        "the stored view",
+        error.message,
+    ))
+}
+
+fn too_often() -> RedisError {
+    let text = "others open the store again and again";
+    RedisError::from((ErrorKind::Client, text))
+}
+
+/// The generation of the server now: each takeover and each start draws a new replication id.
+pub(super) fn generation(connection: &mut Connection) -> RedisResult<Generation> {
+    let info: String = redis::cmd("INFO").arg("replication").query(connection)?;
+    let id = info
+        .lines()
+        .find_map(|line| line.strip_prefix("master_replid:"));
+    Ok(Generation(id.unwrap_or_default().trim().to_owned()))
+}
+
+/// Whether the server has another generation than the current view. Its last commits may be missing, and the members must agree on a view
+/// with later epochs before they commit again.
+pub(super) fn has_new_generation(connection: &mut Connection) -> RedisResult<bool> {
+    let view = Meta::read(connection)?.view;
+    Ok(view.number > View(0) && generation(connection)? != view.generation)
+}
 
 /// Stores an opening and returns the format that the store had.
 pub(super) fn open(
@@ -106,17 +167,37 @@ pub(super) fn open(
     format: i64,
     membership: Membership,
 ) -> RedisResult<(i64, Opened)> {
-    let fields = fields(connection)?;
-    let next = epoch_after(Epoch(latest_epoch(&fields)));
-    let (found, epoch, opening) = OPEN
-        .key(META)
-        .arg(format)
-        .arg(next.0)
-        .arg(membership.node())
-        .arg(u8::from(membership == Membership::Alone))
-        .invoke(connection)?;
-    let epoch = Epoch(epoch);
-    Ok((found, Opened { epoch, opening }))
+    let is_alone = membership == Membership::Alone;
+    // Only members need it, and a user may not be allowed to run the command.
+    let generation = generation(connection).unwrap_or_default();
+    for _ in 0..ATTEMPTS_MAX {
+        let meta = Meta::read(connection)?;
+        // All slots get one epoch again. It must be later than that of each slot if one has a later one.
+        let epoch = match meta.is_clean && meta.view.epochs.raised.is_empty() {
+            true => meta.epoch,
+            false => epoch_after(meta.epoch.max(meta.view.epochs.latest())),
+        };
+        let own = MemberId {
+            node: membership.node(),
+            birth: meta.opening + 1,
+        };
+        let mut view = StoredView::of_one_node(epoch, own);
+        view.generation = generation.clone();
+        let (found, epoch, opening): (i64, u64, u64) = OPEN
+            .key(META)
+            .arg(format)
+            .arg(meta.opening)
+            .arg(epoch.0)
+            .arg(own.node)
+            .arg(u8::from(is_alone))
+            .arg(view_document::encode(&view))
+            .invoke(connection)?;
+        if found > format || opening > 0 {
+            let epoch = Epoch(epoch);
+            return Ok((found, Opened { epoch, opening }));
+        }
+    }
+    Err(too_often())
 }
 
 /// Makes a connection the one for writing, and returns its number.
@@ -137,75 +218,47 @@ pub(super) struct RedisRegistry {
 
 impl Registry for RedisRegistry {
     fn view(&mut self) -> Result<StoredView, StoreError> {
-        let fields = self.location.attempt(&mut self.connection, fields)?;
-        Ok(view_of(&fields))
+        let meta = self.location.attempt(&mut self.connection, Meta::read)?;
+        Ok(meta.view)
     }
 
-    fn propose(
-        &mut self,
-        expected: View,
-        members: &[MemberId],
-        raised: &[u16],
-    ) -> Result<StoredView, StoreError> {
+    fn propose(&mut self, expected: View, proposal: &Proposal) -> Result<StoredView, StoreError> {
         let made = self.location.attempt(&mut self.connection, |connection| {
-            let next = epoch_after(Epoch(latest_epoch(&fields(connection)?)));
-            let mut call = PROPOSE.key(META);
-            call.arg(expected.0).arg(next.0).arg(members.len());
-            for member in members {
-                call.arg(member.birth);
+            let generation = generation(connection)?;
+            for _ in 0..ATTEMPTS_MAX {
+                let meta = Meta::read(connection)?;
+                if meta.view.number != expected {
+                    return Ok(0);
+                }
+                let number = View(meta.opening + 1);
+                let view = view_document::next(&meta.view, number, proposal, generation.clone());
+                let mut call = PROPOSE.key(META);
+                call.arg(expected.0).arg(meta.opening);
+                call.arg(view.epochs.epoch.0)
+                    .arg(view_document::encode(&view));
+                for member in &proposal.members {
+                    call.arg(member.id.birth);
+                }
+                let made: u8 = call.invoke(connection)?;
+                if made != 3 {
+                    return Ok(made);
+                }
             }
-            for slot in raised {
-                call.arg(*slot);
-            }
-            call.invoke::<u8>(connection)
+            Err(too_often())
         })?;
         if made == 2 {
             return Err(unknown_member());
         }
         self.view()
     }
-}
 
-type Fields = HashMap<String, String>;
-
-fn fields(connection: &mut Connection) -> RedisResult<Fields> {
-    redis::cmd("HGETALL").arg(META).query(connection)
-}
-
-/// The latest epoch of all slots.
-fn latest_epoch(fields: &Fields) -> u64 {
-    let epochs = fields
-        .iter()
-        .filter(|(field, _)| *field == "epoch" || field.starts_with("epoch:"));
-    let epochs = epochs.filter_map(|(_, epoch)| epoch.parse().ok());
-    epochs.max().unwrap_or(0)
-}
-
-fn view_of(fields: &Fields) -> StoredView {
-    let number = |field: &str| fields.get(field).and_then(|value| value.parse().ok());
-    let numbered = |kind: &'static str| {
-        fields.iter().filter_map(move |(field, value)| {
-            let (found, number) = field.split_once(':')?;
-            (found == kind).then_some((number, value))
-        })
-    };
-    let mut members: Vec<MemberId> = numbered("member")
-        .filter_map(|(birth, node)| {
-            Some(MemberId {
-                node: node.parse().ok()?,
-                birth: birth.parse().ok()?,
+    fn heartbeat(&mut self) -> Result<Heartbeat, StoreError> {
+        self.location.attempt(&mut self.connection, |connection| {
+            let view: Option<u64> = redis::cmd("HGET").arg(META).arg("view").query(connection)?;
+            Ok(Heartbeat {
+                view: View(view.unwrap_or(0)),
+                generation: generation(connection)?,
             })
         })
-        .collect();
-    members.sort_unstable_by_key(|member| member.birth);
-    let mut raised: Vec<(u16, Epoch)> = numbered("epoch")
-        .filter_map(|(slot, epoch)| Some((slot.parse().ok()?, Epoch(epoch.parse().ok()?))))
-        .collect();
-    raised.sort_unstable();
-    StoredView {
-        number: View(number("view").unwrap_or(0)),
-        members,
-        epoch: Epoch(number("epoch").unwrap_or(0)),
-        raised,
     }
 }
