@@ -13,6 +13,7 @@ const ROOT = join(import.meta.dirname, '../..');
 const BELOW: Record<string, string[]> = {
   'tidewire-json': [],
   'tidewire-message': ['tidewire-json'],
+  'tidewire-membership': ['tidewire-message'],
   'tidewire-core': ['tidewire-json', 'tidewire-message'],
   'tidewire-net': [],
   'tidewire-rules': ['tidewire-core'],

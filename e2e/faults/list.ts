@@ -33,6 +33,7 @@ const PATTERNS: Program = { package: 'tidewire-core', target: 'event_patterns', 
 const LOST: Program = { package: 'tidewire-core', target: 'lost', test: 'every_seed_keeps_every_promise' };
 const LINKS: Program = { package: 'tidewire-link', target: 'simulation', test: 'every_seed_keeps_every_promise' };
 const FRAMES: Program = { package: 'tidewire-link', target: 'frames', test: 'corpus::mutations_of_the_corpus_find_nothing' };
+const MEMBERSHIP: Program = { package: 'tidewire-membership', target: 'membership', test: 'every_seed_keeps_every_promise' };
 const SQLITE: Program = { package: 'tidewire-store', target: 'lib', test: 'sqlite::reopened::commits_after_a_failed_sync_survive_a_power_cut' };
 const MONGODB: Program = { package: 'tidewire-store', target: 'remote_stores', test: 'mongodb::an_abandoned_batch_is_never_written' };
 const parser = (name: string): Program => ({ package: 'tidewire-server', target: 'fuzz', test: `${name}_mutations_find_nothing` });
@@ -70,6 +71,17 @@ export const FAULTS: Fault[] = [
   { name: 'pattern-visible', patch: 'event-pattern', foundBy: PATTERNS },
   { name: 'pattern-members', patch: 'event-pattern', foundBy: PATTERNS },
   { name: 'pattern-rules', patch: 'event-pattern', foundBy: PATTERNS },
+  { name: 'membership-answer-time', patch: 'membership', foundBy: MEMBERSHIP },
+  { name: 'membership-epoch', patch: 'membership', foundBy: MEMBERSHIP },
+  { name: 'membership-evicted', patch: 'membership', foundBy: MEMBERSHIP },
+  { name: 'membership-generation', patch: 'membership', foundBy: MEMBERSHIP },
+  { name: 'membership-half', patch: 'membership', foundBy: MEMBERSHIP },
+  { name: 'membership-joining', patch: 'membership', foundBy: MEMBERSHIP },
+  { name: 'membership-minority', patch: 'membership', foundBy: MEMBERSHIP },
+  { name: 'membership-pause', patch: 'membership', foundBy: MEMBERSHIP },
+  { name: 'membership-stale-view', patch: 'membership', foundBy: MEMBERSHIP },
+  { name: 'membership-stop', patch: 'membership', foundBy: MEMBERSHIP },
+  { name: 'membership-wait', patch: 'membership', foundBy: MEMBERSHIP },
   { name: 'lost-barrier', patch: 'lost-node', foundBy: LOST },
   { name: 'lost-call', patch: 'lost-node', foundBy: LOST },
   { name: 'lost-deferred', patch: 'lost-node', foundBy: LOST },
