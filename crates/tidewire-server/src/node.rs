@@ -153,7 +153,8 @@ impl Node {
         let opened: Vec<Opened> = stores.iter().map(|store| store.open.opened).collect();
         let named = stores.iter();
         let epochs = named.map(|store| (store.name.as_str(), store.open.opened.epoch));
-        let epochs = RecordEpochs::new(plan.config.stores.routes(), epochs);
+        let tags = plan.settings().tags;
+        let epochs = RecordEpochs::new(plan.config.stores.routes(), tags, epochs);
 
         let limits = ShardLimits::of(plan);
         let prepared = PreparedShards::new(plan.shards, &limits, plan.config.network.sends)
@@ -234,7 +235,7 @@ impl Node {
         let refused = metrics.refused_requests.clone();
         let common = Common {
             shards: Arc::clone(&handles),
-            epochs,
+            epochs: Arc::new(epochs),
             refused,
             budget: budget.clone(),
         };

@@ -41,6 +41,9 @@ struct Listed {
 /// The conditions of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Conditions {
+    /// The epoch of the record when the request came. Its answer has a tag of this epoch: a later one would name a state that its owner may
+    /// have shown before it was lost.
+    pub(super) epoch: u64,
     is_match: Option<Tags>,
     is_none_match: Option<Tags>,
 }
@@ -63,6 +66,7 @@ impl Conditions {
     /// A header is neither `*` nor a list of entity tags.
     pub(super) fn of(headers: &HeaderMap, epoch: u64) -> Result<Self, Problem> {
         Ok(Self {
+            epoch,
             is_match: tags(headers, &IF_MATCH, epoch)?,
             is_none_match: tags(headers, &IF_NONE_MATCH, epoch)?,
         })

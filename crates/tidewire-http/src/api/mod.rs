@@ -105,7 +105,7 @@ pub struct Common {
     /// The shards.
     pub shards: Arc<[ShardHandle]>,
     /// The epoch of each store, for entity tags.
-    pub epochs: RecordEpochs,
+    pub epochs: Arc<RecordEpochs>,
     /// Counts refused requests by cause.
     pub refused: RequestRefusals,
     /// The memory budget of the node.
@@ -129,7 +129,7 @@ pub struct Api {
     tickets: LoginTickets,
     /// Creates new users, if the configuration allows users to sign up.
     sign_ups: Option<SignUps>,
-    epochs: RecordEpochs,
+    epochs: Arc<RecordEpochs>,
     /// The answer of `/openapi.json`.
     description: String,
     /// Counts refused requests by cause.

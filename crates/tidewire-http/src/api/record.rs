@@ -150,7 +150,7 @@ impl Api {
                 answer::revalidated(answer::typed_pieces(JSON, pieces))
             }
         };
-        self.tag(&mut answer, name, Some(tag));
+        Self::tag(&mut answer, conditions.epoch, Some(tag));
         Ok(answer)
     }
 
@@ -212,7 +212,9 @@ impl Api {
         if let (Some(data), Some(only)) = (whole, conditions.only()) {
             let mut caller = self.call(request, credentials, vec![put(name, only, data)])?;
             return match reply(&mut caller).await? {
-                RecordReply::Stored { existed, tag } => self.stored(name, existed, tag),
+                RecordReply::Stored { existed, tag } => {
+                    Self::stored(name, existed, conditions, tag)
+                }
                 _ => Err(Problem::PRECONDITION_FAILED),
             };
         }
@@ -240,7 +242,7 @@ impl Api {
             let only = tag.map_or(Only::Missing, Only::Is);
             caller.send(vec![put(name, only, data.as_deref())]);
             if let RecordReply::Stored { existed, tag } = reply(&mut caller).await? {
-                return self.stored(name, existed, tag);
+                return Self::stored(name, existed, conditions, tag);
             }
             // The record has changed since it was fetched: fetch the newer value and try again.
             caller.send(vec![fetch(name)]);
@@ -264,7 +266,12 @@ impl Api {
         Ok(Some(new.to_string()))
     }
 
-    fn stored(&self, name: &str, existed: bool, tag: Option<Tag>) -> Result<HttpResponse, Problem> {
+    fn stored(
+        name: &str,
+        existed: bool,
+        conditions: &Conditions,
+        tag: Option<Tag>,
+    ) -> Result<HttpResponse, Problem> {
         let status = match (tag, existed) {
             (Some(_), false) => StatusCode::CREATED,
             (None, false) => return Err(Problem::NOT_FOUND),
@@ -277,13 +284,13 @@ impl Api {
         {
             answer.headers_mut().insert(LOCATION, location);
         }
-        self.tag(&mut answer, name, tag);
+        Self::tag(&mut answer, conditions.epoch, tag);
         Ok(answer)
     }
 
-    fn tag(&self, answer: &mut HttpResponse, name: &str, tag: Option<Tag>) {
+    fn tag(answer: &mut HttpResponse, epoch: u64, tag: Option<Tag>) {
         if let Some(tag) = tag {
-            let tag = entity_tag(self.epochs.of(name), tag);
+            let tag = entity_tag(epoch, tag);
             answer.headers_mut().insert(ETAG, tag);
         }
     }
