@@ -13,7 +13,7 @@ const ROOT = join(import.meta.dirname, '../..');
  * form of entries with its samples, and the storages of offline records, from 1,620 for the second halves of the demo and the admin page,
  * and from 1,660 for attachments, namespaces, and the links and views of a cluster.
  */
-const FILES_MAX = 1_720;
+const FILES_MAX = 1_740;
 /** Lines of code of one crate, without comments and tests. */
 const CRATE_LINES_MAX = 20_000;
 const SERVER_LINES_MAX = 8_000;
@@ -36,7 +36,7 @@ test('no build product is committed', () => {
   for (const path of ['e2e/mongodb/target/x.xml', 'lib/a.jar', 'node_modules/a/index.js']) assert.match(path, BUILD_PRODUCT);
 });
 
-test('the tree has at most 1,720 files', () => {
+test('the tree has at most 1,740 files', () => {
   const count = COMMITTED.length;
   assert.ok(count > 500 && count <= FILES_MAX, `${count} files`);
 });

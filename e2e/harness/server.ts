@@ -85,6 +85,8 @@ export interface ServerOptions {
   /** Page origins and host names that the server accepts. */
   origins?: string[];
   hosts?: string[];
+  /** The namespaces that Socket.IO clients may join in addition to `/`. */
+  namespaces?: string[];
   /** Whether it is in development mode; by default the server decides. */
   dev?: boolean;
   /** Shards; three by default. */
@@ -142,6 +144,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
       json_paths: options.jsonPaths,
       origins: options.origins,
       hosts: options.hosts,
+      namespaces: options.namespaces,
       trusted_proxies: options.trustedProxies,
       proxy_protocol: options.proxyProtocol,
     },

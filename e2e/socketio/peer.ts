@@ -18,10 +18,14 @@ export interface Answer {
   name?: string;
 }
 
-/** A new client, which does not have to be connected yet. It closes at the end of the test. */
+/** A new client, which does not have to be connected yet. At the end of the test it closes, with its sockets of other namespaces. */
 export function open(t: TestContext, server: Server, options: Options = {}): Socket {
   const socket = io(`http://${server.address}`, { transports: ['websocket'], forceNew: true, reconnection: false, ...options });
-  atEnd(t, () => void socket.disconnect());
+  atEnd(t, () => {
+    socket.io.reconnection(false);
+    socket.disconnect();
+    socket.io.engine?.close();
+  });
   return socket;
 }
 

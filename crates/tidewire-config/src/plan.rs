@@ -198,6 +198,26 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             refuse("network.origins", reason);
         }
     }
+    for namespace in config.network.namespaces.iter() {
+        let name = namespace.strip_suffix('*').unwrap_or(namespace);
+        if name.len() < 2 && namespace != "/*"
+            || !name.starts_with('/')
+            || name.contains(['*', '#', ','])
+        {
+            refuse(
+                "network.namespaces",
+                format!(
+                    "{namespace:?} is not a namespace; set names as /chat, or /room/* for all names that begin with /room/"
+                ),
+            );
+        }
+    }
+    if config.limits.connection_sessions_max == 0 {
+        refuse(
+            "limits.connection_sessions_max",
+            "0 is not allowed; set a number from 1".into(),
+        );
+    }
     if config.network.proxy_protocol && config.network.trusted_proxies.is_empty() {
         refuse(
             "network.proxy_protocol",
@@ -876,6 +896,12 @@ mod tests {
             "network.origins",
             "not an origin",
         );
+        for namespace in ["chat", "/", "/a*b", "/a#b", "*"] {
+            let option = ("network.namespaces", namespace);
+            check(&[option], option.0, "not a namespace");
+        }
+        let sessions = ("limits.connection_sessions_max", "0");
+        check(&[sessions], sessions.0, "from 1");
         check(&[("shards", "0")], "shards (--shards)", "from 1");
         check(
             &[("http.head_bytes_max", "4KiB")],

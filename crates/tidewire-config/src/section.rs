@@ -174,6 +174,9 @@ section! {
         /// send such a header. The server then closes connections of other machines that are not in
         /// `network.trusted_proxies`.
         proxy_protocol: bool = false;
+        /// Namespaces that Socket.IO clients may join in addition to `/`, as `/chat`. A `*` at the end matches any text, as in
+        /// `/room/*`. The server refuses other namespaces.
+        namespaces: List<String> = words(&[]);
         /// Interval of heartbeats. If a client sends nothing for twice this time, the server closes its connection.
         heartbeat_interval: Duration = seconds(30);
         /// Time for which a session continues without a connection, so that its client can resume it on another one. After it the
@@ -749,6 +752,9 @@ section! {
         /// Maximum bytes that one connection has sent and that its shard has not handled yet. Above it the server stops
         /// reading from the connection.
         inflight_bytes_max: ByteCount = ByteCount(4 << 20);
+        /// Maximum number of sessions on one connection, for clients that join several namespaces (`network.namespaces`). The server
+        /// refuses further ones with `TOO_MANY_NAMESPACES`.
+        connection_sessions_max: usize = 16;
         /// Maximum bytes that wait for one client to read them. Above it the server disconnects the client.
         outbox_bytes_max: ByteCount = ByteCount(1 << 20);
         /// Maximum bytes of messages that the server keeps for one session that can be resumed (`network.detached_timeout`), until its

@@ -382,6 +382,13 @@ impl Shard {
         }
     }
 
+    /// Whether the next answer of a session is delayed, see [`Input::Delay`].
+    #[must_use]
+    pub fn is_delayed(&self, session: SessionId) -> bool {
+        let session = self.state.sessions.find(session);
+        session.is_some_and(|session| matches!(session.phase, Phase::Delayed(_)))
+    }
+
     /// The user id of an open session.
     #[must_use]
     pub fn user(&self, session: SessionId) -> Option<&Name> {

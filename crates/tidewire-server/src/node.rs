@@ -192,6 +192,7 @@ impl Node {
                 limits,
                 names_are_proved: !plan.auth_chain.contains(&AuthKind::Open),
                 backoff: BackoffSettings::of(plan),
+                namespaces: plan.config.network.namespaces.iter().cloned().collect(),
                 permission,
                 opened,
                 requests: Arc::new(requests),

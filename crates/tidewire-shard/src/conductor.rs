@@ -12,6 +12,7 @@ mod expensive_reads;
 mod inspecting;
 mod loading;
 mod memory;
+mod namespaces;
 mod reading;
 mod resumable;
 mod rights;
@@ -40,6 +41,7 @@ use carried::CarriedSessions;
 use delivering::Deliveries;
 use expensive_reads::ExpensiveReads;
 use memory::Shedding;
+use namespaces::Namespaces;
 use resumable::ResumableSessions;
 use rights::Settling;
 
@@ -81,6 +83,10 @@ pub(crate) struct Node {
     pub(crate) backoff: Arc<ReconnectBackoff>,
     pub(crate) callers: Arc<CallerRates>,
     pub(crate) token_key: TokenKey,
+    /// The namespaces that peers may join, see [`super::NodeConfig`].
+    pub(crate) namespaces: Arc<[String]>,
+    /// Refused logins after which a connection is closed.
+    pub(crate) auth_attempts_max: u32,
     pub(crate) requests: Arc<dyn Requests>,
     pub(crate) tracer: Option<Arc<Tracer>>,
 }
@@ -98,6 +104,8 @@ pub(crate) struct Conductor {
     carried: CarriedSessions,
     /// Sessions that outlive their sockets.
     resumable: ResumableSessions,
+    /// Connections with several sessions.
+    namespaces: Namespaces,
     own: ShardHandle,
     handles: Arc<[ShardHandle]>,
     confirmations: Arc<Confirmations>,
@@ -125,7 +133,7 @@ pub(crate) struct Conductor {
     log_work_start: u64,
     /// Whether the engine was called since the last flush.
     has_unflushed: bool,
-    /// Answers to pings. They are sent after the messages of the turn.
+    /// Answers to pings, and ends of single sessions. They are sent after the messages of the turn.
     pongs: Vec<(Key, Vec<u8>)>,
     /// Connections that end with this turn.
     closing: Vec<(Key, CloseCause)>,
@@ -198,6 +206,11 @@ impl Conductor {
             batches: Batches::default(),
             carried: CarriedSessions::default(),
             resumable: ResumableSessions::new(node.token_key),
+            namespaces: Namespaces::new(
+                node.namespaces,
+                limits.connection_sessions_max,
+                node.auth_attempts_max,
+            ),
             own,
             handles: node.handles,
             confirmations: node.confirmations,
@@ -322,6 +335,7 @@ impl Conductor {
             || !self.loaded.is_empty()
             || !self.closing.is_empty()
             || self.carried.has_ending()
+            || self.namespaces.has_ending()
             || self.engine.has_work()
             || self.event_loop.has_sends()
             || (self.may_read() && self.event_loop.readable_count() > 0);
@@ -425,6 +439,7 @@ impl Conductor {
         self.sink.deflation.begin_turn();
         self.batches.begin_turn();
         self.resumable.begin_turn();
+        self.namespaces.begin_turn();
         // Closing a session may publish to others. These messages are sent with the next turn, so they must be in that turn's log.
         self.say_goodbyes();
     }
@@ -453,6 +468,7 @@ impl Conductor {
         let (engine, event_loop) = (&mut self.engine, &mut self.event_loop);
         let (sink, batches, stats) = (&mut self.sink, &mut self.batches, self.own.stats());
         let (carried, resumable) = (&mut self.carried, &mut self.resumable);
+        let namespaces = &mut self.namespaces;
         let now = self.now.wall;
         let mut deliveries = 0;
         engine.flush_some(count, |session, format, spans| {
@@ -467,6 +483,10 @@ impl Conductor {
                     return carried.push(key, spans, &sink.replies);
                 }
                 let ranges = (format, spans);
+                let parts = (&mut *resumable, &mut *event_loop);
+                if namespaces.deliver(key, ranges, messages, &mut sink.logs, parts) {
+                    return;
+                }
                 return resumable.deliver(key, ranges, messages, &sink.logs, event_loop);
             }
             if Encoding::of(format.0).is_batched {
@@ -507,12 +527,10 @@ impl Conductor {
         }
         self.shed();
         for key in settled.lagging.drain(..) {
-            let session = self.session(key);
-            self.handle(Input::Lagging { session });
+            self.handle_each(key, |session| Input::Lagging { session });
         }
         for key in settled.drained.drain(..) {
-            let session = self.session(key);
-            self.handle(Input::Drained { session });
+            self.handle_each(key, |session| Input::Drained { session });
         }
         self.settled = settled;
         let connections = self.event_loop.connections();
@@ -724,9 +742,9 @@ impl Conductor {
             };
             self.end_carried(key, End::Engine(reason));
         }
-        let connection = self.event_loop.connections_mut().get_mut(key);
-        let peer = match connection {
-            Some(connection) => &mut connection.state.peer,
+        let connection = self.namespaces.connection(key);
+        let peer = match self.event_loop.connections_mut().get_mut(connection) {
+            Some(socket) => &mut socket.state.peer,
             None => self.carried.peer(key),
         };
         if let AuthOutcome::Accepted(principal) = &mut completion.outcome {
@@ -735,6 +753,7 @@ impl Conductor {
         if let AuthOutcome::Accepted(principal) = &completion.outcome
             && let Some(peer) = peer.take()
         {
+            self.keep_peer(connection, &peer);
             let (now, address) = (self.now.monotonic, peer.address.ip());
             let caller = || self.callers.caller(principal, address);
             if !self.carried.logged_in(key, caller) {
@@ -749,12 +768,13 @@ impl Conductor {
 
     /// The peer of a connection. After the login, for a renewal, only the address and the certificate of its socket are known.
     fn peer(&mut self, key: Key) -> Option<Arc<PeerDetails>> {
+        let key = self.namespaces.connection(key);
         let Some(connection) = self.event_loop.connections().get(key) else {
             let carried = self.carried.peer(key).clone();
             return carried.or_else(|| self.resumable.peer(key));
         };
         let known = connection.state.peer.clone();
-        known.or_else(|| {
+        known.or_else(|| self.namespaces.peer(key)).or_else(|| {
             let address = connection.peer_address()?;
             let certificate = connection.peer_certificate();
             Some(Arc::new(PeerDetails {
@@ -817,22 +837,22 @@ impl Conductor {
                         self.carried.take_back(key);
                     }
                     self.end_carried(key, End::Engine(reason));
-                    self.close_detached(key, reason);
-                    let cause = self.cause(key, reason);
-                    self.close(key, cause);
+                    self.close_detached(self.namespaces.connection(key), reason);
+                    if let Some(key) = self.end_in_namespace(key, reason) {
+                        let cause = self.cause(key, reason);
+                        self.close(key, cause);
+                    }
                 }
                 DeferredEffect::Resume(session) if self.resumable.has_waiting(key(session)) => {
                     self.give_earlier(key(session));
                 }
-                DeferredEffect::Resume(session) => {
-                    self.give_again(key(session));
-                    self.resume_carried(key(session));
-                }
+                DeferredEffect::Resume(session) => self.continue_session(key(session)),
                 DeferredEffect::SessionRequest(session, request) => {
                     self.request_session(session, request);
                 }
                 DeferredEffect::AwaitDrained(session) => {
-                    self.event_loop.await_drained(key(session));
+                    let connection = self.namespaces.connection(key(session));
+                    self.event_loop.await_drained(connection);
                     self.await_carried(key(session));
                 }
                 DeferredEffect::Send(session, format, spans) => {

@@ -52,9 +52,10 @@ impl State {
             inflight_bytes: 0,
             phase: Phase::Open,
             pause_reasons: PauseReasons::default(),
-            binding: match protocol.introduces() {
-                true => Binding::New,
-                false => Binding::Introduced,
+            binding: match (protocol.introduces(), protocol.namespaced()) {
+                (true, _) => Binding::New,
+                (false, None) => Binding::Introduced,
+                (false, Some(_)) => Binding::Apart,
             },
             codec: ConnectionCodec::new(protocol),
             permit,
@@ -91,24 +92,45 @@ pub(crate) enum Binding {
     NewKept,
     /// The same as `Introduced` for such a session, or the connection resumes one.
     Kept,
+    /// The peer has introduced itself, but the main session of the connection is not open, or has another slot. `conductor/namespaces.rs`
+    /// knows which.
+    Apart,
+    /// The same for sessions that outlive the connection.
+    KeptApart,
 }
 
 impl Binding {
     /// Whether the session outlives the connection.
     pub(crate) fn is_kept(self) -> bool {
-        matches!(self, Self::NewKept | Self::Kept)
+        matches!(self, Self::NewKept | Self::Kept | Self::KeptApart)
     }
 
     /// Whether the peer has introduced itself.
     pub(crate) fn is_introduced(self) -> bool {
-        matches!(self, Self::Introduced | Self::Kept)
+        !matches!(self, Self::New | Self::NewKept)
+    }
+
+    /// Whether the main session is not open, or has another slot.
+    pub(crate) fn is_apart(self) -> bool {
+        matches!(self, Self::Apart | Self::KeptApart)
+    }
+
+    /// Notes whether the main session is not open, or has another slot.
+    pub(crate) fn set_apart(&mut self, is_apart: bool) {
+        *self = match (self.is_kept(), is_apart) {
+            (false, false) => Self::Introduced,
+            (false, true) => Self::Apart,
+            (true, false) => Self::Kept,
+            (true, true) => Self::KeptApart,
+        };
     }
 
     /// Notes that the session outlives the connection.
     pub(crate) fn keep(&mut self) {
-        *self = match self.is_introduced() {
-            true => Self::Kept,
-            false => Self::NewKept,
+        *self = match self {
+            Self::New | Self::NewKept => Self::NewKept,
+            Self::Introduced | Self::Kept => Self::Kept,
+            Self::Apart | Self::KeptApart => Self::KeptApart,
         };
     }
 

@@ -83,6 +83,8 @@ pub struct ShardLimits {
     pub memory_bytes_max: usize,
     /// Bytes of a frame before the login of its connection. A larger one closes it with 1009.
     pub login_bytes_max: usize,
+    /// Sessions of one connection, if its protocol has several. The server refuses further ones.
+    pub connection_sessions_max: usize,
     /// Messages below this size are sent uncompressed to recipients that agreed on compression.
     pub deflate_bytes_min: usize,
     /// Bytes that a shard compresses in one turn. Further messages are sent uncompressed.
@@ -108,6 +110,7 @@ impl ShardLimits {
             retained_bytes_max: limits.retained_bytes_max.as_usize(),
             memory_bytes_max: usize::try_from(plan.memory_bytes_max).unwrap_or(usize::MAX),
             login_bytes_max: auth.login_bytes_max.as_usize(),
+            connection_sessions_max: limits.connection_sessions_max,
             deflate_bytes_min: compression.bytes_min.as_usize(),
             deflate_turn_bytes_max: compression.turn_bytes_max.as_usize(),
         }
@@ -128,6 +131,7 @@ impl Default for ShardLimits {
             retained_bytes_max: 256 << 10,
             memory_bytes_max: 1 << 30,
             login_bytes_max: 16 << 10,
+            connection_sessions_max: 16,
             deflate_bytes_min: 512,
             deflate_turn_bytes_max: 1 << 20,
         }
@@ -144,6 +148,9 @@ pub struct NodeConfig {
     pub names_are_proved: bool,
     /// The reconnect back-off.
     pub backoff: BackoffSettings,
+    /// The namespaces in which peers may open further sessions on a connection, if their protocol has several. A `*` at the end of a name
+    /// matches any text.
+    pub namespaces: Arc<[String]>,
     /// Decides what principals may do.
     pub permission: Arc<dyn Permission>,
     /// The results of opening the stores, by number.
@@ -253,6 +260,8 @@ impl PreparedShards {
                 backoff: backoff.clone(),
                 callers: callers.clone(),
                 token_key: TokenKey::new(&config.cluster_key, config.seed),
+                namespaces: config.namespaces.clone(),
+                auth_attempts_max: config.settings.auth_attempts_max,
                 requests: config.requests.clone(),
                 tracer: config.tracer.clone(),
             };

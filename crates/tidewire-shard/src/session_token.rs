@@ -7,7 +7,7 @@ use std::str;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::slot::ClusterKey;
-use tidewire_wire::protocol::SessionRequest;
+use tidewire_wire::protocol::{Namespace, SessionRequest};
 
 /// Bytes that a stranger has to guess.
 const SECRET_BYTES: usize = 16;
@@ -142,6 +142,14 @@ pub(crate) enum OwnedSessionRequest {
     Confirm {
         received: u64,
     },
+    Join {
+        namespace: Box<str>,
+        credentials: Box<str>,
+    },
+    /// Without a name it is the main session.
+    Leave {
+        namespace: Option<Box<str>>,
+    },
     Answer {
         frames: Box<[u8]>,
     },
@@ -149,19 +157,38 @@ pub(crate) enum OwnedSessionRequest {
 }
 
 impl OwnedSessionRequest {
-    pub(crate) fn of(request: SessionRequest<'_>) -> Self {
-        match request {
+    /// `None` if the request is done when the engine has taken its message.
+    pub(crate) fn of(request: SessionRequest<'_>) -> Option<Self> {
+        Some(match request {
+            SessionRequest::Within { .. }
+            | SessionRequest::Join {
+                namespace: Namespace::Main,
+                ..
+            } => return None,
+            SessionRequest::Join {
+                namespace: Namespace::Named(namespace),
+                credentials,
+            } => Self::Join {
+                namespace: namespace.into(),
+                credentials: credentials.into(),
+            },
+            SessionRequest::Leave { namespace } => Self::Leave {
+                namespace: match namespace {
+                    Namespace::Main => None,
+                    Namespace::Named(namespace) => Some(namespace.into()),
+                },
+            },
             SessionRequest::Keep => Self::Keep,
             SessionRequest::Resume { token, received } => Self::Resume {
                 token: SessionToken::parse(token),
                 received,
             },
             SessionRequest::Confirm { received } => Self::Confirm { received },
-            SessionRequest::Answer { frames } => Self::Answer {
+            SessionRequest::Answer { frames, .. } => Self::Answer {
                 frames: frames.into(),
             },
             SessionRequest::Close => Self::Close,
-        }
+        })
     }
 }
 

@@ -65,7 +65,12 @@ pub(crate) fn liveness() -> Vec<Liveness> {
     formats
         .map(|format| match format {
             CARRIED => PEER_PINGS,
-            format => plain_encoding(format).protocol.liveness(),
+            format => {
+                let Encoding {
+                    protocol, variant, ..
+                } = plain_encoding(format);
+                protocol.liveness_of(variant)
+            }
         })
         .collect()
 }

@@ -78,6 +78,7 @@ impl Permission for StoppingPublish {
 pub struct Options {
     pub limits: ShardLimits,
     pub backoff: BackoffSettings,
+    pub namespaces: Arc<[String]>,
     pub permission: Arc<dyn Permission>,
 }
 
@@ -90,6 +91,7 @@ impl Default for Options {
                 wait_max: Duration::ZERO,
                 ..BackoffSettings::default()
             },
+            namespaces: Arc::default(),
             permission: Arc::new(AllowAll),
         }
     }
@@ -174,6 +176,7 @@ impl Node {
                 limits: options.limits,
                 names_are_proved: true,
                 backoff: options.backoff,
+                namespaces: options.namespaces,
                 permission: options.permission,
                 opened: vec![opened],
                 requests: Arc::new(requests),

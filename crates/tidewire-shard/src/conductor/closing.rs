@@ -71,7 +71,7 @@ impl Conductor {
         // The shard forgets the peer at the login, but the kernel still knows its address.
         let peer = connection.state.peer.as_ref().map(|peer| peer.address);
         let address = peer.or_else(|| connection.peer_address());
-        let user = self.engine.user(self.session(key));
+        let user = self.user(key);
         let address = address.map(|address| address.ip());
         self.backoff
             .note_disconnect(self.now.monotonic, address, user, cause);
@@ -80,6 +80,7 @@ impl Conductor {
     /// Appends the close frames to the messages of the turn, and reports the end of the sessions to the engine.
     pub(super) fn say_goodbyes(&mut self) {
         self.finish_carried();
+        self.finish_namespaces();
         for (key, cause) in std::mem::take(&mut self.closing) {
             if matches!(cause, CloseCause::Severed(_)) {
                 self.cut_off(key);
@@ -119,8 +120,9 @@ impl Conductor {
         }
     }
 
-    /// Reports the end of the session of a connection to the engine.
+    /// Reports the end of the sessions of a connection to the engine.
     fn end_session(&mut self, key: Key) {
+        self.end_borrowers(key);
         self.logins.remove(&key);
         self.resumable.end(key, ResumeRefusal::Ended);
         let session = self.session(key);
@@ -194,9 +196,8 @@ impl Conductor {
         };
         let outbox_bytes = connection.outbox_bytes();
         let inbound_bytes = connection.inbound_bytes();
-        let session = self.session(key);
         let address = connection.peer_address();
-        let user = self.engine.user(session).map(Name::as_str);
+        let user = self.user(key).map(Name::as_str);
         add(&self.stats().slow_disconnects, 1);
         peer_log::peer_line("slow readers disconnected", || {
             tracing::info!(
@@ -216,7 +217,7 @@ impl Conductor {
     pub(super) fn log_too_big(&self, key: Key, bytes: usize) {
         let connection = self.event_loop.connections().get(key);
         let address = connection.and_then(|connection| connection.peer_address());
-        let user = self.engine.user(self.session(key)).map(Name::as_str);
+        let user = self.user(key).map(Name::as_str);
         let message_bytes_max = self.message_bytes_max;
         peer_log::peer_line("connections closed for a large message", || {
             tracing::info!(

@@ -18,7 +18,7 @@ impl Conductor {
             }
             Inspection::Subscriptions { key, slice, reply } => {
                 let TableSlice { first, count } = slice;
-                let session = self.session(key);
+                let session = self.session(self.shown(key));
                 let _ = reply.send(self.engine.inspect_subscriptions(session, first, count));
             }
             Inspection::Calls { count_max, reply } => {
@@ -32,7 +32,8 @@ impl Conductor {
         let connections = self.event_loop.connections();
         let end = first.saturating_add(count);
         let view = |(key, connection)| {
-            let session = self.engine.inspect_session(self.session(key));
+            let session = self.session(self.shown(key));
+            let session = self.engine.inspect_session(session);
             let Some(connection) = connection else {
                 let outbox_bytes = self.carried.waiting_bytes(key)?;
                 return Some(ConnectionView {

@@ -103,7 +103,8 @@ impl Conductor {
             + history_bytes
             + deferred_bytes
             + kept_bytes
-            + self.resumable.bytes();
+            + self.resumable.bytes()
+            + self.namespaces.bytes();
         let cached = self.engine.record_bytes();
         let now = self.now.monotonic;
         let shedding = &mut self.shedding;
@@ -223,7 +224,7 @@ impl Conductor {
             .chain(self.carried.holders())
             .chain(detached.map(|key| (0, key)))
             .map(|(held, key)| (held + self.resumable.bytes_of(key), key))
-            .map(|(held, key)| (held + self.engine.kept_for(key.index), key))
+            .map(|(held, key)| (held + self.kept_for(key), key))
             .filter(|(bytes, _)| *bytes > 0)
             .collect();
         holders.sort_unstable();

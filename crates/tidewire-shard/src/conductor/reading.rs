@@ -11,9 +11,11 @@ use tidewire_net::connection::{Connection, Key};
 use tidewire_net::flush_policy::TURN_BYTES_MAX;
 use tidewire_net::read_buffer::ReadOutcome;
 use tidewire_wire::frame::websocket::{self, Decoded, Event, FrameError, Opcode, PayloadKind};
+use tidewire_wire::protocol::{ForeignPayload, Namespace, Payload, SessionRequest};
 
-use super::Conductor;
+use super::namespaces::{Member, Namespaces};
 use super::resumable::ResumableSessions;
+use super::{Conductor, key};
 use crate::connection::{Binding, CloseCause, PauseReasons, Phase, State, WaitingPayload};
 use crate::credit::Confirmations;
 use crate::session_token::OwnedSessionRequest;
@@ -117,9 +119,11 @@ impl Conductor {
                         engine: &mut self.engine,
                         sink: &mut self.sink,
                         resumable: &mut self.resumable,
+                        namespaces: &mut self.namespaces,
                         stats: self.own.stats(),
                         confirmations: &self.confirmations,
                         now: self.now,
+                        is_again: false,
                     };
                     let given = call.give(session, connection, kind, &payload);
                     let message_bytes = parts_bytes + payload.len();
@@ -141,7 +145,8 @@ impl Conductor {
                             if payload.len() > UNCOUNTED_PAYLOAD_MAX {
                                 let inflated = usize::from(matches!(payload, Cow::Owned(_)));
                                 let work = payload.len() * (1 + inflated * INFLATION_WORK);
-                                self.engine.add_work(session, work);
+                                let payer = self.namespaces.payer(session);
+                                self.engine.add_work(payer, work);
                             }
                         }
                         Err(cause) => refused = Some(cause),
@@ -193,38 +198,30 @@ impl Conductor {
         let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
             return;
         };
-        let State {
-            codec,
-            parts,
-            waiting,
-            ..
-        } = &mut connection.state;
-        let Some(payload) = waiting.take() else {
+        let Some(payload) = connection.state.waiting.take() else {
             return;
         };
-        let bytes = parts.bytes() + payload.bytes.len();
-        let flow = match codec.read(parts, payload.kind, &payload.bytes) {
-            Ok(read) => {
-                let flow = read.message().map_or(Flow::Taken, |message| {
-                    let (sink, confirmations) = (&mut self.sink, &self.confirmations);
-                    sink.give(&mut self.engine, confirmations, self.now, session, &message)
-                });
-                if flow == Flow::Taken {
-                    codec.advance(parts, &read);
-                }
-                flow
-            }
-            // It was a message when it arrived, so this is impossible.
-            Err(_) => Flow::Taken,
+        let bytes = connection.state.parts.bytes() + payload.bytes.len();
+        let call = Call {
+            engine: &mut self.engine,
+            sink: &mut self.sink,
+            resumable: &mut self.resumable,
+            namespaces: &mut self.namespaces,
+            stats: self.own.stats(),
+            confirmations: &self.confirmations,
+            now: self.now,
+            is_again: true,
         };
+        let given = call.give(session, connection, payload.kind, &payload.bytes);
         self.has_unflushed = true;
         self.charge(key, bytes);
         if bytes > UNCOUNTED_PAYLOAD_MAX {
             // The message was decoded again.
-            self.engine.add_work(session, bytes);
+            let payer = self.namespaces.payer(session);
+            self.engine.add_work(payer, bytes);
         }
-        match flow {
-            Flow::Wait => {
+        match given {
+            Ok(Flow::Wait) => {
                 let target = self.sink.awaited_shard.take();
                 if let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
                     connection.state.waiting = Some(payload);
@@ -236,9 +233,13 @@ impl Conductor {
                     self.await_shard(key, target);
                 }
             }
-            Flow::Taken => {
+            Ok(Flow::Taken) => {
                 self.recount(key);
                 self.release(key, PauseReasons::WAITING);
+            }
+            Err(cause) => {
+                add(&self.own.stats().protocol_errors, 1);
+                self.close(key, cause);
             }
         }
     }
@@ -293,14 +294,30 @@ impl Conductor {
     }
 }
 
+/// The session of the same shard with this key.
+fn with_key(session: SessionId, key: Key) -> SessionId {
+    SessionId {
+        index: key.index,
+        generation: key.generation,
+        ..session
+    }
+}
+
+const fn violation(text: &'static str) -> CloseCause {
+    CloseCause::Foreign(ForeignPayload::Violation(text))
+}
+
 /// The context to pass one message to the engine while its bytes are in the read buffer.
 struct Call<'a> {
     engine: &'a mut Shard,
     sink: &'a mut Sink,
     resumable: &'a mut ResumableSessions,
+    namespaces: &'a mut Namespaces,
     stats: &'a ShardStats,
     confirmations: &'a Confirmations,
     now: Now,
+    /// Whether the message had to wait.
+    is_again: bool,
 }
 
 impl Call<'_> {
@@ -320,22 +337,18 @@ impl Call<'_> {
             return Ok(Flow::Taken);
         }
         if let Some(request) = read.session_request() {
-            let request = OwnedSessionRequest::of(request);
-            let effect = DeferredEffect::SessionRequest(session, request);
-            self.sink.deferred.push_back(effect);
-            codec.advance(parts, &read);
-            return Ok(Flow::Taken);
+            return self.request(session, connection, request, &read);
         }
         let Some(message) = read.message() else {
             add(&self.stats.undecodable, 1);
-            if connection.state.binding.is_kept() {
+            if connection.state.binding.is_kept() && !self.is_again {
                 self.resumable.count_received(session);
             }
             self.engine
                 .handle(self.now, Input::Undecodable { session }, self.sink);
             return Ok(Flow::Taken);
         };
-        let flow = self.give_message(session, connection, &message);
+        let flow = self.give_message(session, connection, &message)?;
         if flow == Flow::Taken {
             let State { codec, parts, .. } = &mut connection.state;
             codec.advance(parts, &read);
@@ -343,19 +356,131 @@ impl Call<'_> {
         Ok(flow)
     }
 
+    /// Handles a payload with a request, or with a message for one of several sessions.
+    fn request(
+        mut self,
+        session: SessionId,
+        connection: &mut Connection<State>,
+        request: SessionRequest<'_>,
+        read: &Payload<'_>,
+    ) -> Result<Flow, CloseCause> {
+        let key = key(session);
+        let binding = connection.state.binding;
+        let member = match request {
+            SessionRequest::Join { namespace, .. } | SessionRequest::Leave { namespace } => {
+                Some(self.namespaces.find(key, binding, namespace))
+            }
+            SessionRequest::Within { namespace } => {
+                let namespace = Namespace::Named(namespace);
+                Some(self.namespaces.find(key, binding, namespace))
+            }
+            SessionRequest::Answer { namespace, .. } => {
+                namespace.map(|namespace| self.namespaces.find(key, binding, namespace))
+            }
+            _ => None,
+        };
+        let mut flow = Flow::Taken;
+        let mut to = session;
+        match (request, member) {
+            (SessionRequest::Join { .. }, Some(Member::Open(_))) => {
+                return Err(violation("the namespace was joined before"));
+            }
+            (SessionRequest::Join { namespace, .. }, _) => {
+                to = with_key(session, self.namespaces.main(key));
+                if namespace == Namespace::Main {
+                    flow = self.give_to(to, read);
+                    if flow == Flow::Taken {
+                        let binding = &mut connection.state.binding;
+                        self.namespaces.main_joined(key, binding);
+                    }
+                } else if self.engine.is_delayed(to) {
+                    // The delay of a connection is one of its main session.
+                    flow = Flow::Wait;
+                }
+            }
+            (_, Some(Member::Absent)) => {
+                return Err(violation("the namespace was not joined"));
+            }
+            (
+                SessionRequest::Within { .. } | SessionRequest::Answer { .. },
+                Some(Member::Ended),
+            ) => {
+                // The server has ended the session, which the peer may not know yet.
+                let State { codec, parts, .. } = &mut connection.state;
+                codec.advance(parts, read);
+                return Ok(Flow::Taken);
+            }
+            (SessionRequest::Within { .. }, Some(Member::Open(member))) => {
+                to = with_key(session, member);
+                flow = self.give_to(to, read);
+            }
+            _ => {}
+        }
+        self.namespaces.note_flow(key, super::key(to), flow);
+        if flow == Flow::Taken {
+            if let Some(request) = OwnedSessionRequest::of(request) {
+                let effect = DeferredEffect::SessionRequest(session, request);
+                self.sink.deferred.push_back(effect);
+            }
+            let State { codec, parts, .. } = &mut connection.state;
+            codec.advance(parts, read);
+        }
+        Ok(flow)
+    }
+
+    /// Passes the message of a payload to one of the sessions of its connection.
+    fn give_to(&mut self, session: SessionId, read: &Payload<'_>) -> Flow {
+        let Some(message) = read.message() else {
+            return Flow::Taken;
+        };
+        if !self.is_again {
+            add(&self.stats.messages_in[topic_index(&message)], 1);
+        }
+        let (sink, confirmations) = (&mut *self.sink, self.confirmations);
+        sink.give(self.engine, confirmations, self.now, session, &message)
+    }
+
     fn give_message(
         mut self,
         session: SessionId,
         connection: &mut Connection<State>,
         message: &Message<'_>,
-    ) -> Flow {
-        add(&self.stats.messages_in[topic_index(message)], 1);
-        let state = &mut connection.state;
-        if state.binding != Binding::Introduced {
-            self.note_rare(session, connection, message);
+    ) -> Result<Flow, CloseCause> {
+        if !self.is_again {
+            add(&self.stats.messages_in[topic_index(message)], 1);
         }
-        self.sink
-            .give(self.engine, self.confirmations, self.now, session, message)
+        let binding = connection.state.binding;
+        if binding != Binding::Introduced {
+            self.note_rare(session, connection, message);
+            if binding.is_apart() {
+                return self.give_apart(session, binding, message);
+            }
+        }
+        Ok(self
+            .sink
+            .give(self.engine, self.confirmations, self.now, session, message))
+    }
+
+    /// Passes a message to the main session of a connection that has not joined, or has another slot.
+    fn give_apart(
+        self,
+        session: SessionId,
+        binding: Binding,
+        message: &Message<'_>,
+    ) -> Result<Flow, CloseCause> {
+        let key = key(session);
+        let to = match (message, self.namespaces.find(key, binding, Namespace::Main)) {
+            // It shows that the peer is alive.
+            (Message::Connection(_), _) => self.namespaces.main(key),
+            (_, Member::Open(to)) => to,
+            (_, Member::Ended) => return Ok(Flow::Taken),
+            (_, Member::Absent) => return Err(violation("the namespace was not joined")),
+        };
+        let (sink, confirmations) = (self.sink, self.confirmations);
+        let main = with_key(session, to);
+        let flow = sink.give(self.engine, confirmations, self.now, main, message);
+        self.namespaces.note_flow(key, to, flow);
+        Ok(flow)
     }
 
     /// Notes a message of a peer that has not introduced itself, or of a session that outlives its connection.
@@ -366,7 +491,7 @@ impl Call<'_> {
         message: &Message<'_>,
     ) {
         let state = &mut connection.state;
-        if state.binding.is_kept() {
+        if state.binding.is_kept() && !self.is_again {
             self.resumable.count_received(session);
         }
         if state.binding.is_introduced() {

@@ -52,6 +52,8 @@ struct Detached {
     /// As in [`State::inflight_bytes`].
     inflight_bytes: u32,
     is_watched: bool,
+    /// Whether the main session of the connection was not open, or had another slot.
+    is_apart: bool,
 }
 
 #[derive(Debug)]
@@ -220,9 +222,9 @@ impl ResumableSessions {
         logs: &TurnLogs,
         event_loop: &mut EventLoop<State>,
     ) {
-        let Some(session) = self.sessions.get_mut(&key) else {
+        if !self.sessions.contains_key(&key) {
             return;
-        };
+        }
         let last = self.last.as_ref();
         let frames = match last.filter(|last| last.format == format && last.spans == spans) {
             Some(last) => Arc::clone(&last.frames),
@@ -240,13 +242,26 @@ impl ResumableSessions {
                 frames
             }
         };
-        let before = session.retained.bytes();
-        session.retained.push(frames, count);
-        self.bytes += session.retained.bytes() - before;
-        self.filled.push(key);
-        if session.detached.is_none() {
+        if self.keep_frames(key, || frames, count) {
             event_loop.push_ranges(key, log_ranges(format, spans));
         }
+    }
+
+    /// Keeps `count` messages for the peer of a connection, if its sessions outlive it. Returns whether it has a transport.
+    pub(super) fn keep_frames(
+        &mut self,
+        key: Key,
+        frames: impl FnOnce() -> Arc<[u8]>,
+        count: u64,
+    ) -> bool {
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return true;
+        };
+        let before = session.retained.bytes();
+        session.retained.push(frames(), count);
+        self.bytes += session.retained.bytes() - before;
+        self.filled.push(key);
+        session.detached.is_none()
     }
 
     /// Forgets the ranges of the turn.
@@ -319,6 +334,11 @@ impl Conductor {
             }
             OwnedSessionRequest::Answer { frames } if frames.is_empty() => {}
             OwnedSessionRequest::Answer { frames } => self.event_loop.push_bytes(key, &frames),
+            OwnedSessionRequest::Join {
+                namespace,
+                credentials,
+            } => self.join(key, &namespace, &credentials),
+            OwnedSessionRequest::Leave { namespace } => self.leave(key, namespace.as_deref()),
             OwnedSessionRequest::Close => self.close(key, CloseCause::Peer(None)),
             OwnedSessionRequest::Keep => self.pend(key, Pending::Keep { key, reply: None }),
             OwnedSessionRequest::Resume { token, received } => {
@@ -431,7 +451,7 @@ impl Conductor {
             if !connection.is_some_and(|connection| connection.state.phase == Phase::Open) {
                 continue;
             }
-            let is_open = self.engine.user(self.session(from)).is_some();
+            let is_open = self.user(from).is_some();
             if let Some(token) = resume.token
                 && let Some(shard) = self.handles.get(usize::from(token.shard()))
                 && shard.index() != self.address.shard
@@ -558,6 +578,7 @@ impl Conductor {
         }
         let state = &mut connection.state;
         state.binding = Binding::Kept;
+        state.binding.set_apart(detached.is_apart);
         state.peer = None;
         state.inflight_bytes = detached.inflight_bytes;
         state.pause_reasons.remove(PauseReasons::TRANSPORT);
@@ -588,8 +609,7 @@ impl Conductor {
             }
         }
         add(&self.stats().resumes, 1);
-        let session = self.session(key);
-        self.handle(Input::Attached { session });
+        self.handle_each(key, |session| Input::Attached { session });
         // The engine may wait for a notice that the last connection can't give any longer.
         self.event_loop.await_drained(key);
         match (relocated, is_read) {
@@ -607,8 +627,7 @@ impl Conductor {
         if !self.resumable.has(key) || self.resumable.is_detached(key) || self.is_draining {
             return false;
         }
-        let session = self.session(key);
-        if self.engine.user(session).is_none() {
+        if self.user(key).is_none() {
             // Peers without a login would fill the memory with such sessions.
             return false;
         }
@@ -638,11 +657,12 @@ impl Conductor {
             sent: entry.retained.next(),
             inflight_bytes: std::mem::take(&mut state.inflight_bytes),
             is_watched,
+            is_apart: state.binding.is_apart(),
         });
         self.resumable.detached_count += 1;
         state.phase = Phase::Lingering;
         add(&self.stats().detaches, 1);
-        self.handle(Input::Detached { session });
+        self.handle_each(key, |session| Input::Detached { session });
         true
     }
 
@@ -658,6 +678,7 @@ impl Conductor {
             tracing::info!(user, bytes, %reason, "closed a session without a connection");
         });
         self.resumable.end(key, reason);
+        self.end_borrowers(key);
         self.logins.remove(&key);
         self.handle(Input::Closed { session });
         // Otherwise the key is freed with the connection whose close handshake has not ended.

@@ -84,7 +84,8 @@ impl Conductor {
                 continue;
             }
             for key in unread.keys {
-                if unread.losers.contains(&self.session(key)) {
+                let is_loser = |key| unread.losers.contains(&self.session(key));
+                if self.namespaces.sessions(key).any(is_loser) {
                     self.cut_loser(key);
                 }
             }

@@ -197,6 +197,14 @@ pub fn server_frame_bytes(frames: &[u8]) -> Option<usize> {
     (bytes <= frames.len()).then_some(bytes)
 }
 
+/// The payload of a whole frame of a server, which is not compressed. `None` if it is not text.
+#[must_use]
+pub fn server_text(frame: &[u8]) -> Option<&[u8]> {
+    let header = Header::decode(frame, Role::Client, false).ok()??;
+    let is_text = header.opcode == Opcode::Text;
+    is_text.then(|| &frame[header.bytes..])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ use std::fmt::Debug;
 
 use thiserror::Error;
 use tidewire_core::message::Message;
-use tidewire_core::settings::Liveness;
+use tidewire_core::settings::{Liveness, ServerPings};
 
 use crate::frame::websocket::{CloseCode, Opcode, PayloadKind};
 
@@ -20,7 +20,9 @@ pub use close::{CloseCause, CloseWords};
 pub use encoding::Encoding;
 pub use handshake::{HandshakeRefusal, HandshakeRequest, Terms};
 pub use parts::{Part, Parts};
-pub use session::{ResumeRefusal, SessionReply, SessionRequest};
+pub use session::{
+    Namespace, NamespaceRefusal, NamespaceReply, ResumeRefusal, SessionReply, SessionRequest,
+};
 
 /// A form of a protocol's messages, chosen by what the peer's library reads. Each protocol numbers its own from 0, which is the form for
 /// peers that have not introduced themselves.
@@ -101,6 +103,9 @@ pub trait Codec {
     const INTRODUCES: bool = false;
     /// Whether the handshake may agree on compression. A protocol that writes several frames for a message has none.
     const COMPRESSES: bool = true;
+    /// The variant of the sessions with a name, if a connection may have several sessions ([`Namespace`]). Its main session has another
+    /// variant, and shows whether the peer is alive.
+    const NAMESPACED: Option<Variant> = None;
 
     /// The facts about earlier messages of a connection that the meaning of its next one depends on. Each idle connection has one, so it is
     /// small; without such facts it is `()`, which costs a connection no byte.
@@ -165,6 +170,13 @@ pub trait Codec {
 
     /// Appends a reply to such a request as a server's WebSocket frame.
     fn encode_session_reply(_variant: Variant, _reply: SessionReply<'_>, _out: &mut Vec<u8>) {}
+
+    /// Appends a message about the session of a namespace as a server's WebSocket frame. The default, as the next one, is for protocols whose
+    /// connections have one session.
+    fn encode_namespace_reply(_reply: NamespaceReply<'_>, _out: &mut Vec<u8>) {}
+
+    /// Appends frames of the variant [`Codec::NAMESPACED`] in the form that names the session of the namespace.
+    fn put_in_namespace(_namespace: &str, _frames: &[u8], _out: &mut Vec<u8>) {}
 
     /// The features that `message` announces, if it is the message with which peers introduce themselves.
     fn introduction(_message: &Message<'_>) -> Option<Introduction> {
@@ -334,6 +346,12 @@ macro_rules! protocols {
                 match self { $(Self::$protocol => <$codec as Codec>::LIVENESS,)+ }
             }
 
+            /// See [`Codec::NAMESPACED`].
+            #[must_use]
+            pub const fn namespaced(self) -> Option<Variant> {
+                match self { $(Self::$protocol => <$codec as Codec>::NAMESPACED,)+ }
+            }
+
             /// Whether a peer introduces itself before its login.
             #[must_use]
             pub const fn introduces(self) -> bool {
@@ -366,6 +384,16 @@ macro_rules! protocols {
             /// See [`Codec::encode_session_reply`].
             pub fn encode_session_reply(self, variant: Variant, reply: SessionReply<'_>, out: &mut Vec<u8>) {
                 match self { $(Self::$protocol => <$codec as Codec>::encode_session_reply(variant, reply, out),)+ }
+            }
+
+            /// See [`Codec::encode_namespace_reply`].
+            pub fn encode_namespace_reply(self, reply: NamespaceReply<'_>, out: &mut Vec<u8>) {
+                match self { $(Self::$protocol => <$codec as Codec>::encode_namespace_reply(reply, out),)+ }
+            }
+
+            /// See [`Codec::put_in_namespace`].
+            pub fn put_in_namespace(self, namespace: &str, frames: &[u8], out: &mut Vec<u8>) {
+                match self { $(Self::$protocol => <$codec as Codec>::put_in_namespace(namespace, frames, out),)+ }
             }
 
             /// See [`Codec::introduction`].
@@ -403,6 +431,18 @@ protocols! {
 }
 
 impl Protocol {
+    /// The liveness of the sessions of a variant. The main session of a connection pings for those with a name.
+    #[must_use]
+    pub fn liveness_of(self, variant: Variant) -> Liveness {
+        match self.namespaced() == Some(variant) {
+            true => Liveness {
+                server_pings: ServerPings::Never,
+                silent_intervals_max: u32::MAX,
+            },
+            false => self.liveness(),
+        }
+    }
+
     /// The opcode of the server's WebSocket messages.
     #[must_use]
     pub const fn opcode(self) -> Opcode {

@@ -2,9 +2,35 @@
 
 use thiserror::Error;
 
+/// A session of a connection that may have several, as its peer names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namespace<'a> {
+    /// The session that the connection has from its beginning.
+    Main,
+    /// A further one.
+    Named(&'a str),
+}
+
 /// A request about the session of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionRequest<'a> {
+    /// The peer opens a session. The message of the payload is its login.
+    Join {
+        /// The namespace of the session. The connection has no open session there.
+        namespace: Namespace<'a>,
+        /// The credentials, as JSON.
+        credentials: &'a str,
+    },
+    /// The message of the payload goes to the session of this namespace. Other messages go to the main one.
+    Within {
+        /// The namespace.
+        namespace: &'a str,
+    },
+    /// The peer ends a session.
+    Leave {
+        /// Its namespace.
+        namespace: Namespace<'a>,
+    },
     /// The session outlives its connection after this request. The reply has the token with which the peer resumes it.
     Keep,
     /// The connection becomes the transport of another session. It must not have logged in.
@@ -21,6 +47,8 @@ pub enum SessionRequest<'a> {
     },
     /// The codec has answered the payload without the engine. The transport sends its frames, which may overtake answers of the engine.
     Answer {
+        /// The namespace of the payload, in which the peer must have a session; `None` if it has none.
+        namespace: Option<Namespace<'a>>,
         /// Frames; there may be none.
         frames: &'a [u8],
     },
@@ -44,6 +72,27 @@ pub enum SessionReply<'a> {
     },
     /// The session was not resumed. The connection may log in instead.
     Refused(ResumeRefusal),
+}
+
+/// A message of the server about the session of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceReply<'a> {
+    /// The peer can't open a session in this namespace.
+    Refused(&'a str, NamespaceRefusal),
+    /// The server has ended the session of this namespace.
+    Ended(Namespace<'a>),
+}
+
+/// Why a peer can't open a session in a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[non_exhaustive]
+pub enum NamespaceRefusal {
+    /// The server has no such namespace.
+    #[error("the namespace is not in network.namespaces")]
+    Unknown,
+    /// The connection has as many sessions as the server permits.
+    #[error("the connection has limits.connection_sessions_max sessions")]
+    TooMany,
 }
 
 /// Why a session can't be resumed.

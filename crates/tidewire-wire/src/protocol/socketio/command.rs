@@ -9,6 +9,7 @@ use tidewire_core::json::{self, Literal};
 use tidewire_core::message::{Call, Event, Message, Publication, Rpc};
 
 use super::packet::{Packet, is_event, is_placeholder};
+use crate::protocol::Namespace;
 
 /// A command.
 #[derive(Debug)]
@@ -58,6 +59,29 @@ type Arguments<'a> = SmallVec<[&'a str; 4]>;
 impl<'a> Command<'a> {
     /// The command of an event. Its attachments follow later.
     pub fn of(packet: &Packet<'a>) -> Result<Self, Refused> {
+        let command = Self::parse(packet)?;
+        Ok(match packet.namespace {
+            "/" => command,
+            namespace => command.within(namespace),
+        })
+    }
+
+    /// The command with the names that the rooms of a namespace have in the engine. They do not begin with `/`, which rules can't name.
+    fn within(self, namespace: &str) -> Self {
+        let namespace = namespace.strip_prefix('/').unwrap_or(namespace);
+        let name = |room: Cow<'_, str>| Cow::Owned(format!("{namespace}#{room}"));
+        match self {
+            Self::Join(rooms) => Self::Join(rooms.into_iter().map(name).collect()),
+            Self::Leave(rooms) => Self::Leave(rooms.into_iter().map(name).collect()),
+            Self::To { room, data } => Self::To {
+                room: name(room),
+                data,
+            },
+            call @ Self::Call { .. } => call,
+        }
+    }
+
+    fn parse(packet: &Packet<'a>) -> Result<Self, Refused> {
         let data = packet.data.ok_or(NO_HANDLER)?;
         let mut items = json::entries(data).map(|(_, value)| value);
         let name = items.next().and_then(text).ok_or(NO_HANDLER)?;
@@ -78,17 +102,18 @@ impl<'a> Command<'a> {
     /// A copy of a publication with its attachments, which have arrived. Other commands have none.
     pub fn with_attachments(
         self,
-        ack: Option<&str>,
+        packet: &Packet<'_>,
         attachments: Vec<Attachment>,
     ) -> Option<Box<AttachedPublication>> {
         let Self::To { room, data } = self else {
             return None;
         };
         Some(Box::new(AttachedPublication {
+            namespace: packet.namespace.into(),
             room: room.into(),
             data: data.into(),
             attachments: Attachments::new(attachments)?,
-            ack: ack.map(Into::into),
+            ack: packet.ack.map(Into::into),
         }))
     }
 
@@ -124,6 +149,7 @@ impl<'a> Command<'a> {
 /// A `$to` with its attachments.
 #[derive(Debug)]
 pub struct AttachedPublication {
+    namespace: Box<str>,
     room: Box<str>,
     data: Box<str>,
     attachments: Attachments,
@@ -131,6 +157,11 @@ pub struct AttachedPublication {
 }
 
 impl AttachedPublication {
+    /// The session that publishes.
+    pub fn namespace(&self) -> Namespace<'_> {
+        super::namespace(&self.namespace)
+    }
+
     /// Its message for the engine. A message of one binary argument is an event of bytes, as clients of other protocols publish it.
     pub fn message(&self) -> Message<'_> {
         let mut all = self.attachments.iter();
@@ -262,7 +293,7 @@ mod tests {
         let command = Command::of(&packet).expect("a command");
         let attachments = attachments.iter().map(|bytes| (*bytes).into());
         let command = command
-            .with_attachments(None, attachments.collect())
+            .with_attachments(&packet, attachments.collect())
             .expect("a publication");
         let Message::Event(Event::Publication(publication)) = command.message() else {
             panic!("{command:?}");
@@ -324,6 +355,25 @@ mod tests {
             let packet = Packet::parse(&text).expect("a packet");
             let refused = Command::of(&packet).map_err(|refused| refused.code);
             assert_eq!(refused.err(), Some(code), "{event}");
+        }
+    }
+
+    #[test]
+    fn the_rooms_of_a_namespace_have_names_of_their_own() {
+        for (event, expected) in [
+            (r#"["$join",["a","b"]]"#, r#"names: ["n#a", "n#b"]"#),
+            (r#"["$leave","a"]"#, r#"names: ["n#a"]"#),
+            (
+                r#"["$to","a","message",1]"#,
+                r#"name: "n#a", data: Some("1")"#,
+            ),
+            (r#"["$call","add",1]"#, r#"name: "add""#),
+        ] {
+            let text = format!("2/n,13{event}");
+            let packet = Packet::parse(&text).expect("a packet");
+            let command = Command::of(&packet).expect("a command");
+            let found = format!("{:?}", command.message(packet.ack));
+            assert!(found.contains(expected), "{event}: {found}");
         }
     }
 

@@ -1,6 +1,7 @@
-//! Socket.IO 5 over Engine.IO 4 (`docs/socketio.md`), with WebSockets as the only transport and `/` as the only namespace.
+//! Socket.IO 5 over Engine.IO 4 (`docs/socketio.md`), with WebSockets as the only transport.
 //!
-//! A room is an event of the engine with the same name. The login is the client's request to join the namespace.
+//! A client has a session in each namespace that it joins, and its request to join is the login. `/` is the main session. A room of `/` is an
+//! event of the engine with the same name, and room R of another namespace `/N` is the event `N#R`.
 
 mod command;
 mod engine_io;
@@ -12,8 +13,9 @@ use tidewire_core::message::{Auth, Connection, Event, Message};
 use tidewire_core::settings::{Liveness, ServerPings};
 
 use super::{
-    CloseCause, CloseWords, Codec, ForeignPayload, HandshakeRefusal, HandshakeRequest, Part, Parts,
-    Paths, SessionReply, SessionRequest, Terms, Variant,
+    CloseCause, CloseWords, Codec, ForeignPayload, HandshakeRefusal, HandshakeRequest, Namespace,
+    NamespaceRefusal, NamespaceReply, Part, Parts, Paths, SessionReply, SessionRequest, Terms,
+    Variant,
 };
 use crate::frame::websocket::{self, Opcode, PayloadKind};
 use command::{AttachedPublication, Command, Refused};
@@ -64,21 +66,19 @@ const COUNTS: [AttachmentCount; ATTACHMENTS_MAX] = [
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// The client has not joined the namespace.
+    /// The next message is a packet.
     #[default]
-    New,
-    /// It has joined, or its login is being decided.
-    Joined,
-    /// The same, and attachments of its last packet follow.
+    Packet,
+    /// Attachments of the last packet follow.
     Awaits(AttachmentCount),
 }
 
 impl State {
-    /// The state of a client that has joined, before this number of attachments.
+    /// The state before this number of attachments.
     fn awaiting(count: usize) -> Self {
         match count.checked_sub(1) {
             Some(index) => Self::Awaits(COUNTS[index]),
-            None => Self::Joined,
+            None => Self::Packet,
         }
     }
 }
@@ -94,8 +94,16 @@ pub struct Payload<'a> {
 #[derive(Debug)]
 enum Content<'a> {
     Pong,
-    Login(&'a str),
-    Command(Command<'a>, Option<&'a str>),
+    Join {
+        namespace: Namespace<'a>,
+        credentials: &'a str,
+    },
+    Leave(Namespace<'a>),
+    Command {
+        namespace: Namespace<'a>,
+        command: Command<'a>,
+        ack: Option<&'a str>,
+    },
     /// The packet of a command whose attachments follow.
     Header(&'a str),
     /// An attachment, which others follow.
@@ -103,9 +111,38 @@ enum Content<'a> {
     /// The publication of an earlier packet, of which this was the last attachment.
     Attached(Box<AttachedPublication>),
     /// The codec answers it without the engine, with these frames. There may be none.
-    Answer(Vec<u8>),
+    Answer {
+        namespace: Option<Namespace<'a>>,
+        frames: Vec<u8>,
+    },
     /// The client closes the connection.
     Close,
+}
+
+/// A message without an answer.
+const IGNORED: Content<'static> = Content::Answer {
+    namespace: None,
+    frames: Vec::new(),
+};
+
+/// The session of a packet.
+fn namespace_of<'a>(packet: &Packet<'a>) -> Namespace<'a> {
+    namespace(packet.namespace)
+}
+
+fn namespace(name: &str) -> Namespace<'_> {
+    match name {
+        "/" => Namespace::Main,
+        name => Namespace::Named(name),
+    }
+}
+
+/// The request to pass a message to a session; `None` for the main session.
+fn within(namespace: Namespace<'_>) -> Option<SessionRequest<'_>> {
+    match namespace {
+        Namespace::Main => None,
+        Namespace::Named(namespace) => Some(SessionRequest::Within { namespace }),
+    }
 }
 
 const fn violation(text: &'static str) -> ForeignPayload {
@@ -119,12 +156,23 @@ fn frame(text: &str) -> Vec<u8> {
 }
 
 /// The answer to an event that is no command. Without a number it has none, as in Socket.IO.
-fn answer<'a>(refused: Refused, ack: Option<&str>) -> Content<'a> {
+fn answer<'a>(refused: Refused, packet: &Packet<'a>) -> Content<'a> {
     let Refused { code, message } = refused;
-    Content::Answer(match ack {
-        Some(_) => frame(&write::failed(ack, code, message, None)),
-        None => Vec::new(),
-    })
+    let namespace = namespace_of(packet);
+    let frames = match (packet.ack, namespace) {
+        (None, _) => Vec::new(),
+        (ack, Namespace::Main) => frame(&write::failed(ack, code, message, None)),
+        (ack, Namespace::Named(name)) => {
+            let mut frames = Vec::new();
+            let answer = frame(&write::failed(ack, code, message, None));
+            SocketIo::put_in_namespace(name, &answer, &mut frames);
+            frames
+        }
+    };
+    Content::Answer {
+        namespace: Some(namespace),
+        frames,
+    }
 }
 
 fn text<'a>(state: State, text: &'a str) -> Result<Payload<'a>, ForeignPayload> {
@@ -133,7 +181,7 @@ fn text<'a>(state: State, text: &'a str) -> Result<Payload<'a>, ForeignPayload> 
         Some(b'1') => Content::Close,
         Some(b'3') => Content::Pong,
         // They have no meaning on an open WebSocket. Existing servers ignore them.
-        Some(b'0' | b'5' | b'6') => Content::Answer(Vec::new()),
+        Some(b'0' | b'5' | b'6') => IGNORED,
         Some(b'2') => return Err(violation("the server pings, the client must not")),
         _ => return Err(malformed(0)),
     };
@@ -152,51 +200,48 @@ fn message<'a>(state: State, text: &'a str) -> Result<Payload<'a>, ForeignPayloa
         return Err(violation("attachments must follow their packet"));
     }
     let packet = Packet::parse(text).map_err(|error| malformed(error.0 + 1))?;
-    let is_joined = state == State::Joined && packet.namespace == "/";
-    let mut next = state;
+    let namespace = namespace_of(&packet);
     let content = match packet.packet_type {
-        PacketType::Connect if packet.namespace != "/" => {
-            let data = Some(r#"{"message":"Invalid namespace"}"#);
-            let refused = Packet {
-                namespace: packet.namespace,
-                ..Packet::new(PacketType::ConnectError, None, data)
-            };
-            let mut text = String::from("4");
-            refused.write(&mut text);
-            Content::Answer(frame(&text))
-        }
-        PacketType::Connect if is_joined => {
-            return Err(violation("the namespace was joined before"));
-        }
-        PacketType::Connect => {
-            next = State::Joined;
-            Content::Login(packet.data.unwrap_or("{}"))
-        }
+        // Its events could not be distinguished from those of a shorter namespace.
+        PacketType::Connect if packet.namespace.contains('#') => Content::Answer {
+            namespace: None,
+            frames: frame(&write::namespace_refused(
+                packet.namespace,
+                NamespaceRefusal::Unknown,
+            )),
+        },
+        PacketType::Connect => Content::Join {
+            namespace,
+            credentials: packet.data.unwrap_or("{}"),
+        },
         PacketType::ConnectError => {
             return Err(violation("only the server refuses connections"));
         }
-        _ if !is_joined => return Err(violation("the namespace was not joined")),
-        // The connection has no other namespace. JavaScript clients close it, too.
-        PacketType::Disconnect => Content::Close,
+        PacketType::Disconnect => Content::Leave(namespace),
         // The server sends no event that wants an acknowledgement.
-        PacketType::Ack => Content::Answer(Vec::new()),
+        PacketType::Ack => Content::Answer {
+            namespace: Some(namespace),
+            frames: Vec::new(),
+        },
         PacketType::Event => match Command::of(&packet) {
             Ok(_) if packet.attachments > 0 => Content::Header(text),
-            Ok(command) => Content::Command(command, packet.ack),
+            Ok(command) => Content::Command {
+                namespace,
+                command,
+                ack: packet.ack,
+            },
             // Its attachments are skipped.
-            Err(refused) => answer(refused, packet.ack),
+            Err(refused) => answer(refused, &packet),
         },
     };
-    if packet.attachments > 0 {
-        next = State::awaiting(packet.attachments);
-    }
+    let next = State::awaiting(packet.attachments);
     Ok(Payload { content, next })
 }
 
 /// Reads an attachment that was announced.
 fn attachment<'a>(parts: &Parts, payload: &'a [u8], is_last: bool) -> Content<'a> {
     let Some(text) = parts.text() else {
-        return Content::Answer(Vec::new());
+        return IGNORED;
     };
     if !is_last {
         return Content::Attachment(payload);
@@ -206,22 +251,22 @@ fn attachment<'a>(parts: &Parts, payload: &'a [u8], is_last: bool) -> Content<'a
         let attachments = parts.attachments().iter().cloned();
         let attachments = attachments.chain([Attachment::from(payload)]).collect();
         let command = Command::of(&packet).ok()?;
-        command
-            .with_attachments(packet.ack, attachments)
-            .map(Content::Attached)
+        let publication = command.with_attachments(&packet, attachments);
+        publication.map(Content::Attached)
     };
     // The text was the packet of a publication when it arrived, so this is never absent.
-    attached().unwrap_or_else(|| Content::Answer(Vec::new()))
+    attached().unwrap_or(IGNORED)
 }
 
 impl Codec for SocketIo {
     const NAME: &'static str = "socket.io";
     const CLIENTS: &'static str = "Socket.IO clients";
     const KIND: PayloadKind = PayloadKind::Text;
-    const VARIANTS: u8 = 1;
+    const VARIANTS: u8 = 2;
     const HAS_BATCHES: bool = false;
     /// An event with attachments has several messages, which compression would join.
     const COMPRESSES: bool = false;
+    const NAMESPACED: Option<Variant> = Some(Variant(1));
     const PATHS: Paths = Paths::Fixed(&["/socket.io/", "/socket.io"]);
     const SUBPROTOCOLS: &'static [&'static str] = &[];
     const LIVENESS: Liveness = Liveness {
@@ -287,33 +332,79 @@ impl Codec for SocketIo {
     fn message<'p>(payload: &'p Payload<'_>) -> Option<Message<'p>> {
         Some(match &payload.content {
             Content::Pong => Message::Connection(Connection::Pong),
-            Content::Login(credentials) => Message::Auth(Auth::Request {
+            Content::Join { credentials, .. } => Message::Auth(Auth::Request {
                 data: Some(credentials),
             }),
-            Content::Command(command, ack) => command.message(*ack),
+            Content::Command { command, ack, .. } => command.message(*ack),
             Content::Attached(publication) => publication.message(),
-            Content::Header(_) | Content::Attachment(_) | Content::Answer(_) | Content::Close => {
-                return None;
-            }
+            Content::Leave(_)
+            | Content::Header(_)
+            | Content::Attachment(_)
+            | Content::Answer { .. }
+            | Content::Close => return None,
         })
     }
 
     fn session_request<'p>(payload: &'p Payload<'_>) -> Option<SessionRequest<'p>> {
-        match &payload.content {
-            Content::Answer(frames) => Some(SessionRequest::Answer { frames }),
-            Content::Close => Some(SessionRequest::Close),
-            _ => None,
-        }
+        Some(match &payload.content {
+            Content::Command { namespace, .. } => within(*namespace)?,
+            Content::Attached(publication) => within(publication.namespace())?,
+            Content::Pong | Content::Header(_) | Content::Attachment(_) => return None,
+            Content::Join {
+                namespace,
+                credentials,
+            } => SessionRequest::Join {
+                namespace: *namespace,
+                credentials,
+            },
+            Content::Leave(namespace) => SessionRequest::Leave {
+                namespace: *namespace,
+            },
+            Content::Answer { namespace, frames } => SessionRequest::Answer {
+                namespace: *namespace,
+                frames,
+            },
+            Content::Close => SessionRequest::Close,
+        })
     }
 
     fn encode_session_reply(_: Variant, _: SessionReply<'_>, _: &mut Vec<u8>) {}
 
-    fn encode(_: Variant, message: &Message<'_>, out: &mut Vec<u8>) {
-        out.extend_from_slice(write::text(message).as_bytes());
+    fn encode_namespace_reply(reply: NamespaceReply<'_>, out: &mut Vec<u8>) {
+        let text = match reply {
+            NamespaceReply::Refused(namespace, refusal) => {
+                write::namespace_refused(namespace, refusal)
+            }
+            NamespaceReply::Ended(Namespace::Main) => write::namespace_ended("/"),
+            NamespaceReply::Ended(Namespace::Named(name)) => write::namespace_ended(name),
+        };
+        websocket::encode(Opcode::Text, text.as_bytes(), out);
     }
 
-    fn encode_frame(_: Variant, message: &Message<'_>, out: &mut Vec<u8>) {
-        let text = write::text(message);
+    fn put_in_namespace(namespace: &str, mut frames: &[u8], out: &mut Vec<u8>) {
+        // The server encoded these frames itself, so they are complete.
+        while let Some(bytes) = websocket::server_frame_bytes(frames) {
+            let (frame, rest) = frames.split_at(bytes);
+            frames = rest;
+            let Some(packet) = websocket::server_text(frame) else {
+                // An attachment belongs to the packet in front of it.
+                out.extend_from_slice(frame);
+                continue;
+            };
+            let (start, end) = packet.split_at(packet::namespace_offset(packet));
+            websocket::encode_header(Opcode::Text, packet.len() + namespace.len() + 1, out);
+            for part in [start, namespace.as_bytes(), b",", end] {
+                out.extend_from_slice(part);
+            }
+        }
+    }
+
+    fn encode(variant: Variant, message: &Message<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(write::text(variant, message).as_bytes());
+    }
+
+    fn encode_frame(variant: Variant, message: &Message<'_>, out: &mut Vec<u8>) {
+        let text = write::text(variant, message);
         if text.is_empty() {
             return;
         }
@@ -391,11 +482,13 @@ mod tests {
                     bytes => bytes.clone(),
                 })
                 .collect();
-            let state = match vector["id"].as_str() {
-                Some("event-before-connect" | "connect-twice") => State::New,
-                _ => State::Joined,
-            };
-            assert!(read_all(state, &frames).is_err(), "{}", vector["id"]);
+            // These depend on the sessions of the connection, which the shard knows.
+            let is_packet = matches!(
+                vector["id"].as_str(),
+                Some("event-before-connect" | "connect-twice" | "disconnect-unknown-ns")
+            );
+            let read = read_all(State::Packet, &frames);
+            assert_eq!(read.is_ok(), is_packet, "{}", vector["id"]);
         }
     }
 
@@ -404,12 +497,12 @@ mod tests {
         let vectors = vectors();
         assert_eq!(vectors["engine"].as_array().expect("packets").len(), 17);
         let effect = |text: &str| {
-            let state = State::Joined;
+            let state = State::Packet;
             match SocketIo::read(&state, PayloadKind::Text, text.as_bytes()) {
                 Ok(payload) => match payload.content {
                     Content::Pong => "pong",
                     Content::Close => "close",
-                    Content::Answer(frames) if frames.is_empty() => "ignored",
+                    Content::Answer { frames, .. } if frames.is_empty() => "ignored",
                     _ => "message",
                 },
                 Err(_) => "refused",
@@ -447,7 +540,7 @@ mod tests {
             if let Some(message) = read.message() {
                 seen.push(format!("{message:?}"));
             }
-            if let Some(SessionRequest::Answer { frames }) = read.session_request() {
+            if let Some(SessionRequest::Answer { frames, .. }) = read.session_request() {
                 seen.extend((!frames.is_empty()).then(|| String::from_utf8_lossy(frames).into()));
             }
             assert_eq!(
@@ -468,13 +561,13 @@ mod tests {
     const HEADER: &str =
         r#"452-3["$to","a","up",{"_placeholder":true,"num":1},{"_placeholder":true,"num":0}]"#;
 
-    fn joined() -> (ConnectionCodec, Parts) {
-        (ConnectionCodec::SocketIo(State::Joined), Parts::default())
+    fn connected() -> (ConnectionCodec, Parts) {
+        (ConnectionCodec::SocketIo(State::Packet), Parts::default())
     }
 
     #[test]
     fn an_event_is_complete_with_its_last_attachment() {
-        let (mut codec, mut parts) = joined();
+        let (mut codec, mut parts) = connected();
         let begun = [Frame::Text(HEADER), Frame::Bytes(b"ab"), Frame::Text("3")];
         let seen = pass(&mut codec, &mut parts, &begun);
         assert_eq!(seen, ["Connection(Pong)"], "heartbeats may interleave");
@@ -520,7 +613,7 @@ mod tests {
             (format!(r#"452-["up",{placeholder}]"#), None),
             (format!("462-3[{placeholder}]"), None),
         ] {
-            let (mut codec, mut parts) = joined();
+            let (mut codec, mut parts) = connected();
             let bytes = Frame::Bytes(b"abc");
             let seen = pass(
                 &mut codec,
@@ -543,7 +636,7 @@ mod tests {
 
     #[test]
     fn a_packet_among_attachments_closes_the_connection() {
-        let (mut codec, mut parts) = joined();
+        let (mut codec, mut parts) = connected();
         pass(
             &mut codec,
             &mut parts,
@@ -559,16 +652,85 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_does_not_exist_is_refused_and_the_connection_stays() {
-        let read = SocketIo::read(&State::New, PayloadKind::Text, b"40/random").expect("a packet");
-        let Content::Answer(frames) = read.content else {
-            panic!("{read:?}");
+    fn packets_of_a_namespace_are_for_its_session() {
+        let request = |text: &str| {
+            let read = SocketIo::read(&State::Packet, PayloadKind::Text, text.as_bytes());
+            let read = read.expect("a packet");
+            let has_message = SocketIo::message(&read).is_some();
+            (
+                format!("{:?}", SocketIo::session_request(&read)),
+                has_message,
+            )
         };
-        assert_eq!(
-            &frames[2..],
-            br#"44/random,{"message":"Invalid namespace"}"#
-        );
-        assert_eq!(read.next, State::New);
+        for (text, expected, has_message) in [
+            ("40", r#"Join { namespace: Main, credentials: "{}" }"#, true),
+            (
+                r#"40/n,{"a":1}"#,
+                r#"Join { namespace: Named("/n"), credentials: "{\"a\":1}" }"#,
+                true,
+            ),
+            ("40/n", r#"namespace: Named("/n")"#, true),
+            ("41", "Leave { namespace: Main }", false),
+            ("41/n", r#"Leave { namespace: Named("/n") }"#, false),
+            (r#"42["$join","a"]"#, "None", true),
+            (
+                r#"42/n,["$join","a"]"#,
+                r#"Within { namespace: "/n" }"#,
+                true,
+            ),
+            (
+                r#"42/n,["x"]"#,
+                r#"Answer { namespace: Some(Named("/n"))"#,
+                false,
+            ),
+            ("431[]", "Answer { namespace: Some(Main)", false),
+            ("3", "None", true),
+        ] {
+            let (found, message) = request(text);
+            assert!(found.contains(expected), "{text}: {found}");
+            assert_eq!(message, has_message, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_inserted_into_each_packet_and_into_no_attachment() {
+        let encoded = |texts: &[&str]| {
+            let mut frames = Vec::new();
+            for text in texts {
+                match text.strip_prefix('!') {
+                    Some(bytes) => {
+                        websocket::encode(Opcode::Binary, bytes.as_bytes(), &mut frames);
+                    }
+                    None => websocket::encode(Opcode::Text, text.as_bytes(), &mut frames),
+                }
+            }
+            frames
+        };
+        let long = format!(r#"42["x","{}"]"#, "y".repeat(120));
+        let longer = format!(r#"42["x","{}"]"#, "y".repeat(70_000));
+        let (prefix, expected) = ("42", "42/name,");
+        let with_name = |text: &str| text.replacen(prefix, expected, 1);
+        let mut out = Vec::new();
+        let frames = [
+            r#"40{"sid":"x"}"#,
+            r#"4312[{"ok":true}]"#,
+            r#"451-["message",{"_placeholder":true,"num":0}]"#,
+            "!42",
+            "41",
+            &long,
+            &longer,
+        ];
+        SocketIo::put_in_namespace("/name", &encoded(&frames), &mut out);
+        let written = [
+            r#"40/name,{"sid":"x"}"#,
+            r#"43/name,12[{"ok":true}]"#,
+            r#"451-/name,["message",{"_placeholder":true,"num":0}]"#,
+            "!42",
+            "41/name,",
+            &with_name(&long),
+            &with_name(&longer),
+        ];
+        assert_eq!(out, encoded(&written));
     }
 
     #[test]
@@ -623,7 +785,7 @@ mod tests {
     proptest! {
         #[test]
         fn an_event_of_a_client_reaches_the_others_as_it_was((header, attachments) in (1..=ATTACHMENTS_MAX).prop_flat_map(sent), pongs in 0usize..3) {
-            let (mut codec, mut parts) = joined();
+            let (mut codec, mut parts) = connected();
             let mut frames = vec![Frame::Text(&header)];
             for bytes in &attachments {
                 frames.extend(vec![Frame::Text("3"); pongs]);
@@ -645,7 +807,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_without_a_panic(
-            state in prop_oneof![Just(State::New), Just(State::Joined), Just(State::awaiting(10))],
+            state in prop_oneof![Just(State::Packet), Just(State::awaiting(10))],
             payload in prop_oneof![
                 proptest::collection::vec(any::<u8>(), 0..64),
                 r#"4[0-7][0-9]{0,2}-?(/[a-z]{0,3},?)?[0-9]{0,2}[\[\]{}",$a-z0-9]{0,40}"#.prop_map(String::into_bytes),

@@ -170,6 +170,18 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
+/// The place of the namespace in a message of Engine.IO with a packet of the server.
+pub fn namespace_offset(message: &[u8]) -> usize {
+    match message {
+        [b'4', b'5' | b'6', rest @ ..] => {
+            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit());
+            2 + digits.count() + 1
+        }
+        _ => 2,
+    }
+    .min(message.len())
+}
+
 /// Whether a checked JSON text is an event: an array that begins with its name.
 pub fn is_event(data: &str) -> bool {
     let data = data.trim_ascii_start();

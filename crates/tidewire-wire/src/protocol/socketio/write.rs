@@ -7,11 +7,14 @@ use tidewire_core::effect::LOGIN_REVOKED;
 use tidewire_core::json;
 use tidewire_core::message::{Auth, Connection, Event, Message, Publication, Reason, Refusal, Rpc};
 
+use super::SocketIo;
 use super::engine_io::random_id;
 use super::packet::{Packet, PacketType, is_event};
+use crate::protocol::{Codec as _, NamespaceRefusal, Variant};
 
-/// The text for a message. It is empty if the client gets none.
-pub fn text(message: &Message<'_>) -> String {
+/// The text for a message. It is empty if the client gets none. Packets of a session with a name lack their namespace, which
+/// [`SocketIo::put_in_namespace`] inserts.
+pub fn text(variant: Variant, message: &Message<'_>) -> String {
     match message {
         Message::Connection(Connection::Ping) => "2".into(),
         Message::Auth(auth) => login(auth),
@@ -20,7 +23,14 @@ pub fn text(message: &Message<'_>) -> String {
             Some(_) => ack(*correlation, r#"{"ok":true}"#),
             None => String::new(),
         },
-        Message::Event(Event::Error(refused)) => refusal(refused),
+        Message::Event(Event::Error(refused)) => {
+            let mut refused = *refused;
+            if SocketIo::NAMESPACED == Some(variant) {
+                let name = refused.name;
+                refused.name = name.map(|name| name.split_once('#').map_or(name, |(_, room)| room));
+            }
+            refusal(&refused)
+        }
         Message::Rpc(Rpc::Response { call, data }) => {
             let mut value = String::from(r#"{"ok":true"#);
             if let Some(data) = data {
@@ -62,6 +72,29 @@ fn login(auth: &Auth<'_>) -> String {
         Auth::TooManyAttempts => packet(Packet::new(PacketType::Disconnect, None, None)),
         _ => String::new(),
     }
+}
+
+/// The refusal of a namespace.
+pub fn namespace_refused(namespace: &str, refusal: NamespaceRefusal) -> String {
+    let data = match refusal {
+        // The words of other servers.
+        NamespaceRefusal::Unknown => r#"{"message":"Invalid namespace"}"#,
+        NamespaceRefusal::TooMany => {
+            r#"{"message":"Too many namespaces","data":{"code":"TOO_MANY_NAMESPACES"}}"#
+        }
+    };
+    packet(Packet {
+        namespace,
+        ..Packet::new(PacketType::ConnectError, None, Some(data))
+    })
+}
+
+/// The end of a session.
+pub fn namespace_ended(namespace: &str) -> String {
+    packet(Packet {
+        namespace,
+        ..Packet::new(PacketType::Disconnect, None, None)
+    })
 }
 
 /// An event. Its attachments follow; bytes are an attachment.
@@ -152,6 +185,10 @@ mod tests {
 
     use super::*;
 
+    fn text(message: &Message<'_>) -> String {
+        super::text(Variant(0), message)
+    }
+
     fn published(data: Option<&str>) -> String {
         text(&Message::Event(Event::publication("room", data)))
     }
@@ -224,6 +261,27 @@ mod tests {
         let expected = format!(r#"42["$error",{value}]"#);
         assert_eq!(refused(Reason::Denied, None), expected);
         assert_eq!(refused(Reason::MultipleSubscriptions, Some("3")), "");
+    }
+
+    #[test]
+    fn a_session_with_a_name_learns_the_room_and_not_the_event() {
+        let refused = Message::Event(Event::Error(Refusal {
+            name: Some("n#a#b"),
+            ..Refusal::new(Reason::Denied, EventAction::Subscribe)
+        }));
+        assert!(super::text(Variant(1), &refused).contains(r##""name":"a#b""##));
+        assert!(text(&refused).contains(r##""name":"n#a#b""##));
+    }
+
+    #[test]
+    fn namespaces_are_refused_and_ended() {
+        let refusal = NamespaceRefusal::TooMany;
+        assert_eq!(
+            namespace_refused("/n", refusal),
+            r#"44/n,{"message":"Too many namespaces","data":{"code":"TOO_MANY_NAMESPACES"}}"#
+        );
+        assert_eq!(namespace_ended("/n"), "41/n,");
+        assert_eq!(namespace_ended("/"), "41");
     }
 
     #[test]
