@@ -111,7 +111,8 @@ async function runPython(t: TestContext, block: Block): Promise<void> {
 
 /** Writes the block to `file` with the address of a server, runs the command, and compares its output. */
 async function runWith(t: TestContext, { text, expected }: Block, file: string, command: string, args: string[], env: NodeJS.ProcessEnv = {}): Promise<void> {
-  const server = await Server.during(t, { history: ['kept/*'] });
+  // The events with history and the namespaces of the documents.
+  const server = await Server.during(t, { history: ['kept/*'], namespaces: ['/chat', '/room/*'] });
   writeFileSync(file, text.replaceAll('localhost:6020', server.address));
   const path = `${dirname(server.binary)}${delimiter}${process.env['PATH']}`;
   const child = spawn(command, args, { env: { ...environment(), ...env, PATH: path }, stdio: ['ignore', 'pipe', 'inherit'] });
