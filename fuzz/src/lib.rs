@@ -5,6 +5,8 @@ pub mod corpus;
 pub mod entries;
 #[path = "../../crates/tidewire-wire/tests/codec/harness/mod.rs"]
 pub mod harness;
+#[path = "../../crates/tidewire-wire/tests/shared/hex.rs"]
+pub mod hex;
 #[path = "../../crates/tidewire-link/tests/frames/check/mod.rs"]
 pub mod links;
 #[cfg(feature = "server")]

@@ -8,7 +8,8 @@ use std::{env, fs};
 
 use serde::Deserialize;
 use tidewire_fuzz::harness::messages::Pool;
-use tidewire_fuzz::harness::{Input, Reached, check, from_hex};
+use tidewire_fuzz::harness::{Input, Reached, check};
+use tidewire_fuzz::hex::from_hex;
 use tidewire_wire::frame::websocket::Role;
 use tidewire_wire::message::{Event, Message};
 use tidewire_wire::protocol::deepstream::fields::{Fields, WireTopic};

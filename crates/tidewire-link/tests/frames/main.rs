@@ -3,4 +3,6 @@
 
 mod check;
 mod corpus;
+#[path = "../../../tidewire-wire/tests/shared/hex.rs"]
+mod hex;
 mod vectors;

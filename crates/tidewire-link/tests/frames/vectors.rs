@@ -5,6 +5,7 @@ use tidewire_link::cluster_identity;
 use tidewire_link::frame::{Frame, Hello, Levels, Process};
 
 use crate::check::check_frame;
+use crate::hex::from_hex;
 
 fn vectors() -> Value {
     let path = concat!(
@@ -16,12 +17,7 @@ fn vectors() -> Value {
 }
 
 fn bytes(vector: &Value, key: &str) -> Vec<u8> {
-    let digits = vector[key].as_str().expect("a text").as_bytes();
-    let digit = |byte: u8| (byte as char).to_digit(16).expect("a digit") as u8;
-    digits
-        .chunks(2)
-        .map(|two| digit(two[0]) << 4 | digit(two[1]))
-        .collect()
+    from_hex(vector[key].as_str().expect("a text"))
 }
 
 /// The frame of each vector.

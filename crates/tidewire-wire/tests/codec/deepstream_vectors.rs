@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::harness::from_hex;
+use crate::hex::from_hex;
 use serde::{Deserialize, Deserializer};
 use tidewire_core::binary::from_base64;
 use tidewire_core::message::{Message, Position};

@@ -1,7 +1,8 @@
 //! Every message of `spec/vectors/deepstream` as JSON: it decodes to the same message as its bytes, is encoded
 //! unchanged, and arrives for every split of the bytes.
 
-use crate::harness::{Kept, events, from_hex};
+use crate::harness::{Kept, events};
+use crate::hex::from_hex;
 use serde::Deserialize;
 use tidewire_wire::frame::websocket::{Decoder, Opcode, PayloadKind, Role, encode, encode_masked};
 use tidewire_wire::protocol::deepstream::json::{DeepstreamJson, JsonFields, TextError};

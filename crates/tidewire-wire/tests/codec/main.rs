@@ -4,6 +4,8 @@
 mod corpus;
 mod deepstream_vectors;
 mod harness;
+#[path = "../shared/hex.rs"]
+mod hex;
 mod json_vectors;
 mod mutation;
 mod properties;

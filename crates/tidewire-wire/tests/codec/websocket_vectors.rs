@@ -1,6 +1,6 @@
 //! The streams of `spec/vectors/websocket/frames.json`: whole, cut in two at each byte, and byte by byte.
 
-use crate::harness::from_hex;
+use crate::hex::from_hex;
 use serde::Deserialize;
 use tidewire_wire::frame::websocket::{Decoded, Decoder, Event, PayloadKind, Role};
 

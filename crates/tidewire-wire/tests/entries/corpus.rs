@@ -4,6 +4,8 @@
 mod archive;
 #[path = "../codec/harness/mutate.rs"]
 mod mutate;
+#[path = "../shared/replay.rs"]
+mod replay;
 
 use crate::check::finding;
 
@@ -26,11 +28,5 @@ fn corpus_passes() {
 
 #[test]
 fn mutations_of_the_corpus_find_nothing() {
-    let mut mutator = mutate::Mutator::new(inputs(), 1);
-    for round in 0..MUTATIONS {
-        let input = mutator.next_input();
-        if let Some(what) = finding(&input) {
-            panic!("round {round}: {what}: {input:02x?}");
-        }
-    }
+    replay::check_mutations(inputs(), MUTATIONS, finding);
 }

@@ -3,6 +3,8 @@
 
 mod check;
 mod corpus;
+#[path = "../shared/hex.rs"]
+mod hex;
 mod properties;
 mod samples;
 mod vectors;

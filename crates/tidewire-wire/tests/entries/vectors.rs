@@ -4,6 +4,7 @@ use serde_json::Value;
 use tidewire_wire::entry::Post;
 
 use crate::check::{LIMITS, batch, decode};
+use crate::hex::from_hex;
 use crate::samples;
 
 fn vectors() -> Vec<Value> {
@@ -17,12 +18,7 @@ fn vectors() -> Vec<Value> {
 }
 
 fn bytes(vector: &Value, key: &str) -> Vec<u8> {
-    let digits = vector[key].as_str().expect("a text").as_bytes();
-    let digit = |byte: u8| (byte as char).to_digit(16).expect("a digit") as u8;
-    digits
-        .chunks(2)
-        .map(|two| digit(two[0]) << 4 | digit(two[1]))
-        .collect()
+    from_hex(vector[key].as_str().expect("a text"))
 }
 
 #[test]

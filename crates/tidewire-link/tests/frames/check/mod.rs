@@ -1,7 +1,9 @@
 //! Checks that must hold for any bytes, shared by the tests and the fuzz target. An input is a list of operations on one link; most of them are
 //! frames.
 
-use std::panic::catch_unwind;
+#[path = "../../../../tidewire-wire/tests/shared/panics.rs"]
+mod panics;
+
 use std::time::Duration;
 
 use prost::Message;
@@ -142,15 +144,7 @@ struct ReferenceHello {
 
 /// The failed check of an input, if one fails.
 pub fn finding(input: &[u8]) -> Option<String> {
-    let checked = catch_unwind(|| check(input));
-    match checked {
-        Ok(checked) => checked.err(),
-        Err(panic) => {
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            Some(format!("panic: {}", text.unwrap_or_default()))
-        }
-    }
+    panics::failure(|| check(input))
 }
 
 /// Compares a decoded frame with its bytes and with another decoder.

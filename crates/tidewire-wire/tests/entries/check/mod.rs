@@ -1,6 +1,8 @@
 //! Checks that must hold for any bytes, shared by the tests and the fuzz target. An input is a seed for the cuts and a stream of batches.
 
-use std::panic::catch_unwind;
+#[path = "../../shared/panics.rs"]
+mod panics;
+
 use std::sync::Arc;
 
 use tidewire_core::permission::{AllowAll, Permission};
@@ -54,15 +56,7 @@ pub fn batch(posts: &[Post]) -> Vec<u8> {
 
 /// The failed check of an input, if one fails.
 pub fn finding(input: &[u8]) -> Option<String> {
-    let checked = catch_unwind(|| check(input));
-    match checked {
-        Ok(checked) => checked.err(),
-        Err(panic) => {
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            Some(format!("panic: {}", text.unwrap_or_default()))
-        }
-    }
+    panics::failure(|| check(input))
 }
 
 fn check(input: &[u8]) -> Result<(), String> {
