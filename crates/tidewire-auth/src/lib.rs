@@ -6,7 +6,6 @@ pub mod credentials;
 pub mod file;
 pub mod guess_limiter;
 pub mod hashing;
-pub mod hex;
 pub mod jwt;
 pub mod keys;
 pub mod login_attempt;

@@ -15,12 +15,12 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tidewire_config::plan::Plan;
+use tidewire_core::hex::hex;
 use tidewire_net::memory_budget::{MemoryBudget, Share};
 use tidewire_shard::backoff::subject;
 use tokio::time::Instant;
 
 use super::credentials::Credentials;
-use super::hex::hex;
 
 /// Lifetime of a ticket. A page requests it right before it uses it.
 const LIFE: Duration = Duration::from_secs(30);

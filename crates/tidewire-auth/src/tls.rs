@@ -7,6 +7,7 @@
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use tidewire_config::section::{AuthTls, CertificateName};
+use tidewire_core::hex::hex;
 use tidewire_core::principal::{Credential, Principal};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
@@ -15,7 +16,6 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
 use super::{AuthDecision, AuthFuture, Authenticator, LoginAttempt, jwt, reason};
-use crate::hex::hex;
 
 /// Code for a client that has presented no certificate.
 pub const MISSING_CERTIFICATE: &str = "MISSING_CERTIFICATE";

@@ -7,8 +7,9 @@
 pub use tidewire_json as json;
 /// Messages between clients and the server, and the addresses of sessions, shards and the owners of names.
 pub use tidewire_message::{
-    address, attachments, binary, event_pattern, history_rules, identity, latency, listen_pattern,
-    message, name_pattern, principal, publication, rate, route, slot, text, time, trace, view,
+    address, attachments, binary, event_pattern, hex, history_rules, identity, latency,
+    listen_pattern, message, name_pattern, principal, publication, rate, route, slot, text, time,
+    trace, view,
 };
 
 pub mod effect;

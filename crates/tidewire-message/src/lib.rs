@@ -7,6 +7,7 @@ pub mod address;
 pub mod attachments;
 pub mod binary;
 pub mod event_pattern;
+pub mod hex;
 pub mod history_rules;
 pub mod identity;
 pub mod latency;

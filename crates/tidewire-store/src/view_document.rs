@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidewire_core::address::Epoch;
+use tidewire_core::hex::{from_hex, hex};
 use tidewire_core::slot::ClusterKey;
 use tidewire_core::store::{MemberId, StoreError, StoredView, View};
 use tidewire_core::view::{
@@ -64,13 +65,13 @@ pub(crate) fn encode(view: &StoredView) -> String {
         weight: member.profile.weight,
         versions: (member.profile.versions.first, member.profile.versions.last),
         addresses: member.profile.addresses.clone(),
-        fingerprint: member.profile.fingerprint.map(|bytes| to_hex(&bytes)),
+        fingerprint: member.profile.fingerprint.map(|bytes| hex(&bytes)),
     });
     let raised = view.epochs.raised.iter();
     let document = Document {
         version: VERSION,
         number: view.number.0,
-        key: view.key.map(|key| to_hex(&key.0)),
+        key: view.key.map(|key| hex(&key.0)),
         level: view.level,
         generation: view.generation.0.clone(),
         members: members.collect(),
@@ -163,21 +164,6 @@ pub(crate) fn next(
         epochs,
         generation,
     }
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex<const COUNT: usize>(text: &str) -> Option<[u8; COUNT]> {
-    if text.len() != 2 * COUNT {
-        return None;
-    }
-    let mut bytes = [0; COUNT];
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

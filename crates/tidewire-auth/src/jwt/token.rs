@@ -8,10 +8,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
+use tidewire_core::hex::hex;
 use tidewire_core::time::WallTime;
 
 use super::key::KeySet;
-use crate::hex::hex;
 
 /// Maximum difference between the clocks of issuer and server, in milliseconds.
 pub const LEEWAY_MS: u64 = 30_000;

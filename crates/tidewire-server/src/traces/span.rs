@@ -1,7 +1,7 @@
 //! Encodes a batch of spans as OTLP JSON (`ExportTraceServiceRequest` of OpenTelemetry's protocol, version 1).
 
 use serde_json::{Value, json};
-use tidewire_auth::hex::hex;
+use tidewire_core::hex::hex;
 use tidewire_shard::tracer::{Span, SpanKind};
 
 /// The request that exports `spans` under the name of this service.
