@@ -1,7 +1,7 @@
 # The few commands a person types. Thin over cargo and npm; `make` lists them.
 
 .DEFAULT_GOAL := help
-NODE_TESTS := e2e/node_modules/.package-lock.json packages/client/node_modules/.package-lock.json packages/react/node_modules/.package-lock.json packages/vue/node_modules/.package-lock.json packages/svelte/node_modules/.package-lock.json packages/solid/node_modules/.package-lock.json examples/demo/node_modules/.package-lock.json packages/admin/node_modules/.package-lock.json
+NODE_TESTS := e2e/node_modules/.package-lock.json packages/client/node_modules/.package-lock.json packages/react/node_modules/.package-lock.json packages/vue/node_modules/.package-lock.json packages/svelte/node_modules/.package-lock.json packages/solid/node_modules/.package-lock.json packages/server/node_modules/.package-lock.json packages/socket.io/node_modules/.package-lock.json examples/demo/node_modules/.package-lock.json packages/admin/node_modules/.package-lock.json
 
 .PHONY: help
 help: ## lists the commands
@@ -48,6 +48,7 @@ sim: ## the simulation: SEED=N repeats one, SIM_SEEDS=N runs N
 .PHONY: bench
 bench: bench-setup ## Tidewire, the null server and all rivals in turn: an HTML report, within an hour; continues where it was stopped
 	target/release/tidewire-bench all
+	target/release/tidewire-bench cluster --rivals deepstream-redis,socketio-redis
 
 .PHONY: bench-quick
 bench-quick: bench-setup ## a part of the same in five minutes
@@ -80,8 +81,9 @@ proof-autobahn: $(NODE_TESTS)
 
 .PHONY: proof
 proof: ## what takes hours, part by part; each replaces its line in docs/proof.md
-	@for part in fuzz fuzz-entries fuzz-links fuzz-rules fuzz-outside fuzz-faults faults rules sim resume links patterns attacks work crash torture million autobahn scale bytes ringless compression backoff schemathesis offline python next browsers demo docs store-speed image release unit; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
+	@for part in fuzz fuzz-entries fuzz-links fuzz-rules fuzz-outside fuzz-faults faults rules query live-queries sim resume cluster links links-amqp links-kafka links-nats links-redis links-valkey broker-nats broker-redis broker-amqp broker-kafka nodes-direct nodes-nats nodes-redis nodes-amqp nodes-kafka patterns attacks work crash torture torture-nodes torture-nodes-nats torture-nodes-redis torture-nodes-amqp torture-nodes-kafka million autobahn scale bytes ringless compression backoff schemathesis offline python next browsers demo docs store-speed image release unit; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
 
 proof-%: $(NODE_TESTS)
+	@case $* in fuzz*) command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz;; esac
 	cargo build --locked --release --workspace
 	node --import ./e2e/node_modules/tsx/dist/loader.mjs e2e/all/proof.ts $*

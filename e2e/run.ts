@@ -10,12 +10,13 @@ import { spec } from 'node:test/reporters';
 import { coverageReport } from './harness/coverage-table.ts';
 import { buildLauncher, ringLauncher } from './harness/ring.ts';
 import { againstOriginal } from './harness/server.ts';
+import { NODE_COUNT } from './harness/several-nodes.ts';
 
 const SUITES = resolve(import.meta.dirname, 'suites');
 /** Suites that load the machine. They run one at a time, after the others. */
 const ALONE = ['bytes', 'drain', 'revocation', 'scale'];
-/** A suite that takes longer than this hangs. */
-const SUITE_TIMEOUT_MS = 120_000;
+/** A suite that takes longer than this hangs. On several nodes it starts a store, a broker and a cluster for each server. */
+const SUITE_TIMEOUT_MS = NODE_COUNT === 1 ? 120_000 : 400_000;
 const ALONE_TIMEOUT_MS = 400_000;
 /** Number of suites that run at the same time. They mostly wait. */
 const CONCURRENCY = 3;

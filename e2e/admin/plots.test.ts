@@ -75,6 +75,9 @@ describe('the plots of the admin page', () => {
     // A server without other work has no latencies in the newest point; those of the past are still there.
     for (const viewport of SCREENS) {
       const where = `at ${viewport.width} pixels`;
+      // The keyboard moves by one second a key, so the second that it searches must not be far in the past.
+      const seen = await busy();
+      await eventually(async () => (await busy()) > seen, `${where}: the history has a new second with latencies`);
       const page = await enter(t, browser, server, { viewport });
       const slider = page.getByRole('slider', { name: 'Time' });
       await page.getByText('Newest values').waitFor();
@@ -98,9 +101,13 @@ describe('the plots of the admin page', () => {
       await page.getByText('Newest values').waitFor();
       const canvas = page.getByRole('img', { name: /^Connections/ });
       await canvas.scrollIntoViewIfNeeded();
-      const box = (await canvas.boundingBox())!;
-      await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
-      await page.getByText(/^Values at /).waitFor();
+      let moves = 0;
+      // New values move the page's parts, so a pointer can miss the place where the plot was.
+      await eventually(async () => {
+        const box = (await canvas.boundingBox())!;
+        await page.mouse.move(box.x + box.width / 2 + (moves++ % 2), box.y + box.height / 2);
+        return (await page.getByText(/^Values at /).count()) === 1;
+      }, `${where}: the pointer chooses a time`);
       await page.mouse.move(1, 1);
       await page.getByText('Newest values').waitFor();
 

@@ -28,6 +28,15 @@ const fuzzed = (seconds: string, ...targets: string[]): Pick<Proof, 'build' | 'c
 /** The fuzz targets other than the decoders, the entries, the links and the rules. */
 const OUTSIDE = ['json', 'jwt', 'api', 'json_patch', 'config', 'client_address'];
 
+/**
+ * The suites of clients that run on several nodes. The others test one process, change rules or revoke users, which a cluster refuses, or
+ * count logins, streams or tickets, which each node does for itself.
+ */
+const ON_NODES = [
+  ...['events', 'event-history', 'records', 'anonymous-records', 'lists', 'merge', 'loss', 'restarts', 'rpc', 'presence', 'listening'],
+  ...['permissions', 'rights-table', 'denials', 'rest-permissions', 'http-permissions', 'http-records', 'http-queries', 'protocol', 'before-login'],
+];
+
 export const PROOFS: Proof[] = [
   {
     name: 'fuzz',
@@ -67,6 +76,15 @@ export const PROOFS: Proof[] = [
     ],
   },
   {
+    name: 'query',
+    command: [
+      'cargo', 'test', '--locked', '--release', '--package', 'tidewire-query', '--test', 'node_parity', '--test', 'window', '--',
+      '--include-ignored', '--nocapture',
+    ],
+    env: { QUERY_PAIRS: '1000000', QUERY_SEEDS: '25000' },
+    figures: [/\d+ pairs of query and record agree .*/, /\d+ seeds, \d+ steps, .*/],
+  },
+  {
     name: 'fuzz-faults',
     command: npm('fuzz-faults', '--', '300'),
     figures: FAULTS.filter(({ fuzzTarget }) => fuzzTarget !== undefined).map(({ name }) => new RegExp(`${name}: .*`)),
@@ -88,6 +106,21 @@ export const PROOFS: Proof[] = [
     ],
   },
   {
+    name: 'live-queries',
+    command: [
+      'cargo', 'test', '--locked', '--release', '--package', 'tidewire-core', '--test', 'behaviour', 'live_results_equal', '--', '--nocapture',
+    ],
+    env: { SIM_SEEDS: '67000' },
+    figures: [/\d+ seeds: \d+ live results .*/],
+  },
+  {
+    name: 'cluster',
+    command: npm('cluster'),
+    // The first run on a machine builds the server of the earlier commit, too.
+    env: { CLUSTER_SETUP: 'all', OLDER_SERVER: '1' },
+    figures: [/rolling (restart|upgrade): .*/, /pass \d+/, /fail \d+/],
+  },
+  {
     name: 'resume',
     command: [
       'cargo', 'test', '--locked', '--package', 'tidewire-core', '--test', 'resume', '--', '--nocapture',
@@ -103,6 +136,24 @@ export const PROOFS: Proof[] = [
     env: { SIM_SEEDS: '100000' },
     figures: [/\d+ seeds/, /Met \{.*/],
   },
+  ...['amqp', 'kafka', 'nats', 'redis', 'valkey'].map((carrier) => ({
+    name: `links-${carrier}`,
+    command: npm('carriers'),
+    env: { CARRIERS: carrier, CARRIER_KILLS: '100' },
+    figures: [new RegExp(`${carrier}: \\d+ kills.*`), /pass \d+/, /fail \d+/],
+  })),
+  ...([['nats', 'NATS'], ['redis', 'links over Redis'], ['amqp', 'AMQP'], ['kafka', 'Kafka']] as const).map(([broker, setup]) => ({
+    name: `broker-${broker}`,
+    command: ['node', '--import', './e2e/node_modules/tsx/dist/loader.mjs', '--test', '--test-name-pattern', '3 nodes', 'e2e/cluster/broker.test.ts'],
+    env: { CLUSTER_SETUP: setup, BROKER_KILLS: '100' },
+    figures: [/\d+ kills: .*/, /pass \d+/, /fail \d+/],
+  })),
+  ...(['direct', 'nats', 'redis', 'amqp', 'kafka'] as const).map((link) => ({
+    name: `nodes-${link}`,
+    command: npm('test', '--', ...ON_NODES),
+    env: { E2E_NODES: '3', ...(link !== 'direct' && { E2E_NODES_LINK: link }) },
+    figures: [/e2e: .*/],
+  })),
   {
     name: 'patterns',
     command: [
@@ -146,6 +197,12 @@ export const PROOFS: Proof[] = [
       /acked writes +\d+/, /repeated writes +\d+/, /checked reads +\d+/, /seed +\d+/, /verdict: .*/,
     ],
   },
+  ...(['direct', 'nats', 'redis', 'amqp', 'kafka'] as const).map((link) => ({
+    name: link === 'direct' ? 'torture-nodes' : `torture-nodes-${link}`,
+    command: npm('torture-nodes'),
+    env: { TORTURE_FAULTS: link === 'direct' ? '500' : '50', ...(link !== 'direct' && { TORTURE_LINK: link }) },
+    figures: [/nodes: \d+ faults, .*/, /writable again: .*/, /fail \d+/],
+  })),
   {
     name: 'image',
     // The suites that test the wire. The other suites test the program itself, which the image does not change, or need the rule of the

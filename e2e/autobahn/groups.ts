@@ -24,8 +24,8 @@ const SMALL_SIZES = 3;
 /** Offers of group 13 that only allow a window of 2^9: the server declines them, see docs/decisions/0007. */
 export const DECLINED = ['13.3', '13.5'];
 
-/** All groups without compression, and the smallest messages with it. */
-export const QUICK = ['1', '2', '3', '4', '5', '6', '7', '9', '10', '12-small', '13-small'];
+/** The groups without large messages and without compression, and the smallest messages with it. `make proof-autobahn` runs all. */
+export const QUICK = ['1', '2', '3', '4', '5', '6', '7', '10', '12-small', '13-small'];
 
 /** All groups. */
 export const ALL = Object.keys(CASES);

@@ -2,6 +2,7 @@
 
 import type { Client, TidewireError } from '../../packages/client/src/index.ts';
 import type { OfflineOptions, Sync } from '../../packages/client/src/offline.ts';
+import type { Member } from '../../packages/client/src/scopes.ts';
 
 /** A value that components use and that a test changes. */
 export interface Variable<Value> {
@@ -12,6 +13,9 @@ export interface Variable<Value> {
 }
 
 export type Name = string | Variable<string | undefined>;
+export type Query = object | Variable<object>;
+/** The state of a member of a scope. */
+export type State = object | undefined | Variable<unknown>;
 
 interface Live<Value> {
   readonly value: Value | undefined;
@@ -31,6 +35,10 @@ interface ListEdits {
   set(entries: readonly string[]): Promise<void>;
 }
 
+export function isVariable(value: object): value is Variable<any> {
+  return 'source' in value;
+}
+
 export interface Options {
   /** Waits in the way of the framework; the page shows `wait` until then. */
   suspense?: boolean;
@@ -44,6 +52,8 @@ export interface Options {
 export interface Uses {
   useRecord(name: Name, options?: Options): () => Live<any> & RecordEdits;
   useList(name: Name, options?: Options): () => Live<readonly string[]> & ListEdits;
+  useQuery(collection: Name, query: Query, options?: Options): () => Live<ReadonlyArray<{ id: string; version: number; data: any }>>;
+  useMembers(scope: Name, state?: State, options?: Options): () => Live<ReadonlyArray<Member<any>>> & { self: Member<any> | undefined };
   usePresence(user: string, options?: Options): () => Live<boolean>;
   useEveryone(options?: Options): () => Live<readonly string[]>;
   useEvent(name: Name, callback: (payload: any) => void, options?: { onEnd?: (error: TidewireError) => void }): (payload?: unknown) => void;

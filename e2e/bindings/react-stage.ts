@@ -6,6 +6,8 @@ import { join } from 'node:path';
 import type { Schema } from '../../packages/client/src/index.ts';
 import type * as Hooks from '../../packages/react/src/index.ts';
 import type * as Lists from '../../packages/react/src/lists.ts';
+import type * as Queries from '../../packages/react/src/queries.ts';
+import type * as Scopes from '../../packages/react/src/scopes.ts';
 import type * as ReactTypes from '../../packages/react/node_modules/@types/react/index.d.ts';
 import type * as DomTypes from '../../packages/react/node_modules/@types/react-dom/client.d.ts';
 import type * as ServerTypes from '../../packages/react/node_modules/@types/react-dom/server.d.ts';
@@ -31,6 +33,8 @@ export interface Stage {
   server: typeof ServerTypes;
   hooks: typeof Hooks;
   lists: typeof Lists;
+  queries: typeof Queries;
+  scopes: typeof Scopes;
 }
 
 /** Loads the package with the React of `modules` and no other. */
@@ -40,7 +44,9 @@ export function stage(modules: string): Promise<Stage> {
     const load = createRequire(join(folder, 'index.js'));
     const { createRoot, hydrateRoot } = load('react-dom/client');
     const server = load('react-dom/server');
-    return { React: load('react'), createRoot, hydrateRoot, server, hooks: load('@tidewire/react'), lists: load('@tidewire/react/lists') };
+    const hooks = load('@tidewire/react');
+    const [lists, queries, scopes] = ['lists', 'queries', 'scopes'].map((entry) => load(`@tidewire/react/${entry}`));
+    return { React: load('react'), createRoot, hydrateRoot, server, hooks, lists, queries, scopes };
   });
 }
 

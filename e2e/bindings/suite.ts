@@ -6,12 +6,18 @@ import type { Binding, ServerBinding } from './binding.ts';
 import { CALLS } from './cases/calls.ts';
 import { LISTS } from './cases/lists.ts';
 import { OFFLINE } from './cases/offline.ts';
+import { QUERIES } from './cases/queries.ts';
 import { RECORDS } from './cases/records.ts';
+import { SCOPES } from './cases/scopes.ts';
 import { SERVER } from './cases/server.ts';
 
-/** The rules of the server that all cases share: eve may read and subscribe to nothing, and some records can't be written or read. */
+/** The rules of the server that all cases share: eve may read and subscribe to nothing, some records can't be written or read, and
+ * the members of some scopes need a key. */
 const PERMISSIONS = `
-presence: { '*': { allow: true } }
+presence:
+  '*': { allow: true }
+  'room/*': { join: true, subscribe: "user.id !== 'eve'" }
+  'closed/*': { join: "data.key === 'open'", subscribe: true }
 rpc: { '*': { provide: true, request: true } }
 event: { '*': { publish: true, subscribe: "user.id !== 'eve'", listen: true } }
 record:
@@ -29,7 +35,7 @@ export function suite(name: string, load: () => Promise<{ binding: Binding; serv
     const { binding, server: onServer } = await load();
     const server = await Server.during(t, { permissions: PERMISSIONS });
     await Promise.all([
-      ...Object.entries({ ...RECORDS, ...LISTS, ...CALLS, ...OFFLINE }).map(([title, run]) => t.test(title, (inner) => run(inner, binding, server))),
+      ...Object.entries({ ...RECORDS, ...LISTS, ...QUERIES, ...SCOPES, ...CALLS, ...OFFLINE }).map(([title, run]) => t.test(title, (inner) => run(inner, binding, server))),
       ...Object.entries(SERVER).map(([title, run]) => t.test(title, (inner) => run(inner, onServer))),
     ]);
   });

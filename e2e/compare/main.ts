@@ -15,7 +15,7 @@ const TURN_SECONDS_MAX = 300;
 /** A run of the bench. */
 interface Workload {
   args: string[];
-  /** The figures that are compared. Each is better if it is larger, except memory. */
+  /** The figures that are compared. Each is better if it is larger, except those of `SMALLER_IS_BETTER`. */
   figures: string[];
 }
 
@@ -32,10 +32,12 @@ const WORKLOADS: Workload[] = [
   grid(10_000, 1_000, 12),
   { args: ['records', '--patches', '200000', '--acks', '200000'], figures: ['deliveries_per_server_cpu_second', 'acks_per_server_cpu_second'] },
   { args: ['rpc'], figures: ['requests_per_server_cpu_second'] },
+  { args: ['pairs'], figures: ['server_us_per_message'] },
   { args: ['idle', '--connections', '10000', '--seconds', '2', '--churn', '0'], figures: ['connection_bytes'] },
   { args: ['idle', '--connections', '10000', '--seconds', '2', '--churn', '0', '--one-user'], figures: ['connection_bytes'] },
+  { args: ['idle', '--connections', '10000', '--seconds', '2', '--churn', '100000'], figures: ['connection_bytes_after_churn'] },
 ];
-const SMALLER_IS_BETTER = new Set(['connection_bytes']);
+const SMALLER_IS_BETTER = new Set(['connection_bytes', 'connection_bytes_after_churn', 'server_us_per_message']);
 
 interface Cell {
   cell: string;

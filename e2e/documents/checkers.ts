@@ -98,6 +98,9 @@ export const CHECKERS: Record<string, Checker> = {
   picture: { shows: 'shows crates that depend on each other', check: checkPicture },
 };
 
+/** The key of backends that the documents take from the environment. */
+const BACKEND_KEY = '0123456789abcdef0123456789abcdef';
+
 async function runProgram(t: TestContext, block: Block): Promise<void> {
   const file = join(programFolder(t), `block.m${block.language}`);
   await runWith(t, block, file, process.execPath, ['--import', TSX, file]);
@@ -109,17 +112,27 @@ async function runPython(t: TestContext, block: Block): Promise<void> {
   await runWith(t, block, file, command, [file], env);
 }
 
-/** Writes the block to `file` with the address of a server, runs the command, and compares its output. */
-async function runWith(t: TestContext, { text, expected }: Block, file: string, command: string, args: string[], env: NodeJS.ProcessEnv = {}): Promise<void> {
+/**
+ * Writes the block to `file` with the address of a server, runs the command, and compares its output. A program that `serves` is stopped when it
+ * has printed something.
+ */
+async function runWith(t: TestContext, { text, word, expected }: Block, file: string, command: string, args: string[], env: NodeJS.ProcessEnv = {}): Promise<void> {
   // The events with history and the namespaces of the documents.
-  const server = await Server.during(t, { history: ['kept/*'], namespaces: ['/chat', '/room/*'] });
+  const isBackend = /@tidewire\/(server|socket\.io)'/.test(text);
+  const backend = { key: BACKEND_KEY, namespaces: ['/*'] };
+  const server = await Server.during(t, { history: ['kept/*'], ...(isBackend ? { backend } : { namespaces: ['/chat', '/room/*'] }) });
   writeFileSync(file, text.replaceAll('localhost:6020', server.address));
   const path = `${dirname(server.binary)}${delimiter}${process.env['PATH']}`;
-  const child = spawn(command, args, { env: { ...environment(), ...env, PATH: path }, stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(command, args, { env: { ...environment(), ...env, PATH: path, TIDEWIRE_BACKEND_KEY: BACKEND_KEY }, stdio: ['ignore', 'pipe', 'inherit'] });
   t.after(() => child.kill('SIGKILL'));
   let output = '';
   child.stdout.on('data', (bytes: Buffer) => (output += bytes.toString()));
-  const code = await within(20_000, new Promise((done) => child.once('close', done)), 'the program ends');
+  const closed = new Promise((done) => child.once('close', done));
+  if (word === 'serves') {
+    await within(20_000, new Promise((done) => child.stdout.once('data', done)), 'the program serves');
+    child.kill('SIGTERM');
+  }
+  const code = await within(20_000, closed, 'the program ends');
   assert.equal(code, 0);
   if (expected !== undefined) assert.equal(output, expected);
 }
@@ -229,7 +242,7 @@ async function checkRedis(t: TestContext, { text }: Block): Promise<void> {
   assert.equal(await within(20_000, said, 'Redis starts or ends'), 'ready');
 }
 
-/** A table must be in the source of the store; every other statement runs on these tables. */
+/** A table or index must be in the source of the store; every other statement runs on these tables. */
 async function checkSql(t: TestContext, { text, word, document }: Block): Promise<void> {
   const sources = { sqlite: ['sqlite/format.rs'], postgres: ['postgres.rs', 'postgres/registry.rs'] }[word];
   assert.ok(sources, 'add after the word sql which one: sqlite, postgres');
@@ -238,7 +251,7 @@ async function checkSql(t: TestContext, { text, word, document }: Block): Promis
   const tables = [...plain(content).matchAll(/CREATE TABLE tidewire_\w+ \([^;"]*\)(?=;)/g)].map(([table]) => `${table};`);
   const queries: string[] = [];
   for (const statement of plain(text).split(/(?<=;) ?/).filter((part) => part !== '')) {
-    if (/^CREATE TABLE/.test(statement)) assert.ok(plain(content).includes(statement), `${statement} is in ${sources.join(' or ')}`);
+    if (/^CREATE (TABLE|INDEX)/.test(statement)) assert.ok(plain(content).includes(statement), `${statement} is in ${sources.join(' or ')}`);
     else queries.push(statement);
   }
   if (queries.length === 0) return;

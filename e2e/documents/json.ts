@@ -11,10 +11,13 @@ import type { TestContext } from 'node:test';
 import { ADMIN_KEY, admin, startWithAdmin } from '../harness/admin.ts';
 import { atEnd } from '../harness/cleanup.ts';
 import { connect, open, subscribed } from '../harness/client.ts';
+import { Database } from '../harness/database.ts';
+import { openStream } from '../harness/event-stream.ts';
+import { post, url } from '../harness/http.ts';
 import { JsonPeer } from '../harness/json-peer.ts';
 import { Operator } from '../harness/admin-page.ts';
 import { run } from '../harness/program.ts';
-import { Server, binary } from '../harness/server.ts';
+import { Server, binary, type ServerOptions } from '../harness/server.ts';
 import { eventually } from '../harness/wait.ts';
 import { temporaryFolder } from './folder.ts';
 
@@ -53,6 +56,21 @@ export const JSON_CHECKS: Record<string, (t: TestContext, value: unknown) => Pro
     const query = ['data/records.sqlite', "SELECT data FROM records WHERE name LIKE '%user/alice'"];
     sameShape(value, JSON.parse(run('sqlite3', query, { cwd: folder })));
   },
+  /** A row of the changes of rights of a cluster. */
+  'rights-log': async (t, value) => {
+    const { rules } = value as { rules?: { text: string } };
+    const server = await startWithAdmin(t, { ...(await clusterOfOne(t)), ...(rules && { permissions: rules.text }) });
+    if (!rules) assert.equal((await admin(server, 'POST', '/revocations', { user: 'mallory' }))[0], 201);
+    if (Object.hasOwn(value as object, 'restore')) assert.equal((await admin(server, 'DELETE', '/revocations/user/mallory'))[0], 204);
+    sameShape(value, lastExported(server, 'rights/'));
+  },
+  /** A ticket of a cluster. */
+  ticket: async (t, value) => {
+    const server = await Server.during(t, await clusterOfOne(t));
+    const { ticket } = (await (await post(server, '/api/auth', {})).json()) as { ticket: string };
+    if (Object.hasOwn(value as object, 'redeemed')) assert.equal((await openStream(t, url(server, `/sse?event=e&ticket=${ticket}`))).answer.status, 200);
+    sameShape(value, lastExported(server, 'ticket/'));
+  },
   backup: async (t, value) => {
     const server = await Server.during(t);
     run(binary(), ['store', 'backup', 'copy', '--data', server.dataFolder], { cwd: server.folder });
@@ -83,14 +101,29 @@ export const JSON_CHECKS: Record<string, (t: TestContext, value: unknown) => Pro
     hook.listen(0, '127.0.0.1');
     await once(hook, 'listening');
     atEnd(t, () => void hook.close());
-    const url = `http://127.0.0.1:${(hook.address() as AddressInfo).port}/`;
-    const server = await Server.during(t, { auth: { chain: ['webhook'], webhook: { url } } });
+    const webhook = { url: `http://127.0.0.1:${(hook.address() as AddressInfo).port}/` };
+    const server = await Server.during(t, { auth: { chain: ['webhook'], webhook } });
     const client = open(server.address);
     atEnd(t, () => client.close());
     await client.login({});
     sameShape(value, bodies[0]);
   },
 };
+
+/** The options of a node that is the only member of a cluster. */
+async function clusterOfOne(t: TestContext): Promise<ServerOptions> {
+  const database = await Database.during(t, 'redis');
+  return {
+    cluster: { enabled: true, host: '127.0.0.1', port: 0 },
+    store: { kind: 'redis', redis: { url: `${database.url}/0` } },
+  };
+}
+
+/** The data of the last record of this kind that the server itself keeps in its store. */
+function lastExported(server: Server, kind: string): unknown {
+  const lines = run(binary(), ['store', 'export', '-', '--config', server.configFile], { cwd: server.folder }).trim().split('\n');
+  return lines.map((line) => JSON.parse(line)).filter(({ name }) => name?.startsWith(`\u0001${kind}`)).at(-1)?.data;
+}
 
 /** Imports lines of JSON in the format of an export. */
 export function checkExport(t: TestContext, lines: string): void {

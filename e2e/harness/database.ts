@@ -1,33 +1,43 @@
-// Real PostgreSQL, Redis and Valkey servers, and a substitute for MongoDB, as child processes. Each has a free loopback port and its own
-// folder, can be killed and restarted in the same place, and ends with the test. It may be on a small disk or accept TLS only.
+// Real PostgreSQL, Redis, Valkey, NATS, RabbitMQ and Kafka servers, and a substitute for MongoDB, as child processes. Each has free
+// loopback ports and a folder, can be killed and restarted in the same place, and ends with the test. It may be on a small disk or accept
+// TLS only.
 
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { connect } from 'node:net';
+import { chownSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
 import { tmpdir, userInfo } from 'node:os';
-import { basename, dirname, join, resolve } from 'node:path';
+import { basename, join, resolve } from 'node:path';
 import type { TestContext } from 'node:test';
+import { KAFKA, RABBITMQ } from './brokers.ts';
 import type { ClientCertificate } from './certificate.ts';
 import { atEnd } from './cleanup.ts';
+import { mavenLibraries } from './maven.ts';
 import { freePort } from './ports.ts';
 import { run } from './program.ts';
 import type { SmallDisk } from './small-disk.ts';
 import { eventually, within } from './wait.ts';
 
-const START_DEADLINE_MS = 30_000;
+/** RabbitMQ and Kafka need most of it on a busy machine. */
+const START_DEADLINE_MS = 120_000;
 const STOP_DEADLINE_MS = 20_000;
 const POSTGRES_FOLDER = '/usr/lib/postgresql';
 const MONGODB_FOLDER = resolve(import.meta.dirname, '../mongodb');
 
 /** One kind of database: how to run it, and the signal that simulates a crash. */
-interface Kind {
+export interface Kind {
+  /** How many ports it uses in addition to the one that it serves; they are the argument `more`. */
+  morePorts?: number;
   /** The command line that runs it in the foreground. */
-  command(folder: string, port: number): string[];
+  command(folder: string, port: number, more: number[]): string[];
   /** Additional arguments of a server that accepts TLS only, with the files of `encrypt`. */
   encrypted?(folder: string, port: number): string[];
   /** Prepares the folder before the first start. */
-  prepare?(folder: string): void;
+  prepare?(folder: string, port: number, more: number[]): void;
+  /** Completes the first start. */
+  started?(port: number): void;
+  /** Removes whatever a crash leaves. */
+  dispose?(more: number[]): void;
   /** Whether a server that accepts connections also serves requests. Without this function it always does. */
   serves?(folder: string): boolean;
   /** The signal after which the server writes nothing. */
@@ -75,6 +85,14 @@ const KINDS = {
   },
   redis: redisLike('redis-server'),
   valkey: redisLike('valkey-server'),
+  /** It stores nothing. */
+  nats: {
+    command: (_, port) => ['nats-server', '-a', '127.0.0.1', '-p', String(port)],
+    crash: 'SIGKILL',
+    url: (port) => `nats://127.0.0.1:${port}`,
+  },
+  amqp: RABBITMQ,
+  kafka: KAFKA,
   mongodb: mongodbLike(),
   /** A server that does not report whether a write is durable. */
   silentMongodb: mongodbLike('silent'),
@@ -100,28 +118,14 @@ function redisLike(program: string): Kind {
 
 /** No registry offers a MongoDB server; this program speaks its protocol (e2e/mongodb/Server.java). */
 function mongodbLike(...flags: string[]): Kind {
-  const libraries = join(MONGODB_FOLDER, 'target/lib');
   return {
     command: (folder, port) => [
       'java',
       // The server lives for seconds, so a fast start matters more than throughput.
       ...['-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC'],
-      ...['-cp', join(libraries, '*'), join(MONGODB_FOLDER, 'Server.java')],
+      ...['-cp', join(mavenLibraries(MONGODB_FOLDER), '*'), join(MONGODB_FOLDER, 'Server.java')],
       ...[String(port), join(folder, 'records'), ...flags],
     ],
-    prepare: () => {
-      if (existsSync(libraries)) return;
-      mkdirSync(dirname(libraries), { recursive: true });
-      // Fetch into a temporary name first: another suite may fetch the libraries at the same time.
-      const fetched = mkdtempSync(`${libraries}-`);
-      run('mvn', ['-q', '-B', '-f', join(MONGODB_FOLDER, 'pom.xml'), 'dependency:copy-dependencies', `-Dlibraries=${fetched}`]);
-      try {
-        renameSync(fetched, libraries);
-      } catch (error) {
-        if (!existsSync(libraries)) throw error;
-        rmSync(fetched, { recursive: true });
-      }
-    },
     crash: 'SIGKILL',
     url: (port) => `mongodb://127.0.0.1:${port}`,
   };
@@ -178,21 +182,43 @@ export class Database {
   private constructor(
     kind: DatabaseKind,
     readonly port: number,
+    private readonly more: number[],
     readonly setting: Setting,
   ) {
     this.#kind = KINDS[kind];
     this.#outside = mkdtempSync(join(setting.disk?.outside ?? tmpdir(), `tidewire-${kind}-`));
     this.folder = setting.disk === undefined ? this.#outside : join(setting.disk.path, basename(this.#outside));
-    this.#kind.prepare?.(this.#outside);
+    this.#kind.prepare?.(this.#outside, port, more);
     if (setting.tls !== undefined) encrypt(this.#outside, setting.tls);
   }
 
   /** Starts a server that ends with `test`. */
   static async during(test: TestContext, kind: DatabaseKind, setting: Setting = {}): Promise<Database> {
-    const database = new Database(kind, await freePort(), setting);
+    const database = await Database.#create(kind, setting);
     atEnd(test, () => database.#dispose());
-    await database.start();
+    await database.#startFirst();
     return database;
+  }
+
+  /** Starts a server that ends with this process. */
+  static async duringProcess(kind: DatabaseKind): Promise<Database> {
+    const database = await Database.#create(kind, {});
+    process.once('exit', () => {
+      database.#kind.dispose?.(database.more);
+      rmSync(database.folder, { recursive: true, force: true });
+    });
+    await database.#startFirst();
+    // A process waits for its child processes and for what they print.
+    const child = database.#child;
+    child?.unref();
+    for (const stream of [child?.stdout, child?.stderr]) (stream as Socket | undefined)?.unref();
+    return database;
+  }
+
+  static async #create(kind: DatabaseKind, setting: Setting): Promise<Database> {
+    const port = await freePort();
+    const more = await Promise.all(Array.from({ length: (KINDS[kind] as Kind).morePorts ?? 0 }, () => freePort()));
+    return new Database(kind, port, more, setting);
   }
 
   /** The address, without the name of a database. */
@@ -201,10 +227,21 @@ export class Database {
     return this.setting.tls === undefined ? url : url.replace(/^redis:/, 'rediss:');
   }
 
+  /** Creates a database of this PostgreSQL, and returns its name. */
+  newDatabase(name: string): string {
+    run(postgresProgram('createdb'), ['--host', '127.0.0.1', '--port', String(this.port), '--username', 'postgres', name]);
+    return name;
+  }
+
+  async #startFirst(): Promise<void> {
+    await this.start();
+    this.#kind.started?.(this.port);
+  }
+
   async start(): Promise<void> {
     const { disk, tls } = this.setting;
     const more = tls === undefined ? [] : (this.#kind.encrypted?.(this.folder, this.port) ?? []);
-    const command = [...(disk?.launcher ?? []), ...this.#kind.command(this.folder, this.port), ...more];
+    const command = [...(disk?.launcher ?? []), ...this.#kind.command(this.folder, this.port, this.more), ...more];
     const [program, ...args] = command as [string, ...string[]];
     const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
     this.#child = child;
@@ -270,14 +307,24 @@ export class Database {
     const pid = this.#child?.pid;
     if (pid === undefined || this.#child?.exitCode !== null || this.#child.signalCode !== null) return;
     const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean);
-    for (const id of [pid, ...children.map(Number)]) process.kill(id, signal);
+    for (const id of [pid, ...children.map(Number)]) signalIfRunning(id, signal);
   }
 
   async #dispose(): Promise<void> {
     this.thaw();
     await this.crash();
+    this.#kind.dispose?.(this.more);
     // Data on a small disk is removed with the disk.
     rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+/** A process of a connection can end at any moment, as its client leaves. */
+function signalIfRunning(id: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(id, signal);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
   }
 }
 

@@ -101,6 +101,11 @@ export class JsonPeer {
   close(): void {
     this.socket.close();
   }
+
+  /** Ends the connection without a closing handshake. */
+  abort(): void {
+    this.socket.terminate();
+  }
 }
 
 /** `value` in both forms, as deepstream's client sends it. */

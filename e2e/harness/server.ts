@@ -16,6 +16,7 @@ import { originalServerCommand } from './original-server.ts';
 import { freePort } from './ports.ts';
 import { run } from './program.ts';
 import { ringLauncher } from './ring.ts';
+import { clusterOptions, NODE_COUNT } from './several-nodes.ts';
 import { PASSWORD_HASH, type Users } from './users.ts';
 import { eventually, within } from './wait.ts';
 
@@ -34,6 +35,7 @@ export interface ServerOptions {
   authAttemptsMax?: number;
   loginTimeoutMs?: number;
   heartbeatIntervalMs?: number;
+  heartbeatTimeoutMs?: number;
   rpcAcceptTimeoutMs?: number;
   rpcResponseTimeoutMs?: number;
   listenResponseTimeoutMs?: number;
@@ -87,6 +89,8 @@ export interface ServerOptions {
   hosts?: string[];
   /** The namespaces that Socket.IO clients may join in addition to `/`. */
   namespaces?: string[];
+  /** The server's section `backend`. */
+  backend?: { key?: string; key_file?: string; namespaces?: string[]; grace?: string };
   /** Whether it is in development mode; by default the server decides. */
   dev?: boolean;
   /** Shards; three by default. */
@@ -96,12 +100,17 @@ export interface ServerOptions {
   /** Whether connections begin with a PROXY protocol head. */
   proxyProtocol?: boolean;
   drainTimeoutMs?: number;
+  drainDelayMs?: number;
   /** The data folder; by default in the server's temporary folder. A given folder is not removed. */
   dataFolder?: string;
   /** Options of the server's section `store`, under the server's names. */
   store?: Record<string, unknown>;
   /** The server's section `stores`: stores in addition to `store`, by name. */
   stores?: Record<string, object>;
+  /** The server's section `collections`. */
+  collections?: Record<string, object>;
+  /** Options of the server's section `cluster`, under the server's names. */
+  cluster?: Record<string, unknown>;
   /** Options of the server's section `listen`, under the server's names. */
   listen?: Record<string, unknown>;
   /** Options of the server's section `record`, under the server's names. */
@@ -109,7 +118,7 @@ export interface ServerOptions {
   /** The most bytes of records that the server keeps in memory. */
   cacheBytesMax?: number;
   /** The program, if it differs from the program that all suites test. */
-  binary?: string;
+  binary?: string | undefined;
   /** A program with arguments that starts the server by replacing itself. */
   launcher?: string[];
   /** The command that serves, with arguments, if it is not `start`. */
@@ -140,6 +149,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
   const sections = pruned({
     network: {
       heartbeat_interval: milliseconds(options.heartbeatIntervalMs),
+      heartbeat_timeout: milliseconds(options.heartbeatTimeoutMs),
       sends: options.sends,
       json_paths: options.jsonPaths,
       origins: options.origins,
@@ -166,6 +176,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
       login_timeout: milliseconds(options.loginTimeoutMs),
       ...options.auth,
     },
+    backend: { ...options.backend },
     admin: { key: options.adminKey, port: options.adminKey && adminPort, ...options.admin },
     rpc: {
       accept_timeout: milliseconds(options.rpcAcceptTimeoutMs),
@@ -183,10 +194,15 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
     backoff: options.backoff ?? { wait_max: '0s' },
     store: { cache: options.cacheBytesMax, ...options.store },
     stores: { ...options.stores },
+    collections: { ...options.collections },
+    cluster: { ...options.cluster },
   });
   const chosen = options.withoutRules ? 'none' : 'allow_all';
   const permissions = options.permissions || options.denials ? join(folder, 'permissions.yml') : chosen;
-  const drain = options.drainTimeoutMs && { drain_timeout: milliseconds(options.drainTimeoutMs) };
+  const drain = {
+    ...(options.drainTimeoutMs !== undefined && { drain_timeout: milliseconds(options.drainTimeoutMs) }),
+    ...(options.drainDelayMs !== undefined && { drain_delay: milliseconds(options.drainDelayMs) }),
+  };
   return { ...drain, ...(options.dev !== undefined && { dev: options.dev }), permissions, ...sections };
 }
 
@@ -220,6 +236,9 @@ export class Server {
   #lineCount = 0;
   /** Whether the test has stopped or killed the server. */
   #isEnding = false;
+  /** The other nodes of the cluster, in a run on several nodes. They start, stop and are configured with this one. */
+  readonly #others: Server[] = [];
+  #addressCount = 0;
   /**
    * The agent for metrics. The test closes its connection at once instead of seconds later. It uses a separate source address, because
    * tests exhaust the limit of one address.
@@ -239,13 +258,25 @@ export class Server {
     this.options = { ...options };
   }
 
-  /** Starts a server on a free port and waits until it is ready. */
+  /** Starts a server on a free port and waits until it is ready. In a run on several nodes, it is a cluster. */
   static async start(options: ServerOptions = {}): Promise<Server> {
+    const server = await Server.#place(options);
+    const shared = await clusterOptions(options);
+    if (shared !== undefined) {
+      server.options.cluster = shared.cluster;
+      server.options.store = shared.store;
+      while (server.#others.length + 1 < NODE_COUNT) server.#others.push(await Server.#place({ ...options, ...shared }));
+    }
+    await server.start();
+    return server;
+  }
+
+  /** A server that has its place, but does not run. */
+  static async #place(options: ServerOptions): Promise<Server> {
     const folder = mkdtempSync(join(tmpdir(), 'tidewire-e2e-'));
     const own = encrypted.isWanted ? { tls: certified(folder), ...options } : options;
     const server = new Server(await freePort(), await freePort(), await freePort(), folder, own);
     if (encrypted.isWanted) encrypted.ports.set(server.port, server.tlsPort);
-    await server.start();
     return server;
   }
 
@@ -256,9 +287,20 @@ export class Server {
     return server;
   }
 
-  /** `host:port`, as given to a client. */
+  /** `host:port`, as given to a client; of each node in turn, if there are several. */
   get address(): string {
+    this.#addressCount += 1;
+    return (this.nodes[this.#addressCount % this.nodes.length] as Server).ownAddress;
+  }
+
+  /** `host:port` of this node, if there are several. */
+  get ownAddress(): string {
     return `127.0.0.1:${this.port}`;
+  }
+
+  /** This server and the other nodes of its cluster. */
+  get nodes(): Server[] {
+    return [this, ...this.#others];
   }
 
   /** `host:port` of the TLS port. */
@@ -278,7 +320,7 @@ export class Server {
 
   /** The end of the server's output. */
   get output(): string {
-    return this.#output;
+    return this.nodes.map((node) => node.#output).join('');
   }
 
   /** The data folder; it exists even when the server does not run. */
@@ -292,9 +334,9 @@ export class Server {
    */
   async prints(pattern: RegExp): Promise<void> {
     try {
-      await eventually(() => pattern.test(this.#output), `the server prints ${pattern}`);
+      await eventually(() => pattern.test(this.output), `the server prints ${pattern}`);
     } catch (error) {
-      throw new Error(`${(error as Error).message}; it printed:\n${this.#output}`);
+      throw new Error(`${(error as Error).message}; it printed:\n${this.output}`);
     }
   }
 
@@ -305,10 +347,12 @@ export class Server {
 
   /** Replaces the rules file atomically while the server runs. */
   setPermissions(text: string): void {
-    const file = join(this.folder, 'permissions.yml');
-    writeFileSync(`${file}.new`, text);
-    renameSync(`${file}.new`, file);
-    this.options.permissions = text;
+    for (const node of this.nodes) {
+      const file = join(node.folder, 'permissions.yml');
+      writeFileSync(`${file}.new`, text);
+      renameSync(`${file}.new`, file);
+      node.options.permissions = text;
+    }
   }
 
   /** Replaces the additional stores; the next start uses them. */
@@ -316,18 +360,32 @@ export class Server {
     this.options.stores = stores;
   }
 
+  /** Replaces the section `collections`; the next start uses it. */
+  setCollections(collections: Record<string, object>): void {
+    this.options.collections = collections;
+  }
+
   /** Sends SIGHUP: the server reads its files again. */
   hangUp(): void {
-    process.kill(this.pid, 'SIGHUP');
+    for (const node of this.nodes) process.kill(node.pid, 'SIGHUP');
   }
 
   /** Replaces the file of users; the next start uses it. */
   setUsers(users: Users): void {
-    this.options.users = users;
+    for (const node of this.nodes) node.options.users = users;
+  }
+
+  /** Sets the program of the next start; without one it is the program that all suites test. */
+  setProgram(binary: string | undefined): void {
+    for (const node of this.nodes) node.options.binary = binary;
   }
 
   /** Starts the process; a restart uses the same port and data folder. */
   async start(): Promise<void> {
+    await Promise.all(this.nodes.map((node) => node.#startProcess()));
+  }
+
+  async #startProcess(): Promise<void> {
     const [program, ...args] = [...ringLauncher(), ...(this.options.launcher ?? []), ...this.#contained(this.#command())];
     const child = spawn(program as string, args, { stdio: ['ignore', 'pipe', 'pipe'], env: environment() });
     this.#child = child;
@@ -359,6 +417,10 @@ export class Server {
 
   /** Stops the server as an operator does and checks that it reports a clean stop. */
   async stop(): Promise<void> {
+    await Promise.all(this.nodes.map((node) => node.#stopProcess()));
+  }
+
+  async #stopProcess(): Promise<void> {
     this.#signal('SIGTERM');
     const code = await within(STOP_DEADLINE_MS, this.#ended(), 'the server stops after SIGTERM');
     if (code !== 0 && !againstOriginal) throw new Error(`the server stopped with ${code}:\n${this.#output}`);
@@ -366,15 +428,15 @@ export class Server {
 
   /** Kills the process, as a crash would. */
   async kill(): Promise<void> {
-    this.#signal('SIGKILL');
-    await within(STOP_DEADLINE_MS, this.#ended(), 'the server ends after SIGKILL');
+    for (const node of this.nodes) node.#signal('SIGKILL');
+    await within(STOP_DEADLINE_MS, Promise.all(this.nodes.map((node) => node.#ended())), 'the server ends after SIGKILL');
   }
 
   /** Stops the server and removes its data. */
   async dispose(): Promise<void> {
     this.closeMetrics();
     if (this.isRunning) await this.stop();
-    rmSync(this.folder, { recursive: true, force: true });
+    for (const { folder } of this.nodes) rmSync(folder, { recursive: true, force: true });
   }
 
   get isRunning(): boolean {
@@ -404,8 +466,13 @@ export class Server {
     return fetch(`http://${this.address}${path}`);
   }
 
-  /** The value of the metric `name`, labels included; without labels, the sum over all label values. */
+  /** The value of the metric `name`, labels included; without labels, the sum over all label values. Of several nodes, the sum. */
   async metric(name: string): Promise<number> {
+    const values = await Promise.all(this.nodes.map((node) => node.#metric(name)));
+    return values.reduce((sum, value) => sum + value, 0);
+  }
+
+  async #metric(name: string): Promise<number> {
     // The server may close a keep-alive connection just before it is used, because a test has set a short timeout. Try again once.
     const text = await this.#metrics().catch(() => this.#metrics());
     const series = (line: string): string => line.slice(0, line.lastIndexOf(' '));
@@ -416,12 +483,12 @@ export class Server {
 
   /** Closes the connection for metrics, so that it does not count as a descriptor of the server. */
   closeMetrics(): void {
-    this.#agent.destroy();
+    for (const node of this.nodes) node.#agent.destroy();
   }
 
   #metrics(): Promise<string> {
     return new Promise((done, fail) => {
-      const asked = request(`http://${this.address}/metrics`, { agent: this.#agent }, (answer) => {
+      const asked = request(`http://${this.ownAddress}/metrics`, { agent: this.#agent }, (answer) => {
         let text = '';
         answer.setEncoding('utf8').on('data', (part: string) => (text += part));
         answer.on('end', () => done(text)).on('error', fail);
@@ -458,7 +525,8 @@ export class Server {
   async #answers(): Promise<boolean> {
     if (this.options.proxyProtocol) return this.#saysItIsWell();
     try {
-      return (await this.get(againstOriginal ? '/health-check' : (this.options.readyAt ?? '/ready'))).ok;
+      const page = againstOriginal ? '/health-check' : (this.options.readyAt ?? '/ready');
+      return (await fetch(`http://${this.ownAddress}${page}`)).ok;
     } catch {
       return false;
     }

@@ -20,6 +20,8 @@ const TYPED: Record<string, string[]> = {
   '@tidewire/vue': [],
   '@tidewire/svelte': ['--profile', 'esm-only'],
   '@tidewire/solid': [],
+  '@tidewire/server': [],
+  '@tidewire/socket.io': [],
 };
 
 interface Manifest {

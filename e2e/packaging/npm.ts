@@ -17,6 +17,8 @@ export const PUBLISHED: Record<string, string> = {
   '@tidewire/vue': 'vue',
   '@tidewire/svelte': 'svelte',
   '@tidewire/solid': 'solid',
+  '@tidewire/server': 'server',
+  '@tidewire/socket.io': 'socket.io',
   'create-tidewire': 'create-tidewire',
   tidewire: 'tidewire',
   [PROGRAM_PACKAGE]: 'bin-linux-x64',
@@ -32,7 +34,7 @@ interface Manifest {
 
 /** Builds the clients of the repository `source`. */
 export function buildClients(source: string): void {
-  for (const name of ['client', 'react', 'vue', 'svelte', 'solid']) {
+  for (const name of ['client', 'react', 'vue', 'svelte', 'solid', 'server', 'socket.io']) {
     const folder = join(source, 'packages', name);
     if (!existsSync(join(folder, 'node_modules'))) run('npm', ['ci', '--silent', '--no-audit', '--no-fund'], { cwd: folder });
   }

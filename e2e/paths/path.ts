@@ -61,12 +61,13 @@ class CallGraph {
       return entries.map(([key]) => key);
     };
     const onPath = new Set<string>();
+    const ran = new Set(more('instructions', count));
     for (const { caller, callee } of more('calls', count / 2).map(callOf)) {
       onPath.add(caller.symbol).add(callee);
       this.#add(caller, { symbol: callee, file: busy.files.get(callee) ?? '' });
-      this.#add(this.#main(caller), caller);
+      this.#addPart(caller, ran);
     }
-    for (const part of more('instructions', count).map(partOf)) if (onPath.has(part.symbol)) this.#add(this.#main(part), part);
+    for (const part of [...ran].map(partOf)) if (onPath.has(part.symbol)) this.#addPart(part, ran);
   }
 
   get parts(): string[] {
@@ -109,6 +110,15 @@ class CallGraph {
       }
     }
     return [...found].sort();
+  }
+
+  /**
+   * Adds a part to its function. A function that runs in each turn may have a part that only messages reach, which the compiler has inlined
+   * or not. Then the function itself is not on the path.
+   */
+  #addPart(part: Part, ran: Set<string>): void {
+    const main = this.#main(part);
+    if (ran.has(keyOf(main))) this.#add(main, part);
   }
 
   #main({ symbol, file }: Part): Part {

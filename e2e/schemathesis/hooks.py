@@ -26,6 +26,8 @@ def names(case, url):
     parts = urlsplit(url)
     query = parse_qs(parts.query, errors="surrogatepass")
     found = [unquote(parts.path.removeprefix("/records/")), *query.get("event", []), *query.get("record", [])]
+    # The shortest name of a record of a collection.
+    found.extend(f"{collection}/0" for collection in query.get("collection", []))
     body = case.body.get("body") if isinstance(case.body, dict) else None
     for command in as_list(body):
         if isinstance(command, dict):

@@ -10,23 +10,9 @@ import { fresh } from '../harness/names.ts';
 import { Server } from '../harness/server.ts';
 import { hashPassword } from '../harness/users.ts';
 import { DEADLINE_MS, happens, within } from '../harness/wait.ts';
-import { BarePeer, ask, connected, open, received } from './peer.ts';
+import { BarePeer, another, ask, connected, joined, open, received } from './peer.ts';
 
 const NAMESPACES = ['/chat', '/admin', '/room/*'];
-
-/** A socket of another namespace on the connection of `socket`. It does not have to be connected yet. */
-function another(socket: Socket, namespace: string, auth: Record<string, unknown> = {}): Socket {
-  const other = socket.io.socket(namespace, { auth });
-  if (!other.active) other.connect();
-  return other;
-}
-
-/** The same after it has joined. */
-async function joined(socket: Socket, namespace: string, auth: Record<string, unknown> = {}): Promise<Socket> {
-  const other = another(socket, namespace, auth);
-  await happens(other, 'connect');
-  return other;
-}
 
 describe('namespaces', { concurrency: 8 }, () => {
   let server: Server;

@@ -2,6 +2,7 @@
 // heartbeats, and the end of connections.
 
 import assert from 'node:assert/strict';
+import { createConnection } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { connect, subscribed } from '../harness/client.ts';
 import { openStream } from '../harness/event-stream.ts';
@@ -227,6 +228,19 @@ test('the parts of an event have the limit of one message, and end with their co
   assert.equal(inbox.seen.length, 1);
 });
 
+test('a message may be as long as the limit in bytes, and a longer one ends the connection', async (t) => {
+  const server = await Server.during(t, { limits: { message_bytes_max: 65_536, record_bytes_max: 65_536 } });
+  const [peer, member] = [await BarePeer.join(t, server), await connected(t, server)];
+  const inbox = received(member, 'long');
+  await ask(member, '$join', 'room');
+  const [start, end] = ['42["$to","room","long","', '"]'];
+  const text = 'é'.repeat((65_536 - start.length - end.length) / 2);
+  peer.send(`${start}${text}${end}`);
+  assert.deepEqual(await inbox.next(), [text]);
+  peer.send(`${start}${text}é${end}`);
+  assert.equal(await within(DEADLINE_MS, peer.closed, 'the connection ends'), 1009);
+});
+
 test('a history keeps attachments, also in the store', async (t) => {
   const server = await Server.during(t, { history: ['kept* count=10 keep=store'] });
   const data = ['up', { _placeholder: true, num: 0 }];
@@ -291,13 +305,26 @@ describe('a bare peer', { concurrency: 8 }, () => {
       assert.equal(response.headers.get('content-type'), 'application/json');
       return response.json();
     };
-    assert.deepEqual(await refused('EIO=4&transport=polling'), { code: 0, message: 'Transport unknown' });
+    assert.deepEqual(await refused('EIO=4&transport=webtransport'), { code: 0, message: 'Transport unknown' });
     assert.deepEqual(await refused('EIO=4&transport=websocket&sid=x'), { code: 1, message: 'Session ID unknown' });
     assert.deepEqual(await refused('EIO=4&transport=websocket'), { code: 3, message: 'Bad request' });
   });
 
+  test('is refused if its origin has a control character', async () => {
+    const [host, port] = server.address.split(':');
+    const socket = createConnection({ host, port: Number(port) });
+    socket.write('GET /socket.io/?EIO=4&transport=polling HTTP/1.1\r\nHost: localhost\r\nOrigin: http://a\u0001b\r\n\r\n');
+    const [answer] = (await happens(socket, 'data')) as [Buffer];
+    assert.match(answer.toString(), /^HTTP\/1\.1 400 /);
+    socket.destroy();
+  });
+
   for (const [what, messages] of Object.entries({
     'an event before the join': ['42["x"]'],
+    'a refusal': ['40', '44{"message":"no"}'],
+    'a message without a packet': ['40', '4'],
+    'an acknowledgement before the join': ['430[]'],
+    'a disconnect before the join': ['41'],
     'a second join': ['40', '40'],
     'a ping': ['40', '2'],
     'an unknown packet': ['40', '47'],

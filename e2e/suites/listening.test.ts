@@ -47,7 +47,8 @@ for (const [driver, what] of WHOLE_DRIVERS.flatMap((one) => [[one, 'EVENT'], [on
       const pattern = `^${literally(base)}/.*`;
       const requests = new Inbox<Asked>(`requests of ${what} ${pattern}`);
       const stops = new Map<WholePeer, () => Promise<void>>();
-      for (const peer of await peers(driver, t, server)) stops.set(peer, await peer.listen(what, pattern, requests));
+      // On several nodes both are on the same one: the server prefers the node of the subscriber.
+      for (const peer of await peers(driver, t, server, { through: server.ownAddress })) stops.set(peer, await peer.listen(what, pattern, requests));
       return { name: `${base}/x`, base, pattern, requests, stops };
     }
 

@@ -17,6 +17,8 @@ const { EVENT, RECORD, RPC, PRESENCE } = C.TOPIC;
 const R = C.RECORD_ACTION;
 /** An action that only Tidewire has (`packages/client/src/protocol.ts`). */
 const PATCH_MULTI = 35;
+/** The same (`spec/deepstream.md`, "Scopes"). */
+const SCOPE = { JOIN: 60, UPDATE: 62, SUBSCRIBE: 64 };
 
 /** The indices of the existing names. The keys have the same length, so that all names have the same number of bytes. */
 const SCENES = { none: [], each: [0, 1, 2, 3], some: [1, 3] } as const;
@@ -39,7 +41,7 @@ const rules = (...actions: string[]): Record<string, object> => {
 const PERMISSIONS = JSON.stringify({
   event: rules('publish', 'subscribe', 'listen'),
   rpc: rules('provide', 'request'),
-  presence: { ...rules('allow'), '*': { allow: "user.id === 'owner'" } },
+  presence: { ...rules('allow', 'join', 'subscribe'), '*': { allow: "user.id === 'owner'", join: true, subscribe: true } },
   record: {
     ...rules('create', 'read', 'write', 'delete', 'listen', 'notify'),
     // The rules for `create` and `notify` can't read the record.
@@ -100,6 +102,9 @@ const CASES: Record<string, Case> = {
   'PRESENCE SUBSCRIBE': many(PRESENCE, C.PRESENCE_ACTION.SUBSCRIBE, NO_OLD),
   'PRESENCE QUERY_ALL': { message: () => ({ topic: PRESENCE, action: C.PRESENCE_ACTION.QUERY_ALL }), kinds: ['no'] },
   'PRESENCE SUBSCRIBE_ALL': { message: () => ({ topic: PRESENCE, action: C.PRESENCE_ACTION.SUBSCRIBE_ALL }), kinds: ['no'] },
+  'PRESENCE SCOPE_JOIN': one(PRESENCE, SCOPE.JOIN, { data }, NO_OLD),
+  'PRESENCE SCOPE_UPDATE': one(PRESENCE, SCOPE.UPDATE, { data }, NO_OLD),
+  'PRESENCE SCOPE_SUBSCRIBE': one(PRESENCE, SCOPE.SUBSCRIBE, {}, NO_OLD),
 };
 
 /** The first cells of the table under a heading. */

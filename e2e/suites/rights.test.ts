@@ -247,6 +247,7 @@ describe('a right to read that depends on data', { concurrency: 4, skip: against
       };
       await write(1);
       await eventually(() => opened.flat().every((held) => held.get('number') === 1), 'all have the first change');
+      for (const name of names) await stream.pieces.find(({ data }) => data.name === name && data.version === 2);
       const [taker, data] = taken(ids[1]);
       await writer.record.setDataWithAck(taker, data);
       await write(2);

@@ -46,11 +46,11 @@ for (const driver of DRIVERS) {
     const connect = (t: TestContext, options?: PeerOptions): Promise<Peer> => driver.connect(t, server, options);
     const pair = (t: TestContext, options?: PeerOptions): Promise<[Peer, Peer]> => peers(driver, t, server, options);
 
-    /** A caller, and two providers of one name that answer with the functions `providers`. */
+    /** A caller, and two providers of one name, on the same node, that answer with the functions `providers`. */
     async function balanced(t: TestContext, ...providers: [Provider, Provider]) {
       const name = fresh('rpc');
       const caller = await connect(t);
-      const clients = await pair(t);
+      const clients = await pair(t, { through: server.ownAddress });
       await clients[0].provide(name, providers[0]);
       await clients[1].provide(name, providers[1]);
       return { name, caller };

@@ -9,6 +9,7 @@ import { join, resolve } from 'node:path';
 
 interface Manifest {
   exports: Record<string, string | { require?: object }>;
+  dependencies?: Record<string, string>;
   peerDependencies: Record<string, string>;
 }
 
@@ -19,7 +20,7 @@ for (const folder of process.argv.slice(2)) await buildBinding(resolve(folder));
 
 async function buildBinding(home: string): Promise<void> {
   const dist = join(home, 'dist');
-  const { exports, peerDependencies } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8')) as Manifest;
+  const { exports, dependencies, peerDependencies } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8')) as Manifest;
   const entries = Object.entries(exports).filter(([, target]) => typeof target !== 'string') as Array<[string, { require?: object }]>;
   rmSync(dist, { recursive: true, force: true });
   mkdirSync(dist);
@@ -30,7 +31,7 @@ async function buildBinding(home: string): Promise<void> {
     ...COMMON,
     entryPoints: entries.map(([entry]) => join(home, 'src', `${entry === '.' ? 'index' : entry.slice('./'.length)}.ts`)),
     bundle: true,
-    external: Object.keys(peerDependencies),
+    external: ['node:*', ...Object.keys({ ...dependencies, ...peerDependencies })],
     format: 'esm',
     splitting: true,
     outdir: join(dist, 'esm'),

@@ -32,6 +32,11 @@ impl Credentials {
         Self(login.get().to_owned())
     }
 
+    /// Credentials from a text of [`Self::as_json`].
+    pub(crate) fn from_json(login: String) -> Self {
+        Self(login)
+    }
+
     /// The JSON text.
     #[must_use]
     pub fn as_json(&self) -> &str {

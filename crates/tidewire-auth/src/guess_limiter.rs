@@ -382,11 +382,7 @@ mod tests {
     }
 
     fn subject_of(limiter: &GuessLimiter, address: u8, data: &str) -> Subject {
-        let peer = PeerDetails {
-            address: ([192, 0, 2, address], 1).into(),
-            headers: Vec::new(),
-            certificate: None,
-        };
+        let peer = PeerDetails::at(([192, 0, 2, address], 1).into());
         LoginAttempt::new(&Payload::from_checked(data), Arc::new(peer)).subject(limiter)
     }
 

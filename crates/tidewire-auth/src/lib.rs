@@ -2,6 +2,7 @@
 //!
 //! To add an authenticator, write a file with its name and add it to [`AuthChain::new`].
 
+mod backend;
 pub mod credentials;
 pub mod file;
 pub mod guess_limiter;
@@ -14,6 +15,7 @@ pub mod operator;
 pub mod outbound;
 pub mod password;
 pub mod revocation_store;
+pub mod shared_ticket;
 pub mod store;
 pub mod ticket;
 pub mod tls;
@@ -42,10 +44,12 @@ use tidewire_core::time::WallTime;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
+use backend::BackendKeys;
 use guess_limiter::{Admission, GuessLimiter, Subject};
 use hashing::Hashing;
 pub use login_attempt::LoginAttempt;
 use operator::Operators;
+use shared_ticket::SharedTickets;
 use tidewire_shard::backoff::BackoffSettings;
 use tidewire_shard::peer::PeerDetails;
 use users::Users;
@@ -157,10 +161,14 @@ pub struct AuthChain {
     members: Vec<Box<dyn Authenticator>>,
     /// The users in the record store, if the `store` member is in the chain.
     users: Option<Arc<Users>>,
+    /// The tickets of all nodes, in a cluster.
+    shared_tickets: Option<Arc<SharedTickets>>,
     user_bytes_max: usize,
     session_lifetime: Option<Duration>,
     /// Logins of operators through the admin page, if it is enabled.
     operators: Option<Arc<Operators>>,
+    /// The keys of backends, if there are some.
+    backends: Option<BackendKeys>,
     /// Counts refused logins and delays further attempts. Present if the chain has a member whose passwords can be guessed.
     guess_limiter: Option<Arc<GuessLimiter>>,
     /// Whether the webhook is a member. Only the webhook knows which fields it treats as a password, so every refused login counts.
@@ -333,9 +341,11 @@ impl AuthChain {
             is_development: plan.is_development,
             members,
             users: plan.auth_chain.contains(&AuthKind::Store).then_some(users),
+            shared_tickets: plan.config.cluster.enabled.then(Arc::default),
             user_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
             session_lifetime: options.session_lifetime.time(),
             operators: plan.admin_page.is_on().then(Arc::default),
+            backends: BackendKeys::open(&plan.config.backend)?,
             counts,
         })
     }
@@ -345,11 +355,7 @@ impl AuthChain {
         let address = (std::net::Ipv4Addr::LOCALHOST, 0).into();
         for member in &self.members {
             if let Some(field) = member.token_field() {
-                let peer = PeerDetails {
-                    address,
-                    headers: Vec::new(),
-                    certificate: None,
-                };
+                let peer = PeerDetails::at(address);
                 let data = serde_json::json!({ field: token }).to_string();
                 let attempt = LoginAttempt::new(&Payload::from(data), Arc::new(peer));
                 if let AuthDecision::Accepted(principal) = member.authenticate(&attempt).await {
@@ -364,6 +370,12 @@ impl AuthChain {
     #[must_use]
     pub fn users(&self) -> Option<&Arc<Users>> {
         self.users.as_ref()
+    }
+
+    /// The tickets of all nodes, if the node belongs to a cluster.
+    #[must_use]
+    pub fn shared_tickets(&self) -> Option<&Arc<SharedTickets>> {
+        self.shared_tickets.as_ref()
     }
 
     /// Logins of operators through the admin page, if it is enabled.
@@ -418,6 +430,11 @@ impl AuthChain {
     }
 
     async fn answer(&self, mut attempt: LoginAttempt) -> LoginResult {
+        if let Some(backends) = &self.backends
+            && let Some(outcome) = backends.authenticate(&attempt)
+        {
+            return outcome.into();
+        }
         if let Some(operators) = &self.operators
             && let Some(outcome) = operators.authenticate(&attempt)
         {
@@ -516,9 +533,8 @@ impl AuthChain {
 
     /// Makes every member read its files again and returns the errors.
     pub fn reload(&self) -> Vec<Problem> {
-        self.members
-            .iter()
-            .filter_map(|member| member.reload().err())
-            .collect()
+        let members = self.members.iter().map(|member| member.reload());
+        let backends = self.backends.iter().map(BackendKeys::reload);
+        members.chain(backends).filter_map(Result::err).collect()
     }
 }

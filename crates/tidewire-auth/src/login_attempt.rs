@@ -191,11 +191,7 @@ mod tests {
     use super::*;
 
     fn attempt(data: &str) -> LoginAttempt {
-        let peer = PeerDetails {
-            address: (Ipv4Addr::LOCALHOST, 0).into(),
-            headers: Vec::new(),
-            certificate: None,
-        };
+        let peer = PeerDetails::at((Ipv4Addr::LOCALHOST, 0).into());
         LoginAttempt::new(&Payload::from_checked(data), Arc::new(peer))
     }
 

@@ -69,11 +69,7 @@ mod tests {
     use super::*;
 
     fn attempt(data: Value) -> LoginAttempt {
-        let peer = PeerDetails {
-            address: (Ipv4Addr::LOCALHOST, 0).into(),
-            headers: Vec::new(),
-            certificate: None,
-        };
+        let peer = PeerDetails::at((Ipv4Addr::LOCALHOST, 0).into());
         LoginAttempt::new(&Payload::from(data.to_string()), Arc::new(peer))
     }
 

@@ -34,6 +34,7 @@ pub fn parts(what: &Revoked) -> (&'static str, &str) {
         Revoked::Credential(Credential::Certificate(serial)) => ("certificate", serial),
         Revoked::Credential(Credential::Password(id)) => ("password", id),
         Revoked::Credential(Credential::Operator(id)) => ("operator", id),
+        Revoked::Credential(Credential::Backend(id)) => ("backend", id),
     }
 }
 

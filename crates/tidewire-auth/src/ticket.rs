@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::credentials::Credentials;
 
 /// Lifetime of a ticket. A page requests it right before it uses it.
-const LIFE: Duration = Duration::from_secs(30);
+pub(crate) const LIFE: Duration = Duration::from_secs(30);
 /// Maximum number of tickets of the admin page. At the limit, the oldest one is discarded.
 const TICKETS_MAX: usize = 10_000;
 
@@ -116,6 +116,15 @@ pub struct Counts {
     pub displaced: Counter,
 }
 
+/// A new ticket of the HTTP API.
+#[derive(Debug)]
+pub struct IssuedTicket {
+    /// The ticket.
+    pub ticket: String,
+    /// The tickets that it has displaced.
+    pub displaced: Vec<String>,
+}
+
 /// The tickets of the HTTP API.
 #[derive(Debug)]
 pub struct LoginTickets {
@@ -169,7 +178,12 @@ impl LoginTickets {
 
     /// Issues a ticket for this login; `None` if the node has no memory for it, or the system has no random numbers. At the limits
     /// of an address, the address loses its oldest ticket. At the total limits, the address that uses the most bytes does.
-    pub fn give(&self, credentials: Credentials, address: IpAddr, now: Instant) -> Option<String> {
+    pub fn give(
+        &self,
+        credentials: Credentials,
+        address: IpAddr,
+        now: Instant,
+    ) -> Option<IssuedTicket> {
         let ticket = random_ticket()?;
         let (address, bytes) = (subject(address), credentials.as_json().len() + TICKET_BYTES);
         let TicketLimits {
@@ -178,11 +192,12 @@ impl LoginTickets {
         } = self.limits;
         let mut given = self.given.lock();
         given.forget_ended(now);
+        let mut displaced = Vec::new();
         while let Some(of_address) = given.addresses.get(&address)
             && (of_address.numbers.len() >= (tickets_max / ADDRESS_PART).max(1)
                 || of_address.bytes + bytes > bytes_max / ADDRESS_PART)
         {
-            self.displace(&mut given, address);
+            displaced.extend(self.displace(&mut given, address));
         }
         while given.logins.len() >= tickets_max || given.bytes + bytes > bytes_max {
             let addresses = given.addresses.iter();
@@ -190,7 +205,7 @@ impl LoginTickets {
             let Some(most) = most.map(|(address, _)| *address) else {
                 break;
             };
-            self.displace(&mut given, most);
+            displaced.extend(self.displace(&mut given, most));
         }
         let total = given.bytes + bytes;
         given.share.report(total, 0);
@@ -214,7 +229,7 @@ impl LoginTickets {
         };
         given.logins.insert(ticket.clone(), login);
         self.show(&given);
-        Some(ticket)
+        Some(IssuedTicket { ticket, displaced })
     }
 
     /// Redeems a ticket, once. Returns its login.
@@ -226,13 +241,14 @@ impl LoginTickets {
         login.map(|login| login.credentials)
     }
 
-    fn displace(&self, given: &mut GivenLogins, address: IpAddr) {
-        let of_address = given.addresses.get(&address);
-        let oldest = of_address.and_then(|of_address| of_address.numbers.first());
-        if let Some((_, ticket)) = oldest.and_then(|number| given.order.get(number)).cloned() {
-            given.remove(&ticket);
-            self.counts.displaced.inc();
-        }
+    /// Makes the oldest ticket of an address invalid.
+    fn displace(&self, given: &mut GivenLogins, address: IpAddr) -> Option<String> {
+        let of_address = given.addresses.get(&address)?;
+        let number = of_address.numbers.first()?;
+        let (_, ticket) = given.order.get(number).cloned()?;
+        given.remove(&ticket);
+        self.counts.displaced.inc();
+        Some(ticket)
     }
 
     fn show(&self, given: &GivenLogins) {
@@ -335,6 +351,7 @@ mod tests {
             tickets
                 .give(alice.clone(), address(1), now)
                 .expect("a ticket")
+                .ticket
         };
         let (first, second) = (give(), give());
         assert_ne!(first, second);
@@ -353,7 +370,10 @@ mod tests {
     fn an_address_displaces_its_own_tickets_and_no_others() {
         let tickets = login_tickets(LIMITS, 1 << 30);
         let now = Instant::now();
-        let give = |number| tickets.give(Credentials::none(), address(number), now);
+        let give = |number| {
+            let issued = tickets.give(Credentials::none(), address(number), now);
+            issued.map(|issued| issued.ticket)
+        };
         let other = give(1).expect("a ticket");
         let first = give(2).expect("a ticket");
         for _ in 0..50 {
@@ -385,6 +405,10 @@ mod tests {
         let give = |number| tickets.give(large.clone(), address(number), now);
         let last = (1..=100).filter_map(give).last().expect("a ticket");
         assert!(tickets.counts.bytes.get() <= 200 << 10);
-        assert!(tickets.take(&last, now).is_some(), "the newest is kept");
+        assert!(
+            tickets.take(&last.ticket, now).is_some(),
+            "the newest is kept"
+        );
+        assert!(!last.displaced.is_empty());
     }
 }

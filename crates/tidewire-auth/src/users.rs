@@ -16,8 +16,9 @@ use tidewire_core::store::{
     Written,
 };
 use tidewire_core::text::{Name, Payload, RESERVED};
+use tidewire_store::awaited::AwaitedStore;
 use tidewire_store::thread::{Scan, StoreClient};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::Mutex;
 
 use super::hashing::Hashing;
 use super::login_attempt::LoginAttempt;
@@ -35,6 +36,8 @@ pub const PASSWORD_BYTES_MAX: usize = 1024;
 pub const PASSWORD_CHARACTERS_MIN: usize = 8;
 /// Maximum number of users that one request lists.
 pub const LIST_MAX: usize = 1_000;
+/// Attempts of one change. An attempt fails if another node of a cluster changes the same user between the read and the write.
+const ATTEMPTS_MAX: u32 = 16;
 /// The hash of a password that no user has. Verified for unknown users, so that they cost the same work.
 const DECOY: &str = "$argon2id$v=19$m=19456,t=2,p=1$Bi6qmjXBcJXtCjVtMYXZvQ$nKjXEnGLCW61wmUPJpiwfHmVGcJfQ+jNg1i1Plk6yTk";
 
@@ -135,7 +138,7 @@ impl From<StoreError> for UserError {
 /// The users of one store. See the file comment.
 pub struct Users {
     /// Set once the store is open.
-    store: OnceLock<StoreClient>,
+    store: OnceLock<AwaitedStore>,
     /// Held during each change of a user.
     changing: Mutex<()>,
     /// Limits how many passwords are hashed at the same time.
@@ -175,7 +178,7 @@ impl Users {
 
     /// Sets the store. Before this call, every request fails as unavailable.
     pub fn open(&self, store: StoreClient) {
-        let _ = self.store.set(store);
+        let _ = self.store.set(AwaitedStore::new(store));
     }
 
     /// The user id of the user with this name.
@@ -243,14 +246,7 @@ impl Users {
             prefix: prefix.clone(),
             count_max: LIST_MAX,
         };
-        let (answer, page) = oneshot::channel();
-        self.store()?.scan(
-            scan,
-            Box::new(move |page| {
-                let _ = answer.send(page);
-            }),
-        );
-        let page = page.await.map_err(|_| stopped())??;
+        let page = self.store()?.page(scan).await?;
         let names = page.records.iter();
         let names = names.filter_map(|(name, _)| name.strip_prefix(&prefix));
         Ok((names.map(str::to_owned).collect(), page.more))
@@ -301,39 +297,38 @@ impl Users {
             }
         };
         let (users, name) = (Arc::clone(self), name.to_owned());
+        let (server_data, client_data) = (change.server_data, change.client_data);
         undisturbed(async move {
-            let _turn = users.changing.lock().await;
-            let found = users.find(&name).await?;
-            if only_new && found.is_some() {
-                return Err(UserError::Taken);
-            }
-            let now = jwt::now().0 / 1_000;
-            let is_new = found.is_none();
-            let expected = found
-                .as_ref()
-                .map_or(Expected::Missing, |(record, _)| Expected::of(record));
-            let (replaced, mut user) = match (found, &password) {
-                (Some((record, user)), _) => (Some(record), user),
-                (None, None) => return Err(UserError::Missing),
-                (None, Some(_)) => (None, StoredUser::new(now)),
-            };
-            let mut old_password_id = None;
-            if let Some((hash, id)) = password {
-                let old = std::mem::replace(&mut user.password_id, id);
-                old_password_id = Some(Name::from(old.as_str())).filter(|id| !id.is_empty());
-                user.password = hash;
-            }
-            user.server_data = change.server_data.unwrap_or(user.server_data);
-            user.client_data = change.client_data.unwrap_or(user.client_data);
-            user.changed_at = now;
-            let record = stored(replaced, &user)?;
             users
-                .commit(&name, expected, StoreChange::Put(record))
-                .await?;
-            Ok(Changed {
-                is_new,
-                old_password_id,
-            })
+                .edit(&name, |found| {
+                    if only_new && found.is_some() {
+                        return Err(UserError::Taken);
+                    }
+                    let now = jwt::now().0 / 1_000;
+                    let is_new = found.is_none();
+                    let (replaced, mut user) = match (found, &password) {
+                        (Some((record, user)), _) => (Some(record), user),
+                        (None, None) => return Err(UserError::Missing),
+                        (None, Some(_)) => (None, StoredUser::new(now)),
+                    };
+                    let mut old_password_id = None;
+                    if let Some((hash, id)) = &password {
+                        let old = std::mem::replace(&mut user.password_id, id.clone());
+                        old_password_id =
+                            Some(Name::from(old.as_str())).filter(|id| !id.is_empty());
+                        user.password.clone_from(hash);
+                    }
+                    user.server_data = server_data.clone().unwrap_or(user.server_data);
+                    user.client_data = client_data.clone().unwrap_or(user.client_data);
+                    user.changed_at = now;
+                    let record = stored(replaced, &user)?;
+                    let changed = Changed {
+                        is_new,
+                        old_password_id,
+                    };
+                    Ok((StoreChange::Put(record), changed))
+                })
+                .await
         })
         .await
     }
@@ -346,68 +341,74 @@ impl Users {
         check_name(name)?;
         let (users, name) = (Arc::clone(self), name.to_owned());
         undisturbed(async move {
-            let _turn = users.changing.lock().await;
-            let (record, user) = users.find(&name).await?.ok_or(UserError::Missing)?;
             users
-                .commit(&name, Expected::of(&record), StoreChange::Delete)
-                .await?;
-            Ok(Name::from(user.password_id.as_str()))
+                .edit(&name, |found| {
+                    let (_, user) = found.ok_or(UserError::Missing)?;
+                    Ok((StoreChange::Delete, Name::from(user.password_id.as_str())))
+                })
+                .await
         })
         .await
     }
 
+    /// Reads a user, and writes the change that `decide` returns for it. If another node has changed the user since the read, it decides
+    /// again about the newer one.
+    async fn edit<T>(
+        &self,
+        name: &str,
+        decide: impl Fn(Option<(StoredRecord, StoredUser)>) -> Result<(StoreChange, T), UserError>,
+    ) -> Result<T, UserError> {
+        let _turn = self.changing.lock().await;
+        for _ in 0..ATTEMPTS_MAX {
+            let found = self.find(name).await?;
+            let expected = found
+                .as_ref()
+                .map_or(Expected::Missing, |(record, _)| Expected::of(record));
+            let (change, result) = decide(found)?;
+            if self.commit(name, expected, change).await? {
+                return Ok(result);
+            }
+        }
+        Err(UserError::Unavailable(
+            "other nodes change the user all the time; try again".to_owned(),
+        ))
+    }
+
     async fn find(&self, name: &str) -> Result<Option<(StoredRecord, StoredUser)>, UserError> {
-        let (answer, found) = oneshot::channel();
-        self.store()?.load(
-            vec![record_name(name)],
-            Box::new(move |found| {
-                let _ = answer.send(found);
-            }),
-        );
-        match found.await.map_err(|_| stopped())??.pop() {
-            Some(Loaded::Found(record)) => match serde_json::from_str(record.data.as_str()) {
+        match self.store()?.load(record_name(name)).await? {
+            Loaded::Found(record) => match serde_json::from_str(record.data.as_str()) {
                 Ok(user) => Ok(Some((record, user))),
                 Err(error) => {
                     tracing::error!(name, %error, "the stored record of a user can't be read");
                     Err(UserError::Broken)
                 }
             },
-            Some(Loaded::Corrupt) => {
+            Loaded::Corrupt => {
                 tracing::error!(name, "the stored record of a user fails its checksum");
                 Err(UserError::Broken)
             }
-            Some(Loaded::Missing) | None => Ok(None),
+            Loaded::Missing => Ok(None),
         }
     }
 
+    /// Writes a change of a user. Returns false if the user is not the expected one any longer.
     async fn commit(
         &self,
         name: &str,
         expected: Expected,
         change: StoreChange,
-    ) -> Result<(), UserError> {
-        let (answer, done) = oneshot::channel();
+    ) -> Result<bool, UserError> {
         let write = StoreWrite {
             writer: None,
             name: record_name(name),
             expected,
             change,
         };
-        self.store()?.commit(
-            [write].into(),
-            Box::new(move |result| {
-                let _ = answer.send(result);
-            }),
-        );
-        match done.await.map_err(|_| stopped())??.as_slice() {
-            [Written::Done] => Ok(()),
-            _ => Err(UserError::Unavailable(
-                "another server has changed the user in the meantime; try again".to_owned(),
-            )),
-        }
+        let written = self.store()?.commit([write].into()).await?;
+        Ok(matches!(written.as_slice(), [Written::Done]))
     }
 
-    fn store(&self) -> Result<&StoreClient, UserError> {
+    fn store(&self) -> Result<&AwaitedStore, UserError> {
         self.store.get().ok_or_else(stopped)
     }
 
@@ -503,11 +504,7 @@ mod tests {
 
     /// A login attempt for `verify`.
     fn login() -> LoginAttempt {
-        let peer = PeerDetails {
-            address: (Ipv4Addr::LOCALHOST, 0).into(),
-            headers: Vec::new(),
-            certificate: None,
-        };
+        let peer = PeerDetails::at((Ipv4Addr::LOCALHOST, 0).into());
         LoginAttempt::new(&Payload::from_checked("{}"), Arc::new(peer))
     }
 

@@ -198,11 +198,7 @@ mod tests {
     use super::*;
 
     fn peer(address: u8) -> PeerDetails {
-        PeerDetails {
-            address: ([192, 0, 2, address], 1).into(),
-            headers: Vec::new(),
-            certificate: None,
-        }
+        PeerDetails::at(([192, 0, 2, address], 1).into())
     }
 
     fn waiting(limits: WaitingLimits, memory_bytes_max: usize) -> Arc<WaitingLogins> {

@@ -75,9 +75,9 @@ impl Suite {
         certificate: Option<ClientCertificate>,
     ) -> AuthOutcome {
         let peer = Arc::new(PeerDetails {
-            address: (Ipv4Addr::LOCALHOST, 1).into(),
             headers,
             certificate,
+            ..PeerDetails::at((Ipv4Addr::LOCALHOST, 1).into())
         });
         let data = Payload::from_checked(data);
         self.runtime.block_on(self.chain.authenticate(&data, peer))
@@ -305,11 +305,7 @@ fn guesses_are_delayed_and_a_known_user_can_still_log_in() {
     assert_eq!(suite.chain.counts().refused.get(), 11);
     assert_eq!(suite.chain.counts().guess_limiter.held_off.get(), 2);
     // From another address, the user logs in at once.
-    let peer = Arc::new(PeerDetails {
-        address: (Ipv4Addr::new(192, 0, 2, 1), 1).into(),
-        headers: Vec::new(),
-        certificate: None,
-    });
+    let peer = Arc::new(PeerDetails::at((Ipv4Addr::new(192, 0, 2, 1), 1).into()));
     let right = Payload::from_checked(right);
     let login = suite.chain.authenticate(&right, peer);
     let began = std::time::Instant::now();

@@ -1,36 +1,8 @@
-// deepstream's own server, as its default configuration starts it, on 127.0.0.1 and with the WebSocket endpoint
-// alone. Usage: node deepstream.cjs PORT. No login and no permissions, its defaults; records are in memory, its
-// default too. Its faster HTTP service needs uWebSockets.js, which is not in the npm registry; package.json puts an
-// empty package there.
+// deepstream's own server, as its default configuration starts it. Usage: node deepstream.cjs PORT.
 
 'use strict';
 
 const { Deepstream } = require('@deepstream/server');
+const { config } = require('./deepstream-config.cjs');
 
-const server = new Deepstream({
-  showLogo: false,
-  logLevel: 2, // warnings
-  httpServer: {
-    type: 'default',
-    options: { host: '127.0.0.1', port: Number(process.argv[2]), healthCheckPath: '/health-check', allowAllOrigins: true },
-  },
-  connectionEndpoints: [
-    {
-      type: 'ws-binary',
-      options: {
-        urlPath: '/deepstream',
-        heartbeatInterval: 30_000,
-        outgoingBufferTimeout: 0,
-        maxBufferByteSize: 100_000,
-        headers: [],
-        unauthenticatedClientTimeout: 180_000,
-        maxAuthAttempts: 3,
-        maxMessageSize: 1_048_576,
-      },
-    },
-  ],
-  auth: [{ type: 'none', options: {} }],
-  permission: { type: 'none', options: {} },
-});
-
-server.start();
+new Deepstream(config(Number(process.argv[2]))).start();

@@ -7,6 +7,7 @@ use clap::{ArgMatches, Command};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::arguments::{flag, number, take};
+use crate::cluster;
 use crate::cores;
 use crate::failure::Failure;
 use crate::null_server::{NullServer, Options, PlantedFaults};
@@ -26,6 +27,7 @@ pub fn command() -> Command {
         .subcommand(null_command())
         .subcommand(setup::command())
         .subcommand(runner::command())
+        .subcommand(cluster::command())
         .subcommand(report::command())
         .subcommands(scenario::ALL.iter().map(|scenario| {
             (scenario.arguments)(Command::new(scenario.name).about(scenario.about))
@@ -66,6 +68,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
         Some(("null", matches)) => run_null(matches),
         Some(("setup", matches)) => setup::run(matches),
         Some(("all", matches)) => runner::run(matches),
+        Some(("cluster", matches)) => cluster::run(matches),
         Some(("report", matches)) => report::run(matches),
         Some((name, matches)) => match scenario::ALL.iter().find(|entry| entry.name == name) {
             Some(scenario) => {

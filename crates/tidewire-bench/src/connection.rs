@@ -173,7 +173,7 @@ impl Connection {
     /// # Errors
     /// The system refuses: descriptors or ports have run out.
     pub fn connect(number: usize, target: &Target) -> Result<Self, Failure> {
-        let socket = source::open(number, target.address)
+        let socket = source::open(number, target.address_of(number))
             .map_err(Failure::system(format!("connection {number}")))?;
         let user = match target.link.has_one_user {
             true => 0,

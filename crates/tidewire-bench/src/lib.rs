@@ -6,6 +6,7 @@
 mod arguments;
 pub mod bare;
 pub mod cli;
+pub mod cluster;
 pub mod connection;
 pub mod cores;
 pub mod delivery_log;
@@ -17,6 +18,7 @@ pub mod meter;
 pub mod null_server;
 pub mod payload;
 pub mod process;
+mod random;
 pub mod report;
 pub mod result;
 pub mod rival;

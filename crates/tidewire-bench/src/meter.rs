@@ -16,7 +16,8 @@ pub const STOLEN_SHARE_MAX: f64 = 0.01;
 /// A running period.
 #[derive(Debug)]
 pub struct Meter {
-    server: Option<(Process, Duration)>,
+    /// The processes of the server, and their time before.
+    server: Vec<(Process, Duration)>,
     generator: Duration,
     stolen: Duration,
     start: Instant,
@@ -27,8 +28,10 @@ pub struct Meter {
 pub struct Usage {
     /// Wall time.
     pub elapsed: Duration,
-    /// The server's processor time, if its process is known.
+    /// The server's processor time, of all its nodes, if its process is known.
     pub server: Option<Duration>,
+    /// The time of the busiest node.
+    pub busiest: Option<Duration>,
     /// The generator's.
     pub generator: Duration,
     /// The time that the machine's host gave to other machines, of all processors.
@@ -39,14 +42,13 @@ impl Meter {
     /// Starts a period.
     ///
     /// # Errors
-    /// The server's process has exited.
+    /// A process of the server has exited.
     pub fn start(target: &Target) -> Result<Self, Failure> {
-        let server = match &target.process {
-            Some(process) => Some((process.clone(), cpu_time(process)?)),
-            None => None,
-        };
+        let server = target
+            .processes()
+            .map(|process| Ok((process.clone(), cpu_time(process)?)));
         Ok(Self {
-            server,
+            server: server.collect::<Result<_, Failure>>()?,
             generator: own_cpu_time()?,
             stolen: stolen_time()?,
             start: Instant::now(),
@@ -56,16 +58,17 @@ impl Meter {
     /// The cost so far.
     ///
     /// # Errors
-    /// The server's process has exited.
+    /// A process of the server has exited.
     pub fn read(&self) -> Result<Usage, Failure> {
         let elapsed = self.start.elapsed();
-        let server = match &self.server {
-            Some((process, before)) => Some(cpu_time(process)?.saturating_sub(*before)),
-            None => None,
-        };
+        let mut times = Vec::new();
+        for (process, before) in &self.server {
+            times.push(cpu_time(process)?.saturating_sub(*before));
+        }
         Ok(Usage {
             elapsed,
-            server,
+            server: times.iter().copied().reduce(|sum, time| sum + time),
+            busiest: times.iter().copied().max(),
             generator: own_cpu_time()?.saturating_sub(self.generator),
             stolen: stolen_time()?.saturating_sub(self.stolen),
         })
@@ -77,6 +80,12 @@ impl Usage {
     #[must_use]
     pub fn generator_share(&self) -> f64 {
         self.share(self.generator)
+    }
+
+    /// The share of one processor that the busiest node used.
+    #[must_use]
+    pub fn busiest_share(&self) -> Option<f64> {
+        Some(self.share(self.busiest?))
     }
 
     /// The share of one processor that the machine's host gave to other machines. A tick may have begun before the
@@ -136,10 +145,12 @@ mod tests {
         let usage = Usage {
             elapsed: Duration::from_secs(2),
             server: Some(Duration::from_secs(1)),
+            busiest: Some(Duration::from_millis(500)),
             generator: Duration::from_millis(500),
             stolen: Duration::from_millis(30),
         };
         assert_eq!(usage.generator_share(), 0.25);
+        assert_eq!(usage.busiest_share(), Some(0.25));
         assert_eq!(usage.stolen_share(), 0.01);
         assert_eq!(usage.per_second(10), Some(5.0));
         assert_eq!(usage.per_server_second(10), Some(10.0));

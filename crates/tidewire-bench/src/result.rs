@@ -209,6 +209,7 @@ mod tests {
             server: Some(Duration::from_millis(50)),
             generator: Duration::from_millis(generator_ms),
             stolen: Duration::ZERO,
+            ..Usage::default()
         };
         let mut cell = Cell::new("grid", "10/5", "deepstream", &usage);
         cell.set_rate("deliveries", 1000, &usage);

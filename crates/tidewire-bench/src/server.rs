@@ -275,7 +275,7 @@ fn encrypt(command: &mut Command, folder: &Path) -> Result<(), Failure> {
 }
 
 /// A free port.
-fn free_address() -> io::Result<SocketAddr> {
+pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 

@@ -6,6 +6,7 @@ use crate::driver::Protocol;
 use crate::failure::Failure;
 use crate::link::{Link, tls_client};
 use crate::process::Process;
+use crate::random;
 
 /// A server to be driven.
 #[derive(Clone, Debug)]
@@ -22,9 +23,37 @@ pub struct Target {
     pub has_echo: bool,
     /// The kind of connections.
     pub link: Link,
+    /// The other nodes of the server, if it is a cluster. Connections are spread over all nodes.
+    pub others: Vec<Node>,
+}
+
+/// A further node of a cluster.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Its process.
+    pub process: Process,
 }
 
 impl Target {
+    /// The address for a connection. On a cluster it is that of a random node, the same one for the same number.
+    #[must_use]
+    pub fn address_of(&self, connection: usize) -> SocketAddr {
+        let mut state = connection as u64;
+        let node = random::split_mix(&mut state) as usize % (self.others.len() + 1);
+        match node.checked_sub(1) {
+            None => self.address,
+            Some(other) => self.others[other].address,
+        }
+    }
+
+    /// The processes of all nodes that are on this machine.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        let others = self.others.iter().map(|node| &node.process);
+        self.process.iter().chain(others)
+    }
+
     /// A server on this machine that speaks deepstream's protocol, under the usual path.
     #[must_use]
     pub fn local(address: SocketAddr, pid: u32, has_echo: bool) -> Self {
@@ -35,6 +64,7 @@ impl Target {
             process: Some(Process::new(pid)),
             has_echo,
             link: Link::default(),
+            others: Vec::new(),
         }
     }
 
@@ -66,6 +96,7 @@ impl Target {
             process: None,
             has_echo: false,
             link,
+            others: Vec::new(),
         })
     }
 }
@@ -73,6 +104,27 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_are_spread_over_all_nodes() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let mut target = Target::local(address(1), std::process::id(), false);
+        assert_eq!(target.address_of(7), address(1));
+        target.others = [2, 3]
+            .map(|port| Node {
+                address: address(port),
+                process: Process::own(),
+            })
+            .to_vec();
+        let mut counts = [0; 3];
+        for connection in 0..300 {
+            let port = target.address_of(connection).port();
+            counts[usize::from(port) - 1] += 1;
+            assert_eq!(target.address_of(connection).port(), port);
+        }
+        assert!(counts.iter().all(|count| *count > 70), "{counts:?}");
+        assert_eq!(target.processes().count(), 3);
+    }
 
     #[test]
     fn urls() {

@@ -4,3 +4,4 @@
 
 pub mod carrier;
 pub mod driver;
+pub mod member;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use tidewire_core::indexes::{CollectionIndex, CollectionIndexes};
 use tidewire_core::slot::TagRules;
 
-use super::option::{Field, OptionRow, Visitor, section, visit_members};
-use super::value::choice;
+use super::option::{Field, OptionRow, Visitor, join, section, visit_members};
+use super::value::{List, Scalar, choice, quote};
 
 /// The section that contains the collections.
 pub const SECTION: &str = "collections";
@@ -29,7 +30,53 @@ section! {
     Collection {
         /// The part of a name that selects its slot.
         slot_by: SlotBy = SlotBy::Name;
+        /// The indexes that the store keeps for queries of the records `X/ID`.
+        indexes: List<IndexPaths> = List(Vec::new());
     }
+}
+
+/// Maximum number of indexes of a collection. Each write of a record changes each of them.
+const INDEXES_MAX: usize = 16;
+/// Joins the paths of an index in a text.
+const PATH_SEPARATOR: char = '+';
+
+/// The paths of an index: a path, or in the file a list of paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexPaths(CollectionIndex);
+
+impl Scalar for IndexPaths {
+    fn parse(text: &str) -> Result<Self, String> {
+        CollectionIndex::parse(text.split(PATH_SEPARATOR)).map(Self)
+    }
+
+    fn format(&self) -> String {
+        let paths: Vec<String> = self.0.paths().map(|path| quote(&path)).collect();
+        match &paths[..] {
+            [path] => path.clone(),
+            paths => format!("[{}]", paths.join(", ")),
+        }
+    }
+
+    fn kind() -> String {
+        "a path or a list of paths".into()
+    }
+}
+
+/// Whether the entries of an option's list may be lists.
+pub(super) fn has_nested_lists(option: &str) -> bool {
+    let mut parts = option.split('.');
+    parts.next() == Some(SECTION) && parts.nth(1) == Some("indexes")
+}
+
+/// The text of an entry that is a list in the file.
+pub(super) fn nested_text(entries: &[&str]) -> String {
+    entries.join(&PATH_SEPARATOR.to_string())
+}
+
+/// The option with the indexes of a collection.
+#[must_use]
+pub fn indexes_option(collection: &str) -> String {
+    join(&join(SECTION, collection), "indexes")
 }
 
 /// The collections, by name.
@@ -63,6 +110,43 @@ impl Collections {
         }
         self.0.insert(name.to_owned(), Collection::default());
         Ok(())
+    }
+
+    /// The collections with indexes, and problems of their lists.
+    pub(super) fn with_indexes(&self) -> impl Iterator<Item = (&str, Option<String>)> {
+        let with = self.0.iter().filter(|(_, it)| !it.indexes.is_empty());
+        with.map(|(name, collection)| {
+            let indexes = &collection.indexes;
+            let repeated = indexes
+                .iter()
+                .enumerate()
+                .find(|(at, index)| indexes[..*at].contains(index));
+            let problem = match repeated {
+                Some((_, index)) => Some(format!(
+                    "the index {} occurs twice; remove one of the two",
+                    index.format()
+                )),
+                None => (indexes.len() > INDEXES_MAX).then(|| {
+                    format!(
+                        "{} indexes are more than {INDEXES_MAX}; each write of a record changes all of them, so remove some",
+                        indexes.len()
+                    )
+                }),
+            };
+            (name.as_str(), problem)
+        })
+    }
+
+    /// The indexes in the engine's form.
+    #[must_use]
+    pub fn indexes(&self) -> CollectionIndexes {
+        let mut declared = CollectionIndexes::default();
+        for (name, collection) in &self.0 {
+            for index in collection.indexes.iter() {
+                declared.add(name, index.0.clone());
+            }
+        }
+        declared
     }
 
     /// The rules for tags in the engine's form.

@@ -61,6 +61,7 @@ impl Plan {
     pub fn settings(&self) -> Settings {
         let Config {
             network,
+            cluster,
             auth,
             record,
             stores,
@@ -70,12 +71,16 @@ impl Plan {
             listen,
             limits,
             rates,
+            backend,
             ..
         } = &self.config;
         Settings {
             limits: self.limits(),
             rates: rates.of_engine(),
             heartbeat_interval: network.heartbeat_interval,
+            heartbeat_timeout: network
+                .heartbeat_timeout
+                .or_else(|| network.heartbeat_interval),
             // The shards know it, from their protocols.
             liveness: Vec::new(),
             detached_timeout: network.detached_timeout,
@@ -95,13 +100,17 @@ impl Plan {
             },
             history: HistoryRules::new(event.history.iter().map(HistoryRule::of_engine).collect()),
             listen_shuffle: listen.shuffle,
+            presence_grace: cluster.presence_grace,
             load_timeout: record.load_timeout,
             write_timeout: record.write_timeout,
             write_key_age: record.write_key_age,
             hot_path_prefixes: record.hot_path_prefixes.to_vec(),
             memory_only_prefixes: record.memory_only_prefixes.to_vec(),
             routes: stores.routes(),
+            indexes: collections.indexes(),
             tags: collections.tags(),
+            backend_namespaces: backend.namespaces.to_vec(),
+            backend_grace: backend.grace,
         }
     }
 
@@ -129,10 +138,23 @@ impl Plan {
             dirty_bytes_max: limits.dirty_bytes_max.as_usize(),
             batch_bytes_max: (limits.batch_bytes_max.as_usize() / usize::from(self.shards))
                 .max(BATCH_BYTES_MIN),
+            queries_max: limits.queries_max,
+            live_queries_max: limits.live_queries_max,
+            query_reads_max: limits.query_reads_max,
+            query_result_bytes_max: limits.query_result_bytes_max.as_usize(),
+            presence_state_bytes_max: limits.presence_state_bytes_max.as_usize(),
+            presence_scopes_max: limits.presence_scopes_max,
+            presence_members_max: limits.presence_members_max,
+            backend_messages_max: limits.backend_messages_max,
+            backend_bytes_max: limits.backend_bytes_max.as_usize(),
+            backend_asks_max: limits.backend_asks_max,
+            backend_answers_bytes_max: limits.backend_answers_bytes_max.as_usize(),
             rule_reads_max: limits.rule_reads_max,
             connection_work_max: limits.connection_work_max.as_usize(),
             turn_work_max: limits.turn_work_max.as_usize(),
             deferred_bytes_max: limits.deferred_bytes_max.as_usize() / usize::from(self.shards),
+            handover_bytes_max: self.config.cluster.handover_bytes_max.as_usize()
+                / usize::from(self.shards),
             catch_up_bytes_max: limits.outbox_marks().lagging_bytes,
             write_key_bytes_max: limits.write_key_bytes_max,
             write_keys_max: limits.write_keys_max.div_ceil(usize::from(self.shards)),

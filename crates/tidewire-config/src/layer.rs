@@ -353,6 +353,17 @@ impl Loader {
                         value: text.clone(),
                         position: entry.position,
                     }),
+                    Node::List(inner) if collections::has_nested_lists(name) => {
+                        let inner = inner.iter().map(|part| match &part.value {
+                            Node::Scalar(text) => Some(text.as_str()),
+                            _ => None,
+                        });
+                        let inner: Vec<&str> = inner.collect::<Option<_>>()?;
+                        Some(Located {
+                            value: collections::nested_text(&inner),
+                            position: entry.position,
+                        })
+                    }
                     _ => None,
                 };
                 match entries.iter().map(scalar).collect() {

@@ -166,6 +166,27 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             "users may log in, but there are no permission rules; set `permissions` to a file of rules, or to allow_all to allow everything".into(),
         );
     }
+    let heartbeat_timeout = config.network.heartbeat_timeout;
+    if heartbeat_timeout == Auto::Set(Duration::ZERO) {
+        refuse(
+            "network.heartbeat_timeout",
+            "0 is not allowed; set a time above 0, or `auto`".into(),
+        );
+    }
+    for (option, time) in [
+        (
+            "network.heartbeat_interval",
+            config.network.heartbeat_interval,
+        ),
+        (
+            "network.heartbeat_timeout",
+            heartbeat_timeout.or_else(|| Duration::ZERO),
+        ),
+    ] {
+        if time > HEARTBEAT_MAX {
+            refuse(option, "the time is too long; set at most 24h".into());
+        }
+    }
     let (paths, json_paths) = (&config.network.paths, &config.network.json_paths);
     for (option, paths) in path_options(&config) {
         for path in paths {
@@ -198,19 +219,40 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             refuse("network.origins", reason);
         }
     }
-    for namespace in config.network.namespaces.iter() {
+    let own = config.network.namespaces.iter().filter(|it| *it != "/");
+    let own = own.map(|namespace| ("network.namespaces", namespace));
+    let backed = config.backend.namespaces.iter();
+    let backed = backed.map(|namespace| ("backend.namespaces", namespace));
+    for (option, namespace) in own.chain(backed) {
         let name = namespace.strip_suffix('*').unwrap_or(namespace);
-        if name.len() < 2 && namespace != "/*"
-            || !name.starts_with('/')
-            || name.contains(['*', '#', ','])
-        {
+        if !name.starts_with('/') || name.contains(['*', '#', ',']) {
             refuse(
-                "network.namespaces",
+                option,
                 format!(
                     "{namespace:?} is not a namespace; set names as /chat, or /room/* for all names that begin with /room/"
                 ),
             );
         }
+    }
+    if config.network.namespaces.iter().any(|it| it == "/") {
+        refuse(
+            "network.namespaces",
+            "\"/\" is not a namespace for the list, because every client may join it; remove it"
+                .into(),
+        );
+    }
+    let has_key = !config.backend.key.0.is_empty() || config.backend.key_file.0.is_some();
+    if !config.backend.namespaces.is_empty() && !has_key {
+        refuse(
+            "backend.namespaces",
+            "backend.namespaces requires a key with which backends log in; set backend.key or backend.key_file".into(),
+        );
+    }
+    if config.limits.backend_messages_max == 0 || config.limits.backend_bytes_max.0 == 0 {
+        refuse(
+            "limits.backend_messages_max",
+            "no message could pass to a backend; set limits.backend_messages_max and limits.backend_bytes_max from 1".into(),
+        );
     }
     if config.limits.connection_sessions_max == 0 {
         refuse(
@@ -276,6 +318,9 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     }
     for (option, reason) in store_problems(&config) {
         refuse(&option, reason);
+    }
+    if let Some((option, reason)) = cluster_problem(&config) {
+        refuse(option, reason);
     }
     let marks = config.limits.outbox_marks();
     if marks.lagging_bytes > marks.bytes_max {
@@ -476,6 +521,47 @@ fn store_problems(config: &Config) -> Vec<(String, String)> {
     problems
 }
 
+/// Problem with the options of a cluster.
+fn cluster_problem(config: &Config) -> Option<(&'static str, String)> {
+    let cluster = &config.cluster;
+    if !cluster.enabled {
+        let reason = "a server without a cluster has no links; set cluster.enabled to true, or remove the URL";
+        return (!cluster.link.0.is_empty()).then(|| ("cluster.link", reason.into()));
+    }
+    let why = match config.store.kind {
+        StoreKind::Postgres | StoreKind::Redis => None,
+        StoreKind::Sqlite => Some("an SQLite store belongs to one node"),
+        StoreKind::Memory => Some("a store in memory belongs to one node"),
+        StoreKind::Mongodb => Some(
+            "MongoDB could do late writes of a node that was replaced, and keeps no list of members",
+        ),
+    };
+    if let Some(why) = why {
+        let reason = format!(
+            "{why}, so it can't be shared; set store.kind to postgres or redis, or cluster.enabled to false"
+        );
+        return Some(("cluster.enabled", reason));
+    }
+    if config.stores.iter().next().is_some() {
+        let reason = "a cluster has one store, which all nodes share; remove the stores below `stores`, or set cluster.enabled to false";
+        return Some(("cluster.enabled", reason.into()));
+    }
+    if cluster.host.parse::<IpAddr>().is_err() {
+        let reason = format!(
+            "{:?} is not an address; set 0.0.0.0, or an address of this machine",
+            cluster.host
+        );
+        return Some(("cluster.host", reason));
+    }
+    if cluster.advertise == Auto::Set(String::new()) {
+        return Some((
+            "cluster.advertise",
+            "the address is empty; set it, or `auto`".into(),
+        ));
+    }
+    None
+}
+
 /// Problem with a quota that no store of this configuration can apply.
 fn quota_problem(config: &Config) -> Option<(String, String)> {
     let named = config.stores.iter().map(|(_, named)| named.store.kind);
@@ -554,9 +640,13 @@ pub fn has_password(url: &str) -> bool {
     in_authority || url.contains("password=")
 }
 
+/// A session has too few bits for longer times.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(86_400);
+
 /// Times that must not be 0.
-fn positive_times(config: &Config) -> [(&'static str, Duration); 22] {
+fn positive_times(config: &Config) -> [(&'static str, Duration); 23] {
     [
+        ("backend.grace", config.backend.grace),
         ("admin.session_lifetime", config.admin.session_lifetime),
         ("store.timeout", config.store.timeout),
         ("drain_timeout", config.drain_timeout),
@@ -871,6 +961,15 @@ mod tests {
             check(&[("auth.chain", chain), users], "permissions", "allow_all");
         }
         check(
+            &[("network.heartbeat_interval", "25h")],
+            "network.heartbeat_interval",
+            "at most 24h",
+        );
+        for (value, reason) in [("25h", "at most 24h"), ("0s", "above 0")] {
+            let option = "network.heartbeat_timeout";
+            check(&[(option, value)], option, reason);
+        }
+        check(
             &[("network.paths", "deepstream")],
             "network.paths",
             "with / at its start",
@@ -924,6 +1023,31 @@ mod tests {
             "http.bodies_bytes_max",
             "http.body_bytes_max",
         );
+        let cluster = ("cluster.enabled", "true");
+        let mongodb = ("store.mongodb.url", "mongodb://user@host:27017/database");
+        check(&[cluster], cluster.0, "SQLite");
+        check(&[cluster, ("store.kind", "memory")], cluster.0, "memory");
+        check(
+            &[cluster, mongodb, ("store.kind", "mongodb")],
+            cluster.0,
+            "postgres or redis",
+        );
+        let redis = [
+            cluster,
+            ("store.kind", "redis"),
+            ("store.redis.url", "redis://host:6379/0"),
+        ];
+        let with = |option| [&redis[..], &[option]].concat();
+        check(&with(("cluster.host", "node-1")), "cluster.host", "0.0.0.0");
+        check(
+            &with(("cluster.advertise", "")),
+            "cluster.advertise",
+            "auto",
+        );
+        assert!(planned(&redis).is_ok());
+        let link = ("cluster.link", "nats://host:4222");
+        check(&[link], link.0, "cluster.enabled");
+        assert!(planned(&with(link)).is_ok());
     }
 
     #[test]

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::text::RESERVED;
 
+use super::collections;
 use super::layer::{Loaded, Problem};
 use super::section::{Config, StoreKind};
 use super::stores::{self, NamedStores};
+use super::value::Scalar as _;
 
 impl NamedStores {
     /// All prefixes with the numbers of their stores. The default store is number 0, the others follow in the order of their names.
@@ -58,7 +60,58 @@ pub(super) fn problems(loaded: &Loaded) -> Vec<Problem> {
         }
     }
     problems.extend(doubles(loaded));
+    problems.extend(index_problems(loaded));
     problems
+}
+
+/// Problems with the indexes of collections: each store that may have records of the collection must keep them.
+fn index_problems(loaded: &Loaded) -> Vec<Problem> {
+    let config = &loaded.config;
+    let mut problems = Vec::new();
+    for (collection, problem) in config.collections.with_indexes() {
+        let option = collections::indexes_option(collection);
+        let origin = format!("{option} ({})", loaded.origin(&option));
+        if let Some(reason) = problem.or_else(|| unstored(config, collection)) {
+            problems.push(Problem::new(origin, reason));
+        }
+    }
+    problems
+}
+
+/// Why no store keeps the indexes of a collection.
+fn unstored(config: &Config, collection: &str) -> Option<String> {
+    let prefix = format!("{collection}/");
+    let memory_only = &config.record.memory_only_prefixes;
+    if let Some(outer) = memory_only
+        .iter()
+        .find(|outer| prefix.starts_with(outer.as_str()))
+    {
+        return Some(format!(
+            "the records are never stored, because record.memory_only_prefixes has {outer:?}; remove one of the two"
+        ));
+    }
+    let routes = config.stores.routes();
+    let below = routes
+        .prefixes()
+        .filter(|(route, _)| route.starts_with(&prefix));
+    let numbers: Vec<StoreId> = below
+        .map(|(_, store)| store)
+        .chain([routes.find(&prefix)])
+        .collect();
+    let named = config
+        .stores
+        .iter()
+        .map(|(name, named)| (stores::option(name, "kind"), &named.store));
+    let all = std::iter::once(("store.kind".to_owned(), &config.store)).chain(named);
+    let (option, store) = (0..)
+        .map(StoreId)
+        .zip(all)
+        .find(|(id, (_, store))| numbers.contains(id) && store.kind != StoreKind::Sqlite)?
+        .1;
+    Some(format!(
+        "the records are in a store with {option} {}, which keeps no indexes; use sqlite, or remove the indexes",
+        store.kind.format()
+    ))
 }
 
 fn prefix_problem(config: &Config, prefix: &str) -> Option<String> {

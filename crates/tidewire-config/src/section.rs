@@ -72,11 +72,16 @@ section! {
         /// folder is `stores/NAME` in the data folder of the node. Only the file can add a store; the environment can set the
         /// options of a store in the file: `stores.logs.kind` is `TIDEWIRE_STORES__LOGS__KIND`. See `docs/stores.md`.
         stores: NamedStores = NamedStores::default(), Traits::NONE.described();
+        /// Several nodes that share one store.
+        cluster: Cluster = Cluster::default();
         /// Collections of records, up to 256. The collection `X` contains the names that begin with `X/`. Its option `slot_by` is
         /// the part of a name that selects its slot, and so its owner: `name`, the default, is the whole name; with `prefix`
         /// the names `X/ID` and `X/ID/...` have one slot for each ID. This also holds for events, rpcs and user ids with such
-        /// names. Only the file can add a collection; the environment can set the options of one in the file:
-        /// `collections.orders.slot_by` is `TIDEWIRE_COLLECTIONS__ORDERS__SLOT_BY`. See `spec/cluster.md`.
+        /// names. Its option `indexes` is a list of paths and of lists of paths, such as `[board, [board, position]]`, up to 16:
+        /// queries of the records `X/ID` then read a part of an index instead of the whole collection. A new index is built in
+        /// the background; the store must be `sqlite`. See `docs/queries.md`. Only the file can add a collection; the environment
+        /// can set the options of one in the file: `collections.orders.slot_by` is `TIDEWIRE_COLLECTIONS__ORDERS__SLOT_BY`, and in
+        /// `TIDEWIRE_COLLECTIONS__ORDERS__INDEXES` the paths of an index are joined with `+`. See `spec/cluster.md`.
         collections: Collections = Collections::default(), Traits::NONE.described();
         /// Authentication of clients.
         auth: Auth = Auth::default();
@@ -100,10 +105,58 @@ section! {
         backoff: Backoff = Backoff::default();
         /// Traces of published events for an OpenTelemetry collector.
         traces: Traces = Traces::default();
+        /// Backends: programs with application logic.
+        backend: Backend = Backend::default();
         /// The admin API and the admin page.
         admin: Admin = Admin::default();
         /// The log on standard error.
         log: Log = Log::default();
+    }
+}
+
+section! {
+    /// Several nodes that share one store, and each serves all clients. See `docs/cluster.md`.
+    Cluster {
+        /// Whether this server is a member of the cluster of all servers that use its store. The store must be `postgres` or
+        /// `redis`.
+        enabled: bool = false;
+        /// Host or address at which the other nodes reach this one, with or without a port. `auto` is the address from which
+        /// this machine reaches the store, with the port of `cluster.port`.
+        advertise: Auto<String> = Auto::Auto;
+        /// Address on which the node listens for the links of other nodes. They use TLS, and each side knows the certificate
+        /// of the other from the store, so there is no secret to configure. If it is a single address, the links to other
+        /// nodes begin at it, too.
+        host: String = "0.0.0.0".to_owned();
+        /// Port for the links of other nodes; 0 takes a free one.
+        port: u16 = 6022;
+        /// URL of a message broker that carries the links, instead of direct connections: `nats://`, `redis://`, `amqp://` or
+        /// `kafka://`, as the page of each broker in `docs/carriers` says. All nodes have the same one. If it has a password,
+        /// prefer to set it by the environment.
+        link: Secret = Secret::default(), Traits::NONE.secret();
+        /// How long the users of a node that was lost stay online. If their clients connect to another node in this time, their
+        /// presence does not change. With `0s` they go offline when the node is lost.
+        presence_grace: Duration = seconds(5);
+        /// Maximum bytes of requests that wait at this node while names pass to it from another node. More are refused with
+        /// RECORD_LOAD_ERROR, RECORD_UPDATE_ERROR or NO_RPC_PROVIDER, and clients may repeat them.
+        handover_bytes_max: ByteCount = ByteCount(64 << 20);
+    }
+}
+
+section! {
+    /// Backends: programs with application logic, which serve the sessions of namespaces. See `docs/backends.md`.
+    Backend {
+        /// Key with which backends log in, at least 32 characters. Without it there are no backends. Prefer to set it by the
+        /// environment.
+        key: Secret = Secret::default(), Traits::NONE.secret();
+        /// File with the key, instead of `backend.key`. It may have several, one on each line, so that keys can be replaced
+        /// while backends run. The server reads it again at SIGHUP.
+        key_file: OptionalPath = OptionalPath(None);
+        /// Namespaces whose sessions backends serve, such as `/` and `/chat`. A `*` at the end matches any text, so `/*` means all.
+        /// Their clients need no login of `auth.chain`, and the rules do not apply to them: the backend decides.
+        namespaces: List<String> = words(&[]);
+        /// How long the sessions of such a namespace wait without a backend, at the start of the server or after the end of a
+        /// backend. After it the server closes their connections, so that clients connect again.
+        grace: Duration = seconds(10);
     }
 }
 
@@ -177,8 +230,13 @@ section! {
         /// Namespaces that Socket.IO clients may join in addition to `/`, as `/chat`. A `*` at the end matches any text, as in
         /// `/room/*`. The server refuses other namespaces.
         namespaces: List<String> = words(&[]);
-        /// Interval of heartbeats. If a client sends nothing for twice this time, the server closes its connection.
+        /// Interval of heartbeats. Clients of deepstream's protocol send them, the server sends them to Socket.IO clients. At most a
+        /// day.
         heartbeat_interval: Duration = seconds(30);
+        /// Time for the answer to a heartbeat. The server closes a connection of deepstream's protocol that was silent for the sum
+        /// of interval and timeout, and one of Socket.IO that has not answered a heartbeat of the server for the timeout. `auto` is
+        /// the interval. At most a day.
+        heartbeat_timeout: Auto<Duration> = Auto::Auto;
         /// Time for which a session continues without a connection, so that its client can resume it on another one. After it the
         /// server closes the session. It applies to protocols that resume sessions; deepstream's do not.
         detached_timeout: Duration = seconds(120);
@@ -743,6 +801,38 @@ section! {
         /// `sqlite`. At the limit the server refuses writes of this user that make a record larger, as above; other users are
         /// not affected. The limit does not apply to users without a name.
         user_store_bytes_max: OptionalBytes = OptionalBytes(None);
+        /// Maximum number of queries of one session without an answer. The server refuses further ones with `TOO_MANY_QUERIES`.
+        queries_max: usize = CoreLimits::default().queries_max;
+        /// Maximum number of live queries of one session. The server refuses further ones with `TOO_MANY_QUERIES`.
+        live_queries_max: usize = CoreLimits::default().live_queries_max;
+        /// Maximum number of records that one query may read, in its collection and below it. The server refuses a query that
+        /// reads more with `QUERY_TOO_LARGE`.
+        query_reads_max: usize = CoreLimits::default().query_reads_max;
+        /// Maximum bytes of the result of one query. The server refuses a query with a larger result with `QUERY_TOO_LARGE`. A result
+        /// larger than `limits.outbox_bytes_max` disconnects its client, so the limit should be below that. Before the offset, a query
+        /// keeps up to 32 times this many bytes.
+        query_result_bytes_max: ByteCount = bytes(CoreLimits::default().query_result_bytes_max);
+        /// Maximum bytes of the state of a member of a scope of presence. The server refuses a larger one with `STATE_TOO_LARGE`.
+        presence_state_bytes_max: ByteCount = bytes(CoreLimits::default().presence_state_bytes_max);
+        /// Maximum number of scopes of presence that one session may use, as a member or as a subscriber. The server refuses further
+        /// ones with `TOO_MANY_SCOPES`.
+        presence_scopes_max: usize = CoreLimits::default().presence_scopes_max;
+        /// Maximum number of members of one scope of presence. The server refuses further ones with `SCOPE_FULL`. A subscriber gets the
+        /// states of all members in one message, so this number times `limits.presence_state_bytes_max` should be below
+        /// `limits.outbox_bytes_max`.
+        presence_members_max: usize = CoreLimits::default().presence_members_max;
+        /// Maximum number of messages of the sessions of one shard that a backend has not confirmed. Beyond it the server does not
+        /// read the connections of the sessions that this backend serves, until the backend has confirmed some.
+        backend_messages_max: usize = CoreLimits::default().backend_messages_max;
+        /// Maximum bytes of these messages; one message may be larger. All shards together should stay below
+        /// `limits.outbox_bytes_max`, because a backend with more unread bytes is disconnected.
+        backend_bytes_max: ByteCount = bytes(CoreLimits::default().backend_bytes_max);
+        /// Maximum number of broadcasts, and messages to other backends, of one backend that wait for acknowledgements. The server refuses
+        /// further ones.
+        backend_asks_max: usize = CoreLimits::default().backend_asks_max;
+        /// Maximum bytes of acknowledgements, and messages of other backends, that a backend has not confirmed. A broadcast or message that
+        /// would exceed it fails, with the acknowledgements that have arrived. A shard also awaits at most one acknowledgement for each 16 bytes.
+        backend_answers_bytes_max: ByteCount = bytes(CoreLimits::default().backend_answers_bytes_max);
         /// Maximum bytes of written records that all shards together give a store for one commit, but at least 256 KiB for
         /// each shard. Further records wait for the next commit, in which users take turns. If full commits take longer than
         /// 8 ms, and more than twice as long as the quickest ones, shards give the store less, down to 256 KiB each.

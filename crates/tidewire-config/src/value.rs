@@ -394,7 +394,7 @@ impl Scalar for Rules {
 }
 
 /// `text` as YAML, in quotes if it would have another meaning without them.
-fn quote(text: &str) -> String {
+pub(super) fn quote(text: &str) -> String {
     let is_plain_character =
         |character: char| character.is_ascii_alphanumeric() || "./_-".contains(character);
     let is_plain = text.chars().all(is_plain_character)

@@ -13,12 +13,12 @@ use smallvec::SmallVec;
 use crate::address::{Address, SessionId};
 use crate::entry::{
     Answer, Asker, CallNotice, Entry, HistoryEntry, HistoryPage, Listening, PendingReplyId,
-    ReadFailed, RecordAnswer, RecordOperation, RecordRead, RecordRefusal, RecordRequest,
-    RecordRequestKind, ReplyPart, RpcDelivery, RpcEntry, Snapshot, WorkEntry,
+    QueryEntry, ReadFailed, RecordAnswer, RecordOperation, RecordRead, RecordRefusal,
+    RecordRequest, RecordRequestKind, ReplyPart, RpcDelivery, RpcEntry, Snapshot, WorkEntry,
 };
-use crate::message::{Reason, RecordAction};
+use crate::message::{QueryReason, Reason, RecordAction};
 use crate::table::{self, Map};
-use crate::text::Name;
+use crate::text::{Name, Payload};
 
 /// A node can't join with this birth: it is not later than one that the shard knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +50,8 @@ enum Key {
     Call(SessionId, Name, Box<str>),
     Proceed(Address, SessionId),
     Rate(Name, u8),
+    /// The shard, and the number of the query.
+    Query(Address, u64),
 }
 
 /// The asker of a value.
@@ -61,6 +63,7 @@ enum AskerKey {
     Listening(u64),
     EventRight(u64),
     Reauthorize(u64),
+    Query(u64),
 }
 
 /// A request without an answer.
@@ -78,8 +81,37 @@ struct Request {
 pub(crate) struct Awaited {
     nodes: BTreeMap<u16, Node>,
     requests: Map<Key, SmallVec<[Request; 1]>>,
-    count: usize,
+    counts: RequestCounts,
     next: u64,
+}
+
+/// The number of requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct RequestCounts {
+    all: usize,
+    /// Reads and writes of records by sessions.
+    records: usize,
+    /// Calls by sessions.
+    calls: usize,
+}
+
+impl RequestCounts {
+    fn add(&mut self, key: &Key) {
+        self.change(key, |count| *count += 1);
+    }
+
+    fn remove(&mut self, key: &Key, number: usize) {
+        self.change(key, |count| *count -= number);
+    }
+
+    fn change(&mut self, key: &Key, change: impl Fn(&mut usize)) {
+        change(&mut self.all);
+        match key {
+            Key::Record(..) => change(&mut self.records),
+            Key::Call(..) => change(&mut self.calls),
+            _ => {}
+        }
+    }
 }
 
 impl Awaited {
@@ -88,7 +120,7 @@ impl Awaited {
         Self {
             nodes: BTreeMap::new(),
             requests: table::map(seed),
-            count: 0,
+            counts: RequestCounts::default(),
             next: 0,
         }
     }
@@ -101,7 +133,17 @@ impl Awaited {
 
     /// The number of requests that other nodes have not answered.
     pub(crate) fn len(&self) -> usize {
-        self.count
+        self.counts.all
+    }
+
+    /// The number of these that read or write records.
+    pub(crate) fn record_count(&self) -> usize {
+        self.counts.records
+    }
+
+    /// The number of these that are calls.
+    pub(crate) fn call_count(&self) -> usize {
+        self.counts.calls
     }
 
     /// Whether a node can join with this birth.
@@ -116,6 +158,20 @@ impl Awaited {
     pub(crate) fn join(&mut self, node: u16, birth: u64) {
         let is_lost = false;
         self.nodes.insert(node, Node { birth, is_lost });
+    }
+
+    /// The nodes that are linked.
+    pub(crate) fn linked(&self) -> Vec<(u16, u64)> {
+        let linked = self.nodes.iter().filter(|(_, known)| !known.is_lost);
+        linked.map(|(node, known)| (*node, known.birth)).collect()
+    }
+
+    /// Expects these nodes to be linked: until then, requests to them are refused.
+    pub(crate) fn expect(&mut self, nodes: &[u16]) {
+        let (birth, is_lost) = (0, true);
+        for node in nodes {
+            self.nodes.entry(*node).or_insert(Node { birth, is_lost });
+        }
     }
 
     /// Whether the node is linked, in the life of this birth.
@@ -134,7 +190,9 @@ impl Awaited {
         let known = self.nodes.get_mut(&node).filter(|known| !known.is_lost)?;
         known.is_lost = true;
         let mut lost = Vec::new();
-        self.requests.retain(|_, requests| {
+        let counts = &mut self.counts;
+        self.requests.retain(|key, requests| {
+            let before = requests.len();
             let mut index = 0;
             while index < requests.len() {
                 match requests[index].owner.node == node {
@@ -142,9 +200,9 @@ impl Awaited {
                     false => index += 1,
                 }
             }
+            counts.remove(key, before - requests.len());
             !requests.is_empty()
         });
-        self.count -= lost.len();
         lost.sort_unstable_by_key(|request: &Request| request.number);
         Some(lost.into_iter().map(|request| request.refusal).collect())
     }
@@ -164,7 +222,7 @@ impl Awaited {
                 refusal,
             };
             self.next += 1;
-            self.count += 1;
+            self.counts.add(&key);
             self.requests.entry(key).or_default().push(request);
         });
     }
@@ -190,7 +248,7 @@ impl Awaited {
         };
         if let Some(index) = index {
             requests.remove(index);
-            self.count -= 1;
+            self.counts.remove(&key, 1);
             if requests.is_empty() {
                 self.requests.remove(&key);
                 table::shrink_map(&mut self.requests);
@@ -212,9 +270,14 @@ pub(crate) fn visit_refusals(to: Address, entry: &Entry, mut visit: impl FnMut(E
             reply,
             part: ReplyPart::Users(Vec::new()),
         },
-        &(Entry::Rpc(RpcEntry::Provide { reply, .. } | RpcEntry::Unprovide { reply, .. })
+        &(Entry::Online {
+            reply: Some(reply), ..
+        }
+        | Entry::Rpc(RpcEntry::Provide { reply, .. } | RpcEntry::Unprovide { reply, .. })
         | Entry::Listening(
-            Listening::Add { reply, .. }
+            Listening::Add {
+                reply: Some(reply), ..
+            }
             | Listening::Remove {
                 reply: Some(reply), ..
             },
@@ -232,6 +295,23 @@ pub(crate) fn visit_refusals(to: Address, entry: &Entry, mut visit: impl FnMut(E
         Entry::History(HistoryEntry::Read(read)) => {
             Entry::History(HistoryEntry::Page(Box::new(HistoryPage::unavailable(read))))
         }
+        &Entry::Query(QueryEntry::Collect { run, .. }) => Entry::Query(QueryEntry::Collected {
+            run,
+            shard: to,
+            rows: Vec::new(),
+            is_last: true,
+            is_lost: true,
+        }),
+        &Entry::Query(QueryEntry::Subscribe {
+            session, serial, ..
+        }) => Entry::Query(QueryEntry::Ended {
+            session,
+            serial,
+            reason: QueryReason::Unavailable,
+            data: Payload::from_checked(
+                r#"{"message":"the node that keeps the result is lost; subscribe again"}"#,
+            ),
+        }),
         &Entry::Work(WorkEntry::Proceed { session }) => Entry::Work(WorkEntry::Proceeded {
             session,
             owner: to,
@@ -374,7 +454,7 @@ fn is_same_request(refusal: &RecordAnswer, answer: &RecordAnswer) -> bool {
             let is_read = match snapshot {
                 Snapshot::Read(_) => of == Read && own.is_none(),
                 Snapshot::Head(_) => of == Head,
-                Snapshot::Nothing => false,
+                Snapshot::Nothing | Snapshot::Known(_) => false,
             };
             let is_bulk = matches!(of, Bulk(_)) && own_serial.is_none();
             (is_read || is_bulk) && refusal.reply == answer.reply
@@ -406,7 +486,7 @@ fn is_same_request(refusal: &RecordAnswer, answer: &RecordAnswer) -> bool {
             (of, own_serial, own, acked) == (*action, *serial, correlation.as_deref(), *write_ack)
                 && refusal.reply == answer.reply
         }
-        Answer::Reauthorized { .. } | Answer::Lost { .. } => false,
+        Answer::Reauthorized { .. } | Answer::Lost { .. } | Answer::Resumed(_) => false,
     }
 }
 
@@ -424,6 +504,9 @@ impl Key {
                 let correlation = delivery.correlation.clone();
                 Self::Call(delivery.session, delivery.name.clone(), correlation)
             }
+            &Entry::Query(QueryEntry::Collected {
+                run, is_last: true, ..
+            }) => Self::Query(from, run),
             Entry::Work(WorkEntry::Proceeded { session, owner, .. }) => {
                 Self::Proceed(*owner, *session)
             }
@@ -447,6 +530,7 @@ impl AskerKey {
             Asker::Listening { number, .. } => Self::Listening(*number),
             Asker::EventRight { ticket, .. } => Self::EventRight(*ticket),
             Asker::Reauthorize { ticket, .. } => Self::Reauthorize(*ticket),
+            Asker::Query { run, .. } => Self::Query(*run),
         }
     }
 }

@@ -7,6 +7,9 @@
 //! requestor's shard to the owner, and from there to a provider. So a shard that has all markers posts a second message to all others,
 //! again behind everything that it has posted, and treats the change as settled when all others have sent theirs. When all shards have
 //! settled the change, the node may acknowledge it.
+//!
+//! In a cluster the shards of all members take part. The node that has made the change learns from its own shards when they have sent their
+//! earlier messages. Of the others it learns it by a third post: a shard reports that its earlier messages have left.
 
 use crate::address::Address;
 
@@ -20,6 +23,8 @@ pub(crate) struct Barrier {
     markers: Vec<u64>,
     /// By shard, the newest change of which that shard has all markers.
     passed: Vec<u64>,
+    /// By shard, the newest change before which all its messages have left. It counts for shards of other nodes only.
+    sent: Vec<u64>,
     /// The oldest change after which not all sessions were reauthorized.
     unsettled_rights: Option<u64>,
 }
@@ -32,6 +37,7 @@ impl Barrier {
             own: index_of(&shards, own),
             markers: vec![0; shards.len()],
             passed: vec![0; shards.len()],
+            sent: vec![0; shards.len()],
             unsettled_rights: None,
             shards,
         }
@@ -45,12 +51,13 @@ impl Barrier {
                 self.shards.remove(index);
                 self.markers.remove(index);
                 self.passed.remove(index);
+                self.sent.remove(index);
             }
         }
         self.own = index_of(&self.shards, own);
     }
 
-    /// Adds the shards of a node that has joined. Its rules are at least as new as those of this shard.
+    /// Adds the shards of a node that has joined. Its rules are at least as new as this shard's.
     pub(crate) fn add_shards(&mut self, shards: impl Iterator<Item = Address>) {
         let own = self.shards[self.own];
         let newest = self.markers[self.own];
@@ -59,9 +66,41 @@ impl Barrier {
                 self.shards.insert(index, shard);
                 self.markers.insert(index, newest);
                 self.passed.insert(index, newest);
+                self.sent.insert(index, newest);
             }
         }
         self.own = index_of(&self.shards, own);
+    }
+
+    /// Expects the shards of a view, in ascending order, and no others. A member that was not expected before serves no client before it has
+    /// the rules of this shard: it gets the newest change when it is linked, and its first view is complete later.
+    pub(crate) fn adopt(&mut self, shards: &[Address]) {
+        let known = std::mem::take(&mut self.shards);
+        let of = |values: &[u64], shard: &Address, newest| {
+            let index = known.binary_search(shard).ok();
+            index.map_or(newest, |index| values[index])
+        };
+        let newest = self.markers[self.own];
+        let own = known[self.own];
+        self.markers = shards
+            .iter()
+            .map(|shard| of(&self.markers, shard, newest))
+            .collect();
+        self.passed = shards
+            .iter()
+            .map(|shard| of(&self.passed, shard, newest))
+            .collect();
+        self.sent = shards
+            .iter()
+            .map(|shard| of(&self.sent, shard, newest))
+            .collect();
+        self.shards = shards.to_vec();
+        self.own = index_of(&self.shards, own);
+    }
+
+    /// The newest change that this shard has applied, the newest of which it has all markers, and the newest before which its messages have left.
+    pub(crate) fn own(&self) -> [u64; 3] {
+        [&self.markers, &self.passed, &self.sent].map(|values| values[self.own])
     }
 
     /// Whether this shard has not applied the change yet. A change arrives from the node and from each other shard.
@@ -96,6 +135,29 @@ impl Barrier {
         if let Ok(index) = self.shards.binary_search(&from) {
             self.passed[index] = self.passed[index].max(number);
         }
+    }
+
+    /// Notes that all messages of this shard before a change have left. Returns whether that is new.
+    pub(crate) fn has_sent(&mut self, number: u64) -> bool {
+        let own = &mut self.sent[self.own];
+        let is_new = number > *own;
+        *own = number.max(*own);
+        is_new
+    }
+
+    /// Notes the same of another shard.
+    pub(crate) fn sent(&mut self, from: Address, number: u64) {
+        if let Ok(index) = self.shards.binary_search(&from) {
+            self.sent[index] = self.sent[index].max(number);
+        }
+    }
+
+    /// The newest change before which all messages of all shards of other nodes have left.
+    pub(crate) fn sent_elsewhere(&self) -> u64 {
+        let own = self.shards[self.own].node;
+        let shards = self.shards.iter().zip(&self.sent);
+        let others = shards.filter(|(shard, _)| shard.node != own);
+        others.map(|(_, sent)| *sent).min().unwrap_or(u64::MAX)
     }
 
     /// Notes that all sessions were reauthorized by the newest rules.

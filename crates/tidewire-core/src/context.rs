@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::address::{Address, SessionId};
 use crate::awaited::{Awaited, visit_refusals};
 use crate::bulk::Progress;
-use crate::effect::{Effects, Format, InterestChange};
+use crate::effect::{Effects, Format, InterestChange, Span};
 use crate::entry::{
     Asker, BulkReply, DelayedAck, Entry, Listening, PendingReplyId, ReplyAction, ReplyPart,
 };
@@ -27,12 +29,14 @@ use crate::principal::Principal;
 use crate::publication::InterestTopic;
 use crate::quota::Quotas;
 use crate::rights::Revocations;
+use crate::session::scopes::SessionScopes;
 use crate::session::{BulkAuthorization, NameReads, Session, Sessions};
-use crate::settings::{Liveness, PEER_PINGS, ServerPings, Settings};
+use crate::settings::{Liveness, Settings};
 use crate::slot::SlotTable;
 use crate::table::Map;
 use crate::text::{Name, RESERVED};
 use crate::time::{Instant, Now};
+use crate::view::ClusterView;
 use crate::work::NAME_WORK;
 
 /// Names of one bulk message whose rules wait for other records at the same time. It limits the requests of one message in a turn, and
@@ -50,13 +54,19 @@ pub(crate) struct ShardContext {
     /// Whether any rates are configured.
     pub(crate) is_rated: bool,
     pub(crate) slots: Arc<SlotTable>,
+    /// All shards of all members, in ascending order. Members that join or leave own no slots.
+    pub(crate) shards: Vec<Address>,
+    /// While a view changes, the owners to which the sessions of this shard have announced what they have.
+    pub(crate) placed: Option<Arc<SlotTable>>,
+    /// Whether the shard has adopted a view, so that names may pass to other owners.
+    pub(crate) is_clustered: bool,
     pub(crate) settings: Settings,
     pub(crate) permission: Arc<dyn Permission>,
     /// The number of changes of rules.
     pub(crate) rules_round: u64,
     /// The seed of the tables.
     pub(crate) seed: u64,
-    /// Whether the shard is draining and refuses new work.
+    /// Whether the shard is draining and refuses new calls.
     pub(crate) draining: bool,
     pub(crate) quotas: Quotas,
     /// Bytes that may still be used before the node exceeds its memory budget. Set at the start of each turn.
@@ -86,18 +96,31 @@ impl ShardContext {
 
     /// All shards of all nodes.
     pub(crate) fn shards(&self) -> impl Iterator<Item = Address> + '_ {
-        self.slots.shards()
+        self.shards.iter().copied()
     }
 
     /// The number of all shards.
     pub(crate) fn shard_count(&self) -> usize {
-        self.slots.shard_count()
+        self.shards.len()
+    }
+
+    /// The slot of a name.
+    pub(crate) fn slot(&self, name: &str) -> u16 {
+        self.slots.slot(self.settings.tags.tag(name))
+    }
+
+    /// Takes the owners and the shards of a view.
+    pub(crate) fn adopt(&mut self, view: &ClusterView) {
+        self.placed.get_or_insert_with(|| Arc::clone(&self.slots));
+        self.slots = Arc::clone(&view.slots);
+        self.shards = view.shards();
+        self.is_clustered = true;
     }
 
     /// The liveness of a session of this format. It costs the session no memory.
     pub(crate) fn liveness(&self, format: Format) -> Liveness {
         let liveness = self.settings.liveness.get(usize::from(format.0));
-        liveness.copied().unwrap_or(PEER_PINGS)
+        liveness.copied().unwrap_or_default()
     }
 
     /// Adds to the bytes that the shard has touched.
@@ -225,6 +248,8 @@ pub(crate) struct Interest {
     delayed_acks: VecDeque<(u64, SessionId, DelayedAck)>,
     /// The owners that need to know the events with subscribers on this shard, with the number of their census.
     censuses: BTreeMap<Address, u64>,
+    /// While users pass to other owners: the changes of their numbers of sessions since the view was adopted.
+    pub(crate) withheld: BTreeMap<Name, i32>,
     /// The answers to censuses that are not complete, each with the next index of the hub's table to visit.
     census_walks: VecDeque<(Address, u64, usize)>,
 }
@@ -388,6 +413,7 @@ pub(crate) struct ShardState {
     pub(crate) sessions: Sessions,
     pub(crate) hub: Hub,
     pub(crate) interest: Interest,
+    pub(crate) scopes: SessionScopes,
     pub(crate) event_rights: EventRights,
     pub(crate) pending_replies: PendingReplies,
     pub(crate) awaited: Awaited,
@@ -404,6 +430,7 @@ impl ShardState {
             sessions: &mut self.sessions,
             hub: &mut self.hub,
             interest: &mut self.interest,
+            scopes: &mut self.scopes,
             event_rights: &mut self.event_rights,
             pending_replies: &mut self.pending_replies,
             awaited: &mut self.awaited,
@@ -421,6 +448,7 @@ pub(crate) struct TurnContext<'a, E> {
     pub(crate) sessions: &'a mut Sessions,
     pub(crate) hub: &'a mut Hub,
     pub(crate) interest: &'a mut Interest,
+    pub(crate) scopes: &'a mut SessionScopes,
     pub(crate) event_rights: &'a mut EventRights,
     pub(crate) pending_replies: &'a mut PendingReplies,
     pub(crate) awaited: &'a mut Awaited,
@@ -435,8 +463,13 @@ impl<E: Effects> TurnContext<'_, E> {
     /// Whether the server pings this session.
     pub(crate) fn pings(&self, id: SessionId) -> bool {
         let session = self.sessions.find(id);
-        let liveness = session.map(|session| self.shard.liveness(session.format));
-        liveness.is_some_and(|liveness| liveness.server_pings != ServerPings::Never)
+        session.is_some_and(|session| self.shard.liveness(session.format).has_pings())
+    }
+
+    /// Whether the session lags, so that no publication is sent to it.
+    pub(crate) fn is_behind(&mut self, id: SessionId) -> bool {
+        let lag = self.sessions.lag_mut(id);
+        lag.is_some_and(|lag| lag.is_behind)
     }
 
     /// Sends a message to one session, unless it has ended.
@@ -449,6 +482,28 @@ impl<E: Effects> TurnContext<'_, E> {
             // Some protocols have no form for some messages.
             if !span.is_empty() {
                 self.hub.answer(to.index, format, span);
+            }
+        }
+    }
+
+    /// Sends a message to several sessions. It is encoded once for each of their formats.
+    pub(crate) fn send_to_all(&mut self, to: &[SessionId], message: &Message<'_>) {
+        let mut encoded: SmallVec<[(Format, Span); 4]> = SmallVec::new();
+        for session in to.iter().filter_map(|id| self.sessions.find(*id)) {
+            let format = session.format;
+            let known = encoded.iter().find(|(of, _)| *of == format);
+            let span = match known {
+                Some((_, span)) => *span,
+                None => {
+                    let span = self.out.append(format, message);
+                    let compressed = self.out.take_compressed_bytes();
+                    self.shard.count_work(span.len() as usize + compressed);
+                    encoded.push((format, span));
+                    span
+                }
+            };
+            if !span.is_empty() {
+                self.hub.answer(session.id.index, format, span);
             }
         }
     }
@@ -664,6 +719,28 @@ impl<E: Effects> TurnContext<'_, E> {
         self.interest.census_walks.push_back((owner, round, 0));
         if self.interest.census_walks.len() == 1 {
             self.continue_census();
+        }
+    }
+
+    /// Reports the events with subscribers here to their new owners, if these take a census.
+    pub(crate) fn announce_events(&mut self, is_moved: impl Fn(&str) -> bool) {
+        let shard = self.shard.address;
+        let mut moved: BTreeMap<Address, Vec<Name>> = BTreeMap::new();
+        for (topic, name, _) in self.hub.names_at(0..self.hub.table_len()) {
+            if topic == HubTopic::Interest(InterestTopic::Event) && is_moved(name) {
+                let owner = self.shard.owner(name);
+                moved.entry(owner).or_default().push(name.clone());
+            }
+        }
+        for (owner, names) in moved {
+            if let Some(&round) = self.interest.censuses.get(&owner) {
+                let present = Listening::Present {
+                    round,
+                    shard,
+                    names,
+                };
+                self.post(owner, Entry::Listening(present));
+            }
         }
     }
 

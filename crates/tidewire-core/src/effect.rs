@@ -13,7 +13,7 @@ use crate::publication::InterestTopic;
 use crate::quota::QuotaChange;
 use crate::rights::RightsChange;
 use crate::route::StoreId;
-use crate::store::{Loaded, StoreError, StoreWrite, Written};
+use crate::store::{IndexPart, IndexRead, Loaded, ScanPage, StoreError, StoreWrite, Written};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
@@ -77,6 +77,20 @@ pub enum Input {
         /// The session.
         session: SessionId,
     },
+    /// The peer of a session that has not logged in requests that backends serve it. They decide about the login.
+    Backed {
+        /// The session.
+        session: SessionId,
+        /// The namespace, one of [`crate::settings::Settings::backend_namespaces`].
+        namespace: Name,
+        /// The details of its request, as JSON.
+        handshake: Payload,
+    },
+    /// The peer ends a session, which [`Input::Closed`] follows.
+    Left {
+        /// The session.
+        session: SessionId,
+    },
     /// A session that lagged, or one that [`Effects::await_drained`] was called for, has read the data that waited for it.
     Drained {
         /// The session.
@@ -123,8 +137,9 @@ pub enum Input {
         /// As passed to [`Effects::interest`].
         up_to: u64,
     },
-    /// A change of rights. The numbers count up by one for the whole node. If the shard knows the change already, from another shard's
-    /// marker, this has no effect. [`crate::engine::Shard::settled`] returns the number up to which changes are done.
+    /// A change of rights. The numbers count up for the whole cluster, and a shard gets the changes in their order. If the shard knows the
+    /// change already, from another shard's marker, this has no effect. In a cluster a node passes each change to all its shards before an
+    /// entry of another node with its marker. [`crate::engine::Shard::settled`] returns the number up to which changes are done.
     Rights {
         /// Its number, from 1 on.
         number: u64,
@@ -133,7 +148,7 @@ pub enum Input {
     },
     /// The deadline given by [`crate::engine::Shard::next_deadline`] may have been reached.
     DeadlineReached,
-    /// Afterwards the engine refuses new work; running work continues.
+    /// Afterwards the engine refuses new calls; everything else continues.
     Drain,
 }
 
@@ -170,6 +185,37 @@ pub enum StoreRequest {
         /// The names of the records.
         names: Vec<Name>,
     },
+    /// Reads records whose names begin with a prefix, in byte order of their names.
+    Scan {
+        /// The store that has them.
+        store: StoreId,
+        /// The number that the completion repeats.
+        number: u64,
+        /// The prefix.
+        prefix: Name,
+        /// The last name of the page before.
+        after: Option<Name>,
+        /// At most this many.
+        count_max: usize,
+    },
+    /// Reads these records for a query. Its answer is that of `Scan`.
+    Find {
+        /// The store that has them.
+        store: StoreId,
+        /// The number that the completion repeats.
+        number: u64,
+        /// The names, in the order of the answer.
+        names: Vec<Name>,
+    },
+    /// Reads entries of an index.
+    Index {
+        /// The store that has it.
+        store: StoreId,
+        /// The number that the completion repeats.
+        number: u64,
+        /// The part of the index.
+        read: IndexRead,
+    },
     /// Makes writes durable.
     Commit {
         /// The store.
@@ -188,6 +234,20 @@ pub enum StoreCompletion {
     Loaded {
         /// One answer for each name.
         records: Vec<(Name, Result<Loaded, StoreError>)>,
+    },
+    /// A part of the answer to `Index`. It sees every commit that was answered before the request.
+    Indexed {
+        /// As in the request.
+        number: u64,
+        /// Entries. An error is the last part.
+        part: Result<IndexPart, StoreError>,
+    },
+    /// The answer to `Scan` and `Find`. It sees every commit that was answered before the request.
+    Scanned {
+        /// As in the request.
+        number: u64,
+        /// The records.
+        page: Result<ScanPage, StoreError>,
     },
     /// The answer to `Commit`.
     Committed {
@@ -266,7 +326,7 @@ pub enum CloseReason {
     Revoked,
     /// No login within the time allowed.
     AuthenticationTimeout,
-    /// Nothing was received for two heartbeat intervals.
+    /// Nothing was received for the time of heartbeats, or a ping was not answered.
     Silent,
     /// Refused for good: its address or user was closed too often for exceeding a limit.
     Refused,
@@ -276,6 +336,12 @@ pub enum CloseReason {
     DetachedTooLong,
     /// Its user has logged out, and the auth chain accepts no login without credentials.
     LoggedOut,
+    /// No backend has served it for too long.
+    NoBackend,
+    /// Its backend ends it. The connection and its other sessions continue.
+    Dismissed,
+    /// Its backend ends its connection.
+    Disconnected,
 }
 
 /// The data of the message to a client whose login has expired, as JSON.

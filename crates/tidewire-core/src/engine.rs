@@ -13,6 +13,7 @@ mod node;
 mod owners;
 mod rights;
 mod timers;
+mod view;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -23,6 +24,7 @@ use self::leaving::EndedSession;
 use self::timers::SessionTimers;
 use crate::address::{Address, SessionId};
 use crate::awaited::Awaited;
+use crate::backend::Backends;
 use crate::barrier::Barrier;
 use crate::bulk::LongBulk;
 use crate::context::{Interest, PendingReplies, ShardContext, ShardState, TurnContext};
@@ -30,6 +32,7 @@ use crate::effect::{CloseReason, Effects, Flow, Format, Input, Span, StoreComple
 use crate::entry::{Entry, HistoryEntry, WorkEntry};
 use crate::event;
 use crate::event_rights::EventRights;
+use crate::handover::{Handover, Stage};
 use crate::history;
 use crate::history::owner::HistoryOwner;
 use crate::hub::Hub;
@@ -40,6 +43,7 @@ use crate::membership::LAGGING;
 use crate::message::{Auth, Connection, Message, Presence};
 use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
+use crate::query::reader::QueryReader;
 use crate::quota::Quotas;
 use crate::rate::is_compiled;
 use crate::rate_limiter::{RateLimiter, RateOwner};
@@ -48,8 +52,11 @@ use crate::record::{owner::RecordOwner, subscriber};
 use crate::rights::Revocations;
 use crate::route::StoreId;
 use crate::rpc::{self, RpcOwner};
+use crate::scope::owner::ScopeOwner;
+use crate::scope::session as scope;
+use crate::session::scopes::SessionScopes;
 use crate::session::{LocalSessionId, Phase, RuleReads, SessionFlag, Sessions};
-use crate::settings::Settings;
+use crate::settings::{Liveness, Settings};
 use crate::slot::SlotTable;
 use crate::store::Opened;
 use crate::table;
@@ -85,7 +92,10 @@ pub struct Shard {
     listens: ListenOwner,
     rpcs: RpcOwner,
     presences: PresenceOwner,
+    scopes: ScopeOwner,
     histories: HistoryOwner,
+    queries: QueryReader,
+    backends: Backends,
     rates: RateLimiter,
     user_rates: RateOwner,
     timers: SessionTimers,
@@ -94,6 +104,7 @@ pub struct Shard {
     /// The costs of sessions of this shard in this turn.
     costs: TurnCosts,
     debtors: Debtors,
+    handover: Handover,
     /// Sessions that have ended and held more names than one turn can release.
     leaving: VecDeque<EndedSession>,
 }
@@ -110,12 +121,22 @@ impl Shard {
             seed,
             opened,
         } = config;
-        let barrier = Barrier::new(address, slots.shards());
+        let mut shards: Vec<Address> = slots.shards().collect();
+        if let Err(index) = shards.binary_search(&address) {
+            // A node that joins owns no slots yet.
+            shards.insert(index, address);
+        }
+        let barrier = Barrier::new(address, shards.iter().copied());
+        let handover = Handover::new(address, &slots);
+        let sessions = Sessions::new(settings.heartbeat_interval, settings.heartbeat_timeout);
         Self {
             state: ShardState {
                 context: ShardContext {
                     address,
                     is_rated: !settings.rates.is_off(),
+                    shards,
+                    placed: None,
+                    is_clustered: false,
                     slots,
                     settings,
                     permission,
@@ -133,9 +154,10 @@ impl Shard {
                     revoked: 0,
                     revocations: Revocations::default(),
                 },
-                sessions: Sessions::new(),
+                sessions,
                 hub: Hub::new(seed),
                 interest: Interest::default(),
+                scopes: SessionScopes::default(),
                 event_rights: EventRights::new(seed),
                 pending_replies: PendingReplies {
                     next: NonZeroU64::MIN,
@@ -148,7 +170,10 @@ impl Shard {
             listens: ListenOwner::new(seed),
             rpcs: RpcOwner::new(seed),
             presences: PresenceOwner::default(),
+            scopes: ScopeOwner::default(),
             histories: HistoryOwner::new(seed, opened[StoreId::DEFAULT.index()]),
+            queries: QueryReader::new(),
+            backends: Backends::new(),
             rates: RateLimiter::new(seed),
             user_rates: RateOwner::new(seed),
             timers: SessionTimers::new(),
@@ -156,6 +181,7 @@ impl Shard {
             reauthorizer: Reauthorizer::new(seed),
             costs: TurnCosts::new(),
             debtors: Debtors::default(),
+            handover,
             leaving: VecDeque::new(),
         }
     }
@@ -181,11 +207,26 @@ impl Shard {
                     self.timers.delays.insert((until, session));
                 }
             }
+            Input::Backed {
+                session,
+                namespace,
+                handshake,
+            } => {
+                let turn = &mut self.state.turn(now, out);
+                self.backends.open(turn, session, namespace, handshake);
+            }
+            Input::Left { session } => {
+                if let Some(session) = self.state.sessions.find_mut(session) {
+                    Backends::note_left(session);
+                }
+            }
             Input::Lagging { session } => lag::fell_behind(&mut self.state.turn(now, out), session),
             Input::Drained { session } => {
                 let mut turn = self.state.turn(now, out);
                 catch_up::drained(&mut turn, session);
                 history::subscriber::drained(&mut turn, session);
+                self.queries.subscriptions.drained(&mut turn, session);
+                scope::drained(&mut turn, session);
                 self.drained(now, session, out);
             }
             Input::Detached { session } => self.detached(now, session),
@@ -203,6 +244,23 @@ impl Shard {
                     }
                     self.records
                         .loaded(&mut turn, &mut self.listens, &name, result);
+                }
+            }
+            Input::Store(StoreCompletion::Scanned { number, page }) => {
+                let work_before = self.state.context.work.get();
+                let mut turn = self.state.turn(now, out);
+                // The page is charged to the session that has made the query.
+                if let Some(session) = self.queries.scanned(&mut turn, number, page) {
+                    let work = self.state.context.work.get().wrapping_sub(work_before);
+                    self.charge(session, work);
+                }
+            }
+            Input::Store(StoreCompletion::Indexed { number, part }) => {
+                let work_before = self.state.context.work.get();
+                let mut turn = self.state.turn(now, out);
+                if let Some(session) = self.queries.indexed(&mut turn, number, part) {
+                    let work = self.state.context.work.get().wrapping_sub(work_before);
+                    self.charge(session, work);
                 }
             }
             Input::Store(StoreCompletion::Committed {
@@ -238,6 +296,8 @@ impl Shard {
                     decided => {
                         if let Decided::Renewed(before) = &decided {
                             self.rates.user_changed(&mut turn, session, before);
+                            self.queries.rights_changed(&mut turn, Some(session));
+                            scope::renewed(&mut turn, session);
                         }
                         self.timers
                             .logged_in(&turn, &mut self.reauthorizer, session, decided);
@@ -252,7 +312,10 @@ impl Shard {
         // Entries for this shard itself run first: they may lose rights or start further checks. Only if no session waits for its
         // reauthorization after that may the barrier treat the newest rules as applied.
         self.tell_self(now, out);
-        if !self.reauthorizer.is_sweeping() && !self.listens.is_reauthorizing() {
+        if !self.reauthorizer.is_sweeping()
+            && !self.listens.is_reauthorizing()
+            && !self.queries.subscriptions.is_unsettled()
+        {
             self.barrier.all_reauthorized();
         }
     }
@@ -270,9 +333,12 @@ impl Shard {
         // rate or a rule, no later one is handled. The debt is checked first, because a session that owes must not cost more. The rate is
         // checked before the primitive, because a message that has to wait must have no effect. The work is measured around the call and
         // charged at the end, also if the message has to wait, so repeated attempts are not free.
+        if matches!(message, Message::Connection(Connection::Pong)) && self.answer_ping(now, id) {
+            return Flow::Taken;
+        }
         let mut is_open = false;
         if let Some(session) = self.state.sessions.find_mut(id) {
-            session.heard = now.monotonic;
+            session.note_heard(now.monotonic);
             is_open = matches!(session.phase, Phase::Open(_));
             // Later messages belong to the new user. A ping is answered at once, because the auth chain may take long.
             let is_changing = session.has(SessionFlag::ChangingUser);
@@ -303,6 +369,11 @@ impl Shard {
             // `begin_bulk` has charged the session already.
             work_before = self.state.context.work.get();
             Flow::Taken
+        } else if let Message::Query(query) = message {
+            self.queries.message(&mut turn, id, query);
+            Flow::Taken
+        } else if let Message::Backend(message) = message {
+            self.backends.message(&mut turn, id, message)
         } else {
             route(&mut turn, id, message)
         };
@@ -382,11 +453,30 @@ impl Shard {
         }
     }
 
+    /// Whether backends serve some namespaces.
+    #[must_use]
+    pub fn has_backed_namespaces(&self) -> bool {
+        !self.state.context.settings.backend_namespaces.is_empty()
+    }
+
+    /// Whether backends serve the sessions of a namespace.
+    #[must_use]
+    pub fn is_backed(&self, namespace: &str) -> bool {
+        self.state.context.settings.is_backed(namespace)
+    }
+
     /// Whether the next answer of a session is delayed, see [`Input::Delay`].
     #[must_use]
     pub fn is_delayed(&self, session: SessionId) -> bool {
         let session = self.state.sessions.find(session);
         session.is_some_and(|session| matches!(session.phase, Phase::Delayed(_)))
+    }
+
+    /// Whether the last login of a session was refused.
+    #[must_use]
+    pub fn was_refused(&self, session: SessionId) -> bool {
+        let session = self.state.sessions.find(session);
+        session.is_some_and(|session| session.refused > 0 && session.principal().is_none())
     }
 
     /// The user id of an open session.
@@ -435,11 +525,24 @@ impl Shard {
         // The stores get their requests once per turn, after all messages of the turn are decided: loads and writes of many messages then
         // share one request and one commit. The driver must call this before it sends, because an answer that is sent may refer to a
         // write that must already be on its way.
+        self.send_scopes(now, out);
         self.listens.end_turn();
         self.rpcs.end_turn();
         let settings = &self.state.context.settings;
         self.records.end_turn(settings, now.monotonic, out);
         self.histories.end_turn(settings, now, out);
+        self.queries
+            .end_turn(&self.state.context, now.monotonic, out);
+    }
+
+    /// Posts the changes of scopes of this turn. The newest state of a member replaces the others of the turn.
+    fn send_scopes(&mut self, now: Now, out: &mut impl Effects) {
+        if self.scopes.unsent.is_empty() {
+            return;
+        }
+        let turn = &mut self.state.turn(now, out);
+        self.scopes.end_turn(turn, &self.handover);
+        self.tell_self(now, out);
     }
 
     /// Calls `send` for each session that has unsent messages, with its ranges of the format's log in order.
@@ -470,10 +573,12 @@ impl Shard {
     fn opened(&mut self, now: Now, session: SessionId, format: Format, coalesces: Option<bool>) {
         let sessions = &mut self.state.sessions;
         sessions.open(session, format, coalesces, now.monotonic);
-        self.timers.heartbeats.begin(
-            now.monotonic,
-            self.state.context.settings.heartbeat_interval,
-        );
+        let context = &self.state.context;
+        if context.liveness(format) == Liveness::PingsAll {
+            sessions.begin_heartbeat(session, now.monotonic);
+        }
+        let interval = context.settings.heartbeat_interval;
+        self.timers.sweep.begin(now.monotonic, interval);
         if let Some(timeout) = self.state.context.settings.login_timeout {
             let (sessions, address) = (&self.state.sessions, self.state.context.address);
             self.timers.logins.drop_front_while(|local_id| {
@@ -491,17 +596,22 @@ impl Shard {
     fn detached(&mut self, now: Now, id: SessionId) {
         if let Some(session) = self.state.sessions.find_mut(id) {
             session.set_flag(SessionFlag::Detached, true);
+            self.state.sessions.end_heartbeat(id);
             let until = now.monotonic + self.state.context.settings.detached_timeout;
             self.timers.detached.add(id, until);
         }
     }
 
     fn attached(&mut self, now: Now, id: SessionId) {
-        if let Some(session) = self.state.sessions.find_mut(id) {
-            session.set_flag(SessionFlag::Detached, false);
-            session.heard = now.monotonic;
-            self.timers.detached.remove(id);
+        let Some(session) = self.state.sessions.find_mut(id) else {
+            return;
+        };
+        session.set_flag(SessionFlag::Detached, false);
+        session.note_heard(now.monotonic);
+        if self.state.context.liveness(session.format) == Liveness::PingsAll {
+            self.state.sessions.begin_heartbeat(id, now.monotonic);
         }
+        self.timers.detached.remove(id);
     }
 
     /// Charges a session with work. If it has used up its share of this turn, it owes the rest.
@@ -529,6 +639,10 @@ impl Shard {
         let Some(principal) = session.principal() else {
             return;
         };
+        // It works for all its sessions. No session is charged with its messages.
+        if principal.is_backend() {
+            return;
+        }
         let share = || match (
             identity::is_shared(principal.user_id.as_str()),
             session.origin,
@@ -556,8 +670,18 @@ impl Shard {
 
     fn heard(&mut self, id: SessionId, now: Now) {
         if let Some(session) = self.state.sessions.find_mut(id) {
-            session.heard = now.monotonic;
+            session.note_heard(now.monotonic);
         }
+    }
+
+    /// Handles the answer to a ping. It counts although other messages of the session wait. Returns false if the session owes none.
+    fn answer_ping(&mut self, now: Now, id: SessionId) -> bool {
+        let sessions = &mut self.state.sessions;
+        let owes = sessions.answer_ping(id, now.monotonic);
+        if owes && let Some(session) = sessions.find_mut(id) {
+            Backends::note_silent(session, false);
+        }
+        owes
     }
 
     fn tell_self<E: Effects>(&mut self, now: Now, out: &mut E) {
@@ -570,6 +694,9 @@ impl Shard {
             }
             let changes = std::mem::take(&mut self.listens.changes);
             if changes.is_empty() && self.state.local.is_empty() {
+                if self.handover.stage() != Stage::Complete && self.advance_view(now, out) {
+                    continue;
+                }
                 return;
             }
             let mut turn = self.state.turn(now, out);
@@ -599,17 +726,20 @@ fn route<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, message: &Mes
         Message::Connection(Connection::Ping) => {
             turn.send(id, &Message::Connection(Connection::Pong))
         }
+        // One that answers a ping was handled before.
         Message::Connection(Connection::Pong) if turn.pings(id) => {}
         Message::Event(message) => return event::message(turn, id, message),
         Message::Record(message) => return subscriber::message(turn, id, message),
         Message::Rpc(message) => return rpc::message(turn, id, message),
         Message::Presence(message) => return presence::message(turn, id, message),
+        Message::Scope(message) => return scope::message(turn, id, message),
         Message::Auth(Auth::Request { data }) => return login::renew(turn, id, *data),
         Message::Auth(Auth::Change { data }) => return login::change(turn, id, *data),
         Message::Connection(_) | Message::Auth(_) | Message::UnknownTopic => {
             turn.send(id, &Message::UnknownTopic)
         }
-        Message::UnknownAction { .. } => {}
+        // Handled before.
+        Message::Query(_) | Message::Backend(_) | Message::UnknownAction { .. } => {}
     }
     Flow::Taken
 }

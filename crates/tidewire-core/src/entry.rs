@@ -3,11 +3,15 @@
 //! A mailbox is one FIFO queue for all senders. All messages about a name go to the shard that owns the name, and its results come from
 //! there. All shards therefore see the owner's decisions in the order in which the owner made them.
 
+mod backend;
 mod history;
 mod listen;
+mod query;
 mod record;
 mod reply;
 mod rpc;
+mod scope;
+mod view;
 
 use std::sync::Arc;
 
@@ -20,17 +24,21 @@ use crate::rights::RightsChange;
 use crate::store::Version;
 use crate::text::{Name, Payload};
 
+pub use backend::{BackendEntry, OwnedBackend};
 pub use history::{HistoryEntry, HistoryGap, HistoryPage, HistoryRead};
 pub use listen::{ListenNotice, Listening};
+pub use query::{QueryEntry, UnsavedRow, UnsavedValue};
 pub use record::{
     Answer, BulkName, OwnedChange, OwnedKey, OwnedPatch, OwnedPut, OwnedWrite, Published,
     Reauthorization, RecordAnswer, RecordOperation, RecordRead, RecordRefusal, RecordRequest,
-    RecordRequestKind, Snapshot, Stored,
+    RecordRequestKind, Resumed, Snapshot, Stored,
 };
 pub(crate) use reply::{BulkReply, DelayedAck, ReplyAction};
 pub use reply::{PendingReplyId, ReplyPart};
 pub(crate) use rpc::call_bytes;
 pub use rpc::{CallAnswer, CallNotice, OwnedCall, RpcDelivery, RpcEntry};
+pub use scope::ScopeEntry;
+pub use view::{AnnouncedRecord, AnnouncedUser, ViewEntry};
 
 /// An entry of a mailbox.
 #[derive(Clone, Debug)]
@@ -106,6 +114,8 @@ pub enum Entry {
         user: Name,
         /// The session, which gets no message that its own user is online.
         session: SessionId,
+        /// The pending reply to the login, if it waits until the owner has counted the session.
+        reply: Option<PendingReplyId>,
     },
     /// To the owner of a user id: a session of that user has ended.
     Offline {
@@ -155,6 +165,13 @@ pub enum Entry {
         /// The number of the change.
         number: u64,
     },
+    /// To every shard of other nodes: a change is settled at the sender, and all its messages that were decided before have left.
+    RightsSent {
+        /// The sender.
+        from: Address,
+        /// The number of the change.
+        number: u64,
+    },
     /// Between a session's shard and the owners that handle its requests: the session has caused too much work.
     Work(WorkEntry),
     /// To every shard: the session has ended, with all its offers and requests.
@@ -162,6 +179,25 @@ pub enum Entry {
         /// The session.
         session: SessionId,
     },
+    /// To every shard of a view: its change.
+    View(ViewEntry),
+    /// Between the shard that evaluates a query and the owners of records.
+    Query(QueryEntry),
+    /// Between the shards of sessions and the shards of the backends that serve them.
+    Backend(BackendEntry),
+    /// Between the shards of sessions and the owners of scopes.
+    Scope(ScopeEntry),
+}
+
+impl Entry {
+    /// Whether a session of the shard has opened or ended.
+    pub(crate) fn changes_presence_of(&self, of: Address) -> bool {
+        match self {
+            Self::Online { session, .. } => session.address == of,
+            Self::Offline { shard, .. } => *shard == of,
+            _ => false,
+        }
+    }
 }
 
 /// The marker of a change of rights, see the module `barrier`.
@@ -256,6 +292,13 @@ pub enum Asker {
         /// The number of the reauthorization there.
         ticket: u64,
     },
+    /// A query that selects records whose rules need the value.
+    Query {
+        /// The shard that evaluates it.
+        address: Address,
+        /// The number of the query there.
+        run: u64,
+    },
     /// A record whose first waiting request has a rule that needs the value.
     Record {
         /// Its owner.
@@ -263,6 +306,19 @@ pub enum Asker {
         /// Its name.
         name: Name,
     },
+}
+
+impl Asker {
+    /// The shard to which the value goes.
+    pub(crate) fn address(&self) -> Address {
+        match self {
+            Self::Session(session) | Self::Lagging(session, _) => session.address,
+            Self::Record { owner, .. } | Self::Listening { owner, .. } => *owner,
+            Self::Reauthorize { address, .. }
+            | Self::EventRight { address, .. }
+            | Self::Query { address, .. } => *address,
+        }
+    }
 }
 
 /// The data that an owner needs to authorize a lagging session to read the current value.

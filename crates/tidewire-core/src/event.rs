@@ -103,7 +103,7 @@ pub(crate) fn deliver_posted<E: Effects>(
 }
 
 /// Delivers a publication to this shard's subscribers.
-fn deliver<E: Effects>(
+pub(crate) fn deliver<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     publication: Publication<'_>,
     except: Option<SessionId>,
@@ -289,23 +289,36 @@ fn tell_without_history<E: Effects>(
 
 /// Makes the session a subscriber. Returns the interest change that its acknowledgement has to wait for.
 fn join<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) -> u64 {
+    if !enter(turn, id, name) {
+        let refusal = Refusal {
+            name: Some(name),
+            ..Refusal::new(Reason::MultipleSubscriptions, EventAction::Subscribe)
+        };
+        turn.send(id, &Message::Event(Event::Error(refusal)));
+    }
+    turn.hub.interest(TOPIC, name)
+}
+
+/// Makes the session a member of an event, without a right and without an answer. Returns false if it was one before.
+pub(crate) fn enter<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) -> bool {
     let owned = Name::from(name);
-    match turn.hub.join(TOPIC, &owned, id, turn.sessions) {
-        Edge::Unchanged => {
-            let refusal = Refusal {
-                name: Some(name),
-                ..Refusal::new(Reason::MultipleSubscriptions, EventAction::Subscribe)
-            };
-            turn.send(id, &Message::Event(Event::Error(refusal)));
-        }
-        Edge::Inside => {}
-        Edge::Crossed => {
+    let edge = turn.hub.join(TOPIC, &owned, id, turn.sessions);
+    if edge == Edge::Crossed {
+        // The owner of a history knows each subscriber, so it needs no interest.
+        if turn.shard.settings.history.find(name).is_none() {
             turn.change_interest(InterestTopic::Event, owned.clone(), true);
-            turn.report_interest(owned, true);
         }
+        turn.report_interest(owned, true);
     }
     lag::joined(turn, TOPIC, name, id);
-    turn.hub.interest(TOPIC, name)
+    edge != Edge::Unchanged
+}
+
+/// Ends such a membership.
+pub(crate) fn depart<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) {
+    if turn.hub.leave(TOPIC, name, id, turn.sessions) == Edge::Crossed {
+        lost_last(turn, name.into());
+    }
 }
 
 fn unsubscribe<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) {

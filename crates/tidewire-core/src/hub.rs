@@ -13,7 +13,6 @@ mod formats;
 mod joining;
 mod lagging;
 mod pattern;
-mod pattern_trie;
 mod span;
 
 use std::cmp::Reverse;
@@ -34,7 +33,7 @@ use formats::FormatCounts;
 pub(crate) use formats::{format_bit, formats_of};
 use lagging::LaggingMembers;
 pub(crate) use pattern::PATTERN;
-use pattern_trie::PatternTrie;
+use tidewire_collections::pattern_trie::PatternTrie;
 
 /// Kind of name that has members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,9 +89,15 @@ pub(crate) struct Hub {
     changes: u64,
     /// The last change of the members of each pattern. It is not in the channel, because other channels are as many as sessions.
     pattern_changes: Map<ChannelId, u64>,
+    /// The state that the members of a name have received, if its owner may change: the incarnation and version of a record, or the epoch and the
+    /// offset of an event with history.
+    shown: Map<ChannelId, Shown>,
     /// Bytes of the channels and memberships, without the values of records.
     bytes: usize,
 }
+
+/// The state that the members of a name have received last.
+type Shown = (u64, u64);
 
 /// The effect of a join or leave on other shards' view of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +139,7 @@ impl Hub {
             patterns: PatternTrie::new(seed),
             changes: 0,
             pattern_changes: table::map(seed),
+            shown: table::map(seed),
             bytes: 0,
         }
     }

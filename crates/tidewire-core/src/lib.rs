@@ -3,28 +3,31 @@
 //! Nothing here opens a socket, reads a clock, starts a thread or draws a random number. Time and seeds are arguments. Everything that
 //! the engine needs from outside is requested through [`effect::Effects`].
 
+use tidewire_collections::{membership, shard_counts, sweep, table, timer, work};
 /// JSON as text, of which records and payloads consist.
 pub use tidewire_json as json;
+
 /// Messages between clients and the server, and the addresses of sessions, shards and the owners of names.
 pub use tidewire_message::{
     address, attachments, binary, event_pattern, hex, history_rules, identity, latency,
-    listen_pattern, message, name_pattern, principal, publication, rate, route, slot, text, time,
-    trace, view,
+    listen_pattern, message, name_pattern, permission, principal, publication, rate, route, slot,
+    store, text, time, trace, view,
 };
 
 pub mod effect;
 pub mod engine;
 pub mod entry;
 pub mod history;
+pub mod indexes;
 pub mod inspect;
 pub mod limits;
-pub mod permission;
+pub mod namespace;
 #[doc(hidden)]
 pub mod rights;
 pub mod settings;
-pub mod store;
 
 pub mod awaited;
+mod backend;
 mod barrier;
 mod bulk;
 mod catch_up;
@@ -33,20 +36,17 @@ mod event;
 mod event_rights;
 mod expiry;
 mod footprint;
+mod handover;
 mod hub;
 mod lag;
 mod listen;
 mod login;
-mod membership;
 mod presence;
+mod query;
 pub mod quota;
 mod rate_limiter;
 mod reauthorize;
 mod record;
 mod rpc;
+mod scope;
 mod session;
-mod shard_counts;
-mod sweep;
-mod table;
-mod timer;
-mod work;

@@ -61,6 +61,9 @@ pub struct Limits {
     /// Bytes of requests that an owner defers because their connections have cost too much. More are refused with RECORD_LOAD_ERROR or
     /// RECORD_UPDATE_ERROR. Default 64 MiB.
     pub deferred_bytes_max: usize,
+    /// Bytes of requests that wait at a shard because the change of a view passes their names to it. More are refused with
+    /// RECORD_LOAD_ERROR, RECORD_UPDATE_ERROR or NO_RPC_PROVIDER. Default 64 MiB.
+    pub handover_bytes_max: usize,
     /// Bytes of records that are sent to a session that lagged before it has to read them. One record may be larger. Default 256 KiB.
     pub catch_up_bytes_max: usize,
     /// Bytes of the key of a write that may be repeated. A longer one is refused with INVALID_MESSAGE_DATA. Default 128.
@@ -73,6 +76,31 @@ pub struct Limits {
     /// Bytes of all histories of a shard. At the limit the names without subscribers are forgotten first, then the events that would
     /// expire soonest. Default 64 MiB.
     pub history_bytes_max: usize,
+    /// Queries of one session without an answer. More are refused with TOO_MANY_QUERIES. Default 100.
+    pub queries_max: usize,
+    /// Live queries of one session. More are refused with TOO_MANY_QUERIES. Default 1,000.
+    pub live_queries_max: usize,
+    /// Records that one query may read, of its collection and below. A query that reads more is refused with QUERY_TOO_LARGE. Default
+    /// 100,000.
+    pub query_reads_max: usize,
+    /// Bytes of the result of one query. A larger result is refused with QUERY_TOO_LARGE. Default 512 KiB.
+    pub query_result_bytes_max: usize,
+    /// Bytes of the state of a member of a scope. A larger state is refused with STATE_TOO_LARGE. Default 1 KiB.
+    pub presence_state_bytes_max: usize,
+    /// Scopes that one session may use, as a member or as a subscriber. More are refused with TOO_MANY_SCOPES. Default 100.
+    pub presence_scopes_max: usize,
+    /// Members of one scope. More are refused with SCOPE_FULL. Default 500.
+    pub presence_members_max: usize,
+    /// Messages of the sessions of a shard that one backend has not confirmed. At the limit the connections of its sessions are not read.
+    /// Default 1,000.
+    pub backend_messages_max: usize,
+    /// Bytes of these messages. One message may be larger. Default 256 KiB.
+    pub backend_bytes_max: usize,
+    /// Asks of one backend that wait for answers of sessions or other backends. More are refused. Default 1,000.
+    pub backend_asks_max: usize,
+    /// Bytes of answers and of messages of other backends that one backend has not confirmed, and of the answers that a shard awaits for it.
+    /// At the limit an ask fails. Default 4 MiB.
+    pub backend_answers_bytes_max: usize,
 }
 
 /// Counts of sessions that coalesce and read more slowly than messages are published for them.
@@ -131,12 +159,22 @@ pub struct Refused {
     pub dirty: u64,
     /// Beyond `deferred_bytes_max`.
     pub deferred: u64,
+    /// Beyond `handover_bytes_max`.
+    pub handover: u64,
     /// A store has reached `store_bytes_max`.
     pub store_full: u64,
     /// A user has reached `user_store_bytes_max` in a store.
     pub user_store_full: u64,
     /// Calls and large writes for which the node's memory budget has no room.
     pub memory: u64,
+    /// Beyond `queries_max` or `live_queries_max`.
+    pub queries: u64,
+    /// Beyond `query_reads_max`.
+    pub query_reads: u64,
+    /// Beyond `query_result_bytes_max`.
+    pub query_results: u64,
+    /// Beyond `presence_state_bytes_max`, `presence_scopes_max` or `presence_members_max`.
+    pub scopes: u64,
     /// Messages that waited because of a rate of their connection.
     pub connection_rate: u64,
     /// Messages that waited because of a rate of their user.
@@ -169,11 +207,23 @@ impl Default for Limits {
             connection_work_max: 256 << 10,
             turn_work_max: 1 << 20,
             deferred_bytes_max: 64 << 20,
+            handover_bytes_max: 64 << 20,
             catch_up_bytes_max: 256 << 10,
             write_key_bytes_max: 128,
             write_keys_max: 100_000,
             history_names_max: 10_000,
             history_bytes_max: 64 << 20,
+            queries_max: 100,
+            live_queries_max: 1_000,
+            query_reads_max: 100_000,
+            query_result_bytes_max: 512 << 10,
+            presence_state_bytes_max: 1 << 10,
+            presence_scopes_max: 100,
+            presence_members_max: 500,
+            backend_messages_max: 1_000,
+            backend_bytes_max: 256 << 10,
+            backend_asks_max: 1_000,
+            backend_answers_bytes_max: 4 << 20,
         }
     }
 }

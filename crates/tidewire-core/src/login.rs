@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::address::SessionId;
+use crate::address::{Address, SessionId};
 use crate::context::TurnContext;
 use crate::effect::{
     AuthOutcome, AuthRequest, CloseReason, Effects, Flow, LOGIN_EXPIRED, LOGIN_REVOKED,
 };
-use crate::entry::Entry;
+use crate::entry::{Entry, ReplyAction};
 use crate::identity;
 use crate::json::JsonKind;
 use crate::message::{Auth, Connection, Message, Topic};
@@ -190,12 +190,14 @@ pub(crate) fn decided<E: Effects>(
         }
         AuthOutcome::Accepted(principal) => {
             session.phase = Phase::Open(principal.clone());
-            let is_passing = session.has(SessionFlag::Passing) || principal.is_operator();
+            let is_passing = session.has(SessionFlag::Passing)
+                || principal.is_operator()
+                || principal.is_backend();
             session.set_flag(SessionFlag::Passing, is_passing);
-            let data = principal.client_data().map(Payload::as_str);
-            turn.send(id, &Message::Auth(Auth::Successful { data }));
-            if !is_passing {
-                count_online(turn, &principal.user_id, id, true);
+            if is_passing {
+                accept_login(turn, id, &principal);
+            } else {
+                accept_when_online(turn, id, &principal);
             }
         }
         AuthOutcome::Refused { client_data } => {
@@ -318,15 +320,15 @@ fn renewed<E: Effects>(
                 session.refused = 0;
                 is_counted = !session.has(SessionFlag::Passing);
             }
-            if principal.user_id != before.user_id && is_counted {
-                count_online(turn, &before.user_id, id, false);
-                count_online(turn, &principal.user_id, id, true);
-            }
             if !before.is_alike(&principal) {
                 turn.hub.note_renewed(id, turn.sessions);
             }
-            let data = principal.client_data().map(Payload::as_str);
-            turn.send(id, &Message::Auth(Auth::Successful { data }));
+            if principal.user_id != before.user_id && is_counted {
+                count_offline(turn, &before.user_id, id);
+                accept_when_online(turn, id, &principal);
+            } else {
+                accept_login(turn, id, &principal);
+            }
             return Decided::Renewed(before);
         }
         AuthOutcome::Unavailable if !change.is_logout => {
@@ -461,28 +463,89 @@ pub(crate) fn timed_out<E: Effects>(
     false
 }
 
-/// Reports to the user's owner that one of the user's sessions has opened or ended.
-pub(crate) fn count_online<E: Effects>(
+/// Reports to the user's owner that one of the user's sessions has ended.
+pub(crate) fn count_offline<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     user: &Name,
     session: SessionId,
-    opened: bool,
 ) {
-    if user.as_str() != identity::NAMELESS {
+    if let Some(owner) = owner_that_counts(turn, user, -1) {
         let user = user.clone();
-        let owner = turn.shard.owner(&user);
+        let shard = session.address;
+        turn.post(owner, Entry::Offline { user, shard });
+    }
+}
+
+/// Reports to the user's owner that a session of the user has opened, and accepts its login.
+///
+/// The owner may be on another node. Each node has a separate link to it, so the end of an older session on a second node could overtake
+/// this report, and the user would appear to go offline in between. The login is therefore accepted only when that owner has counted the
+/// session, or is lost.
+fn accept_when_online<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    id: SessionId,
+    principal: &Principal,
+) {
+    let user = &principal.user_id;
+    let owner = owner_that_counts(turn, user, 1);
+    let is_remote = owner.is_some_and(|owner| owner.node != turn.shard.address.node);
+    let reply = is_remote.then(|| turn.begin_reply(id, 1, ReplyAction::Login));
+    if let Some(owner) = owner {
+        let (user, session) = (user.clone(), id);
         turn.post(
             owner,
-            if opened {
-                Entry::Online { user, session }
-            } else {
-                Entry::Offline {
-                    user,
-                    shard: session.address,
-                }
+            Entry::Online {
+                user,
+                session,
+                reply,
             },
         );
     }
+    if reply.is_none() {
+        accept_login(turn, id, principal);
+    } else if let Some(session) = turn.sessions.find_mut(id) {
+        session.set_flag(SessionFlag::ChangingUser, true);
+    }
+}
+
+/// Accepts a login whose session the owner of its user has counted.
+pub(crate) fn counted<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
+    let Some(session) = turn.sessions.find_mut(id) else {
+        return;
+    };
+    session.set_flag(SessionFlag::ChangingUser, false);
+    if let Some(principal) = session.principal().cloned() {
+        accept_login(turn, id, &principal);
+    }
+    turn.out.resume(id);
+}
+
+fn accept_login<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, principal: &Principal) {
+    let data = principal.client_data().map(Payload::as_str);
+    turn.send(id, &Message::Auth(Auth::Successful { data }));
+}
+
+/// The owner that counts a change of the number of a user's sessions. `None` if presence does not count the user, or if the next owner
+/// learns the change with the announcement, because users pass to other owners.
+fn owner_that_counts<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    user: &Name,
+    change: i32,
+) -> Option<Address> {
+    if user.as_str() == identity::NAMELESS {
+        return None;
+    }
+    let owner = turn.shard.owner(user);
+    let is_lost = turn.awaited.is_lost(owner.node);
+    let placed = turn.shard.placed.as_ref();
+    if is_lost || placed.is_some() {
+        let tag = turn.shard.settings.tags.tag(user);
+        *turn.interest.withheld.entry(user.clone()).or_default() += change;
+        if is_lost || placed.is_some_and(|placed| placed.owner(tag) != owner) {
+            return None;
+        }
+    }
+    Some(owner)
 }
 
 fn request<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, data: Option<&str>) {

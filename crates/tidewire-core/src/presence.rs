@@ -5,16 +5,21 @@ use std::collections::BTreeMap;
 use crate::address::{Address, SessionId};
 use crate::context::{LostRight, TurnContext};
 use crate::effect::{Effects, Flow};
-use crate::entry::{DelayedAck, Entry, PendingReplyId, PresenceChange, ReplyAction, ReplyPart};
+use crate::entry::{
+    AnnouncedUser, DelayedAck, Entry, PendingReplyId, PresenceChange, ReplyAction, ReplyPart,
+    ViewEntry,
+};
 use crate::hub::{Edge, HubTopic};
+use crate::identity::NAMELESS;
 use crate::json;
 use crate::message::{Message, Presence, PresenceAction, Reason, Refusal};
 use crate::permission::{Access, Authorization, Decision, Question, RequestedAction};
 use crate::principal::Principal;
 use crate::publication::InterestTopic;
-use crate::session::Session;
+use crate::session::{Session, SessionFlag};
 use crate::shard_counts::ShardCounts;
 use crate::text::Name;
+use crate::time::Instant;
 use crate::work::NAME_WORK;
 
 /// The name in answers about all users.
@@ -31,7 +36,12 @@ pub(crate) struct PresenceOwner {
     single: BTreeMap<Name, Address>,
     /// The other users, with the number of their sessions on each shard.
     several: BTreeMap<Name, ShardCounts>,
+    /// Lost nodes, with the ends of their grace periods.
+    lost: Vec<(Instant, u16)>,
 }
+
+/// In place of the shards of a lost node whose users still count as online. No node has this number of shards.
+const LOST_SHARD: u16 = u16::MAX;
 
 impl PresenceOwner {
     /// The number of users that are online.
@@ -68,16 +78,20 @@ impl PresenceOwner {
         (result, was_online, is_online)
     }
 
-    /// Counts a session of a user that has opened.
+    /// Counts a session of a user that has opened, and answers its shard if the login waits for that.
     pub(crate) fn opened<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         user: &Name,
         session: SessionId,
+        reply: Option<PendingReplyId>,
     ) {
         let ((), was_online, _) = self.change(user, |counts| counts.add(session.address));
         if !was_online {
-            publish(turn, user, Some(session));
+            publish_except(turn, user, true, Some(session));
+        }
+        if let Some(reply) = reply {
+            turn.part_done(reply, ReplyPart::Done);
         }
     }
 
@@ -90,23 +104,96 @@ impl PresenceOwner {
     ) {
         let (was_counted, _, is_online) = self.change(user, |counts| counts.remove(shard));
         if !was_counted {
-            turn.shard.count_underflow();
+            // In a cluster, the opening may have been posted while this owner was not linked or did not own the user. The announcement of
+            // the shard then has the number.
+            if !turn.shard.is_clustered {
+                turn.shard.count_underflow();
+            }
         } else if !is_online {
-            publish(turn, user, None);
+            publish(turn, user, false);
         }
     }
 
-    /// Ends the sessions of a lost node.
-    pub(crate) fn node_lost<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, node: u16) {
+    /// Keeps the sessions of a lost node until the grace period has passed.
+    pub(crate) fn node_lost(&mut self, node: u16, until: Instant) {
+        let lost = Address {
+            node,
+            shard: LOST_SHARD,
+        };
         let single = self.single.iter().filter(|(_, shard)| shard.node == node);
         let mut users: Vec<Name> = single.map(|(user, _)| user.clone()).collect();
-        users.extend(self.several.keys().cloned());
-        for user in users {
-            let (_, _, is_online) = self.change(&user, |counts| counts.remove_node(node));
-            if !is_online {
-                publish(turn, &user, None);
+        let several = self.several.iter();
+        let several = several.filter(|(_, counts)| counts.shards().any(|it| it.node == node));
+        users.extend(several.map(|(user, _)| user.clone()));
+        for user in &users {
+            self.change(user, |counts| {
+                counts.remove_node(node);
+                counts.add(lost);
+            });
+        }
+        if !users.is_empty() {
+            self.lost.push((until, node));
+        }
+    }
+
+    /// When the first grace period ends.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.lost.iter().map(|(until, _)| *until).min()
+    }
+
+    /// Ends the sessions of nodes whose grace period has passed.
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        let now = turn.now.monotonic;
+        let (due, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.lost)
+            .into_iter()
+            .partition(|(until, _)| *until <= now);
+        self.lost = left;
+        for (_, node) in due {
+            // The node may have been lost again since.
+            if self.lost.iter().any(|(_, lost)| *lost == node) {
+                continue;
+            }
+            let lost = Address {
+                node,
+                shard: LOST_SHARD,
+            };
+            let single = self.single.iter().filter(|(_, shard)| **shard == lost);
+            let mut users: Vec<Name> = single.map(|(user, _)| user.clone()).collect();
+            users.extend(self.several.keys().cloned());
+            for user in users {
+                let ((), was, is) = self.change(&user, |counts| counts.set(lost, 0));
+                if was && !is {
+                    publish(turn, &user, false);
+                }
             }
         }
+    }
+
+    /// Notes the sessions of a user on a shard that the former owner knew of. The watchers know of them too.
+    pub(crate) fn announced(&mut self, shard: Address, announced: &AnnouncedUser) {
+        self.change(&announced.user, |counts| {
+            counts.set(shard, announced.before)
+        });
+    }
+
+    /// Notes the sessions that the same user has now.
+    pub(crate) fn announced_now<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        shard: Address,
+        announced: &AnnouncedUser,
+    ) {
+        let user = &announced.user;
+        let ((), was, is) = self.change(user, |counts| counts.set(shard, announced.count));
+        if was != is {
+            publish(turn, user, is);
+        }
+    }
+
+    /// Forgets users that pass to another owner.
+    pub(crate) fn leave(&mut self, is_leaving: impl Fn(&str) -> bool) {
+        self.single.retain(|user, _| !is_leaving(user));
+        self.several.retain(|user, _| !is_leaving(user));
     }
 
     /// Answers a part of a query.
@@ -132,14 +219,24 @@ impl PresenceOwner {
     }
 }
 
-/// Publishes to all watchers that a user came online, except to the session with which it did, or that it went offline.
-fn publish<E: Effects>(turn: &mut TurnContext<'_, E>, user: &Name, opened: Option<SessionId>) {
+/// Publishes to all watchers that a user came online, or went offline.
+fn publish<E: Effects>(turn: &mut TurnContext<'_, E>, user: &Name, online: bool) {
+    publish_except(turn, user, online, None);
+}
+
+/// The same, except to the session with which the user came online.
+fn publish_except<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    user: &Name,
+    online: bool,
+    except: Option<SessionId>,
+) {
     for everyone in [true, false] {
         let change = PresenceChange {
             everyone,
             user: user.clone(),
-            online: opened.is_some(),
-            except: opened,
+            online,
+            except,
         };
         deliver(turn, &change);
         let (topic, name) = match everyone {
@@ -148,6 +245,41 @@ fn publish<E: Effects>(turn: &mut TurnContext<'_, E>, user: &Name, opened: Optio
         };
         let entry = || Entry::PresenceChanged(change.clone());
         turn.out.publish(topic, name, entry);
+    }
+}
+
+/// Posts the users of this shard whose owner has changed to their owners.
+pub(crate) fn announce<E: Effects>(turn: &mut TurnContext<'_, E>, is_moved: impl Fn(&str) -> bool) {
+    let mut counts: BTreeMap<Name, u32> = BTreeMap::new();
+    for index in 0..turn.sessions.table_len() {
+        let session = turn.sessions.at(index as u32);
+        let session = session.filter(|session| !session.has(SessionFlag::Passing));
+        if let Some(principal) = session.and_then(Session::principal)
+            && principal.user_id.as_str() != NAMELESS
+            && is_moved(&principal.user_id)
+        {
+            *counts.entry(principal.user_id.clone()).or_default() += 1;
+        }
+    }
+    // The former owner does not know of the changes that were withheld.
+    let mut withheld = std::mem::take(&mut turn.interest.withheld);
+    withheld.retain(|user, _| is_moved(user));
+    for user in withheld.keys() {
+        counts.entry(user.clone()).or_default();
+    }
+    let mut by_owner: BTreeMap<Address, Vec<AnnouncedUser>> = BTreeMap::new();
+    for (user, count) in counts {
+        let change = withheld.get(&user).copied().unwrap_or(0);
+        let owner = turn.shard.owner(&user);
+        by_owner.entry(owner).or_default().push(AnnouncedUser {
+            before: count.saturating_add_signed(-change),
+            user,
+            count,
+        });
+    }
+    let shard = turn.shard.address;
+    for (owner, users) in by_owner {
+        turn.post(owner, Entry::View(ViewEntry::Users { shard, users }));
     }
 }
 
@@ -310,6 +442,8 @@ pub(crate) fn answer<E: Effects>(
             asking.user_id != *user && may_know(turn, &asking, PresenceAction::Query, user)
         });
         online.sort_unstable();
+        // While a user passes to another owner, the former one and the next one may both have answered.
+        online.dedup();
         let names = online.iter().map(Name::as_str).collect();
         turn.send(id, &Message::Presence(Presence::QueryAllResponse { names }));
         return;

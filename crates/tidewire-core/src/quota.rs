@@ -4,22 +4,9 @@
 //! enlarge a record are always accepted, so a client can make room at the limit.
 
 use crate::route::StoreId;
+pub use crate::store::QuotaChange;
 use crate::table::{self, Set};
 use crate::text::Name;
-
-/// A change of a store's quotas.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum QuotaChange {
-    /// Bytes by which the store may still grow.
-    Room(u64),
-    /// A user has reached its quota, or has room again.
-    User {
-        /// The user.
-        user: Name,
-        /// Whether its writes are refused.
-        is_full: bool,
-    },
-}
 
 /// The quota that refuses a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,13 +18,14 @@ use crate::event;
 use crate::event_pattern::literal_prefix;
 use crate::hub::HubTopic;
 use crate::listen;
-use crate::message::{PresenceAction, Topic};
+use crate::message::{PresenceAction, ScopeAction, Topic};
 use crate::permission::{Access, Authorization, Decision, Question, RequestedAction};
 use crate::presence;
 use crate::principal::Principal;
 use crate::publication::InterestTopic;
 use crate::record::subscriber;
 use crate::rpc;
+use crate::scope::session as scope;
 use crate::session::{Session, SessionRights};
 use crate::table::{self, Map};
 use crate::text::{Name, Payload};
@@ -47,6 +48,8 @@ pub(crate) enum Right {
     Provide(Name),
     /// Offers of names that match a pattern.
     Listen(Topic, Name),
+    /// Being a member of a scope, or the list of its members.
+    Scope(ScopeAction, Name),
 }
 
 /// A check that waits for another record, or for a record's owner.
@@ -255,12 +258,20 @@ impl Reauthorizer {
     }
 
     fn list<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, id: SessionId) {
+        let state = turn.sessions.find(id).and_then(|it| it.state.as_ref());
+        if state.is_some_and(|with| with.backed.is_some()) {
+            // Its backend decides about its rooms.
+            return;
+        }
         let names = turn.hub.memberships(id, turn.sessions);
         let members = names.into_iter().filter_map(|(topic, name)| match topic {
             HubTopic::Interest(topic) => Some(Right::Member(topic, name)),
             HubTopic::Record => None,
         });
         self.rights.extend(members);
+        let scopes = turn.scopes.rights(id).into_iter();
+        self.rights
+            .extend(scopes.map(|(action, name)| Right::Scope(action, name)));
         let Some(session) = turn.sessions.find_mut(id) else {
             return;
         };
@@ -308,6 +319,7 @@ impl Reauthorizer {
     ) {
         let id = waiting.session;
         let mut by = RequestedAction::Plainly;
+        let mut state = None;
         let (access, name) = match &waiting.right {
             Right::Record(..) => return self.ask_owner(turn, waiting),
             Right::Member(InterestTopic::Event, name) => (Access::EventSubscribe, Some(name)),
@@ -325,13 +337,19 @@ impl Reauthorizer {
             Right::Provide(name) => (Access::RpcProvide, Some(name)),
             Right::Listen(Topic::Record, pattern) => (Access::RecordListen, Some(pattern)),
             Right::Listen(_, pattern) => (Access::EventListen, Some(pattern)),
+            Right::Scope(action, name) => {
+                if *action == ScopeAction::Join {
+                    state = turn.scopes.state(id, name);
+                }
+                (scope::access_of(*action), Some(name))
+            }
         };
         let question = Question {
             principal: &waiting.principal,
             access,
             by,
             name: name.map(Name::as_str),
-            data: None,
+            data: state.as_ref().map(Payload::as_str),
             old_data: None,
             now: turn.now.wall,
             values: &waiting.values,
@@ -366,6 +384,7 @@ impl Reauthorizer {
             Right::Member(topic, name) => presence::lose(turn, id, topic, name, lost),
             Right::Provide(name) => rpc::lose(turn, id, name, lost),
             Right::Listen(topic, pattern) => listen::lose(turn, id, topic, pattern, lost),
+            Right::Scope(action, name) => scope::lose(turn, id, action, &name, lost),
             Right::Record(..) => false,
         };
         if has_lost {

@@ -1,6 +1,6 @@
 //! Changes of rights at run time, as the node passes them to its shards: new rules, and revoked users and credentials.
 //!
-//! Every change has a number, counted up by one for the whole node. The changes reach each shard in that order.
+//! Every change has a number, which counts up for the whole node, or for the whole cluster. The changes reach each shard in that order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,6 +72,12 @@ impl Revocations {
     #[must_use]
     pub fn count(&self) -> usize {
         self.ends.len()
+    }
+
+    /// The end of a revocation, if the target is revoked.
+    #[must_use]
+    pub fn end(&self, what: &Revoked) -> Option<WallTime> {
+        self.ends.get(what).copied()
     }
 
     /// Whether the target is already revoked, so that adding it again takes no more memory.

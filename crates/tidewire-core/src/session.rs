@@ -1,9 +1,13 @@
 //! Sessions: identified peers, and the state of each of them.
 
+pub(crate) mod backed;
 pub(crate) mod follows;
+pub(crate) mod heartbeat;
 pub(crate) mod lag;
+pub(crate) mod scopes;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::address::{Address, SessionId};
 use crate::bulk::LongBulk;
@@ -17,7 +21,9 @@ use crate::rate::Spending;
 use crate::table::{self, Map, NameTable};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
+use backed::Backed;
 use follows::Follows;
+use heartbeat::{Heartbeats, Links, Tick};
 use lag::Lag;
 
 /// The phase of a session.
@@ -183,6 +189,8 @@ impl BulkAuthorization {
 pub(crate) struct SessionState {
     /// Bytes of `subscriptions`, `provided` and `patterns`.
     bytes: usize,
+    /// Counts its subscriptions to records and to events with history.
+    pub(crate) serial: u32,
     /// The records that it is subscribed to, or has requested a subscription to.
     pub(crate) subscriptions: NameTable<RecordSubscription>,
     /// The rpcs that it provides.
@@ -203,6 +211,8 @@ pub(crate) struct SessionState {
     pub(crate) follows: Option<Box<Follows>>,
     /// The permits that it has used, if its operations have rates.
     pub(crate) spending: Option<Box<Spending>>,
+    /// If backends serve it.
+    pub(crate) backed: Option<Box<Backed>>,
 }
 
 /// A flag of a session.
@@ -221,11 +231,19 @@ pub(crate) enum SessionFlag {
     Ended = 16,
     /// It has no transport now.
     Detached = 32,
-    /// The auth chain decides which user the session has next. Its later messages wait.
+    /// The auth chain decides which user the session has next, or the owner of its new user has not counted the session yet. Its later
+    /// messages wait.
     ChangingUser = 64,
     /// The session has requested to have no named user. If the auth chain refuses that, the session ends.
     LoggingOut = 128,
 }
+
+/// Reads of single records that a session may have without an answer. If its client sends more, they wait, and so do its later messages.
+/// Otherwise a client that sends faster than a store answers could fill the memory with records that wait for their loads.
+const READS_MAX: u16 = 1_024;
+
+/// Set in [`Session::reads`] while the next read waits for the answers to earlier ones.
+const READ_HELD: u16 = 1 << 15;
 
 /// A session. There are as many sessions as connections, so state that few of them have is in the boxed [`SessionState`].
 #[derive(Debug)]
@@ -239,12 +257,14 @@ pub(crate) struct Session {
     pub(crate) origin: u16,
     /// A bit for each [`SessionFlag`].
     flags: u8,
-    /// When data last arrived from it.
-    pub(crate) heard: Instant,
+    /// When data last arrived from it. For a session that the server pings, the beginning of its interval.
+    pub(crate) heard: Tick,
+    /// Its place among the sessions that the server pings.
+    links: Links,
     /// Calls that it has made and that are not answered yet.
     pub(crate) calls: u32,
-    /// Counts the record subscriptions.
-    pub(crate) serial: u32,
+    /// Reads of single records that are not answered yet, and the bit [`READ_HELD`].
+    reads: u16,
     /// Bytes of memory that are kept because of it, here and at owners: for its subscriptions that it pays for, and for its rpcs, patterns
     /// and calls. To stay within the node's memory budget, the server ends the sessions with the most bytes.
     pub(crate) kept_bytes: u32,
@@ -265,7 +285,7 @@ impl Phase {
 
 impl Session {
     /// Creates a session in its first phase.
-    fn new(id: SessionId, format: Format, now: Instant) -> Self {
+    fn new(id: SessionId, format: Format, now: Tick) -> Self {
         Self {
             id,
             format,
@@ -274,8 +294,9 @@ impl Session {
             origin: 0,
             flags: 0,
             heard: now,
+            links: Links::OUT,
             calls: 0,
-            serial: 0,
+            reads: 0,
             kept_bytes: 0,
             memberships: Memberships::new(),
             state: None,
@@ -305,6 +326,25 @@ impl Session {
         };
         bulk.has_waiting = true;
         true
+    }
+
+    /// Counts a read of a single record, unless too many are not answered. Then the read has to wait.
+    pub(crate) fn begin_read(&mut self) -> bool {
+        if self.reads & READ_HELD != 0 || self.reads >= READS_MAX {
+            self.reads |= READ_HELD;
+            return false;
+        }
+        self.reads += 1;
+        true
+    }
+
+    /// Notes that a read is answered. Returns whether a read that waits may continue.
+    pub(crate) fn end_read(&mut self) -> bool {
+        let held = self.reads & READ_HELD;
+        let left = (self.reads & !READ_HELD).saturating_sub(1);
+        let continues = held != 0 && left <= READS_MAX / 2;
+        self.reads = if continues { left } else { left | held };
+        continues
     }
 
     /// Whether one of its messages has not completely taken effect.
@@ -346,10 +386,15 @@ impl Session {
         state.map_or(0, |with| with.event_patterns as usize)
     }
 
-    /// Whether its next message waits for a rate, so that the shard can't receive anything from it.
+    /// Whether its next message waits for a rate or a backend, so that the shard can't receive anything from it.
     pub(crate) fn is_throttled(&self) -> bool {
-        let spending = self.state.as_ref().and_then(|with| with.spending.as_ref());
+        let Some(state) = &self.state else {
+            return false;
+        };
+        let spending = state.spending.as_ref();
+        let backed = state.backed.as_ref();
         spending.is_some_and(|spending| spending.is_waiting)
+            || backed.is_some_and(|backed| backed.is_waiting)
     }
 
     /// Notes that the server keeps `bytes` more because of it.
@@ -367,6 +412,7 @@ impl Session {
         self.state.get_or_insert_with(|| {
             Box::new(SessionState {
                 bytes: 0,
+                serial: 0,
                 subscriptions: NameTable::new(seed),
                 provided: NameTable::new(seed),
                 patterns: table::map(seed),
@@ -377,6 +423,7 @@ impl Session {
                 lag: None,
                 follows: None,
                 spending: None,
+                backed: None,
             })
         })
     }
@@ -426,15 +473,18 @@ pub(crate) struct Sessions {
     count: usize,
     /// Bytes of the state of all sessions, apart from memberships.
     bytes: usize,
+    /// The sessions that the server pings.
+    heartbeats: Heartbeats,
 }
 
 impl Sessions {
     /// Creates it without sessions.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(heartbeat_interval: Duration, heartbeat_timeout: Duration) -> Self {
         Self {
             table: Vec::new(),
             count: 0,
             bytes: 0,
+            heartbeats: Heartbeats::new(heartbeat_interval, heartbeat_timeout),
         }
     }
 
@@ -450,7 +500,7 @@ impl Sessions {
         if self.table.len() <= index {
             self.table.resize_with(index + 1, || None);
         }
-        let mut session = Session::new(id, format, now);
+        let mut session = Session::new(id, format, Tick::at(now));
         if let Some(coalesces) = coalesces {
             session.phase = Phase::Login;
             session.set_flag(SessionFlag::Coalesces, coalesces);
@@ -489,6 +539,7 @@ impl Sessions {
 
     /// Ends a session, so that it is no longer found. Its memberships stay at its index until [`Sessions::vacate`].
     pub(crate) fn end(&mut self, id: SessionId) -> Option<Session> {
+        self.end_heartbeat(id);
         let session = self.find_mut(id)?;
         let ended = Session {
             memberships: std::mem::replace(&mut session.memberships, Memberships::new()),

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::history_rules::HistoryRules;
+use crate::indexes::CollectionIndexes;
 use crate::limits::Limits;
+use crate::namespace::covers;
 use crate::rate::Rates;
 use crate::route::StoreRoutes;
 use crate::slot::TagRules;
@@ -17,31 +19,29 @@ pub enum EventLagPolicy {
     Disconnect,
 }
 
-/// How the engine finds out that the peers of a protocol are gone. An interval is [`Settings::heartbeat_interval`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Liveness {
+/// How the engine finds out that the peers of a protocol are gone. The interval and the timeout are [`Settings::heartbeat_interval`] and
+/// [`Settings::heartbeat_timeout`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Liveness {
+    /// The peer pings once in an interval. A session is closed if nothing arrives for an interval and a timeout.
+    #[default]
+    PeerPings,
+    /// The server also pings the open sessions that were silent for most of an interval.
+    PingsSilent,
+    /// The server pings each session, an interval after its beginning and after each answer, because its peer counts pings only. A session
+    /// that does not answer within the timeout is closed. Nothing else counts as an answer.
+    PingsAll,
+    /// Another session of the same connection shows whether the peer is gone.
+    Unchecked,
+}
+
+impl Liveness {
     /// Whether the server pings.
-    pub server_pings: ServerPings,
-    /// A session that was silent for more intervals is closed. At least 2, so that a peer has an interval for its answer.
-    pub silent_intervals_max: u32,
+    #[must_use]
+    pub fn has_pings(self) -> bool {
+        matches!(self, Self::PingsSilent | Self::PingsAll)
+    }
 }
-
-/// The sessions that the server pings in each interval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerPings {
-    /// None, the peers ping.
-    Never,
-    /// The open sessions that were silent for most of an interval.
-    Silent,
-    /// All open sessions, because their peers count pings only; and the other ones that were silent for most of an interval.
-    Always,
-}
-
-/// The peer pings once in an interval.
-pub const PEER_PINGS: Liveness = Liveness {
-    server_pings: ServerPings::Never,
-    silent_intervals_max: 2,
-};
 
 /// Settings of a shard, the same for all shards of a node.
 #[derive(Clone, Debug)]
@@ -50,8 +50,11 @@ pub struct Settings {
     pub limits: Limits,
     /// Rates of operations.
     pub rates: Rates,
-    /// A peer pings this often; silence of twice as long ends its connection. Default 30 s.
+    /// Each side pings this often. Default 30 s.
     pub heartbeat_interval: Duration,
+    /// Time for the answer to a ping of the server, and for a ping of a peer that is late. Afterwards its connection is closed. Default
+    /// 30 s.
+    pub heartbeat_timeout: Duration,
     /// The liveness of the sessions of each format, by its number; the peers of other formats ping. Default none.
     pub liveness: Vec<Liveness>,
     /// A session without a transport is closed after this time. Default 2 min.
@@ -83,6 +86,9 @@ pub struct Settings {
     pub history: HistoryRules,
     /// Whether names are offered to listening providers in random order, or else in the order of registration. Default yes.
     pub listen_shuffle: bool,
+    /// How long the users of a lost node stay online. A node that is back in time, or clients that have connected to another node, cause
+    /// no changes of presence. Default 5 s.
+    pub presence_grace: Duration,
     /// Time for the store to load a record. Default 30 s.
     pub load_timeout: Duration,
     /// Time for an acknowledged write to become durable. Afterwards the server reports its outcome as unknown. Default 30 s.
@@ -95,8 +101,23 @@ pub struct Settings {
     pub memory_only_prefixes: Vec<String>,
     /// The store of each record. Default the only store.
     pub routes: StoreRoutes,
+    /// The indexes that the stores keep. Default none.
+    pub indexes: CollectionIndexes,
     /// The collections whose names share slots. Default none.
     pub tags: TagRules,
+    /// The namespaces whose sessions backends serve. A `*` at the end matches any text. Default none.
+    pub backend_namespaces: Vec<String>,
+    /// How long the sessions of such a namespace wait for a backend, before their connections are closed. Default 10 s.
+    pub backend_grace: Duration,
+}
+
+impl Settings {
+    /// Whether backends serve the sessions of a namespace.
+    #[must_use]
+    pub fn is_backed(&self, namespace: &str) -> bool {
+        let mut patterns = self.backend_namespaces.iter();
+        patterns.any(|pattern| covers(pattern, namespace))
+    }
 }
 
 impl Default for Settings {
@@ -105,6 +126,7 @@ impl Default for Settings {
             limits: Limits::default(),
             rates: Rates::default(),
             heartbeat_interval: Duration::from_secs(30),
+            heartbeat_timeout: Duration::from_secs(30),
             liveness: Vec::new(),
             detached_timeout: Duration::from_secs(120),
             login_timeout: Some(Duration::from_secs(180)),
@@ -120,13 +142,17 @@ impl Default for Settings {
             event_lag_policy: EventLagPolicy::Gap,
             history: HistoryRules::default(),
             listen_shuffle: true,
+            presence_grace: Duration::from_secs(5),
             load_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
             write_key_age: Duration::from_secs(600),
             hot_path_prefixes: Vec::new(),
             memory_only_prefixes: Vec::new(),
             routes: StoreRoutes::default(),
+            indexes: CollectionIndexes::default(),
             tags: TagRules::default(),
+            backend_namespaces: Vec::new(),
+            backend_grace: Duration::from_secs(10),
         }
     }
 }

@@ -38,6 +38,7 @@ const MENU: [Group; 5] = [
             ("packages/python/README.md", "python-start"),
             ("examples/demo/README.md", "demo"),
             ("docs/from-deepstream.md", "from-deepstream"),
+            ("docs/from-socketio.md", "from-socketio"),
         ],
     ),
     (
@@ -50,6 +51,7 @@ const MENU: [Group; 5] = [
             ("docs/presence.md", "presence"),
             ("docs/listening.md", "listening"),
             ("docs/socketio.md", "socketio"),
+            ("docs/backends.md", "backends"),
             ("docs/authentication.md", "authentication"),
             ("docs/permissions.md", "permissions"),
             ("docs/client.md", "client-reference"),
@@ -82,6 +84,7 @@ const MENU: [Group; 5] = [
             ("docs/operations.md", "operations"),
             ("docs/upgrades.md", "upgrades"),
             ("docs/stores.md", "stores"),
+            ("docs/cluster.md", "cluster"),
             ("docs/admin-page.md", "admin-page"),
             ("docs/admin-api.md", "admin-api"),
             ("docs/torture.md", "torture"),
@@ -104,7 +107,8 @@ const MENU: [Group; 5] = [
 ];
 /// Folders whose documents become pages with the same names. Each folder also gets a page with a list of them, at the end of the
 /// menu.
-const FOLDERS: [(&str, &str, &str); 2] = [
+const FOLDERS: [(&str, &str, &str); 3] = [
+    ("docs/carriers", "carriers", "Carriers of links"),
     ("spec", "spec", "Specifications"),
     ("docs/decisions", "decisions", "Decisions"),
 ];

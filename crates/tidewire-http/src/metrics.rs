@@ -2,6 +2,7 @@
 //!
 //! Each shard has its own counters. A collector sums them for each request.
 
+pub mod cluster;
 pub mod exposition;
 pub mod process;
 
@@ -445,6 +446,11 @@ const COUNTERS: &[Number] = &[
         "Requests to resume a session that were refused",
         |stats| &stats.resumes_refused,
     ),
+    (
+        "polling_upgrades",
+        "Polling sessions that continued on a WebSocket",
+        |stats| &stats.transport_switches,
+    ),
     ("sends", "Send operations", |stats| &stats.sends),
     (
         "short_sends",
@@ -651,6 +657,11 @@ const GAUGES: &[Number] = &[
         "http_session_bytes",
         "Bytes that wait for HTTP requests and streams to read them",
         |stats| &stats.carried_bytes,
+    ),
+    (
+        "polling_sessions",
+        "Sessions whose messages are in the bodies of HTTP requests",
+        |stats| &stats.exchange_sessions,
     ),
     (
         "resumable_sessions",

@@ -9,7 +9,8 @@ use tidewire_config::Problem;
 use tidewire_config::plan::Plan;
 use tidewire_config::value::Rules;
 use tidewire_core::permission::{
-    AllowAll, Decision, EventRight, Permission, Question, ReadRight, Unknown,
+    AllowAll, Decision, EventRight, Permission, QueryRight, Question, ReadRight, RequestedAction,
+    Unknown,
 };
 use tidewire_core::principal::{Credential, Principal};
 use tidewire_rules::limits::RuleLimits;
@@ -26,14 +27,29 @@ use crate::permission_report::{Reported, kind_of};
 /// # Errors
 /// All problems of the file, each with file, line and column. The list is never empty.
 pub fn load(path: &Path) -> Result<RuleSet, Vec<Problem>> {
-    let file = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|error| {
+    let text = read(path).map_err(|problem| vec![problem])?;
+    compile(&text, &path.display().to_string())
+}
+
+/// Reads the text of a file of rules.
+///
+/// # Errors
+/// The file can't be read.
+pub fn read(path: &Path) -> Result<String, Problem> {
+    fs::read_to_string(path).map_err(|error| {
         let reason = format!(
             "can't be read: {error}; set `permissions`, or create a file with `tidewire rules init`"
         );
-        vec![Problem::new(&file, reason)]
-    })?;
-    parse(&text, &file, &RuleLimits::default()).map_err(|errors| {
+        Problem::new(path.display(), reason)
+    })
+}
+
+/// Makes rules of a text; `file` is the name of its file in problems.
+///
+/// # Errors
+/// All problems of the text, each with file, line and column. The list is never empty.
+pub fn compile(text: &str, file: &str) -> Result<RuleSet, Vec<Problem>> {
+    parse(text, file, &RuleLimits::default()).map_err(|errors| {
         errors
             .into_iter()
             .map(|error| {
@@ -56,17 +72,34 @@ pub fn open(plan: &Plan, denials: &Arc<Denials>) -> Result<Arc<dyn Permission>, 
     let rules: Arc<dyn Permission> = match &plan.config.permissions {
         Rules::None if plan.has_demo => Arc::new(DemoRules::load(Arc::clone(denials))?),
         Rules::None | Rules::AllowAll => Arc::new(AllowAll),
-        Rules::File(path) => {
-            let rules = load(path).map_err(|mut problems| problems.remove(0))?;
-            let has_reader = plan.is_development || plan.admin_page.is_on();
-            let denials = has_reader.then(|| Arc::clone(denials));
-            Arc::new(Reported::new(rules, denials, plan.is_development))
-        }
+        Rules::File(path) => return of_text(plan, denials, &read(path)?, path),
     };
-    Ok(match plan.admin_page.is_on() {
+    Ok(audited(plan, rules))
+}
+
+/// Creates the permission implementation that uses these rules, with the options for denials and operators. `file` is the name of their file.
+///
+/// # Errors
+/// The first problem of the text.
+pub fn of_text(
+    plan: &Plan,
+    denials: &Arc<Denials>,
+    text: &str,
+    file: &Path,
+) -> Result<Arc<dyn Permission>, Problem> {
+    let rules = compile(text, &file.display().to_string());
+    let rules = rules.map_err(|mut problems| problems.remove(0))?;
+    let has_reader = plan.is_development || plan.admin_page.is_on();
+    let denials = has_reader.then(|| Arc::clone(denials));
+    let reported = Reported::new(rules, denials, plan.is_development);
+    Ok(audited(plan, Arc::new(reported)))
+}
+
+fn audited(plan: &Plan, rules: Arc<dyn Permission>) -> Arc<dyn Permission> {
+    match plan.admin_page.is_on() {
         true => Arc::new(Audited(rules)),
         false => rules,
-    })
+    }
 }
 
 /// Allows operators everything and writes each decision about them to the audit log. The rules decide about all other
@@ -77,6 +110,10 @@ struct Audited(Arc<dyn Permission>);
 impl Permission for Audited {
     fn decide(&self, question: &Question<'_>) -> Decision {
         match question.principal.credential() {
+            // The audit log got its one line when the query began.
+            Some(Credential::Operator(_)) if question.by == RequestedAction::Query => {
+                Decision::Allow
+            }
             Some(Credential::Operator(session)) => {
                 let name = question.name.unwrap_or_default();
                 audit::engine(session, &kind_of(question), name);
@@ -84,6 +121,16 @@ impl Permission for Audited {
             }
             _ => self.0.decide(question),
         }
+    }
+
+    fn begin_query(&self, principal: &Principal, prefix: &str) {
+        if let Some(Credential::Operator(session)) = principal.credential() {
+            audit::engine(session, "record.query", prefix);
+        }
+    }
+
+    fn query_right(&self, prefix: &str) -> QueryRight {
+        self.0.query_right(prefix)
     }
 
     fn decide_pattern(&self, question: &Question<'_>, prefix: &str) -> Decision {
@@ -98,6 +145,14 @@ impl Permission for Audited {
             // An operator's action is decided once, when all documents are known, so the audit log has one line for it.
             Some(Credential::Operator(_)) => None,
             _ => self.0.decide_without(question, unknown),
+        }
+    }
+
+    fn read_fields(&self, principal: &Principal, name: &str) -> Option<&[Box<str>]> {
+        match principal.is_operator() {
+            // The values of records do not matter.
+            true => Some(&[]),
+            false => self.0.read_fields(principal, name),
         }
     }
 

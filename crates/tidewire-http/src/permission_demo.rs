@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use tidewire_config::Problem;
-use tidewire_core::permission::{Decision, EventRight, Permission, Question, ReadRight, Unknown};
+use tidewire_core::permission::{
+    Decision, EventRight, Permission, QueryRight, Question, ReadRight, Unknown,
+};
 use tidewire_core::principal::Principal;
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
@@ -50,6 +52,13 @@ impl Permission for DemoRules {
         }
     }
 
+    fn read_fields(&self, principal: &Principal, name: &str) -> Option<&[Box<str>]> {
+        match name.starts_with(NAMES) {
+            true => self.0.read_fields(principal, name),
+            false => Some(&[]),
+        }
+    }
+
     fn tells_users_apart(&self, principal: &Principal) -> bool {
         self.0.tells_users_apart(principal)
     }
@@ -65,6 +74,13 @@ impl Permission for DemoRules {
         match name.starts_with(NAMES) {
             true => self.0.event_right(name),
             false => EventRight::Constant(true),
+        }
+    }
+
+    fn query_right(&self, prefix: &str) -> QueryRight {
+        match prefix.starts_with(NAMES) {
+            true => self.0.query_right(prefix),
+            false => QueryRight::Common,
         }
     }
 
@@ -85,6 +101,14 @@ mod tests {
 
     const OPEN: &str = r#"{"locked":false}"#;
     const LOCKED: &str = r#"{"locked":true}"#;
+
+    #[test]
+    fn live_queries_of_all_names_are_possible() {
+        let rules = DemoRules::load(Arc::default()).expect("right");
+        for prefix in [NAMES, "cards/"] {
+            assert_eq!(rules.query_right(prefix), QueryRight::Common, "{prefix}");
+        }
+    }
 
     #[test]
     fn a_locked_list_can_only_be_unlocked() {

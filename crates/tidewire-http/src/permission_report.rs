@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidewire_core::permission::{Decision, EventRight, Permission, Question, ReadRight, Unknown};
+use tidewire_core::permission::{
+    Decision, EventRight, Permission, QueryRight, Question, ReadRight, RequestedAction, Unknown,
+};
 use tidewire_core::principal::Principal;
 use tidewire_rules::decide::Explanation;
 use tidewire_rules::set::{LocatedRule, RULE_KINDS, RuleSet};
@@ -58,7 +60,12 @@ impl Reported {
     /// Returns the decision, and logs it if it is a denial or the rule failed.
     fn reported(&self, question: &Question<'_>, explanation: Explanation<'_>) -> Decision {
         let is_refused = matches!(explanation.decision, Decision::Deny | Decision::Failed);
-        if is_refused && (self.denials.is_some() || tracing::enabled!(tracing::Level::DEBUG)) {
+        // A query that passes over a record is not a denial.
+        let is_requested = question.by != RequestedAction::Query;
+        if is_refused
+            && is_requested
+            && (self.denials.is_some() || tracing::enabled!(tracing::Level::DEBUG))
+        {
             self.report(question, &explanation);
         }
         explanation.decision
@@ -116,6 +123,10 @@ impl Permission for Reported {
         Some(self.reported(question, explanation))
     }
 
+    fn read_fields(&self, principal: &Principal, name: &str) -> Option<&[Box<str>]> {
+        self.rules.read_fields(principal, name)
+    }
+
     fn tells_users_apart(&self, _principal: &Principal) -> bool {
         self.rules.tells_users_apart()
     }
@@ -126,6 +137,10 @@ impl Permission for Reported {
 
     fn event_right(&self, name: &str) -> EventRight {
         self.rules.event_right(name)
+    }
+
+    fn query_right(&self, prefix: &str) -> QueryRight {
+        self.rules.query_right(prefix)
     }
 
     fn decide_pattern(&self, question: &Question<'_>, prefix: &str) -> Decision {

@@ -43,6 +43,9 @@ pub type IsFull = Box<dyn Fn() -> bool + Send + Sync>;
 /// Returns the problems of the auth chain, and for each whether logins fail because of it.
 pub type AuthTroubles = Box<dyn Fn() -> Vec<(Reason, bool)> + Send + Sync>;
 
+/// Returns the problems of the cluster, and for each whether the node should get no new connections because of it.
+pub type ClusterTroubles = Box<dyn Fn() -> Vec<(Reason, bool)> + Send + Sync>;
+
 /// Returns a problem that does not prevent logins.
 pub type Warning = Box<dyn Fn() -> Option<Reason> + Send + Sync>;
 
@@ -54,6 +57,7 @@ pub struct Status {
     /// The stores other than the default one, by name.
     other_stores: RwLock<Vec<(String, StoreFailure)>>,
     auth: RwLock<AuthTroubles>,
+    cluster: RwLock<ClusterTroubles>,
     rules: RwLock<Warning>,
     damage: RwLock<Warning>,
     /// The stores with a quota, by name.
@@ -69,6 +73,7 @@ impl Default for Status {
             shards: RwLock::default(),
             store: RwLock::new(Box::new(|| None)),
             auth: RwLock::new(Box::new(Vec::new)),
+            cluster: RwLock::new(Box::new(Vec::new)),
             rules: RwLock::new(Box::new(|| None)),
             damage: RwLock::new(Box::new(|| None)),
             other_stores: RwLock::default(),
@@ -100,6 +105,11 @@ impl Status {
         *self.auth.write() = troubles;
     }
 
+    /// Sets the check of the cluster.
+    pub fn watch_cluster(&self, troubles: ClusterTroubles) {
+        *self.cluster.write() = troubles;
+    }
+
     /// Sets the check of the rule file.
     pub fn watch_rules(&self, warning: Warning) {
         *self.rules.write() = warning;
@@ -124,6 +134,7 @@ impl Status {
     #[must_use]
     pub fn warnings(&self) -> Vec<Reason> {
         let mut warnings = self.auth_troubles(false);
+        warnings.extend(self.cluster_troubles(false));
         warnings.extend((self.rules.read())());
         warnings.extend((self.damage.read())());
         let relaxed = self.relaxed_stores.read();
@@ -147,6 +158,12 @@ impl Status {
             Some(Reason { code, text })
         }));
         warnings
+    }
+
+    fn cluster_troubles(&self, is_blocking: bool) -> Vec<Reason> {
+        let troubles = (self.cluster.read())().into_iter();
+        let wanted = troubles.filter(|(_, blocks)| *blocks == is_blocking);
+        wanted.map(|(reason, _)| reason).collect()
     }
 
     fn auth_troubles(&self, is_blocking: bool) -> Vec<Reason> {
@@ -204,6 +221,7 @@ impl Status {
             add("store_failing", format!("the store fails: {cause}"));
         }
         reasons.extend(self.auth_troubles(true));
+        reasons.extend(self.cluster_troubles(true));
         reasons
     }
 }

@@ -21,7 +21,7 @@ fn a_page_has_menu_outline_neighbours_and_marked_code() {
         "<a href=\"records\" aria-current=\"page\">Records</a>",
         "<h2 id=\"shapes\"><a href=\"#shapes\">Shapes</a></h2>",
         "<li class=\"level-2\"><a href=\"#shapes\">Shapes</a></li>",
-        "<a rel=\"prev\" href=\"from-deepstream\"><small>Previous</small>",
+        "<a rel=\"prev\" href=\"from-socketio\"><small>Previous</small>",
         "<a rel=\"next\" href=\"data-modelling\"><small>Next</small>",
         "<span class=\"k\">import</span> { Client }",
         "<a class=\"home\" href=\"./\">Tidewire</a>",

@@ -18,8 +18,8 @@ use tidewire_http::metrics::exposition::Exposition;
 use tidewire_http::refusal::RequestRefusal;
 use tidewire_http::status::{Stage, Status};
 use tidewire_shard::connection_limiter::ConnectionLimiter;
-use tidewire_shard::handle::HandOver;
 use tidewire_shard::handle::UpgradedSocket;
+use tidewire_shard::handle::{HandOver, ShardHandle};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -30,6 +30,14 @@ const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 struct Catcher(Mutex<Sender<UpgradedSocket>>);
 
 impl HandOver for Catcher {
+    fn shard_for_exchange(&self) -> Option<ShardHandle> {
+        None
+    }
+
+    fn shard(&self, _index: u16) -> Option<ShardHandle> {
+        None
+    }
+
     fn hand_over(&self, connections: Vec<UpgradedSocket>) {
         for connection in connections {
             // A test that has ended needs no more connections.

@@ -65,6 +65,8 @@ pub enum Output {
     Suspect(Suspicion),
     /// The peer is not suspect any longer.
     Trusted,
+    /// The peer has answered a ping that left so long ago.
+    Answered(Duration),
     /// Whether sessions that post to the peer must wait.
     Congested(bool),
     /// The carrier should replace its connection, because the peer is silent.
@@ -405,8 +407,10 @@ impl Link {
             let (birth, level) = (peer.birth, peer.level);
             self.outputs.push_back(Output::Linked { birth, level });
         }
-        if frame.pong != 0 {
-            peer.liveness.pong(now, frame.pong);
+        if frame.pong != 0
+            && let Some(round_trip) = peer.liveness.pong(now, frame.pong)
+        {
+            self.outputs.push_back(Output::Answered(round_trip));
         }
         peer.incoming.announce(now, frame.sent);
         if frame.number != 0 {

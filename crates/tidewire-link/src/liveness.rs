@@ -38,10 +38,10 @@ impl Liveness {
         now.0.max(1)
     }
 
-    /// Takes the answer of a ping. Late, repeated and invented answers have no effect.
-    pub fn pong(&mut self, now: Instant, number: u64) {
+    /// Takes the answer of a ping, and returns the time since the ping. Late, repeated and invented answers have no effect.
+    pub fn pong(&mut self, now: Instant, number: u64) -> Option<Duration> {
         if number <= self.answered || number > now.0.max(1) {
-            return;
+            return None;
         }
         self.answered = number;
         self.answered_at = self.answered_at.max(Instant(number));
@@ -50,6 +50,7 @@ impl Liveness {
             None => measured,
             Some(smoothed) => (smoothed * 7 + measured) / 8,
         });
+        Some(measured)
     }
 
     pub fn round_trip(&self) -> Option<Duration> {

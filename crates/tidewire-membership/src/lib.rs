@@ -7,7 +7,7 @@
 mod link;
 mod membership;
 
-pub use link::SILENCE_MS;
 pub use membership::{
-    EVICTION_WAIT_MS, HEARTBEAT_MS, Input, JOIN_WAIT_MS, Membership, Output, STOP_MS, Settings,
+    EVICTION_WAIT_MS, HEARTBEAT_MS, Input, JOIN_WAIT_MS, Membership, Output, RELINK_MS, STOP_MS,
+    Settings,
 };

@@ -1,10 +1,4 @@
-//! The state of a link to another member.
-
-/// A link that is broken for this long makes its member suspect.
-const BROKEN_MS: u64 = 500;
-
-/// So does one that is silent for this long.
-pub const SILENCE_MS: u64 = 2_000;
+//! The state of a link to another member. The link decides whether its peer is suspect (`spec/links.md`).
 
 /// A step that comes later than this after the former one follows a pause of this process.
 const STEP_MS_MAX: u64 = 500;
@@ -16,12 +10,16 @@ pub(crate) struct Link {
     asked: u64,
     /// Whether an answer arrived.
     is_up: bool,
-    /// The time without an answer while this process ran.
-    silent: u64,
-    /// For how long the link has been broken while this process ran.
-    broken: Option<u64>,
-    /// For how long the member has been suspect while this process ran.
-    suspect: u64,
+    suspicion: Option<Suspicion>,
+}
+
+/// The member is suspect.
+#[derive(Clone, Copy, Debug)]
+struct Suspicion {
+    /// Since when.
+    since: u64,
+    /// For how long while this process ran.
+    ms: u64,
 }
 
 impl Link {
@@ -29,9 +27,7 @@ impl Link {
         Self {
             asked: now,
             is_up: false,
-            silent: 0,
-            broken: None,
-            suspect: 0,
+            suspicion: None,
         }
     }
 
@@ -39,35 +35,46 @@ impl Link {
     pub(crate) fn heard(&mut self, asked: u64) {
         self.asked = self.asked.max(asked);
         self.is_up = true;
-        self.silent = 0;
-        self.broken = None;
-        self.suspect = 0;
     }
 
-    /// The carrier has reported a broken connection.
-    pub(crate) fn broken(&mut self) {
-        self.broken.get_or_insert(0);
+    /// The link suspects the member, or trusts it again.
+    pub(crate) fn set_suspect(&mut self, is_suspect: bool, now: u64) {
+        let begun = Suspicion { since: now, ms: 0 };
+        self.suspicion = is_suspect.then_some(self.suspicion.unwrap_or(begun));
+    }
+
+    /// A suspicion begins again.
+    pub(crate) fn restart_suspicion(&mut self, now: u64) {
+        if let Some(suspicion) = &mut self.suspicion {
+            *suspicion = Suspicion { since: now, ms: 0 };
+        }
     }
 
     /// Time has passed since the former step. While this process was paused, nothing could come.
     pub(crate) fn passed(&mut self, elapsed: u64) {
         let ran = elapsed.min(STEP_MS_MAX);
-        if self.is_suspect() {
-            self.suspect += ran;
-        }
-        self.silent += ran;
-        if let Some(broken) = &mut self.broken {
-            *broken += ran;
+        if let Some(suspicion) = &mut self.suspicion {
+            suspicion.ms += ran;
         }
     }
 
     pub(crate) fn is_suspect(&self) -> bool {
-        self.silent >= SILENCE_MS || self.broken.is_some_and(|broken| broken >= BROKEN_MS)
+        self.suspicion.is_some()
     }
 
     /// For how long the member has been suspect.
     pub(crate) fn suspect_ms(&self) -> u64 {
-        self.suspect
+        self.suspicion.map_or(0, |suspicion| suspicion.ms)
+    }
+
+    /// Since when the member has been suspect.
+    pub(crate) fn suspect_since(&self) -> Option<u64> {
+        self.suspicion.map(|suspicion| suspicion.since)
+    }
+
+    /// Whether the member is not suspect, and has answered a question that was sent at `since` or later.
+    pub(crate) fn has_answered_since(&self, since: u64) -> bool {
+        !self.is_suspect() && self.is_up && self.asked >= since
     }
 
     /// Whether an answer arrived and the member is not suspect.

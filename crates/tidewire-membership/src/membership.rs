@@ -16,8 +16,19 @@ pub const HEARTBEAT_MS: u64 = 1_000;
 /// it first.
 pub const EVICTION_WAIT_MS: u64 = 3_000;
 
+/// A side evicts at once only if its members have just answered. A node whose network fails gets the last answers of the others up to one
+/// ping interval apart, so it suspects one of them while the answers of the rest still seem to hold: a link suspects a silent peer after
+/// 2 s and a broken one after 500 ms. So an answer counts if its question was sent less than [`BEFORE_SUSPICION_MS`] before the suspicion
+/// began, and less than [`ANSWER_MS`] ago.
+const BEFORE_SUSPICION_MS: u64 = 400;
+const ANSWER_MS: u64 = 1_000;
+
 /// A joining member that has not linked all active members becomes active after this time: they may be dead.
 pub const JOIN_WAIT_MS: u64 = 5_000;
+
+/// After the broker of the links has answered again, the links get this time to reach the other members. Each member connects again by
+/// itself, and a broker that has just started may accept a connection that then turns out dead.
+pub const RELINK_MS: u64 = 6_000;
 
 /// A node without the registry and without all of its links stops deciding after this time.
 pub const STOP_MS: u64 = 3_000;
@@ -66,11 +77,21 @@ pub enum Input {
         /// When the question was sent.
         asked: u64,
     },
-    /// The connection to a member is broken.
-    Broken(MemberId),
-    /// All slots that this view gives to other owners are handed over.
+    /// The link to a member suspects it.
+    Suspect(MemberId),
+    /// The link to a member trusts it again.
+    Trusted(MemberId),
+    /// The broker that carries all links of this node does not answer. Until it does, the node does not know which members live: it evicts
+    /// none, and does not become active without links.
+    BrokerSilent,
+    /// The broker answers again.
+    BrokerAnswers,
+    /// The clients of a node that leaves have gone, all their writes are committed, and all slots that this view gives to other owners are
+    /// handed over.
     Settled(View),
-    /// The node shall leave the cluster.
+    /// An operator evicts a member.
+    Evict(MemberId),
+    /// The node begins to leave the cluster. While no other member can own its names, it stays active until it has settled.
     Leave,
 }
 
@@ -145,7 +166,11 @@ pub struct Membership {
     activated: Option<u64>,
     /// Whether the registry has just confirmed the view, so that this side may evict.
     has_waited: bool,
+    /// When the links begin to show which members live; `None` while the broker of the links does not answer.
+    links_show_from: Option<u64>,
     is_leaving: bool,
+    /// The members that an operator evicts.
+    unwanted: Vec<MemberId>,
     settled: Option<View>,
     /// The store's generation, if it is not the one of the view.
     has_new_generation: bool,
@@ -169,7 +194,9 @@ impl Membership {
             joined: now,
             activated: None,
             has_waited: false,
+            links_show_from: Some(now),
             is_leaving: false,
+            unwanted: Vec::new(),
             settled: None,
             has_new_generation: false,
         }
@@ -208,6 +235,11 @@ impl Membership {
     fn state(&self) -> Option<MemberState> {
         let view = self.view.as_ref().filter(|_| self.phase == Phase::Member)?;
         view.member(self.settings.id).map(|member| member.state)
+    }
+
+    /// Whether the links show which members live.
+    fn links_show(&self, now: u64) -> bool {
+        self.links_show_from.is_some_and(|from| now >= from)
     }
 
     /// The other members in a state.
@@ -255,18 +287,29 @@ impl Membership {
                     link.heard(asked);
                 }
             }
-            Input::Broken(member) => {
-                if let Some(link) = self.links.get_mut(&member) {
-                    link.broken();
+            Input::Suspect(member) => self.set_suspect(now, member, true),
+            Input::Trusted(member) => self.set_suspect(now, member, false),
+            Input::BrokerSilent => self.links_show_from = None,
+            Input::BrokerAnswers => {
+                self.links_show_from.get_or_insert(now + RELINK_MS);
+                for link in self.links.values_mut() {
+                    link.restart_suspicion(now);
                 }
             }
             Input::Settled(view) => self.settled = self.settled.max(Some(view)),
+            Input::Evict(member) => self.unwanted.push(member),
             Input::Leave => self.is_leaving = true,
         }
         if self.pending.is_none() && self.phase != Phase::Gone {
             self.request(now, &mut outputs);
         }
         outputs
+    }
+
+    fn set_suspect(&mut self, now: u64, member: MemberId, is_suspect: bool) {
+        if let Some(link) = self.links.get_mut(&member) {
+            link.set_suspect(is_suspect, now);
+        }
     }
 
     fn heartbeat(&mut self, now: u64, heartbeat: &Heartbeat, outputs: &mut Vec<Output>) {
@@ -383,7 +426,7 @@ impl Membership {
             let expected = number;
             let output = Output::Propose { expected, proposal };
             self.send(now, Request::Propose, output, outputs);
-        } else if may_propose && self.wants_to_read_before_eviction() {
+        } else if may_propose && self.wants_to_read_before_eviction(now) {
             let request = Request::ReadBeforeEviction;
             self.send(now, request, Output::ReadView, outputs);
         } else if is_due {
@@ -442,7 +485,11 @@ impl Membership {
     /// The change of the view that this member proposes now.
     fn change(&self, now: u64) -> Option<Proposal> {
         let (view, own) = (self.view.as_ref()?, self.settings.id);
-        let lost = self.evictable();
+        let mut lost = self.evictable(now);
+        if self.state() == Some(MemberState::Active) {
+            let unwanted = self.unwanted.iter().copied();
+            lost.extend(unwanted.filter(|id| *id != own && view.has(*id)));
+        }
         if !lost.is_empty() {
             let kept = view
                 .members
@@ -455,23 +502,40 @@ impl Membership {
         }
         let state = self.state()?;
         if self.is_leaving {
-            let is_only = self.others(MemberState::Active).is_empty();
-            let is_handed_over = state == MemberState::Leaving && self.settled >= Some(view.number);
-            if state == MemberState::Joining || is_only || is_handed_over {
-                let kept = view.members.iter().filter(|member| member.id != own);
-                return Some(self.proposal(view, kept.cloned().collect(), &[]));
-            }
-            return (state == MemberState::Active)
-                .then(|| self.in_state(view, MemberState::Leaving));
+            return self.change_of_leaving(view, state);
         }
         if state == MemberState::Joining {
             let active = self.others(MemberState::Active);
             let is_linked = active.iter().all(|id| self.links[id].is_up());
-            if is_linked || now.saturating_sub(self.joined) >= JOIN_WAIT_MS {
+            let since = self.links_show_from.map(|from| from.max(self.joined));
+            let has_waited = since.is_some_and(|since| now.saturating_sub(since) >= JOIN_WAIT_MS);
+            if is_linked || has_waited {
                 return Some(self.in_state(view, MemberState::Active));
             }
         }
         None
+    }
+
+    /// The change that a member proposes which leaves.
+    fn change_of_leaving(&self, view: &StoredView, state: MemberState) -> Option<Proposal> {
+        let own = self.settings.id;
+        let is_only = self.others(MemberState::Active).is_empty();
+        let has_settled = match state {
+            MemberState::Joining => true,
+            MemberState::Active => is_only && self.settled.is_some(),
+            MemberState::Leaving if is_only => self.settled.is_some(),
+            MemberState::Leaving => self.settled >= Some(view.number),
+        };
+        if has_settled {
+            let kept = view.members.iter().filter(|member| member.id != own);
+            return Some(self.proposal(view, kept.cloned().collect(), &[]));
+        }
+        match state {
+            MemberState::Active if !is_only => Some(self.in_state(view, MemberState::Leaving)),
+            // The members that could take its names over have ended. In a view without owners no write can be committed.
+            MemberState::Leaving if is_only => Some(self.in_state(view, MemberState::Active)),
+            _ => None,
+        }
     }
 
     /// The view with this node in another state.
@@ -486,32 +550,32 @@ impl Membership {
     }
 
     /// The suspects that this node may evict now.
-    fn evictable(&self) -> Vec<MemberId> {
-        if self.state() != Some(MemberState::Active) {
+    fn evictable(&self, now: u64) -> Vec<MemberId> {
+        if self.state() != Some(MemberState::Active) || !self.links_show(now) {
             return Vec::new();
         }
-        let suspects: Vec<MemberId> = self.suspects().collect();
-        if suspects.is_empty() || self.is_larger_side() {
-            return suspects;
-        }
-        let has_waited = |id: &MemberId| self.links[id].suspect_ms() >= EVICTION_WAIT_MS;
-        match self.has_waited {
-            true => suspects.into_iter().filter(has_waited).collect(),
-            false => Vec::new(),
-        }
+        let may_evict = |(member, link): (&MemberId, &Link)| {
+            let since = link.suspect_since()?;
+            let is_confirmed = self.has_waited && link.suspect_ms() >= EVICTION_WAIT_MS;
+            (is_confirmed || self.is_larger_side(now, since)).then_some(*member)
+        };
+        self.links.iter().filter_map(may_evict).collect()
     }
 
     /// Whether a suspect has been one for so long that this side may evict it once it has read the view again.
-    fn wants_to_read_before_eviction(&self) -> bool {
+    fn wants_to_read_before_eviction(&self, now: u64) -> bool {
         let is_due = |link: &Link| link.is_suspect() && link.suspect_ms() >= EVICTION_WAIT_MS;
-        self.state() == Some(MemberState::Active) && self.links.values().any(is_due)
+        let may_evict = self.state() == Some(MemberState::Active) && self.links_show(now);
+        may_evict && self.links.values().any(is_due)
     }
 
-    /// Whether this node and the active members that it reaches are more than half of all active members, or half of them with the lowest
-    /// number.
-    fn is_larger_side(&self) -> bool {
+    /// Whether this node and the active members that have answered since a member became suspect are more than half of all active members, or
+    /// half of them with the lowest number.
+    fn is_larger_side(&self, now: u64, suspect_since: u64) -> bool {
+        let since = suspect_since.saturating_sub(BEFORE_SUSPICION_MS);
+        let since = since.max(now.saturating_sub(ANSWER_MS));
         let others = self.others(MemberState::Active);
-        let is_reached = |id: &MemberId| !self.links[id].is_suspect();
+        let is_reached = |id: &MemberId| self.links[id].has_answered_since(since);
         let reached = 1 + others.iter().filter(|id| is_reached(id)).count();
         let all = 1 + others.len();
         let own = self.settings.id;

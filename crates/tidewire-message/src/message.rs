@@ -4,25 +4,31 @@
 //! engine checks the `data` of a peer's message once, where it enters. An absent `data` means *undefined*, which differs from `null` and
 //! from an empty text.
 
+mod backend;
 mod connection;
 mod event;
 mod listen;
 mod presence;
 mod publication;
+mod query;
 mod record;
 mod refusal;
 mod rpc;
+mod scope;
 
+pub use backend::{Backend, BackendKind};
 pub use connection::{Auth, Connection};
 pub use event::{Event, EventAction, EventBulk, GAP_MAX, Position};
 pub use listen::Listen;
 pub use presence::{Presence, PresenceAction};
 pub use publication::{Publication, RareAttributes};
+pub use query::{Query, QueryReason};
 pub use record::{
     Change, Only, Record, RecordAction, RecordBulk, Tag, WireVersion, Write, WriteKey,
 };
 pub use refusal::{Reason, Refusal};
 pub use rpc::{Call, Rpc, RpcAction};
+pub use scope::{Scope, ScopeAction, ScopeReason};
 
 /// A decoded unit of meaning.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +45,12 @@ pub enum Message<'a> {
     Rpc(Rpc<'a>),
     /// The online users.
     Presence(Presence<'a>),
+    /// The members of scopes.
+    Scope(Scope<'a>),
+    /// Records by their content.
+    Query(Query<'a>),
+    /// Application logic in backends. Boxed, because it has more fields than the other messages.
+    Backend(Box<Backend<'a>>),
     /// A message that this server does not understand. The session continues.
     UnknownTopic,
     /// A known topic with an action that no client sends. It is counted and gets no answer.
@@ -65,6 +77,10 @@ pub enum Topic {
     Rpc,
     /// The online users.
     Presence,
+    /// Records by their content.
+    Query,
+    /// Application logic in backends.
+    Backend,
 }
 
 /// An ordered list of names in a bulk message.

@@ -16,6 +16,8 @@ pub enum Credential {
     Password(Name),
     /// The key of the admin page, by the id of the page session that its holder has opened. See [`Principal::is_operator`].
     Operator(Name),
+    /// The key of backends, which this server has one of. See [`Principal::is_backend`].
+    Backend(Name),
 }
 
 /// The identified peer, as permission sees it.
@@ -103,6 +105,12 @@ impl Principal {
     #[must_use]
     pub fn is_operator(&self) -> bool {
         matches!(self.credential(), Some(Credential::Operator(_)))
+    }
+
+    /// Whether it may serve namespaces with its application logic.
+    #[must_use]
+    pub fn is_backend(&self) -> bool {
+        matches!(self.credential(), Some(Credential::Backend(_)))
     }
 
     /// The auth handler's data about the user for rules, as JSON.

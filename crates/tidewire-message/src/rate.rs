@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::message::{Event, Listen, Message, Presence, Record, RecordBulk, Rpc};
+use crate::message::{Event, Listen, Message, Presence, Query, Record, RecordBulk, Rpc, Scope};
 use crate::time::Instant;
 
 /// An operation that has a rate. Each message uses one `Message` permit and one permit for its operation. A message with many names uses
@@ -15,7 +15,7 @@ use crate::time::Instant;
 pub enum Operation {
     /// Any message except heartbeats.
     Message,
-    /// Publish an event.
+    /// Publish an event, or the state of a member of a scope.
     Publish,
     /// Create, change or delete a record, or load it again.
     Write,
@@ -170,7 +170,8 @@ pub fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
     let many = |names: &[&str]| u32::try_from(names.len()).unwrap_or(u32::MAX).max(1);
     let (operation, count) = match message {
         Message::Connection(_) => return None,
-        Message::Event(Event::Publication(_) | Event::Publish { .. }) => (Operation::Publish, 1),
+        Message::Event(Event::Publication(_) | Event::Publish { .. })
+        | Message::Scope(Scope::Join { .. } | Scope::Update { .. }) => (Operation::Publish, 1),
         Message::Event(Event::Subscribe { names, .. })
         | Message::Event(Event::SubscribePatterns {
             patterns: names, ..
@@ -179,14 +180,17 @@ pub fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
         | Message::Rpc(Rpc::Provide { names, .. }) => (Operation::Subscribe, many(names)),
         Message::Event(Event::Listen(Listen::Listen { .. }))
         | Message::Record(Record::Listen(Listen::Listen { .. }))
-        | Message::Presence(Presence::SubscribeAll) => (Operation::Subscribe, 1),
+        | Message::Presence(Presence::SubscribeAll)
+        | Message::Query(Query::Subscribe { .. })
+        | Message::Scope(Scope::Subscribe { .. }) => (Operation::Subscribe, 1),
         Message::Record(Record::Bulk { action, names, .. }) => match action {
             RecordBulk::Unsubscribe => return Some((None, 1)),
             RecordBulk::Notify => (Operation::Write, many(names)),
             _ => (Operation::Subscribe, many(names)),
         },
         Message::Record(Record::Read { .. } | Record::Head { .. } | Record::Fetch { .. })
-        | Message::Presence(Presence::QueryAll) => (Operation::Read, 1),
+        | Message::Presence(Presence::QueryAll)
+        | Message::Query(Query::Read { .. }) => (Operation::Read, 1),
         Message::Presence(Presence::Query { names, .. }) => (Operation::Read, many(names)),
         Message::Record(Record::Write(..) | Record::Delete { .. } | Record::Put { .. }) => {
             (Operation::Write, 1)

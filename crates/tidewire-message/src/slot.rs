@@ -151,6 +151,20 @@ impl SlotTable {
         slot(self.hash(tag))
     }
 
+    /// The slot of all names with this tag, and their owner.
+    #[must_use]
+    pub fn place(&self, tag: &str) -> (u16, Address) {
+        let hash = self.hash(tag);
+        let slot = slot(hash);
+        let index = self.owners.get(usize::from(slot));
+        let member = self.members[usize::from(index.copied().unwrap_or(0))];
+        let owner = Address {
+            node: member.node,
+            shard: shard(hash, member.shard_count),
+        };
+        (slot, owner)
+    }
+
     /// The node that owns a slot. Slots above the last one belong to the first member.
     #[must_use]
     pub fn node(&self, slot: u16) -> u16 {
@@ -188,6 +202,72 @@ fn slot(hash: u64) -> u16 {
 #[inline]
 fn shard(hash: u64, shard_count: u16) -> u16 {
     (((hash >> 32) * u64::from(shard_count)) >> 32) as u16
+}
+
+/// Some of the slots.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SlotSet(Box<[u64; SLOT_COUNT as usize / 64]>);
+
+impl Default for SlotSet {
+    fn default() -> Self {
+        Self(Box::new([0; SLOT_COUNT as usize / 64]))
+    }
+}
+
+impl std::fmt::Debug for SlotSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SlotSet({} slots)", self.iter().count())
+    }
+}
+
+impl SlotSet {
+    /// Whether it has the slot. No set has a number above the last slot.
+    #[must_use]
+    pub fn contains(&self, slot: u16) -> bool {
+        let word = self.0.get(usize::from(slot / 64));
+        word.is_some_and(|word| word & 1 << (slot % 64) != 0)
+    }
+
+    /// Adds a slot.
+    pub fn insert(&mut self, slot: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(slot / 64)) {
+            *word |= 1 << (slot % 64);
+        }
+    }
+
+    /// Removes a slot.
+    pub fn remove(&mut self, slot: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(slot / 64)) {
+            *word &= !(1 << (slot % 64));
+        }
+    }
+
+    /// Whether it has no slot.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// The slots in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        (0..SLOT_COUNT).filter(|slot| self.contains(*slot))
+    }
+}
+
+impl Extend<u16> for SlotSet {
+    fn extend<T: IntoIterator<Item = u16>>(&mut self, slots: T) {
+        for slot in slots {
+            self.insert(slot);
+        }
+    }
+}
+
+impl FromIterator<u16> for SlotSet {
+    fn from_iter<T: IntoIterator<Item = u16>>(slots: T) -> Self {
+        let mut set = Self::default();
+        set.extend(slots);
+        set
+    }
 }
 
 /// The index of the member with the highest score for a slot (weighted rendezvous hashing). A member has one score for each unit of its
@@ -295,6 +375,7 @@ mod tests {
             for shards in list(case, "shards") {
                 let table = SlotTable::of_one_node(&key(case), number(shards, "count"));
                 assert_eq!(table.owner(tag).shard, number(shards, "shard"), "{case}");
+                assert_eq!(table.place(tag), (table.slot(tag), table.owner(tag)));
             }
         }
     }
@@ -337,6 +418,19 @@ mod tests {
                 prop_assert!(after.node(slot) == before.node(slot) || after.node(slot) == 3, "slot {}", slot);
             }
         }
+    }
+
+    #[test]
+    fn a_set_has_the_slots_that_were_added_and_not_removed() {
+        let mut set: SlotSet = [0, 63, 64, 4_095, 4_096].into_iter().collect();
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 64, 4_095]);
+        set.remove(64);
+        assert!(!set.contains(64) && set.contains(63) && !set.contains(4_096));
+        for slot in [0, 63, 4_095] {
+            assert!(!set.is_empty());
+            set.remove(slot);
+        }
+        assert!(set.is_empty());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The view of a cluster: the processes that share a store, with a number that grows with each change. Contract: `spec/cluster.md`.
 
-use crate::address::Epoch;
+use std::sync::Arc;
+
+use crate::address::{Address, Epoch};
 use crate::slot::{ClusterKey, Member, SlotTable};
 
 /// The number of a view: of the members that may write a store. The store takes it from the counter of its openings, so a later view has a
@@ -210,6 +212,50 @@ impl StoredView {
         let owners = self.owners();
         let key = self.key.as_ref().filter(|_| !owners.is_empty())?;
         Some(SlotTable::new(key, owners))
+    }
+}
+
+/// A view as the shards of a node use it. They share the table of the slots and the list of the members.
+#[derive(Clone, Debug)]
+pub struct ClusterView {
+    /// Its number.
+    pub number: View,
+    /// The processes of the view in all states, in the order of their births.
+    pub members: Arc<[ViewMember]>,
+    /// The owner of each slot: only active members own slots.
+    pub slots: Arc<SlotTable>,
+}
+
+impl ClusterView {
+    /// The form of a stored view. `None` if no member of it owns slots, so that it can't be used.
+    #[must_use]
+    pub fn of(view: &StoredView) -> Option<Self> {
+        Some(Self {
+            number: view.number,
+            members: view.members.as_slice().into(),
+            slots: Arc::new(view.table()?),
+        })
+    }
+
+    /// The shards of all members, in ascending order.
+    #[must_use]
+    pub fn shards(&self) -> Vec<Address> {
+        let members = self.members.iter();
+        let shards = members.flat_map(|member| {
+            let node = member.id.node;
+            (0..member.profile.shard_count).map(move |shard| Address { node, shard })
+        });
+        let mut shards: Vec<Address> = shards.collect();
+        shards.sort_unstable();
+        shards
+    }
+
+    /// The life in which a node belongs to the view.
+    #[must_use]
+    pub fn birth_of(&self, node: u16) -> Option<u64> {
+        let mut members = self.members.iter();
+        let member = members.find(|member| member.id.node == node)?;
+        Some(member.id.birth)
     }
 }
 

@@ -16,12 +16,13 @@ pub struct Key {
     pub generation: u32,
 }
 
-/// One socket, its unread and unsent bytes, and its owner's state.
+/// One socket, its unread and unsent bytes, and its owner's state. Without a socket its owner passes on the bytes in both directions, until the
+/// connection gets one.
 #[derive(Debug)]
 pub struct Connection<C> {
     /// The state of the loop's owner.
     pub state: C,
-    pub(crate) socket: TcpStream,
+    pub(crate) socket: Option<TcpStream>,
     pub(crate) remainder: Remainder,
     pub(crate) outbox: Option<Box<Outbox>>,
     /// One word for connections without TLS.
@@ -56,7 +57,7 @@ pub(crate) struct Flags {
     pub reload: bool,
     /// The kernel's send buffer was full; the loop sends nothing before it is writable.
     pub blocked: bool,
-    /// It is in the queue of sends.
+    /// It is in the queue of sends; without a socket, in the list of connections with output.
     pub queued_to_send: bool,
     /// It is in the list of connections with an outbox.
     pub listed: bool,
@@ -77,6 +78,20 @@ pub(crate) struct Flags {
 }
 
 impl<C> Connection<C> {
+    /// A connection that has neither sent nor received.
+    pub(crate) fn new(state: C, socket: Option<TcpStream>) -> Self {
+        Self {
+            state,
+            socket,
+            remainder: Remainder::default(),
+            outbox: None,
+            tls: None,
+            flags: Flags::default(),
+            counted_bytes: 0,
+            traffic: Traffic::default(),
+        }
+    }
+
     /// Bytes that wait to be sent.
     #[must_use]
     pub fn outbox_bytes(&self) -> usize {
@@ -121,10 +136,16 @@ impl<C> Connection<C> {
             .is_some_and(|outbox| outbox.has_marked())
     }
 
-    /// The address of the peer; `None` once the kernel has forgotten it.
+    /// The address of the peer; `None` once the kernel has forgotten it, and without a socket.
     #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.socket.peer_addr().ok()
+        self.socket.as_ref()?.peer_addr().ok()
+    }
+
+    /// Whether all input that was passed on was handled.
+    #[must_use]
+    pub fn is_input_handled(&self) -> bool {
+        !self.remainder.has_bytes()
     }
 
     /// The peer's certificate, as DER.
@@ -146,8 +167,10 @@ impl<C> Connection<C> {
 
     /// Closes the sending half: the peer reads the bytes in flight, then the end of the stream.
     pub fn shut_down_sending(&self) {
-        // It fails if the peer has closed, and then there is nothing to shut down.
-        let _ = self.socket.shutdown(std::net::Shutdown::Write);
+        if let Some(socket) = &self.socket {
+            // It fails if the peer has closed, and then there is nothing to shut down.
+            let _ = socket.shutdown(std::net::Shutdown::Write);
+        }
     }
 }
 
@@ -340,16 +363,8 @@ mod tests {
 
     fn connection(state: u32) -> Connection<u32> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        Connection {
-            state,
-            socket: TcpStream::connect(listener.local_addr().unwrap()).unwrap(),
-            remainder: Remainder::default(),
-            outbox: None,
-            tls: None,
-            flags: Flags::default(),
-            counted_bytes: 0,
-            traffic: Traffic::default(),
-        }
+        let socket = TcpStream::connect(listener.local_addr().unwrap());
+        Connection::new(state, socket.ok())
     }
 
     #[test]

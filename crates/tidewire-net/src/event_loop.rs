@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use crate::connection::{Connection, Connections, Flags, Key, Traffic};
+use crate::connection::{Connection, Connections, Key};
 use crate::deadline_timer::DeadlineTimer;
 use crate::memory_budget::{MemoryBudget, Share};
 use crate::outbox::{LogRange, Outbox};
@@ -25,6 +25,7 @@ use crate::tls_send::Arena;
 use crate::turn_log::TurnLogs;
 
 mod settling;
+mod without_socket;
 
 pub use settling::{OutboxMarks, Settled};
 
@@ -116,6 +117,8 @@ pub struct EventLoop<C> {
     ranges: Vec<LogRange>,
     /// Connections that have an outbox, and some that are closed.
     listed: Vec<Key>,
+    /// Connections without a socket that have new output.
+    filled: Vec<Key>,
     /// Received bytes of all connections that could not be handled yet.
     inbound_bytes: usize,
     /// Whether the waker ended the last poll.
@@ -155,6 +158,7 @@ impl<C> EventLoop<C> {
             to_send: VecDeque::new(),
             ranges: Vec::new(),
             listed: Vec::new(),
+            filled: Vec::new(),
             inbound_bytes: 0,
             is_woken: false,
             empty_polls: 0,
@@ -261,22 +265,13 @@ impl<C> EventLoop<C> {
         self.poll
             .registry()
             .register(&mut SourceFd(&fd), Token(key.index as usize), interest)?;
-        let flags = Flags {
-            reload: !unread.is_empty(),
-            // A TLS close message that was already read causes no event.
-            readable: tls.as_ref().is_some_and(|tls| tls.is_peer_closed()),
-            ..Flags::default()
-        };
-        let key = self.connections.insert(Connection {
-            state,
-            socket,
-            remainder: Remainder::from_unread(unread),
-            outbox: None,
-            tls,
-            flags,
-            counted_bytes: 0,
-            traffic: Traffic::default(),
-        });
+        let mut connection = Connection::new(state, Some(socket));
+        connection.flags.reload = !unread.is_empty();
+        // A TLS close message that was already read causes no event.
+        connection.flags.readable = tls.as_ref().is_some_and(|tls| tls.is_peer_closed());
+        connection.remainder = Remainder::from_unread(unread);
+        connection.tls = tls;
+        let key = self.connections.insert(connection);
         self.take_outgoing(key);
         self.recount(key, 0);
         self.queue_to_read(key);
@@ -306,7 +301,7 @@ impl<C> EventLoop<C> {
     }
 
     /// Takes a connection out of the loop, for another loop. Its slot stays lent until [`Connections::take_back`]. `None` if the connection
-    /// has unsent bytes, or does not exist.
+    /// has unsent bytes or no socket, or does not exist.
     ///
     /// # Errors
     /// The kernel still watches the socket. The connection is then closed.
@@ -315,14 +310,15 @@ impl<C> EventLoop<C> {
         if !connection.is_flushed() {
             return None;
         }
-        let fd = connection.socket.as_raw_fd();
-        let inbound_bytes = connection.inbound_bytes();
+        connection.socket.as_ref()?;
         let connection = self.connections.remove_and_lend(key)?;
-        self.inbound_bytes -= inbound_bytes;
+        self.inbound_bytes -= connection.inbound_bytes();
+        let socket = connection.socket?;
+        let fd = socket.as_raw_fd();
         let deregistered = self.poll.registry().deregister(&mut SourceFd(&fd));
         Some(deregistered.map(|()| Released {
             state: connection.state,
-            socket: connection.socket,
+            socket,
             unread: connection.remainder.into_bytes(),
             tls: connection.tls,
         }))
@@ -346,11 +342,14 @@ impl<C> EventLoop<C> {
         // readiness under the new one, so no event is missed.
         let flags = &mut connection.flags;
         flags.queued_to_read = false;
-        let fd = connection.socket.as_raw_fd();
+        let fd = connection.socket.as_ref().map(AsRawFd::as_raw_fd);
         if flags.listed {
             self.listed.push(to);
         }
         self.queue_to_read(to);
+        let Some(fd) = fd else {
+            return Ok(());
+        };
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = self.poll.registry();
         registry.reregister(&mut SourceFd(&fd), Token(to.index as usize), interest)
@@ -508,9 +507,12 @@ impl<C> EventLoop<C> {
             return ReadOutcome::More(0);
         }
         let is_encrypted = connection.tls.is_some();
+        let Some(socket) = &connection.socket else {
+            return ReadOutcome::Drained(0);
+        };
         let outcome = match connection.tls.as_deref_mut() {
-            None => buffer.read(&connection.socket, &mut connection.remainder),
-            Some(tls) => buffer.read_sealed(&connection.socket, tls, &mut connection.remainder),
+            None => buffer.read(socket, &mut connection.remainder),
+            Some(tls) => buffer.read_sealed(socket, tls, &mut connection.remainder),
         };
         if let ReadOutcome::Drained(count) | ReadOutcome::More(count) = &outcome {
             connection.traffic.bytes_in += *count as u64;
@@ -558,9 +560,10 @@ impl<C> EventLoop<C> {
         if let Some(connection) = self.connections.get_mut(key)
             && let Some(tls) = connection.tls.as_deref_mut()
             && connection.outbox.is_none()
+            && let Some(mut socket) = connection.socket.as_ref()
         {
             // The connection closes in any case.
-            let _ = (&connection.socket).write(&tls.take_outgoing());
+            let _ = socket.write(&tls.take_outgoing());
         }
     }
 
@@ -625,7 +628,10 @@ impl<C> EventLoop<C> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        if connection.outbox.is_some() || connection.flags.queued_to_send {
+        if connection.outbox.is_some()
+            || connection.flags.queued_to_send
+            || connection.socket.is_none()
+        {
             let outbox = connection.outbox.get_or_insert_default();
             ranges.for_each(|range| outbox.push_range(range));
             self.list_and_queue(key);
@@ -672,6 +678,9 @@ impl<C> EventLoop<C> {
         }
         if !flags.blocked && !flags.queued_to_send {
             flags.queued_to_send = true;
+            if connection.socket.is_none() {
+                return self.filled.push(key);
+            }
             self.to_send.push_back(Queued {
                 key,
                 first: 0,
@@ -720,7 +729,10 @@ impl<C> EventLoop<C> {
                 continue;
             };
             let outbox = connection.outbox.as_deref();
-            let socket = connection.socket.as_fd();
+            // A connection without a socket is never in the queue of sends.
+            let Some(socket) = connection.socket.as_ref().map(AsFd::as_fd) else {
+                continue;
+            };
             match (&submitted.sealed, ranges_of(&self.ranges, submitted.queued)) {
                 (None, [range]) if outbox.is_none() => {
                     let bytes = match last {

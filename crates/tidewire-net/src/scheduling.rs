@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn processor_time_counts_work_and_no_sleep() {
-        let (thread, process) = (super::thread_time(), super::process_time());
+        // In this order the process has at least the time of the thread from here on.
+        let (process, thread) = (super::process_time(), super::thread_time());
         std::thread::sleep(Duration::from_millis(20));
         assert!(super::thread_time() < thread + Duration::from_millis(10));
         let end = Instant::now() + Duration::from_secs(10);

@@ -22,6 +22,8 @@ pub(crate) fn number(access: Access, by: RequestedAction) -> u8 {
         (Access::RecordDelete, _) => 9,
         (Access::Presence, RequestedAction::Presence(action)) => presence(action),
         (Access::Presence, _) => 2,
+        (Access::PresenceJoin, _) => 60,
+        (Access::PresenceSubscribe, _) => 64,
     }
 }
 

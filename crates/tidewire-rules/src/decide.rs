@@ -1,7 +1,8 @@
 //! A rule set as the engine's permission.
 
 use tidewire_core::permission::{
-    Access, Decision, EventRight, Permission, Question, ReadRight, RequestedAction, Unknown,
+    Access, Decision, EventRight, Permission, QueryRight, Question, ReadRight, RequestedAction,
+    Unknown,
 };
 use tidewire_core::principal::Principal;
 use tidewire_core::text::Name;
@@ -180,6 +181,14 @@ impl Permission for RuleSet {
         }
     }
 
+    fn read_fields(&self, _principal: &Principal, name: &str) -> Option<&[Box<str>]> {
+        let (rule, _) = self.find(Access::RecordRead, name)?;
+        match &rule.body {
+            Body::Rule(rule) => rule.old_data_fields(),
+            Body::Constant(_) => Some(&[]),
+        }
+    }
+
     fn event_right(&self, name: &str) -> EventRight {
         let Some((rule, variables)) = self.find(Access::EventSubscribe, name) else {
             return EventRight::Constant(false);
@@ -205,6 +214,27 @@ impl Permission for RuleSet {
             values: &[],
         };
         EventRight::Constant(self.evaluate(rule, &variables, &question) == Decision::Allow)
+    }
+
+    fn query_right(&self, prefix: &str) -> QueryRight {
+        let mut right = QueryRight::Common;
+        let rules = self.rules(Access::RecordRead).iter();
+        for rule in rules.filter(|rule| rule.path.may_begin_with(prefix)) {
+            if let Body::Rule(body) = &rule.body {
+                let uses = body.uses();
+                if uses.records || uses.now {
+                    return QueryRight::ByOthers;
+                }
+                if uses.user {
+                    right = QueryRight::ByPrincipal;
+                }
+            }
+            // The shorter paths after it decide no name with this prefix.
+            if rule.path.takes_all_with(prefix) {
+                break;
+            }
+        }
+        right
     }
 
     fn decide_pattern(&self, question: &Question<'_>, prefix: &str) -> Decision {

@@ -9,6 +9,7 @@ mod coerce;
 pub mod decide;
 mod evaluate;
 mod expression;
+mod fields;
 mod lexer;
 pub mod limits;
 pub mod load;

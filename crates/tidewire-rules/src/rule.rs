@@ -7,6 +7,7 @@ use tidewire_core::text::Name;
 use crate::coerce;
 use crate::evaluate::{Records as Find, Run};
 use crate::expression::Expression;
+use crate::fields;
 use crate::limits::RuleLimits;
 use crate::parser;
 use crate::steps::{Steps, Stop};
@@ -23,6 +24,7 @@ pub struct Rule {
     text: String,
     expression: Expression,
     uses: Uses,
+    old_data_fields: Option<Box<[Box<str>]>>,
 }
 
 /// The result of a rule.
@@ -57,6 +59,7 @@ impl Rule {
         let (expression, uses) = parser::parse(text, variables, limits)?;
         Ok(Self {
             text: text.to_owned(),
+            old_data_fields: fields::of_old_data(&expression),
             expression,
             uses,
         })
@@ -72,6 +75,12 @@ impl Rule {
     #[must_use]
     pub fn uses(&self) -> Uses {
         self.uses
+    }
+
+    /// The fields of `oldData` that the rule uses, if it uses nothing else of it.
+    #[must_use]
+    pub fn old_data_fields(&self) -> Option<&[Box<str>]> {
+        self.old_data_fields.as_deref()
     }
 
     /// Runs the rule with the records that were read, again after each one that it requests, and

@@ -10,7 +10,7 @@ use crate::rule::Rule;
 
 /// The kinds of rules: section and name in the file, the guarded access, and whether they may use `data` and
 /// `oldData`.
-pub const RULE_KINDS: [RuleKind; 12] = [
+pub const RULE_KINDS: [RuleKind; 14] = [
     RuleKind::new("record", "create", Access::RecordCreate, false, false),
     RuleKind::new("record", "read", Access::RecordRead, false, true),
     RuleKind::new("record", "write", Access::RecordWrite, true, true),
@@ -23,6 +23,14 @@ pub const RULE_KINDS: [RuleKind; 12] = [
     RuleKind::new("rpc", "provide", Access::RpcProvide, false, false),
     RuleKind::new("rpc", "request", Access::RpcRequest, true, false),
     RuleKind::new("presence", "allow", Access::Presence, false, false),
+    RuleKind::new("presence", "join", Access::PresenceJoin, true, false),
+    RuleKind::new(
+        "presence",
+        "subscribe",
+        Access::PresenceSubscribe,
+        false,
+        false,
+    ),
 ];
 
 /// The path that matches every name; each section has it.
@@ -210,6 +218,8 @@ const fn index_of(access: Access) -> usize {
         Access::RpcProvide => 9,
         Access::RpcRequest => 10,
         Access::Presence => 11,
+        Access::PresenceJoin => 12,
+        Access::PresenceSubscribe => 13,
     }
 }
 

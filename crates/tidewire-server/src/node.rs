@@ -2,8 +2,10 @@
 //!
 //! A stop loses no acknowledged write. It closes connections gradually, because clients reconnect at once.
 
+mod cluster;
 mod drain;
 mod free_memory;
+mod member_shards;
 mod requests;
 mod signals;
 mod store;
@@ -11,12 +13,14 @@ mod stores;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_auth::revocation_store::RevocationStore;
 use tidewire_auth::waiting::{WaitingLimits, WaitingLogins};
 use tidewire_auth::{AuthChain, Trouble, jwt};
+use tidewire_cluster::member::Stage as MemberStage;
 use tidewire_config::plan::{AdminPage, Plan, Speaks};
 use tidewire_config::section::AuthKind;
 use tidewire_config::stores::DEFAULT_NAME;
@@ -30,10 +34,13 @@ use tidewire_http::api::{Api, Common, RecordEpochs};
 use tidewire_http::denials::Denials;
 use tidewire_http::front::tls::Tls;
 use tidewire_http::front::{Front, ReloadableSettings, accept};
+use tidewire_http::metrics::cluster::ClusterNumbers;
 use tidewire_http::metrics::process::ProcessNumbers;
 use tidewire_http::metrics::{Metrics, ShardNumbers};
 use tidewire_http::permission;
 use tidewire_http::rights::Rights;
+use tidewire_http::rights_log::RightsLog;
+use tidewire_http::rules_text::RulesText;
 use tidewire_http::status::{Reason, Stage, Status, StoreFailure};
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_net::scheduling::with_short_slices;
@@ -57,7 +64,9 @@ use crate::port_holder::port_holder;
 use crate::rules_file::{self, RulesFile};
 use crate::traces;
 
+use cluster::Cluster;
 pub use drain::Stopped;
+use member_shards::MemberShards;
 use requests::NodeRequests;
 pub use signals::Signals;
 pub use store::{StoreWrapper, open_store, store_kind};
@@ -81,6 +90,8 @@ pub struct Node {
     /// The rule file, if the rules come from one.
     rules: Option<Arc<RulesFile>>,
     stores: Stores,
+    /// The member of a cluster, if the node is one.
+    cluster: Option<Cluster>,
     /// Held until the store is closed.
     folder: Option<DataFolder>,
     addresses: Vec<SocketAddr>,
@@ -120,6 +131,18 @@ impl Node {
         plan: &Plan,
         wrapper: Option<&dyn StoreWrapper>,
     ) -> Result<(Self, Signals), Failure> {
+        Self::start_after(plan, wrapper, 0)
+    }
+
+    /// The same for a node that its cluster has evicted `evictions` times in a row.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_after(
+        plan: &Plan,
+        wrapper: Option<&dyn StoreWrapper>,
+        evictions: u32,
+    ) -> Result<(Self, Signals), Failure> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(plan.front_threads)
             .thread_name("front")
@@ -135,6 +158,7 @@ impl Node {
         let auth = Arc::new(auth);
         let tls = Tls::open(plan)
             .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
+        cluster::broker(plan)?;
         // Bound before the store is opened: clients that reconnect wait in the kernel's queue instead of failing.
         let (listeners, tls_listeners) = {
             let _guard = runtime.enter();
@@ -154,14 +178,49 @@ impl Node {
         let named = stores.iter();
         let epochs = named.map(|store| (store.name.as_str(), store.open.opened.epoch));
         let tags = plan.settings().tags;
-        let epochs = RecordEpochs::new(plan.config.stores.routes(), tags, epochs);
+        let epochs = Arc::new(RecordEpochs::new(plan.config.stores.routes(), tags, epochs));
 
         let limits = ShardLimits::of(plan);
-        let prepared = PreparedShards::new(plan.shards, &limits, plan.config.network.sends)
-            .map_err(|error| bug("can't create the event loops of the shards", &error))?;
+        let number = match plan.config.cluster.enabled {
+            true => cluster::node_number(opened[0]),
+            false => 0,
+        };
+        let prepared =
+            PreparedShards::of_node(number, plan.shards, &limits, plan.config.network.sends)
+                .map_err(|error| bug("can't create the event loops of the shards", &error))?;
+        let cluster_key = (u128::from(random()?) << 64) | u128::from(random()?);
+        let mut cluster_key = ClusterKey(cluster_key.to_be_bytes());
+        let handles: Arc<[ShardHandle]> = prepared.handles().into();
+        let rights = Rights::new(Arc::clone(&handles), plan.config.limits.revocations_max);
+        let rights = Arc::new(match plan.config.cluster.enabled {
+            true => {
+                let (plan, denials) = (plan.clone(), Arc::clone(&denials));
+                let compile = move |rules: &RulesText| {
+                    permission::of_text(&plan, &denials, rules.text(), FilePath::new(rules.file()))
+                };
+                rights.of_member(runtime.handle().clone(), Box::new(compile))
+            }
+            false => rights,
+        });
+        let cluster = match plan.config.cluster.enabled {
+            true => {
+                let shards = MemberShards::new(
+                    prepared.node_shards(),
+                    Arc::clone(&epochs),
+                    Arc::clone(&rights),
+                    runtime.handle().clone(),
+                );
+                let (store, shards) = (&mut stores[0], Arc::new(shards));
+                Some(Cluster::join(plan, store, shards, cluster_key, evictions)?)
+            }
+            false => None,
+        };
+        let first_view = cluster.as_ref().map(|cluster| &cluster.first_view);
+        if let Some(key) = first_view.and_then(|view| view.key) {
+            cluster_key = key;
+        }
         let send_paths = prepared.send_paths();
         let budget = prepared.budget().clone();
-        let handles: Arc<[ShardHandle]> = prepared.handles().into();
         let answer = requests::completion_sender(Arc::clone(&handles));
         let scrub_health = ScrubHealth::default();
         // A client's acknowledgement waits for the thread that commits, which mostly waits for the disk.
@@ -169,6 +228,10 @@ impl Node {
         if let Some(users) = auth.users() {
             users.open(stores.default_client());
         }
+        if let Some(tickets) = auth.shared_tickets() {
+            tickets.open(stores.default_client(), runtime.handle());
+        }
+        rights.open_log(RightsLog::new(stores.default_client()));
         let waiting = WaitingLogins::new(
             WaitingLimits::of(plan),
             &budget,
@@ -185,7 +248,6 @@ impl Node {
         let tracing = traces::open(&plan.config.traces, &span_counts)
             .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
         let (tracer, exporter) = tracing.unzip();
-        let cluster_key = (u128::from(random()?) << 64) | u128::from(random()?);
         let shards = prepared
             .start(NodeConfig {
                 settings: plan.settings(),
@@ -198,7 +260,8 @@ impl Node {
                 requests: Arc::new(requests),
                 tracer: tracer.map(Arc::new),
                 seed: random()?,
-                cluster_key: ClusterKey(cluster_key.to_be_bytes()),
+                cluster_key,
+                slots: cluster.as_ref().and_then(Cluster::first_owners),
             })
             .map_err(|error| bug("can't start the threads of the shards", &error))?;
 
@@ -219,16 +282,19 @@ impl Node {
         }
         metrics.add(|registry| auth.counts().register(registry));
         traces::register(&span_counts, &metrics);
+        if let Some(cluster) = &cluster {
+            let member = cluster.member().clone();
+            let shared = Arc::clone(&rights);
+            let sample = Box::new(move || cluster::sample(&member, &shared));
+            metrics.register(Box::new(ClusterNumbers(sample)));
+            let member = cluster.member().clone();
+            status.watch_cluster(Box::new(move || cluster::troubles(&member)));
+        }
         watch_auth(&status, &auth);
         auth.run(runtime.handle());
         let numbers = ShardNumbers::new(Arc::clone(&handles), healths);
         metrics.register(Box::new(numbers.clone()));
         metrics.register(Box::new(ProcessNumbers));
-        let rights = Rights::new(
-            Arc::clone(shards.handles()),
-            plan.config.limits.revocations_max,
-        );
-        let rights = Arc::new(rights);
         let rules = rules_file(plan, &denials, &rights, &metrics);
         if let Some(rules) = rules.clone() {
             status.watch_rules(Box::new(move || rules.warning()));
@@ -236,7 +302,7 @@ impl Node {
         let refused = metrics.refused_requests.clone();
         let common = Common {
             shards: Arc::clone(&handles),
-            epochs: Arc::new(epochs),
+            epochs,
             refused,
             budget: budget.clone(),
         };
@@ -269,12 +335,24 @@ impl Node {
             rules,
             shards,
             stores,
+            cluster,
             stop_accepting,
             made_key: None,
         };
         // Before the node accepts a connection, so that no revoked user can log in.
-        let revocation_store = node.open_revocation_store()?;
-        let admin = Arc::new(node.admin(revocation_store));
+        let revocation_store = Arc::new(node.open_revocation_store()?);
+        let kept = match node.cluster {
+            Some(_) => {
+                let read = node.runtime.block_on(node.rights.read());
+                read.map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
+                None
+            }
+            None => {
+                node.repeat_revocations(&revocation_store)?;
+                Some(Arc::clone(&revocation_store))
+            }
+        };
+        let admin = Arc::new(node.admin(kept));
         let page_key = match plan.admin_page {
             AdminPage::Off => None,
             AdminPage::Configured => admin_key.clone(),
@@ -309,6 +387,13 @@ impl Node {
         // A program that got an answer from the node may send it a signal, so the handlers come before the first answer. A signal
         // that arrives earlier ends the process, which has no clients yet.
         let signals = Signals::new(&node.runtime)?;
+        // Clients come when the node owns slots and is linked to all others.
+        if let Some(cluster) = &node.cluster {
+            let active = cluster.until_active(node.shards.handles());
+            node.runtime.block_on(active)?;
+            node.share_revocations(&revocation_store)?;
+            node.share_rules()?;
+        }
         if let (Some(listener), Some(key)) = (admin_listener, admin_key) {
             node.open_admin(key, listener, admin, &is_stopped);
         }
@@ -332,35 +417,70 @@ impl Node {
         }
     }
 
-    /// Reads the revocations of earlier runs and applies them again.
-    fn open_revocation_store(&self) -> Result<Arc<RevocationStore>, Failure> {
+    /// Opens the revocations of earlier runs of a node alone.
+    fn open_revocation_store(&self) -> Result<RevocationStore, Failure> {
         let folder = self.folder.as_ref().map(DataFolder::path);
+        RevocationStore::open(folder, jwt::now()).map_err(|error| self.broken_revocations(&error))
+    }
+
+    fn broken_revocations(&self, error: &dyn std::fmt::Display) -> Failure {
+        let folder = self.folder.as_ref().map(DataFolder::path);
+        let file = folder
+            .unwrap_or(std::path::Path::new(""))
+            .join(REVOCATIONS_FILE);
+        let line = format!(
+            "{}: {error}; restore it from a backup, or remove it and revoke again",
+            file.display()
+        );
+        Failure::new(Exit::DataFolder, line)
+    }
+
+    /// Applies the revocations of earlier runs again.
+    fn repeat_revocations(&self, revocation_store: &RevocationStore) -> Result<(), Failure> {
         let now = jwt::now();
-        let opened = RevocationStore::open(folder, now)
-            .and_then(|revocation_store| Ok((revocation_store.list(now)?, revocation_store)));
-        let (stored, revocation_store) = opened.map_err(|error| {
-            let file = folder
-                .unwrap_or(std::path::Path::new(""))
-                .join(REVOCATIONS_FILE);
-            let line = format!(
-                "{}: {error}; restore it from a backup, or remove it and revoke again",
-                file.display()
-            );
-            Failure::new(Exit::DataFolder, line)
-        })?;
+        let stored = revocation_store.list(now);
+        let stored = stored.map_err(|error| self.broken_revocations(&error))?;
         let revocations = stored.into_iter().map(|stored| stored.revocation);
         self.rights
             .revoke_again(revocations, now)
-            .map_err(|error| Failure::new(Exit::Configuration, error.to_string()))?;
-        Ok(Arc::new(revocation_store))
+            .map_err(|error| Failure::new(Exit::Configuration, error.to_string()))
     }
 
-    fn admin(&self, revocation_store: Arc<RevocationStore>) -> Admin {
+    /// Passes the revocations of a node that was alone before to its cluster, once.
+    fn share_revocations(&self, revocation_store: &RevocationStore) -> Result<(), Failure> {
+        let now = jwt::now();
+        let stored = revocation_store.list(now);
+        for stored in stored.map_err(|error| self.broken_revocations(&error))? {
+            let what = stored.revocation.what.clone();
+            let revoked = self
+                .runtime
+                .block_on(self.rights.revoke(stored.revocation, now));
+            revoked.map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
+            let lifted = revocation_store.lift(&what);
+            lifted.map_err(|error| self.broken_revocations(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Passes the rules of the node to its cluster, if this has none.
+    fn share_rules(&self) -> Result<(), Failure> {
+        let Some(rules) = &self.rules else {
+            return Ok(());
+        };
+        let shared = self.runtime.block_on(rules.share_first());
+        shared.map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))
+    }
+
+    fn admin(&self, revocation_store: Option<Arc<RevocationStore>>) -> Admin {
         Admin {
             status: Arc::clone(&self.front.status),
             auth: Arc::clone(&self.auth),
             revocation_store,
             rights: Arc::clone(&self.rights),
+            cluster: self
+                .cluster
+                .as_ref()
+                .map(|cluster| cluster.admin(&self.rights)),
             reload: Box::new(hang_up),
         }
     }
@@ -467,6 +587,26 @@ impl Node {
         &self.runtime
     }
 
+    /// The pause before the node joins its cluster again, and how often it was evicted in a row, if it has lost its part. The process must
+    /// then be replaced.
+    #[must_use]
+    pub fn has_to_rejoin(&self) -> Option<(Duration, u32)> {
+        let stage = self.cluster.as_ref()?.member().stage();
+        match &*stage.borrow() {
+            MemberStage::Evicted {
+                again_after,
+                evictions,
+            } => Some((*again_after, *evictions)),
+            _ => None,
+        }
+    }
+
+    /// Why the node can't use the rules of its cluster. It must end then, because clients would be served by older rules.
+    #[must_use]
+    pub fn unusable_rules(&self) -> Option<String> {
+        self.rights.unusable_rules()
+    }
+
     /// Whether a shard has ended by itself, which only a bug can cause.
     #[must_use]
     pub fn has_lost_a_shard(&self) -> bool {
@@ -500,9 +640,10 @@ fn rules_file(
         return None;
     };
     let (path, plan, denials) = (path.clone(), plan.clone(), Arc::clone(denials));
-    let open = Box::new(move || permission::open(&plan, &denials));
+    let file = path.clone();
+    let compile = Box::new(move |text: &str| permission::of_text(&plan, &denials, text, &file));
     let (rights, metrics) = (Arc::clone(rights), Arc::clone(metrics));
-    Some(Arc::new(RulesFile::new(path, open, rights, metrics)))
+    Some(Arc::new(RulesFile::new(path, compile, rights, metrics)))
 }
 
 fn local_addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
@@ -514,6 +655,18 @@ fn local_addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
 struct FewestConnections(Arc<[ShardHandle]>);
 
 impl HandOver for FewestConnections {
+    fn shard_for_exchange(&self) -> Option<ShardHandle> {
+        let count = |shard: &&ShardHandle| {
+            let connections = &shard.stats().connections;
+            connections.load(std::sync::atomic::Ordering::Relaxed)
+        };
+        self.0.iter().min_by_key(count).cloned()
+    }
+
+    fn shard(&self, index: u16) -> Option<ShardHandle> {
+        self.0.get(usize::from(index)).cloned()
+    }
+
     fn hand_over(&self, connections: Vec<UpgradedSocket>) {
         let count = |shard: &ShardHandle| {
             let connections = &shard.stats().connections;

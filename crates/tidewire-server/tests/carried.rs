@@ -40,11 +40,7 @@ fn subscribe_to(event: &str) -> OwnedRequest {
 }
 
 fn carry(node: &Node, port: u16, stay: Stay, requests: Vec<OwnedRequest>) -> CarriedSession {
-    let peer = PeerDetails {
-        certificate: None,
-        address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-        headers: Vec::new(),
-    };
+    let peer = PeerDetails::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     node.handle(0).carry(Arc::new(peer), stay, requests)
 }
 

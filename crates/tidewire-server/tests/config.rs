@@ -460,6 +460,92 @@ fn names_of_a_collection_share_a_slot_if_their_prefix_selects_it() {
 }
 
 #[test]
+fn the_indexes_of_a_collection_are_paths_and_lists_of_paths() {
+    let text = "collections:\n\
+        \x20 cards: {indexes: [board, [board, author.name], \"due date\"]}\n\
+        \x20 notes: {}\n";
+    let environment = [("TIDEWIRE_COLLECTIONS__NOTES__INDEXES", "a, b+c")];
+    let loaded = loaded(text, &environment, &[]).expect("all is right");
+    let indexes = loaded.config.collections.indexes();
+    let definitions = |prefix: &str| {
+        let of = indexes.find(prefix).expect("declared");
+        of.definitions
+            .iter()
+            .map(|text| text.replace('\n', " "))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        definitions("cards/"),
+        ["cards board", "cards board author.name", "cards due date"]
+    );
+    assert_eq!(definitions("notes/"), ["notes a", "notes b c"]);
+    let shown = print::effective(&loaded);
+    assert_eq!(
+        load_shown(&shown).config.collections,
+        loaded.config.collections
+    );
+}
+
+#[test]
+fn wrong_indexes_are_refused_with_line_and_column() {
+    let check = |indexes: &str, place: &str, expected: &str| {
+        let text = format!("collections:\n  cards: {{indexes: {indexes}}}\n");
+        let problems = loaded(&text, &[], &[]).expect_err(&text);
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert!(
+            problems.len() == 1 && problems[0].contains(expected),
+            "{problems:?}"
+        );
+        assert!(
+            problems[0].starts_with(&format!("tidewire.yml:2:{place}: ")),
+            "{problems:?}"
+        );
+    };
+    check("[board, _id]", "28", "the id orders equal values anyway");
+    check("[[board, board]]", "21", "\"board\" occurs twice");
+    check("[[a, b, c, d, e]]", "21", "5 paths; use 1 to 4");
+    check("[a..b]", "21", "has an empty segment");
+    check(
+        "[[a, [b]]]",
+        "20",
+        "an entry of the list is not a single value",
+    );
+}
+
+#[test]
+fn indexes_that_no_store_would_keep_are_refused() {
+    let check = |others: &str, expected: &[&str]| {
+        let text = format!("collections:\n  logs: {{indexes: [board]}}\n{others}");
+        let problems = stores_refused(&text);
+        assert_eq!(problems.len(), expected.len(), "{problems:?}");
+        for (problem, part) in std::iter::zip(&problems, expected) {
+            assert!(
+                problem.starts_with("collections.logs.indexes (tidewire.yml:2:"),
+                "{problem}"
+            );
+            assert!(problem.contains(part), "{problem}");
+        }
+    };
+    check("", &[]);
+    check(
+        "store: {kind: memory}\n",
+        &["store.kind memory, which keeps no indexes"],
+    );
+    check(
+        "store: {kind: memory}\nstores:\n  logs: {kind: sqlite, prefixes: [logs/]}\n",
+        &[],
+    );
+    check(
+        "stores:\n  parts: {kind: memory, prefixes: [logs/a]}\n",
+        &["stores.parts.kind memory, which keeps no indexes"],
+    );
+    check(
+        "record: {memory_only_prefixes: [logs/]}\n",
+        &["record.memory_only_prefixes has \"logs/\""],
+    );
+}
+
+#[test]
 fn wrong_collections_are_refused_with_line_and_column() {
     let check = |text: &str, expected: &str| {
         let problems = loaded(text, &[], &[]).expect_err(text);

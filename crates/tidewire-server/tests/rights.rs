@@ -18,7 +18,7 @@ use tidewire_core::permission::{Access, Decision, Permission, Question};
 use tidewire_core::principal::Credential;
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::time::WallTime;
-use tidewire_http::rights::{RevokeError, Rights};
+use tidewire_http::rights::{ChangeError, Rights};
 use tidewire_net::event_loop::OutboxMarks;
 use tidewire_shard::ShardLimits;
 use tidewire_wire::frame::websocket::CloseCode;
@@ -147,8 +147,8 @@ fn set_rules(rights: &Rights, closed: &str) {
     runtime.block_on(rights.set_rules(rules)).unwrap();
 }
 
-fn rights(node: &Node) -> Rights {
-    Rights::new(node.handles().into(), 2)
+fn rights(node: &Node) -> Arc<Rights> {
+    Arc::new(Rights::new(node.handles().into(), 2))
 }
 
 /// The name of the event or record in a message, if the message delivers one.
@@ -301,7 +301,7 @@ fn token(id: &str) -> Revoked {
 }
 
 /// Revokes for an hour and returns how long the server took.
-fn revoke(rights: &Rights, what: Revoked) -> Result<Duration, RevokeError> {
+fn revoke(rights: &Arc<Rights>, what: Revoked) -> Result<Duration, ChangeError> {
     let millis = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
     let now = SystemTime::now();
     let until = WallTime(millis(now + Duration::from_secs(3_600)));
@@ -333,7 +333,7 @@ fn a_revoked_session_is_informed_and_gets_nothing_afterwards() {
     // The same token again, and then more tokens than the limit.
     assert!(revoke(&rights, token("1")).is_ok());
     assert!(revoke(&rights, token("3")).is_ok());
-    assert_eq!(revoke(&rights, token("4")), Err(RevokeError::Full));
+    assert_eq!(revoke(&rights, token("4")), Err(ChangeError::Full));
 }
 
 #[test]

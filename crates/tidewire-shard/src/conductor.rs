@@ -4,18 +4,23 @@
 //! the meaning of a message, and the event loop decides how bytes move. Control frames (pong, close) do not go through the turn log,
 //! because no other connection shares them. They follow the connection's ranges of the turn.
 
+mod backed;
 mod carried;
 mod closing;
 mod congestion;
 mod delivering;
+mod exchanges;
 mod expensive_reads;
 mod inspecting;
 mod loading;
 mod memory;
 mod namespaces;
+mod nodes;
+mod opening;
 mod reading;
 mod resumable;
 mod rights;
+mod switching;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -34,11 +39,12 @@ use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::ReadBuffer;
 use tidewire_net::send_batch::Path;
 use tidewire_wire::frame::deflate::Inflater;
-use tidewire_wire::protocol::{Encoding, Introduction, Protocol, Terms};
+use tidewire_wire::protocol::{Encoding, Terms};
 use tokio::sync::oneshot;
 
 use carried::CarriedSessions;
 use delivering::Deliveries;
+use exchanges::Exchanges;
 use expensive_reads::ExpensiveReads;
 use memory::Shedding;
 use namespaces::Namespaces;
@@ -52,16 +58,12 @@ use super::carrier::End;
 use super::connection::{CloseCause, PauseReasons, State};
 use super::credit::{Confirmations, Confirmed, Credit, NO_CONNECTION};
 use super::drain::CloseAll;
-use super::handle::{
-    AuthAnswer, AuthReply, Mail, PendingLogin, Quiet, Requests, ShardHandle, UpgradedSocket,
-};
+use super::handle::{AuthAnswer, AuthReply, Mail, PendingLogin, Quiet, Requests, ShardHandle};
 use super::peer::{ClientCertificate, PeerDetails};
-use super::sink::{CARRIED, DeferredEffect, Sink};
+use super::sink::{CARRIED, DeferredEffect, Sink, Target};
 use super::stats::{LongestTurn, ShardStats, add, set, time_index};
 use crate::backoff::{Delay, ReconnectBackoff};
-use crate::connection_limiter::Subject;
 use crate::interest::InterestMap;
-use crate::peer_log;
 use crate::recent_principals::RecentPrincipals;
 use crate::session_token::TokenKey;
 use crate::tracer::Tracer;
@@ -106,6 +108,8 @@ pub(crate) struct Conductor {
     resumable: ResumableSessions,
     /// Connections with several sessions.
     namespaces: Namespaces,
+    /// Sessions whose messages are in the bodies of requests and answers.
+    exchanges: Exchanges,
     own: ShardHandle,
     handles: Arc<[ShardHandle]>,
     confirmations: Arc<Confirmations>,
@@ -145,8 +149,8 @@ pub(crate) struct Conductor {
     leaving: Vec<Key>,
     /// Connections that are not read because they have too many bytes in flight.
     without_credit: Vec<Key>,
-    /// Connections that are not read because their last message goes to a congested shard.
-    congested: Vec<(Key, u16)>,
+    /// Connections that are not read because their last message goes to a congested shard or node.
+    congested: Vec<(Key, Target)>,
     /// The last batch of each shard that was handled in this turn.
     taken_batches: Vec<(u16, u64)>,
     confirmed: Vec<Confirmed>,
@@ -211,6 +215,7 @@ impl Conductor {
                 limits.connection_sessions_max,
                 node.auth_attempts_max,
             ),
+            exchanges: Exchanges::default(),
             own,
             handles: node.handles,
             confirmations: node.confirmations,
@@ -336,6 +341,7 @@ impl Conductor {
             || !self.closing.is_empty()
             || self.carried.has_ending()
             || self.namespaces.has_ending()
+            || self.exchanges.has_polls()
             || self.engine.has_work()
             || self.event_loop.has_sends()
             || (self.may_read() && self.event_loop.readable_count() > 0);
@@ -350,6 +356,7 @@ impl Conductor {
             self.close_all.as_ref().map(CloseAll::next_deadline),
             self.settlings.iter().filter_map(Settling::deadline).min(),
             self.carried.next_deadline(),
+            self.exchanges.next_deadline(),
             self.shedding.next_check(self.now.monotonic),
             Some(self.now.monotonic + TURN_INTERVAL),
         ];
@@ -405,9 +412,11 @@ impl Conductor {
             self.engine_deadline = self.engine.next_deadline();
         }
         self.continue_closing();
+        self.end_unpolled();
         self.release_carried();
         self.release_congested();
         self.read_sockets();
+        self.take_polls();
     }
 
     /// Ends the input of a turn: the commit batch, the posts, and then the list of sends.
@@ -515,6 +524,7 @@ impl Conductor {
         for key in std::mem::take(&mut self.broken) {
             self.lose(key);
         }
+        self.answer_polls();
         self.settle_carried();
         self.settle_retained();
         self.settle_memory();
@@ -544,6 +554,7 @@ impl Conductor {
             !connection.is_flushed()
         });
         self.resume_sessions();
+        self.switch_transports();
         self.answer_quiet();
     }
 
@@ -616,6 +627,10 @@ impl Conductor {
                     None => self.taken_batches.push((from, batch)),
                 }
             }
+            Mail::Linked(linked) => self.take_linked(linked),
+            Mail::NodeJoined(node) => self.node_joined(node),
+            Mail::NodeLost { node, birth } => self.node_lost(node, birth),
+            Mail::View(view) => self.adopt(&view),
             Mail::Upgraded(connection) => self.add_connection(connection),
             Mail::Store(loaded @ StoreCompletion::Loaded { .. }) => self.loaded.push_back(loaded),
             Mail::Store(completion) => self.handle(Input::Store(completion)),
@@ -625,10 +640,12 @@ impl Conductor {
                 change,
                 reply,
             } => {
-                self.settlings.push(Settling::new(number, reply));
+                self.settlings
+                    .extend(reply.map(|reply| Settling::new(number, reply)));
                 self.handle(Input::Rights { number, change });
             }
             Mail::Carried(mail) => self.take_carried(mail),
+            Mail::Exchange(mail) => self.take_exchange(mail),
             Mail::Inspect(inspection) => self.inspect(inspection),
             Mail::Disconnect(key, reply) => self.disconnect(key, reply),
             Mail::Follow(tail) => self.sink.tails.get_or_insert_default().add(tail),
@@ -656,64 +673,6 @@ impl Conductor {
                 ));
             }
             Mail::Stop => self.is_stopped = true,
-        }
-    }
-
-    /// Sends the frames with which the protocol greets a new peer.
-    fn greet(&mut self, key: Key, protocol: Protocol) {
-        let mut frames = Vec::new();
-        protocol.greet(&self.terms, &mut frames);
-        if !frames.is_empty() {
-            self.event_loop.push_bytes(key, &frames);
-        }
-    }
-
-    fn add_connection(&mut self, connection: UpgradedSocket) {
-        let UpgradedSocket {
-            stream,
-            tls,
-            unread,
-            peer,
-            permit,
-            is_deflated,
-            protocol,
-            attachment,
-        } = connection;
-        let address = peer.address;
-        // The engine learns of the session before anything else can refer to it, and before its first message: the unread bytes of the
-        // upgrade are handled in `read_sockets` later in this turn. If the peer has to wait, the delay also precedes that message. While
-        // the shard drains, it takes the connection and closes it with a reason, because the front has already accepted it. If the kernel
-        // refuses the socket, the handle has already counted the connection, so it is subtracted here.
-        let state = State::new(peer, permit, is_deflated, protocol);
-        let format = state.format(Introduction::default());
-        match self.event_loop.add_with_tls(stream, &unread, tls, state) {
-            Ok(key) => {
-                self.greet(key, protocol);
-                let session = self.session(key);
-                let coalesces = (!protocol.introduces()).then_some(false);
-                self.handle(Input::Opened {
-                    session,
-                    format,
-                    coalesces,
-                });
-                let origin = Subject::new(address.ip()).hash();
-                self.engine.set_origin(session, origin);
-                if let Some(delay) = self.backoff.arrival(self.now.monotonic, address.ip()) {
-                    self.delay(session, delay);
-                }
-                if let Some(attachment) = attachment {
-                    self.attach(key, *attachment);
-                }
-                if self.is_draining {
-                    self.close(key, CloseCause::GoingAway);
-                }
-            }
-            Err(error) => {
-                self.count_out();
-                peer_log::peer_line("connections without a shard", || {
-                    tracing::warn!(%address, %error, "could not register a connection with its shard");
-                });
-            }
         }
     }
 
@@ -774,13 +733,13 @@ impl Conductor {
             return carried.or_else(|| self.resumable.peer(key));
         };
         let known = connection.state.peer.clone();
-        known.or_else(|| self.namespaces.peer(key)).or_else(|| {
+        let known = known.or_else(|| self.namespaces.peer(key));
+        known.or_else(|| self.exchanges.peer(key)).or_else(|| {
             let address = connection.peer_address()?;
             let certificate = connection.peer_certificate();
             Some(Arc::new(PeerDetails {
-                address,
-                headers: Vec::new(),
                 certificate: certificate.map(|der| ClientCertificate(der.into())),
+                ..PeerDetails::at(address)
             }))
         })
     }
@@ -831,6 +790,8 @@ impl Conductor {
                         }
                     }
                 }
+                DeferredEffect::Close(session, CloseReason::Silent)
+                    if self.is_held(key(session)) => {}
                 DeferredEffect::Close(session, reason) => {
                     let key = key(session);
                     if reason.forfeits() {
@@ -888,6 +849,9 @@ impl Conductor {
             };
             self.handles[usize::from(target)].0.mailbox.push(mail);
         }
+        if let Some(nodes) = &mut self.sink.nodes {
+            nodes.end_turn();
+        }
         self.report_congestion();
     }
 
@@ -922,6 +886,9 @@ impl Conductor {
         self.longest_turn.note(now, turn_nanos);
         set(&stats.turn_nanos_max, self.longest_turn.nanos());
         add(&stats.turns_by_time[time_index(turn_nanos)], 1);
+        if self.sink.is_clustered {
+            set(&stats.settled_view, self.engine.handed_over().0);
+        }
         if self.is_refusing || now.since(self.gauges_published) >= GAUGE_INTERVAL {
             self.gauges_published = now;
             stats.engine.set(self.engine.counts());

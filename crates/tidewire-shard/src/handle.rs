@@ -13,6 +13,7 @@ use tidewire_core::entry::Entry;
 use tidewire_core::inspect::{CallView, Inspected, SubscribedName, Subscription};
 use tidewire_core::rights::RightsChange;
 use tidewire_core::time::Instant;
+use tidewire_core::view::ClusterView;
 use tidewire_net::connection::Key;
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::tls::TlsState;
@@ -21,7 +22,9 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::carrier::CarriedMail;
+use super::exchange::ExchangeMail;
 use super::inspect::{ConnectionView, Inspection, TableSlice};
+use super::node_link::{LinkedEntries, LinkedNode};
 use super::peer::PeerDetails;
 use super::stats::{Clock, ShardStats};
 use super::tail::Tail;
@@ -73,12 +76,23 @@ pub enum Attachment {
         /// connection has a new session. Without it the reply is a message to the peer.
         reply: Option<oneshot::Sender<Result<u64, ResumeRefusal>>>,
     },
+    /// A session of exchanges, whose peer may continue on the connection. The session belongs to the shard that gets the connection.
+    Switch {
+        /// Names the session.
+        token: SessionToken,
+    },
 }
 
 /// Takes over connections: the shards of a node.
 pub trait HandOver: Send + Sync + 'static {
     /// Passes each connection to one shard, which owns it afterwards. Must not block.
     fn hand_over(&self, connections: Vec<UpgradedSocket>);
+
+    /// The shard for a new session of exchanges; `None` without shards.
+    fn shard_for_exchange(&self) -> Option<ShardHandle>;
+
+    /// The shard with this number; `None` if there are fewer.
+    fn shard(&self, index: u16) -> Option<ShardHandle>;
 }
 
 /// The receiver of the shards' requests. Both functions return at once. The answers arrive through [`ShardHandle::complete`] and
@@ -156,18 +170,32 @@ pub(crate) enum Mail {
         bytes: usize,
         entries: Vec<Entry>,
     },
+    /// Entries of another node.
+    Linked(LinkedEntries),
+    /// Another node is linked.
+    NodeJoined(LinkedNode),
+    /// A life of another node is lost.
+    NodeLost {
+        node: u16,
+        birth: u64,
+    },
+    /// A view of the cluster holds.
+    View(ClusterView),
     Upgraded(UpgradedSocket),
     Store(StoreCompletion),
     Auth(AuthAnswer),
-    /// A change of rights; answered when it is settled on this shard.
+    /// A change of rights.
     Rights {
-        /// Counted up by one for the whole node.
+        /// Counts up for the whole node or cluster.
         number: u64,
         change: RightsChange,
-        reply: oneshot::Sender<()>,
+        /// Answered when the change is settled. Without it, a later change follows that has one.
+        reply: Option<oneshot::Sender<()>>,
     },
     /// A message about a session without a socket.
     Carried(CarriedMail),
+    /// A message about a session of exchanges.
+    Exchange(ExchangeMail),
     /// An operator inspects the shard.
     Inspect(Inspection),
     /// An operator closes a connection. The reply is false if it has ended.
@@ -210,6 +238,8 @@ pub struct Closed {
 
 /// The part of a shard that other threads see.
 pub(crate) struct Shared {
+    /// The number of the node.
+    pub(crate) node: u16,
     pub(crate) index: u16,
     pub(crate) mailbox: Mailbox<Mail>,
     pub(crate) stats: ShardStats,
@@ -233,7 +263,7 @@ impl ShardHandle {
     #[must_use]
     pub fn address(&self) -> Address {
         Address {
-            node: 0,
+            node: self.0.node,
             shard: self.0.index,
         }
     }
@@ -261,17 +291,26 @@ impl ShardHandle {
         self.0.mailbox.push(Mail::Auth(answer.into()));
     }
 
-    /// Changes rights. Numbers count up by one and reach every shard in order. The shard answers when three conditions hold.
+    /// Changes rights. Numbers count up and reach every shard in order. The shard answers when four conditions hold.
     /// The rights of its sessions are applied. No message that was authorized before is on its way to the shard.
-    /// All messages that waited for these sessions were sent.
+    /// All messages that waited for these sessions were sent. In a cluster, the same holds for all shards of the other nodes.
     pub fn change_rights(&self, number: u64, change: RightsChange) -> oneshot::Receiver<()> {
         let (reply, answer) = oneshot::channel();
         self.0.mailbox.push(Mail::Rights {
             number,
             change,
-            reply,
+            reply: Some(reply),
         });
         answer
+    }
+
+    /// The same without an answer, for a change that a later one follows at once.
+    pub fn precede_rights(&self, number: u64, change: RightsChange) {
+        self.0.mailbox.push(Mail::Rights {
+            number,
+            change,
+            reply: None,
+        });
     }
 
     /// After this call the shard refuses new work with a retryable code; running calls may still be answered.

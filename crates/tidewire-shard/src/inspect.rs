@@ -48,6 +48,8 @@ pub(crate) struct TableSlice {
 pub enum Carriage {
     /// By a WebSocket.
     WebSocket(Protocol),
+    /// By HTTP requests of a protocol, one after the other.
+    Exchanges(Protocol),
     /// By an HTTP request or stream.
     Http,
 }

@@ -11,10 +11,14 @@ pub mod connection_limiter;
 mod credit;
 mod deflation;
 mod drain;
+pub mod exchange;
+pub mod exchange_request;
 pub mod handle;
 pub mod inspect;
 pub mod interest;
 mod message_count;
+pub mod node_link;
+pub mod node_shards;
 pub mod outlet;
 pub mod peer;
 pub mod peer_log;
@@ -55,6 +59,7 @@ use conductor::Conductor;
 use connection::State;
 use credit::Confirmations;
 use handle::{Requests, ShardHandle, Shared};
+use node_shards::NodeShards;
 use session_token::TokenKey;
 use stats::{Clock, ShardStats};
 
@@ -163,6 +168,8 @@ pub struct NodeConfig {
     pub seed: u64,
     /// Key of the slot hash. Clients must not be able to guess it.
     pub cluster_key: ClusterKey,
+    /// The owners of names in a cluster. `None` if the node is alone.
+    pub slots: Option<Arc<SlotTable>>,
 }
 
 /// Shards that accept mail but do not run yet, so that the receiver of their requests can be created first.
@@ -170,6 +177,7 @@ pub struct PreparedShards {
     handles: Vec<ShardHandle>,
     loops: Vec<EventLoop<State>>,
     budget: MemoryBudget,
+    interest: Arc<InterestMap>,
 }
 
 impl PreparedShards {
@@ -178,12 +186,26 @@ impl PreparedShards {
     /// # Errors
     /// The kernel has no descriptors left for them.
     pub fn new(count: u16, limits: &ShardLimits, sends: SendsKind) -> io::Result<Self> {
+        Self::of_node(0, count, limits, sends)
+    }
+
+    /// The same for a node with this number in its cluster.
+    ///
+    /// # Errors
+    /// As [`PreparedShards::new`].
+    pub fn of_node(
+        node: u16,
+        count: u16,
+        limits: &ShardLimits,
+        sends: SendsKind,
+    ) -> io::Result<Self> {
         let budget = MemoryBudget::new(limits.memory_bytes_max);
         let clock = Clock::start();
         let mut prepared = Self {
             handles: Vec::new(),
             loops: Vec::new(),
             budget: budget.clone(),
+            interest: Arc::new(InterestMap::new(usize::from(count))),
         };
         for index in 0..count {
             let sender = match sends {
@@ -195,6 +217,7 @@ impl PreparedShards {
             let (event_loop, waker) = EventLoop::new(&budget, sender)?;
             prepared.loops.push(event_loop);
             prepared.handles.push(ShardHandle(Arc::new(Shared {
+                node,
                 index,
                 mailbox: Mailbox::new(waker),
                 stats,
@@ -217,6 +240,15 @@ impl PreparedShards {
         &self.handles
     }
 
+    /// Passes what arrives from other nodes to the shards.
+    #[must_use]
+    pub fn node_shards(&self) -> NodeShards {
+        NodeShards {
+            handles: self.handles.as_slice().into(),
+            interest: Arc::clone(&self.interest),
+        }
+    }
+
     /// How the sends of each shard reach the kernel, by number.
     #[must_use]
     pub fn send_paths(&self) -> Vec<Path> {
@@ -229,13 +261,15 @@ impl PreparedShards {
     /// The system can't start another thread.
     pub fn start(self, config: NodeConfig) -> io::Result<RunningShards> {
         let handles: Arc<[ShardHandle]> = self.handles.into();
-        let interest = Arc::new(InterestMap::new(handles.len()));
+        let interest = self.interest;
         let confirmations = Arc::new(Confirmations::new(handles.len()));
         let backoff = Arc::new(ReconnectBackoff::new(config.backoff));
         let callers = CallerRates::new(&config.settings.rates, config.names_are_proved);
         let callers = Arc::new(callers);
-        let slots = SlotTable::of_one_node(&config.cluster_key, handles.len() as u16);
-        let slots = Arc::new(slots);
+        let slots = config.slots.unwrap_or_else(|| {
+            let count = handles.len() as u16;
+            Arc::new(SlotTable::of_one_node(&config.cluster_key, count))
+        });
         let mut running = RunningShards {
             handles: handles.clone(),
             threads: Vec::new(),
@@ -267,6 +301,7 @@ impl PreparedShards {
             };
             let terms = Terms {
                 heartbeat_interval: config.settings.heartbeat_interval,
+                heartbeat_timeout: config.settings.heartbeat_timeout,
                 message_bytes_max: config.settings.limits.message_bytes_max,
             };
             let limits = config.limits;

@@ -8,10 +8,21 @@ use std::sync::Arc;
 pub struct PeerDetails {
     /// The address of the peer: the address of its socket, or the address that a trusted proxy reports.
     pub address: SocketAddr,
+    /// Its request.
+    pub request: RequestDetails,
     /// The headers of its request, names in lower case.
     pub headers: Vec<(String, String)>,
     /// The certificate that the peer has presented.
     pub certificate: Option<ClientCertificate>,
+}
+
+/// The request of a peer apart from its headers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestDetails {
+    /// Its path and query.
+    pub target: Box<str>,
+    /// Whether it came over TLS. A proxy in front of the server may have removed that.
+    pub is_encrypted: bool,
 }
 
 /// The certificate of a client as DER. It was verified in the handshake, against the authorities of `tls.client_ca`.
@@ -19,6 +30,17 @@ pub struct PeerDetails {
 pub struct ClientCertificate(pub Arc<[u8]>);
 
 impl PeerDetails {
+    /// A peer of which only the address is known.
+    #[must_use]
+    pub fn at(address: SocketAddr) -> Self {
+        Self {
+            address,
+            request: RequestDetails::default(),
+            headers: Vec::new(),
+            certificate: None,
+        }
+    }
+
     /// The value of the first header of this name, which is in lower case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {

@@ -8,8 +8,9 @@ use tidewire_core::attachments::Attachments;
 use tidewire_core::binary::Binary;
 use tidewire_core::effect::Span;
 use tidewire_core::message::{
-    Auth, Connection, Event, EventAction, Message, Position, Presence, PresenceAction, Reason,
-    Record, RecordAction, RecordBulk, Refusal, Rpc, RpcAction, Tag, WireVersion,
+    Auth, Connection, Event, EventAction, Message, Position, Presence, PresenceAction, Query,
+    QueryReason, Reason, Record, RecordAction, RecordBulk, Refusal, Rpc, RpcAction, Tag,
+    WireVersion,
 };
 
 use super::request::Text;
@@ -160,6 +161,32 @@ pub enum OwnedReply {
     },
     /// A refused request about presence.
     PresenceRefused(OwnedRefusal<PresenceAction>),
+    /// The answer to [`super::request::OwnedRequest::Query`].
+    QueryResult {
+        /// A JSON object.
+        data: Text,
+    },
+    /// The whole result of [`super::request::OwnedRequest::FollowQuery`].
+    QuerySnapshot {
+        /// The key of its changes.
+        key: Text,
+        /// A JSON object.
+        data: Text,
+    },
+    /// Changes of a result.
+    QueryChanged {
+        /// The key of the result.
+        key: Text,
+        /// A JSON array.
+        data: Text,
+    },
+    /// A refused query.
+    QueryRefused {
+        /// Why.
+        reason: QueryReason,
+        /// A JSON object.
+        data: Text,
+    },
     /// A message that no task uses, such as the acknowledgement of a subscription.
     Other,
 }
@@ -263,6 +290,21 @@ impl Copier {
             Message::Presence(Presence::Error(refusal)) => {
                 OwnedReply::PresenceRefused(self.refusal(refusal))
             }
+            Message::Query(Query::Result { data, .. }) => OwnedReply::QueryResult {
+                data: self.text(data),
+            },
+            Message::Query(Query::Snapshot { key, data, .. }) => OwnedReply::QuerySnapshot {
+                key: self.text(key),
+                data: self.text(data),
+            },
+            Message::Query(Query::Changed { key, data }) => OwnedReply::QueryChanged {
+                key: self.text(key),
+                data: self.text(data),
+            },
+            Message::Query(Query::Error { reason, data, .. }) => OwnedReply::QueryRefused {
+                reason: *reason,
+                data: self.text(data),
+            },
             _ => OwnedReply::Other,
         }
     }

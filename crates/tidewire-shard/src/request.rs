@@ -7,7 +7,7 @@ use tidewire_core::attachments::Attachments;
 use tidewire_core::binary::Binary;
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, Message, Names, Only, Position, Presence, Publication,
-    Record, RecordBulk, Rpc, WireVersion, Write,
+    Query, Record, RecordBulk, Rpc, WireVersion, Write,
 };
 use tidewire_core::trace::Trace;
 
@@ -118,6 +118,24 @@ pub enum OwnedRequest {
         /// For the answer.
         correlation: Text,
     },
+    /// Evaluates a query.
+    Query {
+        /// The collection.
+        collection: Text,
+        /// The query, as JSON.
+        query: Text,
+        /// Whether all selected records are counted.
+        counts: bool,
+        /// Whether the answer says how the records were found.
+        explains: bool,
+    },
+    /// Subscribes to the result of a query. A session has at most one of these subscriptions.
+    FollowQuery {
+        /// The collection.
+        collection: Text,
+        /// The query, as JSON.
+        query: Text,
+    },
     /// Asks which users are online.
     QueryAllUsers,
     /// Asks which of these users are online.
@@ -185,6 +203,23 @@ impl OwnedRequest {
                 names: borrowed(names),
                 correlation: Some(correlation),
             }),
+            Self::Query {
+                collection,
+                query,
+                counts,
+                explains,
+            } => Message::Query(Query::Read {
+                collection,
+                query,
+                correlation: None,
+                counts: *counts,
+                explains: *explains,
+            }),
+            Self::FollowQuery { collection, query } => Message::Query(Query::Subscribe {
+                collection,
+                query,
+                correlation: Some(NO_CORRELATION),
+            }),
             Self::Read { name } => Message::Record(Record::Read { name }),
             Self::Head { name } => Message::Record(Record::Head { name }),
             Self::Delete { name } => Message::Record(Record::Delete { name }),
@@ -232,6 +267,10 @@ impl OwnedRequest {
         let all = |texts: &[Text]| texts.iter().map(|text| text.len()).sum::<usize>();
         match self {
             Self::Ping | Self::QueryAllUsers => 0,
+            Self::Query {
+                collection, query, ..
+            }
+            | Self::FollowQuery { collection, query } => collection.len() + query.len(),
             Self::LogIn { data: text }
             | Self::UnsubscribeEvent { name: text }
             | Self::Read { name: text }

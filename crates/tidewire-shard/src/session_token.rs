@@ -37,7 +37,7 @@ impl TokenKey {
             generation,
         } = session;
         let mut hasher = SipHasher24::new_with_key(&self.0);
-        hasher.write_u16(address.node);
+        // The key is another one in each run of a node, so the node is not needed, and the text of a token does not have it.
         hasher.write_u16(address.shard);
         hasher.write_u32(index);
         hasher.write_u32(generation);
@@ -154,12 +154,26 @@ pub(crate) enum OwnedSessionRequest {
         frames: Box<[u8]>,
     },
     Close,
+    Probe {
+        frames: Box<[u8]>,
+    },
+    Switch,
 }
 
 impl OwnedSessionRequest {
     /// `None` if the request is done when the engine has taken its message.
-    pub(crate) fn of(request: SessionRequest<'_>) -> Option<Self> {
+    pub(crate) fn of(
+        request: SessionRequest<'_>,
+        is_backed: impl Fn(&str) -> bool,
+    ) -> Option<Self> {
         Some(match request {
+            SessionRequest::Join {
+                namespace: Namespace::Main,
+                credentials,
+            } if is_backed(Namespace::Main.name()) => Self::Join {
+                namespace: Namespace::Main.name().into(),
+                credentials: credentials.into(),
+            },
             SessionRequest::Within { .. }
             | SessionRequest::Join {
                 namespace: Namespace::Main,
@@ -188,6 +202,10 @@ impl OwnedSessionRequest {
                 frames: frames.into(),
             },
             SessionRequest::Close => Self::Close,
+            SessionRequest::Probe { frames } => Self::Probe {
+                frames: frames.into(),
+            },
+            SessionRequest::Switch => Self::Switch,
         })
     }
 }

@@ -14,7 +14,7 @@ use tidewire_core::engine::Shard;
 use tidewire_core::entry::Entry;
 use tidewire_core::message::{Event, Message};
 use tidewire_core::publication::InterestTopic;
-use tidewire_core::settings::{Liveness, PEER_PINGS};
+use tidewire_core::settings::Liveness;
 use tidewire_core::time::Now;
 use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::protocol::{Encoding, encoding};
@@ -24,6 +24,7 @@ use super::credit::Confirmations;
 use super::deflation::Deflation;
 use super::handle::{AuthReply, Requests, ShardHandle};
 use super::message_count::MessageEnds;
+use super::node_link::NodePosts;
 use super::peer::PeerDetails;
 use super::reply::ReplyLog;
 use super::stats::{add, topic_index};
@@ -64,7 +65,7 @@ pub(crate) fn liveness() -> Vec<Liveness> {
     let formats = (0..FORMAT_COUNT).map(Format);
     formats
         .map(|format| match format {
-            CARRIED => PEER_PINGS,
+            CARRIED => Liveness::PeerPings,
             format => {
                 let Encoding {
                     protocol, variant, ..
@@ -73,6 +74,15 @@ pub(crate) fn liveness() -> Vec<Liveness> {
             }
         })
         .collect()
+}
+
+/// A receiver of posts that may be congested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A shard of this node.
+    Shard(u16),
+    /// Another node.
+    Node(u16),
 }
 
 /// An effect that waits until the engine has returned.
@@ -101,10 +111,14 @@ pub(crate) struct Sink {
     pub(crate) deferred: VecDeque<DeferredEffect>,
     /// The entries for each shard that are posted at the end of the turn.
     pub(crate) outgoing: Box<[Vec<Entry>]>,
-    /// Whether some shard is congested, as of the start of the turn.
+    /// The posts for other nodes, if one was linked.
+    pub(crate) nodes: Option<Box<NodePosts>>,
+    /// Whether the shard has adopted a view of a cluster.
+    pub(crate) is_clustered: bool,
+    /// Whether some shard or link is congested, as of the start of the turn.
     pub(crate) has_congested: bool,
-    /// The congested shard to which the current message goes, if the message has to wait for it.
-    pub(crate) awaited_shard: Option<u16>,
+    /// The congested target to which the current message goes, if the message has to wait for it.
+    pub(crate) awaited: Option<Target>,
     /// Targets of the entries that the current message has caused.
     pub(crate) targets: Vec<u16>,
     /// Requests for stores that were not passed on yet.
@@ -143,7 +157,9 @@ impl Sink {
             deferred: VecDeque::new(),
             outgoing: (0..shard_count).map(|_| Vec::new()).collect(),
             has_congested: false,
-            awaited_shard: None,
+            nodes: None,
+            is_clustered: false,
+            awaited: None,
             targets: Vec::new(),
             store_requests: Vec::new(),
             compressed_bytes: 0,
@@ -159,6 +175,11 @@ impl Sink {
         for request in self.store_requests.drain(..) {
             self.requests.store(self.own.index(), request);
         }
+    }
+
+    /// The number of this node.
+    pub(super) fn node(&self) -> u16 {
+        self.address.node
     }
 
     /// Calls `visit` with the other shards that need publications of a name.
@@ -194,12 +215,23 @@ impl Effects for Sink {
 
     fn post(&mut self, to: Address, entry: Entry) {
         debug_assert!(to != self.address, "a shard does not post to itself");
-        debug_assert_eq!(to.node, self.address.node, "there are no other nodes");
+        if to.node != self.address.node {
+            if let Some(nodes) = &mut self.nodes {
+                nodes.post(self.address.shard, to, entry);
+            }
+            return;
+        }
         self.targets.push(to.shard);
         self.outgoing[usize::from(to.shard)].push(entry);
     }
 
     fn publish(&mut self, topic: InterestTopic, name: &str, entry: impl Fn() -> Entry) {
+        // Another node finds its interested shards itself. It gets all publications, so none is missed while interest is on its way.
+        if let Some(nodes) = &mut self.nodes
+            && !nodes.is_empty()
+        {
+            nodes.post_to_interested(self.address.shard, entry());
+        }
         if self.outgoing.len() == 1 {
             return;
         }
@@ -216,6 +248,10 @@ impl Effects for Sink {
         let Address { node, shard: own } = self.address;
         self.interest
             .visit_pattern_shards(event, own, |shard| visit(Address { node, shard }));
+        // The patterns of other nodes are not known here.
+        if let Some(nodes) = &self.nodes {
+            nodes.shards().for_each(visit);
+        }
     }
 
     fn interest(&mut self, number: u64, change: InterestChange) {
@@ -292,7 +328,7 @@ impl Sink {
         }
     }
 
-    /// Passes a message of a connection to the engine, unless the message has to wait for a congested shard (`awaited_shard`).
+    /// Passes a message of a connection to the engine, unless the message has to wait for a congested shard or link (`awaited`).
     #[inline]
     pub(crate) fn give(
         &mut self,
@@ -303,8 +339,8 @@ impl Sink {
         message: &Message<'_>,
     ) -> Flow {
         if self.has_congested {
-            self.awaited_shard = self.congested_target(engine, confirmations, message);
-            if self.awaited_shard.is_some() {
+            self.awaited = self.congested_target(engine, confirmations, message);
+            if self.awaited.is_some() {
                 return Flow::Wait;
             }
         }

@@ -11,13 +11,15 @@ use tidewire_core::message::Message;
 use tidewire_net::send_batch::Path;
 
 /// The topics that messages are counted by, in the order of [`ShardStats::messages_in`].
-pub const TOPICS: [&str; 7] = [
+pub const TOPICS: [&str; 9] = [
     "connection",
     "auth",
     "event",
     "record",
     "rpc",
     "presence",
+    "query",
+    "backend",
     "unknown",
 ];
 
@@ -78,10 +80,15 @@ pub const REFUSALS: &[&str] = &[
     "calls",
     "waiting",
     "deferred",
+    "handover",
     "dirty",
     "store_full",
     "user_store_full",
     "memory",
+    "queries",
+    "query_reads",
+    "query_results",
+    "scopes",
     "connection_rate",
     "user_rate",
 ];
@@ -94,8 +101,10 @@ pub(crate) fn topic_index(message: &Message<'_>) -> usize {
         Message::Event(_) => 2,
         Message::Record(_) => 3,
         Message::Rpc(_) => 4,
-        Message::Presence(_) => 5,
-        Message::UnknownTopic | Message::UnknownAction { .. } => 6,
+        Message::Presence(_) | Message::Scope(_) => 5,
+        Message::Query(_) => 6,
+        Message::Backend(_) => 7,
+        Message::UnknownTopic | Message::UnknownAction { .. } => 8,
     }
 }
 
@@ -111,6 +120,8 @@ pub struct ShardStats {
     pub turns_by_time: [AtomicU64; TURN_TIMES.len() + 1],
     /// Gauge: the longest of the last turns, in nanoseconds; see [`LongestTurn`].
     pub turn_nanos_max: AtomicU64,
+    /// Gauge: the newest view of the cluster whose hand-over is complete at the shard.
+    pub settled_view: AtomicU64,
     /// Gauge: connections, those on their way to the shard included.
     pub connections: AtomicU64,
     /// Bytes read.
@@ -162,6 +173,10 @@ pub struct ShardStats {
     pub resumes: AtomicU64,
     /// How often a peer could not resume a session.
     pub resumes_refused: AtomicU64,
+    /// Gauge: sessions of exchanges.
+    pub exchange_sessions: AtomicU64,
+    /// How often one of these continued on a WebSocket.
+    pub transport_switches: AtomicU64,
     /// Gauge: bytes that are kept for sessions, without records and histories.
     pub kept_bytes: AtomicU64,
     /// Connections that were ended because they did not read, or used most memory when the node exceeded its budget.
@@ -241,6 +256,8 @@ pub struct EngineStats {
     /// Acknowledged writes by latency, in the buckets of [`LATENCIES`].
     pub acknowledgements: [AtomicU64; LATENCIES.len() + 1],
     pub calls: AtomicU64,
+    /// Calls of this shard's sessions that owners on other nodes have not answered.
+    pub awaited_calls: AtomicU64,
     pub patterns: AtomicU64,
     pub lagging_sessions: AtomicU64,
     pub lags: AtomicU64,
@@ -293,6 +310,7 @@ impl EngineStats {
             set(number, count);
         }
         set(&self.calls, counts.calls as u64);
+        set(&self.awaited_calls, counts.awaited_calls as u64);
         set(&self.patterns, counts.patterns as u64);
         let lag = counts.lag;
         set(&self.lagging_sessions, lag.sessions as u64);
@@ -328,10 +346,15 @@ impl EngineStats {
             calls,
             waiting,
             deferred,
+            handover,
             dirty,
             store_full,
             user_store_full,
             memory,
+            queries,
+            query_reads,
+            query_results,
+            scopes,
             connection_rate,
             user_rate,
         } = counts.refused;
@@ -353,10 +376,15 @@ impl EngineStats {
             calls,
             waiting,
             deferred,
+            handover,
             dirty,
             store_full,
             user_store_full,
             memory,
+            queries,
+            query_reads,
+            query_results,
+            scopes,
             connection_rate,
             user_rate,
         ];

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tidewire_core::address::SessionId;
 use tidewire_core::effect::{Format, Span};
 use tidewire_core::message::{
-    Auth, Change, Connection, Event, EventBulk, Listen, Message, Presence, PresenceAction, Record,
-    RecordBulk, Rpc,
+    Auth, Backend, BackendKind, Change, Connection, Event, EventBulk, Listen, Message, Presence,
+    PresenceAction, Query, Record, RecordBulk, Rpc, Scope,
 };
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
@@ -265,6 +265,9 @@ fn parts<'a>(message: &Message<'a>) -> Parts<'a> {
         Message::Record(message) => record(message),
         Message::Rpc(message) => rpc(message),
         Message::Presence(message) => presence(message),
+        Message::Query(message) => query(message),
+        Message::Scope(message) => scope(message),
+        Message::Backend(message) => backend(message),
         Message::UnknownTopic | Message::UnknownAction { .. } => Parts::of("unknown", ""),
     }
 }
@@ -283,6 +286,66 @@ fn connection<'a>(message: &Connection<'a>) -> Parts<'a> {
         },
         "",
     )
+}
+
+/// The handshakes of sessions are not shown: they may have secrets.
+fn backend<'a>(message: &Backend<'a>) -> Parts<'a> {
+    let name = message.name.or(message.names.first().copied());
+    let name = name.unwrap_or_default();
+    match message.kind {
+        BackendKind::Serve | BackendKind::Served => Parts::of("serve", name),
+        BackendKind::Opened => Parts::of("session opened", name),
+        BackendKind::Accept => Parts::of("session accepted", name),
+        BackendKind::Refuse => Parts::of("session refused", name).with(message.data),
+        BackendKind::Event => Parts::of("event", name).with(message.data),
+        BackendKind::Answer
+        | BackendKind::Answered
+        | BackendKind::Response
+        | BackendKind::Reply => Parts::of("answer", name).with(message.data),
+        BackendKind::Send => Parts::of("send", name).with(message.data),
+        BackendKind::Broadcast => Parts::of("broadcast", name).with(message.data),
+        BackendKind::Ask => Parts::of("ask", name).with(message.data),
+        BackendKind::Asked => Parts::of("asked", name),
+        BackendKind::Tell | BackendKind::Told => Parts::of("tell", name).with(message.data),
+        BackendKind::Join => Parts::of("join", name),
+        BackendKind::Leave => Parts::of("leave", name),
+        BackendKind::End | BackendKind::EndConnection => Parts::of("end session", name),
+        BackendKind::Closed => Parts::of("session closed", name),
+        BackendKind::Confirm => Parts::of("confirm", name),
+        BackendKind::NotABackend | BackendKind::InvalidCommand | BackendKind::AskFailed => {
+            Parts::of("refused", name).with(message.data)
+        }
+    }
+}
+
+fn query<'a>(message: &Query<'a>) -> Parts<'a> {
+    match *message {
+        Query::Read {
+            collection, query, ..
+        } => Parts::of("query", collection).with(Some(query)),
+        Query::Subscribe {
+            collection, query, ..
+        } => Parts::of("query subscribe", collection).with(Some(query)),
+        Query::Unsubscribe { .. } => Parts::of("query unsubscribe", ""),
+        Query::Snapshot { key, data, .. } => Parts::of("query snapshot", key).with(Some(data)),
+        Query::Changed { key, data } => Parts::of("query changed", key).with(Some(data)),
+        Query::Result { data, .. } => Parts::of("query result", "").with(Some(data)),
+        Query::Error { .. } => Parts::of("refused", ""),
+    }
+}
+
+fn scope<'a>(message: &Scope<'a>) -> Parts<'a> {
+    match *message {
+        Scope::Join { name, state } => Parts::of("scope join", name).with(Some(state)),
+        Scope::Joined { name, data } => Parts::of("scope joined", name).with(Some(data)),
+        Scope::Update { name, state } => Parts::of("scope update", name).with(Some(state)),
+        Scope::Leave { name } => Parts::of("scope leave", name),
+        Scope::Subscribe { name } => Parts::of("scope subscribe", name),
+        Scope::Unsubscribe { name } => Parts::of("scope unsubscribe", name),
+        Scope::Snapshot { name, data } => Parts::of("scope snapshot", name).with(Some(data)),
+        Scope::Changed { name, data } => Parts::of("scope changed", name).with(Some(data)),
+        Scope::Error { name, .. } => Parts::of("refused", name),
+    }
 }
 
 /// The sizes of logins are not shown: they would reveal the length of a password.

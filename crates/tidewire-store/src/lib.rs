@@ -3,6 +3,7 @@
 //! `spec/store.md` and its sibling pages describe the stored formats. The engine decides which records to keep and when to retry;
 //! the files here only translate, group and report.
 
+pub mod awaited;
 pub mod backup;
 pub mod check;
 pub mod folder;
@@ -14,10 +15,10 @@ mod passes;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod range;
+mod recent;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod remote;
-mod row_id;
 pub mod scrub;
 pub mod sqlite;
 pub mod stray;

@@ -22,6 +22,7 @@ use tidewire_core::store::{
 };
 use tidewire_core::text::Name;
 
+use self::commit::Writer;
 use self::registry::{RedisRegistry, take_over};
 use super::range::ScanRange;
 use super::remote::{
@@ -43,8 +44,7 @@ const LOAD_COUNT_MAX: usize = 1_000;
 pub struct RedisStore {
     location: Location,
     opened: Opened,
-    /// The connection for writing, and its number.
-    writer: Option<(Connection, u64)>,
+    writer: Option<Writer>,
     closed: bool,
 }
 
@@ -86,7 +86,7 @@ impl RedisStore {
         let writer = match location.options.membership {
             Membership::Alone => {
                 let number = take_over(&mut connection, opened).map_err(|error| refusal(&error))?;
-                Some((connection, number))
+                Some(Writer::new(connection, number))
             }
             // The first commit connects, and compares the generation with that of the view.
             Membership::Joins { .. } => None,
@@ -106,12 +106,12 @@ impl RedisStore {
 
     fn attempt<T>(
         &mut self,
-        work: impl FnOnce(&mut Connection, u64) -> RedisResult<T>,
+        work: impl FnOnce(&mut Writer) -> RedisResult<T>,
     ) -> Result<T, StoreError> {
         if self.closed {
             return Err(StoreError::unavailable("the store is closed"));
         }
-        let (mut connection, number) = match self.writer.take() {
+        let mut writer = match self.writer.take() {
             Some(writer) => writer,
             None => {
                 let mut connection = self.location.connect()?.0;
@@ -123,11 +123,11 @@ impl RedisStore {
                 {
                     return Err(StoreError::unavailable(NEW_GENERATION));
                 }
-                (connection, number)
+                Writer::new(connection, number)
             }
         };
-        let done = work(&mut connection, number).map_err(|error| failure(&error))?;
-        self.writer = Some((connection, number));
+        let done = work(&mut writer).map_err(|error| failure(&error))?;
+        self.writer = Some(writer);
         Ok(done)
     }
 }
@@ -147,9 +147,7 @@ impl Store for RedisStore {
         member: MemberId,
         writes: &[StoreWrite],
     ) -> Result<Vec<Written>, StoreError> {
-        let answer = self.attempt(|connection, number| {
-            commit::commit(connection, number, (view, member), writes)
-        })?;
+        let answer = self.attempt(|writer| writer.commit((view, member), writes))?;
         let current = answer.current;
         if current > view || (current == view && !answer.is_member) {
             return Err(StoreError::stale_view(view, current, answer.is_member));
@@ -172,7 +170,7 @@ impl Store for RedisStore {
     /// Marks a clean stop if the server is the only member.
     fn close(&mut self) -> Result<(), StoreError> {
         let opened = self.opened;
-        self.attempt(|connection, _| registry::close(connection, opened))?;
+        self.attempt(|writer| registry::close(writer.connection(), opened))?;
         self.closed = true;
         self.writer = None;
         Ok(())

@@ -4,6 +4,7 @@
 //! transactions, so checkpoints can proceed and the log rarely grows far beyond [`log::CHECKPOINT_BYTES`].
 
 mod format;
+mod indexes;
 mod location;
 mod log;
 pub mod quota;
@@ -13,6 +14,7 @@ mod reopened;
 mod statements;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
@@ -24,8 +26,9 @@ use tidewire_core::store::{
 
 use super::check::CheckReport;
 use super::folder::{self, DataFolder, FolderError};
-use super::row_id::RowIds;
+use super::recent::Recent;
 use format::begin;
+use indexes::Indexes;
 use location::{BUSY_TIMEOUT, Location};
 use log::{CHECKPOINT_BYTES, CheckpointSize, Log, LogUse, checkpoint, move_unread, unless_busy};
 use quota::{Charges, Quota, Usage};
@@ -103,8 +106,9 @@ pub struct SqliteStore {
     /// `None` after a failed commit, until the next one.
     connection: Option<Connection>,
     closed: bool,
-    rows: RowIds,
+    rows: Recent<i64>,
     usage: Usage,
+    indexes: Indexes,
     /// The log after the previous commit, and after the checkpoint that followed it.
     log: LogUse,
     /// Bytes that the last checkpoint did not move because of a reader. The store tries the next checkpoint when the usual limit has
@@ -131,17 +135,20 @@ impl SqliteStore {
             let mut connection = location.connect_writer(START_TIMEOUT)?;
             let opened = begin(&mut connection)?;
             let usage = Usage::of(&connection, location.options.quota)?;
-            Ok((connection, opened, usage))
+            let indexes = Indexes::of(&connection)?;
+            Ok((connection, opened, usage, indexes))
         };
-        let (connection, opened, usage) = start().map_err(|error| location.refusal(&error))?;
+        let (connection, opened, usage, indexes) =
+            start().map_err(|error| location.refusal(&error))?;
         folder::sync(folder.path()).map_err(|error| location.damaged(error.to_string()))?;
         let store = Self {
             location,
             opened,
             connection: Some(connection),
             closed: false,
-            rows: RowIds::default(),
+            rows: Recent::default(),
             usage,
+            indexes,
             log: LogUse::default(),
             blocked_bytes: 0,
             waiting_bytes: WAITING_BYTES,
@@ -227,12 +234,14 @@ impl Store for SqliteStore {
             return Err(StoreError::stale_view(view, current, false));
         }
         let mut rows = std::mem::take(&mut self.rows);
+        let mut indexes = std::mem::take(&mut self.indexes);
         let counts_users = self.usage.counts_users();
         let written = self.attempt(|connection| {
             let transaction =
                 connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let (written, charges) = {
-                let mut statements = Statements::prepare(&transaction, &mut rows)?;
+                let keeper = indexes.keeper(&transaction)?;
+                let mut statements = Statements::prepare(&transaction, &mut rows, keeper)?;
                 let mut charges = match counts_users {
                     true => Some(Charges::prepare(&transaction)?),
                     false => None,
@@ -247,6 +256,7 @@ impl Store for SqliteStore {
             Ok((written, charges))
         });
         self.rows = rows;
+        self.indexes = indexes;
         let (written, charges) = written?;
         self.usage.charge_all(charges.unwrap_or_default());
         Ok(written)
@@ -292,6 +302,38 @@ impl Store for SqliteStore {
             self.checkpoint_size.adapt(began.elapsed());
         }
         Ok(())
+    }
+
+    fn set_indexes(&mut self, definitions: &[Arc<str>]) -> Result<(), StoreError> {
+        let indexes = std::mem::take(&mut self.indexes);
+        match self.attempt(|connection| indexes.declare(connection, definitions)) {
+            Ok(declared) => self.indexes = declared,
+            Err(error) => {
+                self.indexes = indexes;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn has_indexes(&self) -> bool {
+        !self.indexes.is_empty()
+    }
+
+    fn build_indexes(&mut self) -> Result<bool, StoreError> {
+        if !self.indexes.is_pending() {
+            return Ok(false);
+        }
+        let mut indexes = std::mem::take(&mut self.indexes);
+        let stepped = self.attempt(|connection| indexes.step(connection));
+        match stepped {
+            Ok(next) => self.indexes = next,
+            Err(error) => {
+                self.indexes = indexes;
+                return Err(error);
+            }
+        }
+        Ok(self.indexes.is_pending())
     }
 
     fn close(&mut self) -> Result<(), StoreError> {

@@ -1,9 +1,12 @@
-//! Runs a store on two threads: one commits, one reads. So no shard ever blocks, and reads never wait for commits.
+//! Runs a store on two threads: one commits, one reads. If the store keeps indexes, a third one reads these. So no shard ever blocks, and
+//! reads never wait for commits.
 //!
 //! The committing thread combines waiting batches into one commit, up to a limit in bytes, so a busy server needs one sync for
 //! all shards.
 //! The queues need no separate limits: a shard has at most one commit in flight, and the operations that wait for loads limit the
 //! number of loads. The engine decides when to retry.
+
+mod index_reader;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,10 +18,12 @@ use std::time::{Duration, Instant};
 use tidewire_core::effect::{StoreCompletion, StoreRequest};
 use tidewire_core::quota::QuotaChange;
 use tidewire_core::store::{
-    Loaded, MemberId, Opened, Store, StoreChange, StoreError, StoreReader, StoreTrouble,
+    Loaded, MemberId, Opened, ScanPage, Store, StoreChange, StoreError, StoreReader, StoreTrouble,
     StoreWrite, View, Written,
 };
 use tidewire_core::text::Name;
+
+use index_reader::IndexTask;
 
 /// Sends a completion to the shard that requested it; called from the store's threads, so it must not block.
 pub type CompletionSender = Arc<dyn Fn(u16, StoreCompletion) + Send + Sync>;
@@ -34,15 +39,6 @@ pub type CommitAnswer = Box<dyn FnOnce(Result<Vec<Written>, StoreError>) + Send>
 
 /// Sends a change of a store's quotas to the shards; called from the committing thread, so it must not block.
 pub type OnQuotaChange = Box<dyn Fn(QuotaChange) + Send>;
-
-/// One page of the records whose names share a prefix, in byte order of their names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScanPage {
-    /// The records.
-    pub records: Vec<(Name, Loaded)>,
-    /// Whether there may be more after the last of them.
-    pub more: bool,
-}
 
 /// The parameters of a scan.
 #[derive(Clone, Debug)]
@@ -223,6 +219,8 @@ fn change<'a>(slot: &Mutex<Option<StoreError>>, error: Option<&'a StoreError>) -
 pub struct StoreClient {
     commits: Sender<CommitTask>,
     reads: Sender<ReadTask>,
+    /// `None` for a store without indexes.
+    index_reads: Option<Sender<IndexTask>>,
     answer: CompletionSender,
     health: Arc<StoreHealth>,
 }
@@ -235,6 +233,48 @@ impl StoreClient {
             StoreRequest::Load { names, .. } => {
                 if let Err(unsent) = self.reads.send(ReadTask::Load { shard, names }) {
                     unsent.0.fail(&self.answer);
+                }
+            }
+            StoreRequest::Scan {
+                number,
+                prefix,
+                after,
+                count_max,
+                ..
+            } => {
+                let answer = Arc::clone(&self.answer);
+                let scan = Scan {
+                    prefix: prefix.as_str().to_owned(),
+                    after,
+                    count_max,
+                };
+                let answer = move |page| {
+                    answer(shard, StoreCompletion::Scanned { number, page });
+                };
+                self.scan(scan, Box::new(answer));
+            }
+            StoreRequest::Find { number, names, .. } => {
+                let answer = Arc::clone(&self.answer);
+                let asked = names.clone();
+                let answer = move |found: Result<Vec<Loaded>, StoreError>| {
+                    let page = found.map(|found| ScanPage {
+                        records: std::iter::zip(asked, found).collect(),
+                        more: false,
+                    });
+                    answer(shard, StoreCompletion::Scanned { number, page });
+                };
+                self.load(names, Box::new(answer));
+            }
+            StoreRequest::Index { number, read, .. } => {
+                let task = IndexTask::Read {
+                    shard,
+                    number,
+                    read,
+                };
+                let is_sent =
+                    (self.index_reads.as_ref()).is_some_and(|reads| reads.send(task).is_ok());
+                if !is_sent {
+                    index_reader::answer_unusable(shard, number, &self.answer);
                 }
             }
             StoreRequest::Commit {
@@ -300,6 +340,7 @@ pub struct StoreThreads {
     client: StoreClient,
     writer: JoinHandle<Result<(), StoreError>>,
     reader: JoinHandle<()>,
+    index_reader: Option<JoinHandle<()>>,
 }
 
 impl StoreThreads {
@@ -329,9 +370,12 @@ impl StoreThreads {
         let mut reader = store.reader()?;
         let (commits, commit_tasks) = mpsc::channel();
         let (reads, read_tasks) = mpsc::channel();
+        let (index_reads, index_tasks) = mpsc::channel();
+        let has_indexes = store.has_indexes();
         let client = StoreClient {
             commits,
             reads,
+            index_reads: has_indexes.then_some(index_reads),
             answer,
             health: Arc::new(StoreHealth {
                 name: name.to_owned(),
@@ -347,6 +391,15 @@ impl StoreThreads {
                 read(&mut *reader, &read_tasks, &answer, &health);
             })
             .map_err(no_thread)?;
+        let mut index_reader = None;
+        if has_indexes {
+            let mut reader = store.reader()?;
+            let answer = client.answer.clone();
+            let thread = Builder::new()
+                .name("store-index".to_owned())
+                .spawn(move || index_reader::run(&mut *reader, &index_tasks, &answer));
+            index_reader = Some(thread.map_err(no_thread)?);
+        }
         let health = client.health.clone();
         tell_quota(&mut *store, &health, &on_change);
         let writer = Builder::new()
@@ -364,6 +417,7 @@ impl StoreThreads {
             client,
             writer,
             reader,
+            index_reader,
         })
     }
 
@@ -381,7 +435,13 @@ impl StoreThreads {
     pub fn stop(self, ending: Ending) -> Result<(), StoreError> {
         // Stops the reader first, so that it can't block the last checkpoint.
         let _ = self.client.reads.send(ReadTask::Stop);
-        let reader_ended = self.reader.join();
+        if let Some(reads) = &self.client.index_reads {
+            let _ = reads.send(IndexTask::Stop);
+        }
+        let mut reader_ended = self.reader.join();
+        if let Some(index_reader) = self.index_reader {
+            reader_ended = reader_ended.and(index_reader.join());
+        }
         let _ = self.client.commits.send(CommitTask::Stop(ending));
         let writer_ended = self.writer.join();
         match (reader_ended, writer_ended) {
@@ -496,13 +556,16 @@ fn write(
 ) -> Result<(), StoreError> {
     let mut ending = None;
     let mut waiting = VecDeque::new();
+    let mut builder = Builds::default();
     loop {
         if waiting.is_empty() {
             if ending.is_some() {
                 break;
             }
             // If all senders are gone without a stop, the ending is unknown.
-            let Ok(first) = tasks.recv() else { break };
+            let Some(first) = builder.next_task(&mut *committer.store, tasks, health) else {
+                break;
+            };
             take(first, &mut waiting, &mut ending);
         }
         // Tasks that were sent after a stop stay unanswered.
@@ -520,10 +583,84 @@ fn write(
         if let Err(error) = committer.store.tidy() {
             health.note_commit(Some(&error));
         }
+        builder.committed(&mut *committer.store, health);
     }
     match ending {
         Some(Ending::Complete) => committer.store.close(),
         Some(Ending::CutOff) | None => Ok(()),
+    }
+}
+
+/// Builds indexes while no batch waits, and now and then between commits that never end.
+struct Builds {
+    /// Whether there may be something to build.
+    is_pending: bool,
+    /// When the last step ended.
+    stepped: Instant,
+    /// Whether the last step failed. Only changes are logged.
+    has_failed: bool,
+}
+
+/// While commits never end, a step delays the next one at most this often: builds then take a tenth of the time of the thread.
+const BUILD_PAUSE: Duration = Duration::from_millis(50);
+/// How long a build waits after a failure.
+const BUILD_RETRY: Duration = Duration::from_secs(1);
+
+impl Default for Builds {
+    fn default() -> Self {
+        Self {
+            is_pending: true,
+            stepped: Instant::now(),
+            has_failed: false,
+        }
+    }
+}
+
+impl Builds {
+    /// Waits for the next task, and builds until it arrives. `None` if all senders are gone.
+    fn next_task(
+        &mut self,
+        store: &mut dyn Store,
+        tasks: &Receiver<CommitTask>,
+        health: &StoreHealth,
+    ) -> Option<CommitTask> {
+        while self.is_pending {
+            let pause = match self.has_failed {
+                true => BUILD_RETRY,
+                false => Duration::ZERO,
+            };
+            match tasks.recv_timeout(pause) {
+                Ok(task) => return Some(task),
+                Err(mpsc::RecvTimeoutError::Timeout) => self.step(store, health),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        tasks.recv().ok()
+    }
+
+    /// Builds after a commit, if the last step was long ago.
+    fn committed(&mut self, store: &mut dyn Store, health: &StoreHealth) {
+        if self.is_pending && !self.has_failed && self.stepped.elapsed() >= BUILD_PAUSE {
+            self.step(store, health);
+        }
+    }
+
+    fn step(&mut self, store: &mut dyn Store, health: &StoreHealth) {
+        let stepped = store.build_indexes();
+        self.stepped = Instant::now();
+        match &stepped {
+            Ok(is_pending) => self.is_pending = *is_pending,
+            Err(error) if !self.has_failed => {
+                tracing::warn!(%error, "{} can't build an index; it tries again", health.shown());
+            }
+            Err(_) => {}
+        }
+        self.has_failed = stepped.is_err();
+        if self.is_pending
+            && let Err(error) = store.tidy()
+        {
+            health.note_commit(Some(&error));
+        }
     }
 }
 

@@ -247,6 +247,12 @@ mod postgres {
 
     #[test]
     #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn a_member_that_is_alone_again_finds_the_writes_of_others() {
+        crate::members::a_member_that_is_alone_again_finds_the_writes_of_others(location());
+    }
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
     fn two_members_of_one_view_both_commit() {
         crate::members::two_members_of_one_view_both_commit(location());
     }
@@ -443,8 +449,10 @@ mod postgres {
 macro_rules! redis_like {
     ($server:ident, $variable:literal, $ignored:literal) => {
         mod $server {
+            use tidewire_core::store::{Expected, Loaded, StoreChange, Written};
             use tidewire_store::redis::RedisStore;
 
+            use crate::store_suite::{Subject, load, put, record, scan, write};
             use crate::{Location, address};
 
             /// A separate database, emptied.
@@ -547,6 +555,12 @@ macro_rules! redis_like {
 
             #[test]
             #[ignore = $ignored]
+            fn a_member_that_is_alone_again_finds_the_writes_of_others() {
+                crate::members::a_member_that_is_alone_again_finds_the_writes_of_others(location());
+            }
+
+            #[test]
+            #[ignore = $ignored]
             fn two_members_of_one_view_both_commit() {
                 crate::members::two_members_of_one_view_both_commit(location());
             }
@@ -592,6 +606,55 @@ macro_rules! redis_like {
             #[ignore = $ignored]
             fn large_batches() {
                 crate::a_large_batch_decides_each_write(&mut location());
+            }
+
+            /// A store that is the only writer reads no record that its connection has written. After another program has changed one, a new
+            /// connection refuses to write it.
+            #[test]
+            #[ignore = $ignored]
+            fn known_records_are_not_read() {
+                let mut location = location();
+                let mut store = location.open();
+                let of = |version: u32| record(version, "[]");
+                let next = |name, version| {
+                    let change = StoreChange::Put(of(version + 1));
+                    write(name, Expected::of(&of(version)), change)
+                };
+                store.commit(&[put("a", of(0)), put("b", of(0))]).unwrap();
+                for version in 0..3 {
+                    let all = [
+                        next("a", version),
+                        next("b", version),
+                        write("c", Expected::Missing, StoreChange::Put(of(version))),
+                    ];
+                    let gone = write("c", Expected::of(&of(version)), StoreChange::Delete);
+                    // A repetition has the same outcome, although its expectations are no longer met.
+                    for _ in 0..2 {
+                        assert_eq!(store.commit(&all).unwrap(), [Written::Done; 3]);
+                    }
+                    assert_eq!(scan(&mut *store, "", None, 10).0, ["a", "b", "c"]);
+                    for _ in 0..2 {
+                        assert_eq!(store.commit(std::slice::from_ref(&gone)).unwrap(), [Written::Done]);
+                    }
+                    assert_eq!(scan(&mut *store, "", None, 10).0, ["a", "b"]);
+                }
+                assert_eq!(
+                    store.commit(&[next("a", 3), next("b", 7)]).unwrap(),
+                    [Written::Done, Written::Refused]
+                );
+                let url = location.url.clone();
+                let change = || {
+                    let mut set = redis::cmd("SET");
+                    set.arg("{tidewire}:record:a").arg("7 9 1 0\n[9]");
+                    let _: () = set.query(&mut connection(&url)).unwrap();
+                };
+                change();
+                assert_eq!(store.commit(&[next("a", 4)]).unwrap(), [Written::Done]);
+                assert_eq!(load(&mut *store, &["a"]), [Loaded::Found(of(5))]);
+                change();
+                cut(&url);
+                let outcome = (0..5).find_map(|_| store.commit(&[next("a", 5)]).ok());
+                assert_eq!(outcome, Some(vec![Written::Refused]));
             }
 
             #[test]

@@ -293,7 +293,7 @@ fn newer_folders() -> [SqliteFolder; 2] {
     let mut subject = SqliteFolder::default();
     let mut store = subject.open();
     store.commit(&[put("a", record(1, "[]"))]).unwrap();
-    let newer = "UPDATE meta SET value = 4 WHERE key = 'format'";
+    let newer = "UPDATE meta SET value = 5 WHERE key = 'format'";
     let sql = subject.sql();
     sql.execute(newer, []).unwrap();
     let killed = SqliteFolder::default();
@@ -316,7 +316,7 @@ fn a_newer_format_is_refused_unchanged() {
                 &subject.folder,
             ) {
                 Err(OpenError::Folder(FolderError::NewerFormat {
-                    found: 4, known: 3, ..
+                    found: 5, known: 4, ..
                 })) => {}
                 Err(other) => panic!("refused for another reason: {other}"),
                 Ok(_) => panic!("opened"),

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidewire_core::history;
-use tidewire_core::store::{MemberId, Store, StoreError, StoreReader, StoreWrite, View, Written};
+use tidewire_core::store::{
+    MemberId, Registry, Store, StoreError, StoreReader, StoreTrouble, StoreWrite, View, Written,
+};
 use tidewire_store::StoreKind;
 use tidewire_store::remote::{OpenStore, Promise};
 use tidewire_store::sqlite::Sync as SyncMode;
@@ -30,8 +32,10 @@ const LATE: Duration = Duration::from_millis(20);
 /// The fault of a server that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
-    /// The server acknowledges writes and commits them a little later.
+    /// The server acknowledges writes, delivers events with history, and commits both a little later.
     AckBeforeSync,
+    /// The server acknowledges writes of records and commits them a little later. It delivers events with history as it should.
+    WriteBeforeSync,
     /// The server delivers events with history and commits them a little later.
     EventBeforeSync,
     /// The server does not sync its commits.
@@ -42,8 +46,9 @@ pub enum Break {
 
 impl Break {
     /// All faults.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::AckBeforeSync,
+        Self::WriteBeforeSync,
         Self::EventBeforeSync,
         Self::SkipSync,
         Self::DropOnDrain,
@@ -54,6 +59,7 @@ impl Break {
     pub fn name(self) -> &'static str {
         match self {
             Self::AckBeforeSync => "ack-before-sync",
+            Self::WriteBeforeSync => "write-before-sync",
             Self::EventBeforeSync => "event-before-sync",
             Self::SkipSync => "skip-sync",
             Self::DropOnDrain => "drop-on-drain",
@@ -78,6 +84,9 @@ impl StoreWrapper for Break {
         let store: Box<dyn Store> = match *self {
             Self::SkipSync => open.store,
             Self::AckBeforeSync => Box::new(Early::new(open.store, |_| true)?),
+            Self::WriteBeforeSync => {
+                Box::new(Early::new(open.store, |writes| !is_history(writes))?)
+            }
             Self::EventBeforeSync => Box::new(Early::new(open.store, is_history)?),
             Self::DropOnDrain => Box::new(Forgetful::new(open.store, runtime)?),
         };
@@ -110,13 +119,15 @@ fn is_history(writes: &[StoreWrite]) -> bool {
 }
 
 type ReaderResult = Result<Box<dyn StoreReader>, StoreError>;
+type RegistryResult = Result<Option<Box<dyn Registry>>, StoreError>;
 type CommitResult = Result<Vec<Written>, StoreError>;
 
 /// A request to the thread that owns the store.
 enum Task {
     Reader(Sender<ReaderResult>),
-    /// A batch that was already acknowledged.
-    Late((View, MemberId), Vec<StoreWrite>),
+    Registry(Sender<RegistryResult>),
+    /// A batch that was already acknowledged, and when.
+    Late((View, MemberId), Vec<StoreWrite>, Instant),
     Commit((View, MemberId), Vec<StoreWrite>, Sender<CommitResult>),
 }
 
@@ -144,6 +155,16 @@ impl Early {
         let sent = self.tasks.as_ref().map(|tasks| tasks.send(task));
         sent.and_then(Result::ok).ok_or_else(ended)
     }
+
+    /// Waits for the answer to a request.
+    fn ask<T>(
+        &self,
+        task: impl FnOnce(Sender<Result<T, StoreError>>) -> Task,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = channel();
+        self.give(task(reply))?;
+        answer.recv().map_err(|_| ended())?
+    }
 }
 
 fn ended() -> StoreError {
@@ -157,13 +178,20 @@ fn commit_late(mut store: Box<dyn Store>, tasks: Receiver<Task>) -> Box<dyn Stor
             Task::Reader(reply) => {
                 let _ = reply.send(store.reader());
             }
+            Task::Registry(reply) => {
+                let _ = reply.send(store.registry());
+            }
             Task::Commit((view, member), writes, reply) => {
                 let _ = reply.send(store.commit(view, member, &writes));
                 let _ = store.tidy();
             }
-            Task::Late((view, member), writes) => {
-                thread::sleep(LATE);
-                while store.commit(view, member, &writes).is_err() {
+            Task::Late((view, member), writes, acknowledged) => {
+                thread::sleep(LATE.saturating_sub(acknowledged.elapsed()));
+                while let Err(error) = store.commit(view, member, &writes) {
+                    // A cluster has changed its view in between, so that the store never does this commit.
+                    if matches!(error.trouble, StoreTrouble::StaleView { .. }) {
+                        break;
+                    }
                     thread::sleep(LATE);
                 }
                 let _ = store.tidy();
@@ -175,20 +203,20 @@ fn commit_late(mut store: Box<dyn Store>, tasks: Receiver<Task>) -> Box<dyn Stor
 
 impl Store for Early {
     fn reader(&mut self) -> ReaderResult {
-        let (reply, answer) = channel();
-        self.give(Task::Reader(reply))?;
-        answer.recv().map_err(|_| ended())?
+        self.ask(Task::Reader)
+    }
+
+    fn registry(&mut self) -> RegistryResult {
+        self.ask(Task::Registry)
     }
 
     fn commit(&mut self, view: View, member: MemberId, writes: &[StoreWrite]) -> CommitResult {
         let written = writes.to_vec();
         if (self.is_early)(writes) {
-            self.give(Task::Late((view, member), written))?;
+            self.give(Task::Late((view, member), written, Instant::now()))?;
             return Ok(vec![Written::Done; writes.len()]);
         }
-        let (reply, answer) = channel();
-        self.give(Task::Commit((view, member), written, reply))?;
-        answer.recv().map_err(|_| ended())?
+        self.ask(|reply| Task::Commit((view, member), written, reply))
     }
 
     fn close(&mut self) -> Result<(), StoreError> {
@@ -237,6 +265,10 @@ impl Store for Forgetful {
             return Ok(vec![Written::Done; writes.len()]);
         }
         self.store.commit(view, member, writes)
+    }
+
+    fn registry(&mut self) -> RegistryResult {
+        self.store.registry()
     }
 
     fn tidy(&mut self) -> Result<(), StoreError> {

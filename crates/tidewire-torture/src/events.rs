@@ -3,6 +3,7 @@
 //! same event at its offset.
 
 mod event_log;
+mod of_nodes;
 mod publisher;
 mod reader;
 mod subscriber;
@@ -20,6 +21,7 @@ use super::random::Random;
 use super::test_client::TestClient;
 pub(super) use event_log::Figures;
 use event_log::{EventId, EventLog};
+pub(super) use of_nodes::NodeEvents;
 use publisher::Publisher;
 use reader::Reader;
 use subscriber::Subscriber;

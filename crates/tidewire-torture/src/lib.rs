@@ -1,5 +1,5 @@
 //! `tidewire torture`: kills, stops, cuts off and restarts real servers under load, and checks after each start that no
-//! acknowledged write is lost. See `docs/torture.md`.
+//! acknowledged write is lost, on one node or on a cluster. See `docs/torture.md`.
 
 pub mod broken_store;
 pub mod command;
@@ -9,6 +9,7 @@ mod events;
 mod fault_injector;
 mod keyed;
 mod load;
+mod nodes;
 mod observer;
 mod operation_history;
 mod proxy;
@@ -31,6 +32,7 @@ pub use broken_store::Break;
 use disk::{Disk, SmallDisk, Volume};
 use fault_injector::InjectedFault;
 use load::Work;
+pub use nodes::{ClusterSettings, RemoteUrl};
 use proxy::Proxy;
 use random::Random;
 use run_report::{Fault, RunReport, Tally};
@@ -55,12 +57,14 @@ const FIRST_PASS_MAX: Duration = Duration::from_secs(120);
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long the run injects faults.
-    pub time: Duration,
+    /// How long the run injects faults; `None` if a number of faults ends it.
+    pub time: Option<Duration>,
     /// The seed that determines the order of faults; random if `None`.
     pub seed: Option<u64>,
     /// The planted fault of the servers, if they are broken on purpose.
     pub broken: Option<Break>,
+    /// The cluster; `None` for a run on one node with a store in its data folder.
+    pub cluster: Option<ClusterSettings>,
 }
 
 /// Runs the torture test. Returns the verdict as text, and its exit code.
@@ -68,6 +72,23 @@ pub struct Settings {
 /// # Errors
 /// The test can't begin.
 pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
+    let seed = match settings.seed {
+        Some(seed) => seed,
+        None => getrandom::u32()
+            .map_err(|error| {
+                let line = format!("can't start the torture test: no random seed: {error}");
+                Failure::new(Exit::Unproven, line)
+            })?
+            .into(),
+    };
+    match &settings.cluster {
+        Some(cluster) => nodes::run(settings, cluster, seed),
+        None => run_one(settings, seed),
+    }
+}
+
+/// Runs the torture test on one node.
+fn run_one(settings: &Settings, seed: u64) -> Result<(String, Exit), Failure> {
     // Replaces the process, so it comes before the first thread and before the first file that needs a cleanup.
     let mounts = disk::own_mounts();
     let failed = |what: &str, error: &dyn std::fmt::Display| {
@@ -76,20 +97,15 @@ pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
             format!("can't start the torture test: {what}: {error}"),
         )
     };
-    let seed = match settings.seed {
-        Some(seed) => seed,
-        None => getrandom::u32()
-            .map_err(|error| failed("no random seed", &error))?
-            .into(),
-    };
     let program =
         std::env::current_exe().map_err(|error| failed("no path of its program", &error))?;
     let folder = WorkFolder::make(seed).map_err(|error| failed("no work folder", &error))?;
     let proxy = Proxy::start().map_err(|error| failed("no proxy", &error))?;
     let is_interrupted = watch_signals().map_err(|error| failed("no signal handler", &error))?;
+    let planned = settings.time.unwrap_or_default();
     println!(
         "tidewire torture: seed {seed}, {} s, in {}",
-        settings.time.as_secs(),
+        planned.as_secs(),
         folder.path.display()
     );
     let launch = Launch {
@@ -98,6 +114,7 @@ pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
         data: folder.path.join("data"),
         log: folder.path.join("server.log"),
         broken: settings.broken,
+        options: Vec::new(),
     };
     let (mut sites, skipped) = Sites::make(&launch, &folder.path, mounts, seed)
         .map_err(|error| failed("no data folder", &error))?;
@@ -107,7 +124,7 @@ pub fn run(settings: &Settings) -> Result<(String, Exit), Failure> {
     let mut loss = None;
     let is_over = |has_met_all: bool| {
         let time = start.elapsed();
-        let has_time = time < settings.time || (!has_met_all && time < FIRST_PASS_MAX);
+        let has_time = time < planned || (!has_met_all && time < FIRST_PASS_MAX);
         !has_time || is_interrupted.load(Ordering::Relaxed)
     };
     let mut faults = shuffled_faults(&mut random, &skipped);

@@ -286,7 +286,10 @@ fn name_of<'a>(message: &Record<'a>) -> Option<&'a str> {
 }
 
 /// Reads these records and then the one that no client writes.
-fn read(address: SocketAddr, names: &[String]) -> Result<Vec<Option<ReadRecord>>, String> {
+pub(super) fn read(
+    address: SocketAddr,
+    names: &[String],
+) -> Result<Vec<Option<ReadRecord>>, String> {
     let failed = |error: std::io::Error| format!("can't read the records after the start: {error}");
     let mut peer = TestClient::open(address).map_err(failed)?;
     let names: Vec<&str> = names.iter().map(String::as_str).chain([NEVER]).collect();

@@ -1,11 +1,15 @@
 //! One server of the torture test: this program as a child process with a given data folder.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +25,13 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the test checks whether the process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
+/// The variables with the password of a shared store.
+pub(super) const SECRETS: [&str; 2] = [
+    "TIDEWIRE_STORE__POSTGRES__PASSWORD",
+    "TIDEWIRE_STORE__REDIS__PASSWORD",
+];
+/// A server is ready within this time, even if it waits for its store first.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// All threads of a stopped process halt within this time, even on a busy machine.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The server answers an HTTP request within this time.
@@ -39,6 +50,8 @@ pub(super) struct Launch {
     pub(super) log: PathBuf,
     /// The planted fault, if the server is broken on purpose.
     pub(super) broken: Option<Break>,
+    /// More options of the server, as `--set` has them. They replace the usual ones.
+    pub(super) options: Vec<String>,
 }
 
 impl Launch {
@@ -58,9 +71,8 @@ impl Launch {
 /// A running server. A drop kills it.
 pub(super) struct Server {
     child: Child,
-    /// Kept open, because a server that prints to a closed pipe receives SIGPIPE.
-    _out: BufReader<ChildStdout>,
     pub(super) address: SocketAddr,
+    ready_count: Arc<AtomicU64>,
 }
 
 impl Server {
@@ -73,26 +85,36 @@ impl Server {
             .and_then(|mut command| command.spawn())
             .map_err(|error| format!("{}: can't start: {error}", launch.program.display()))?;
         let out = child.stdout.take().ok_or("no standard output")?;
-        let mut out = BufReader::new(out);
-        let mut line = String::new();
-        loop {
-            line.clear();
-            if out.read_line(&mut line).unwrap_or(0) == 0 {
+        let ready_count = Arc::<AtomicU64>::default();
+        let (sender, addresses) = channel();
+        let counted = Arc::clone(&ready_count);
+        thread::Builder::new()
+            .name("output".to_owned())
+            .spawn(move || read_output(out, &counted, &sender))
+            .map_err(|error| error.to_string())?;
+        match addresses.recv_timeout(START_TIMEOUT) {
+            Ok(address) => Ok(Self {
+                child,
+                address,
+                ready_count,
+            }),
+            Err(error) => {
+                if error == RecvTimeoutError::Timeout {
+                    // The process may have ended at this moment.
+                    let _ = child.kill();
+                }
                 let status = child.wait().map_err(|error| error.to_string())?;
-                return Err(format!(
+                Err(format!(
                     "the server did not start ({status}): {}",
                     last_lines(launch)
-                ));
-            }
-            let address = line.strip_prefix("ready on http://");
-            if let Some(address) = address.and_then(|address| address.trim().parse().ok()) {
-                return Ok(Self {
-                    child,
-                    _out: out,
-                    address,
-                });
+                ))
             }
         }
+    }
+
+    /// How often this process was ready: once, and once more after each eviction from its cluster.
+    pub(super) fn ready_count(&self) -> u64 {
+        self.ready_count.load(Ordering::Relaxed)
     }
 
     /// Its process id.
@@ -219,6 +241,22 @@ impl Drop for Server {
     }
 }
 
+/// Reads what a server prints until it ends, because a server that prints to a closed pipe receives SIGPIPE. Sends its address when it
+/// is ready for the first time.
+fn read_output(out: ChildStdout, ready_count: &AtomicU64, address: &Sender<SocketAddr>) {
+    let mut out = BufReader::new(out);
+    let mut line = String::new();
+    while out.read_line(&mut line).unwrap_or(0) > 0 {
+        let ready = line.strip_prefix("ready on http://");
+        if let Some(ready) = ready.and_then(|ready| ready.trim().parse().ok()) {
+            ready_count.fetch_add(1, Ordering::Relaxed);
+            // The receiver has ended after the first one.
+            let _ = address.send(ready);
+        }
+        line.clear();
+    }
+}
+
 fn command(launch: &Launch) -> io::Result<Command> {
     let program = launch.program.as_os_str();
     let mut command = match launch.launcher.split_first() {
@@ -233,17 +271,23 @@ fn command(launch: &Launch) -> io::Result<Command> {
     if let Some(broken) = launch.broken {
         command.args(["--break", broken.name()]);
     }
-    command.args(["--host", "127.0.0.1", "--port", "0", "--shards", SHARDS]);
+    match launch.options.is_empty() {
+        true => command.args(["--host", "127.0.0.1", "--port", "0"]),
+        false => command.args(launch.options.iter().flat_map(|option| ["--set", option])),
+    };
+    command.args(["--shards", SHARDS]);
     command.arg("--event-history").arg(events::history());
     command.arg("--data").arg(&launch.data);
     let log: File = OpenOptions::new()
         .create(true)
         .append(true)
         .open(&launch.log)?;
-    // The server gets only these options: no environment variable except PATH, and no configuration file of the current folder.
+    // The server gets only these options: no environment variable except PATH and the password of a shared store, and no configuration
+    // file of the current folder.
+    let is_passed = |name: &OsStr| name == "PATH" || SECRETS.iter().any(|secret| name == *secret);
     command
         .env_clear()
-        .envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        .envs(std::env::vars_os().filter(|(name, _)| is_passed(name)));
     if let Some(folder) = launch.log.parent() {
         command.current_dir(folder);
     }

@@ -53,10 +53,18 @@ impl TestClient {
     /// # Errors
     /// The server refused the connection or the login, or ended before it answered.
     pub(super) fn open(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, LOGIN_TIMEOUT)?;
+        Self::open_within(address, LOGIN_TIMEOUT)
+    }
+
+    /// Connects, upgrades and logs in within this time.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn open_within(address: SocketAddr, timeout: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, timeout)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(LOGIN_TIMEOUT))?;
-        stream.set_write_timeout(Some(LOGIN_TIMEOUT))?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         let mut peer = Self {
             stream,
             decoder: Decoder::new(Role::Client),
@@ -73,7 +81,7 @@ impl TestClient {
             let is_open = peer.receive(&mut |message, _| {
                 is_in |= matches!(message, Message::Auth(Auth::Successful { .. }));
             })?;
-            if !is_open || start.elapsed() > LOGIN_TIMEOUT {
+            if !is_open || start.elapsed() > timeout {
                 return Err(io::Error::other("the server did not answer the login"));
             }
         }

@@ -65,6 +65,8 @@ pub enum Invocation {
     Import(ImportCommand, Sources),
     /// Manage the users of the record store.
     User(UserCommand, Sources),
+    /// Show or change the cluster of the running server.
+    Cluster(ClusterCommand, Sources),
     /// Write, explain or test permission rules.
     Rules(RulesCommand),
     /// Run the torture test.
@@ -80,6 +82,17 @@ pub enum Invocation {
     Text(String),
     /// Write the manual pages into a folder.
     ManualPages(PathBuf),
+}
+
+/// A command of `tidewire cluster`, for the running server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterCommand {
+    /// Print the members.
+    Status,
+    /// Hand the names over, leave the cluster and stop.
+    Leave,
+    /// Evict the member with this number.
+    Evict(u16),
 }
 
 /// A command of `tidewire rules`.
@@ -145,6 +158,7 @@ fn command(flags: Flags) -> Command {
             Command::new("health")
                 .about("Ask the running server for its health; exit code 0 if it is well, 1 if not"),
         )
+        .subcommand(cluster_command())
         .subcommand(torture::command::torture())
         .subcommand(torture::command::node())
         .subcommand(manual::completions())
@@ -276,6 +290,42 @@ fn user_command() -> Command {
                 .about("Remove a user and refuse its next logins")
                 .arg(name()),
         )
+}
+
+fn cluster_command() -> Command {
+    let node = Arg::new("node")
+        .value_name("NODE")
+        .required(true)
+        .value_parser(clap::value_parser!(u16))
+        .help("Number of the node, as `tidewire cluster status` shows it");
+    Command::new("cluster")
+        .about("Show or change the cluster of the running server, by its admin API")
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+        .subcommand(Command::new("status").about("Print the members of the cluster"))
+        .subcommand(
+            Command::new("leave")
+                .about("Hand the names of this node over, leave the cluster and stop the server"),
+        )
+        .subcommand(
+            Command::new("evict")
+                .about("Evict another node; it closes its clients and joins again")
+                .arg(node),
+        )
+}
+
+fn cluster_invocation(
+    matches: &ArgMatches,
+    environment: BTreeMap<String, String>,
+) -> Result<Invocation, Failure> {
+    let (word, deepest) = matches.subcommand().unwrap_or(("status", matches));
+    let command = match word {
+        "leave" => ClusterCommand::Leave,
+        // Required: clap refuses a command line without it.
+        "evict" => ClusterCommand::Evict(deepest.get_one("node").copied().unwrap_or_default()),
+        _ => ClusterCommand::Status,
+    };
+    Ok(Invocation::Cluster(command, sources(deepest, environment)?))
 }
 
 fn user_invocation(
@@ -421,6 +471,7 @@ pub fn parse(
         },
         Some(("rules", rules)) => Invocation::Rules(rules_invocation(rules, environment)?),
         Some(("user", user)) => user_invocation(user, environment)?,
+        Some(("cluster", cluster)) => cluster_invocation(cluster, environment)?,
         Some(("torture", torture)) => Invocation::Torture(torture::command::settings(torture)),
         Some(("torture-node", node)) => Invocation::TortureNode {
             broken: torture::command::broken(node),

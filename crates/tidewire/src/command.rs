@@ -20,7 +20,8 @@ use tidewire_http::permission;
 use tidewire_net::allocator::give_back_large_blocks;
 
 use crate::cli::{self, ImportCommand, Invocation, RulesCommand};
-use crate::crash;
+use crate::cluster;
+use crate::crash::{self, Rejoin};
 use crate::first_screen::{Screen, first_screen};
 use crate::health;
 use crate::log::{self, LogHandle};
@@ -57,6 +58,7 @@ fn run() -> Result<Exit, Failure> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
     let ports = environment.remove(crash::PORTS);
+    let rejoin = Rejoin::parse(environment.remove(crash::REJOIN).as_deref());
     match cli::parse(std::env::args_os(), environment)? {
         Invocation::Text(text) => print_out(&text),
         Invocation::ManualPages(folder) => cli::write_pages(&folder).map(|()| Exit::Stopped),
@@ -69,6 +71,7 @@ fn run() -> Result<Exit, Failure> {
             print_out(&print::effective(&loaded))
         }
         Invocation::ConfigCheck(sources) => check(&sources),
+        Invocation::Cluster(command, sources) => cluster::run(&planned(&sources)?.1, &command),
         Invocation::Health(sources) => health::ask(&planned(&sources)?.1),
         Invocation::Hash => hash(),
         Invocation::Key { id, user, lifetime } => key(&id, user.as_deref(), lifetime),
@@ -99,13 +102,39 @@ fn run() -> Result<Exit, Failure> {
             &load(&sources).map_err(first_problem)?.config.permissions,
             &path,
         ),
-        Invocation::Start(sources) => start(&crash::on_ports(sources, ports.as_deref()), None),
+        Invocation::Start(sources) => start_as_member(sources, None, ports.as_deref(), rejoin),
         Invocation::Torture(settings) => {
             let (verdict, exit) = tidewire_torture::run(&settings)?;
             print_out(&verdict)?;
             Ok(exit)
         }
-        Invocation::TortureNode { broken, sources } => torture_node(&sources, broken),
+        Invocation::TortureNode { broken, sources } => {
+            prepare_torture_node(&sources)?;
+            start_as_member(sources, broken, ports.as_deref(), rejoin)
+        }
+    }
+}
+
+/// Starts the server. A process that replaces a member of a cluster has its ports, and tries again if it can't join yet.
+fn start_as_member(
+    sources: Sources,
+    broken: Option<Break>,
+    ports: Option<&str>,
+    rejoin: Rejoin,
+) -> Result<Exit, Failure> {
+    std::thread::sleep(rejoin.pause);
+    let sources = crash::on_ports(sources, ports);
+    let started = start(&sources, broken, rejoin.evictions);
+    let again = started.as_ref().err();
+    match again.and_then(|failure| rejoin.again(failure.exit)) {
+        Some(again) => {
+            if let Err(failure) = &started {
+                let pause = again.pause;
+                tracing::error!(%failure, ?pause, "the node could not join again; it tries again");
+            }
+            Err(crash::retry(again))
+        }
+        None => started,
     }
 }
 
@@ -182,15 +211,14 @@ fn token(sources: &Sources, order: &TokenRequest) -> Result<Exit, Failure> {
     print_out(&format!("{token}\n"))
 }
 
-/// Starts one of the servers of the torture test. The server ends when the torture test ends.
-fn torture_node(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
+/// Prepares one of the servers of the torture test, which ends when the torture test ends.
+fn prepare_torture_node(sources: &Sources) -> Result<(), Failure> {
     broken_store::refuse_other_folders(&planned(sources)?.1.config.store.path)?;
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
-        .map_err(|error| Failure::new(Exit::Bug, format!("can't end with parent: {error}")))?;
-    start(sources, broken)
+        .map_err(|error| Failure::new(Exit::Bug, format!("can't end with parent: {error}")))
 }
 
-fn start(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
+fn start(sources: &Sources, broken: Option<Break>, evictions: u32) -> Result<Exit, Failure> {
     // Only the server's user may read the files that the server writes.
     umask(Mode::from_raw_mode(0o077));
     let (loaded, plan) = planned(sources)?;
@@ -202,7 +230,7 @@ fn start(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
         tracing::warn!(%error, "the limit of open files was not raised");
     }
     let wrapper = broken.as_ref().map(|broken| broken as &dyn StoreWrapper);
-    let (node, signals) = Node::start(&plan, wrapper)?;
+    let (node, signals) = Node::start_after(&plan, wrapper, evictions)?;
     let promises: Vec<&str> = node
         .promises()
         .map(|promise| promise.text.as_str())
@@ -233,7 +261,9 @@ enum Wake {
     Stop,
     Reload,
     Crash,
+    Rejoin(Rejoin),
     ShardLost,
+    RulesUnusable(String),
 }
 
 fn serve(
@@ -253,6 +283,8 @@ fn serve(
                 manager.ready(&reload(&mut node, sources, &mut current, log));
             }
             Wake::Crash => return Err(crash::start_again(&node, &current.config)),
+            Wake::Rejoin(rejoin) => return Err(crash::rejoin(&node, &current.config, rejoin)),
+            Wake::RulesUnusable(line) => return Err(Failure::new(Exit::DataFolder, line)),
             Wake::ShardLost => {
                 let line =
                     "a shard has ended unexpectedly; report this bug and start the server again";
@@ -284,6 +316,12 @@ fn wait(node: &Node, signals: &mut Signals) -> Wake {
                 _ = signals.reload.recv() => return Wake::Reload,
                 () = node.front().crash.notified() => return Wake::Crash,
                 () = tokio::time::sleep(SHARD_INTERVAL) => {}
+            }
+            if let Some((pause, evictions)) = node.has_to_rejoin() {
+                return Wake::Rejoin(Rejoin { evictions, pause });
+            }
+            if let Some(line) = node.unusable_rules() {
+                return Wake::RulesUnusable(line);
             }
             if node.has_lost_a_shard() {
                 return Wake::ShardLost;

@@ -2,6 +2,7 @@
 //! migration, on which the server does not depend.
 
 mod cli;
+mod cluster;
 mod command;
 mod crash;
 mod first_screen;

@@ -8,9 +8,15 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::time::Duration;
 
 use client::DEADLINE;
 use process::{Server, status_of};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tidewire_http::metrics::cluster::{
+    ClusterNumbers, ClusterSample, LinkSample, MemberSample, RulesSample, STATES,
+};
 
 /// The complete answer to a GET with these headers.
 fn get(server: &Server, path: &str, headers: &str) -> String {
@@ -62,11 +68,39 @@ fn named_metrics(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// The metrics that only a node of a cluster has.
+fn metrics_of_a_cluster() -> String {
+    let member = MemberSample {
+        state: STATES[0],
+        link: Some(LinkSample {
+            round_trip: Some(Duration::ZERO),
+            ..LinkSample::default()
+        }),
+        ..MemberSample::default()
+    };
+    let sample = ClusterSample {
+        members: vec![member],
+        rules: Some(RulesSample {
+            change: 1,
+            sha256: String::new(),
+        }),
+        ..ClusterSample::default()
+    };
+    let mut registry = Registry::with_prefix("tidewire");
+    let numbers = ClusterNumbers(Box::new(move || sample.clone()));
+    registry.register_collector(Box::new(numbers));
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("text");
+    text
+}
+
 #[test]
 fn every_metric_that_the_documents_name_exists() {
     let server = Server::start(&[]);
     let (_, text) = server.get("/metrics").expect("metrics");
-    let known = sample_names(&text);
+    let of_a_cluster = metrics_of_a_cluster();
+    let mut known = sample_names(&text);
+    known.append(&mut sample_names(&of_a_cluster));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = vec![root.join("README.md"), root.join("SECURITY.md")];
     for folder in ["docs", "docs/grafana"] {

@@ -14,7 +14,7 @@ const BUDGET_BYTES = 128 * MEBIBYTE;
 const CHOSEN: Array<[name: string, shape: number, held?: 'held']> = [
   ['reads of one large record in a burst', 2],
   ['patches of one large record', 1],
-  ['patches of many paths of one large record', 0],
+  ['patches of many paths of one large record', 0, 'held'],
   ['forbidden patches of one large record', 2],
   ['calls of 50 KB that are accepted and never answered', 0],
   ['login messages of 1 MB on connections that end at once', 2, 'held'],

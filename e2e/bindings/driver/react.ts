@@ -1,17 +1,15 @@
 // The suite's driver for React, on the package in one version of React.
 
-import { failure, type Binding, type Component, type Entry, type Name, type ServerBinding, type Settings, type Uses, type Variable } from '../binding.ts';
+import { failure, isVariable, type Binding, type Component, type Entry, type Name, type ServerBinding, type Settings, type Uses, type Variable } from '../binding.ts';
 import type { Node, Stage } from '../react-stage.ts';
 
 export function reactBinding(on: Stage): { binding: Binding; server: ServerBinding } {
   const { Component: Base, StrictMode, Suspense, createElement: h, memo, useSyncExternalStore } = on.React;
-  const { hooks, lists } = on;
+  const { hooks, lists, queries, scopes } = on;
 
+  const read = <Value,>({ source, read }: Variable<Value>): Value => useSyncExternalStore(source as (listener: () => void) => () => void, read, read);
   /** The current name. Like the hooks, it is called in each drawing. */
-  const nameOf = (name: Name): string | undefined => {
-    if (typeof name === 'string') return name;
-    return useSyncExternalStore(name.source as (listener: () => void) => () => void, name.read, name.read);
-  };
+  const nameOf = (name: Name): string | undefined => (typeof name === 'string' ? name : read(name));
   const uses: Uses = {
     useRecord(name, options) {
       const live = hooks.useRecord(nameOf(name), options as object);
@@ -19,6 +17,17 @@ export function reactBinding(on: Stage): { binding: Binding; server: ServerBindi
     },
     useList(name, options) {
       const live = lists.useList(nameOf(name), options as object);
+      return () => live;
+    },
+    useQuery(collection, query, options) {
+      // A new object in each drawing.
+      const live = queries.useQuery(nameOf(collection), { ...(isVariable(query) ? read(query) : query) }, options as object);
+      return () => live;
+    },
+    useMembers(scope, state, options) {
+      const now = typeof state === 'object' && isVariable(state) ? read(state) : state;
+      // A new object in each drawing.
+      const live = scopes.useMembers(nameOf(scope), now && { ...now }, options as object);
       return () => live;
     },
     usePresence(user, options) {

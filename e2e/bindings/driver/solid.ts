@@ -1,11 +1,11 @@
 // The suite's driver for Solid, without JSX: it calls the functions that a compiler would call.
 
-import { TidewireProvider, useConnection, useEvent, useList, usePresence, useProvide, useRecord, useRpc, useSync } from '@tidewire/solid';
+import { TidewireProvider, useConnection, useEvent, useList, useMembers, usePresence, useProvide, useQuery, useRecord, useRpc, useSync } from '@tidewire/solid';
 import { createComponent, createSignal, type JSX } from 'solid-js';
 import { ErrorBoundary, For, Suspense, insert, isServer, render, renderToString } from 'solid-js/web';
-import { failure, type Binding, type Component, type Entry, type Name, type Options, type ServerBinding, type Settings, type Uses } from '../binding.ts';
+import { failure, isVariable, type Binding, type Component, type Entry, type Name, type Options, type Query, type ServerBinding, type Settings, type State, type Uses } from '../binding.ts';
 
-const sourceOf = (name: Name): any => (typeof name === 'string' ? name : name.source);
+const sourceOf = (name: Name | Query | State): any => (typeof name === 'object' && isVariable(name) ? name.source : name);
 /** Options whose path is another array each time. */
 const optionsOf = ({ path, ...options }: Options): any => () => ({ ...options, path: Array.isArray(path) ? [...path] : path });
 
@@ -16,6 +16,14 @@ const uses: Uses = {
   },
   useList(name, options) {
     const live = useList(sourceOf(name), options as object);
+    return () => live as any;
+  },
+  useQuery(collection, query, options) {
+    const live = useQuery(sourceOf(collection), sourceOf(query), options as object);
+    return () => live as any;
+  },
+  useMembers(scope, state, options) {
+    const live = useMembers(sourceOf(scope), sourceOf(state), options as object);
     return () => live as any;
   },
   usePresence(user, options) {

@@ -1,13 +1,13 @@
 // The suite's driver for Svelte 4 and 5. Its components are in `Page.svelte` and `Shown.svelte`.
 
-import { useConnection, useEvent, useList, usePresence, useProvide, useRecord, useRpc, useSync } from '@tidewire/svelte';
+import { useConnection, useEvent, useList, useMembers, usePresence, useProvide, useQuery, useRecord, useRpc, useSync } from '@tidewire/svelte';
 import * as svelte from 'svelte';
 import { render } from 'svelte/server';
 import { derived, get, readable, writable, type Readable } from 'svelte/store';
-import { failure, type Binding, type Component, type Entry, type Name, type Options, type ServerBinding, type Settings, type Uses } from '../binding.ts';
+import { failure, isVariable, type Binding, type Component, type Entry, type Name, type Options, type Query, type ServerBinding, type Settings, type State, type Uses } from '../binding.ts';
 import Page from './Page.svelte';
 
-const sourceOf = (name: Name): any => (typeof name === 'string' ? name : name.source);
+const sourceOf = (name: Name | Query | State): any => (typeof name === 'object' && isVariable(name) ? name.source : name);
 
 function usesOf(stores: Array<Readable<unknown>>, waits: Array<Promise<void>>): Uses {
   const plain = (store: Readable<any>): any => {
@@ -21,6 +21,8 @@ function usesOf(stores: Array<Readable<unknown>>, waits: Array<Promise<void>>): 
   return {
     useRecord: (name, options = {}) => live(useRecord(sourceOf(name), options as object), options),
     useList: (name, options = {}) => live(useList(sourceOf(name), options as object), options),
+    useQuery: (collection, query, options = {}) => live(useQuery(sourceOf(collection), sourceOf(query), options as object), options),
+    useMembers: (scope, state, options = {}) => live(useMembers(sourceOf(scope), sourceOf(state), options as object), options),
     usePresence: (user, options = {}) => live(usePresence(user, options as object), options),
     useEveryone: (options = {}) => live(usePresence(options as object), options),
     useEvent: (name, callback, options) => useEvent(sourceOf(name), callback, options),

@@ -1,11 +1,11 @@
 // The suite's driver for Vue.
 
-import { TidewireProvider, useConnection, useEvent, useList, usePresence, useProvide, useRecord, useRpc, useSync } from '@tidewire/vue';
+import { TidewireProvider, useConnection, useEvent, useList, useMembers, usePresence, useProvide, useQuery, useRecord, useRpc, useSync } from '@tidewire/vue';
 import { Suspense, createApp, createSSRApp, defineComponent, h, onErrorCaptured, shallowRef, unref, type App, type PropType, type VNode } from 'vue';
 import { renderToString } from 'vue/server-renderer';
-import { failure, type Binding, type Component, type Entry, type Name, type Options, type ServerBinding, type Settings, type Uses } from '../binding.ts';
+import { failure, isVariable, type Binding, type Component, type Entry, type Name, type Options, type Query, type ServerBinding, type Settings, type State, type Uses } from '../binding.ts';
 
-const sourceOf = (name: Name): any => (typeof name === 'string' ? name : name.source);
+const sourceOf = (name: Name | Query | State): any => (typeof name === 'object' && isVariable(name) ? name.source : name);
 /** Options whose path is another array each time. */
 const optionsOf = ({ suspense: _, path, ...options }: Options): any => () => ({ ...options, path: Array.isArray(path) ? [...path] : path });
 
@@ -18,6 +18,8 @@ function usesOf(waits: Array<Promise<void>>): Uses {
   return {
     useRecord: (name, options = {}) => live(useRecord(sourceOf(name), optionsOf(options)), options),
     useList: (name, options = {}) => live(useList(sourceOf(name), options as object), options),
+    useQuery: (collection, query, options = {}) => live(useQuery(sourceOf(collection), sourceOf(query), options as object), options),
+    useMembers: (scope, state, options = {}) => live(useMembers(sourceOf(scope), sourceOf(state), options as object), options),
     usePresence: (user, options = {}) => live(usePresence(user, options as object), options),
     useEveryone: (options = {}) => live(usePresence(options as object), options),
     useEvent: (name, callback, options) => useEvent(sourceOf(name), callback, options),

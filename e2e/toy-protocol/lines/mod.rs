@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use tidewire_core::message::{Auth, Connection, Event, Message};
-use tidewire_core::settings::{Liveness, PEER_PINGS, ServerPings};
+use tidewire_core::settings::Liveness;
 
 use super::{CloseCause, CloseWords, Codec, ForeignPayload, Paths, Variant};
 use super::{SessionReply, SessionRequest};
@@ -49,10 +49,7 @@ impl Codec for Lines {
     const HAS_BATCHES: bool = false;
     const PATHS: Paths = Paths::Fixed(&["/lines"]);
     const SUBPROTOCOLS: &'static [&'static str] = &["lines"];
-    const LIVENESS: Liveness = Liveness {
-        server_pings: ServerPings::Silent,
-        ..PEER_PINGS
-    };
+    const LIVENESS: Liveness = Liveness::PingsSilent;
 
     /// The event that the client published last.
     type State = Option<Box<str>>;

@@ -95,7 +95,7 @@ function Denials({ server, sort = '-at' }: { server: Server; sort: string | unde
 
 const KINDS = [
   'record.read', 'record.write', 'record.create', 'record.delete', 'record.listen', 'record.notify',
-  'event.publish', 'event.subscribe', 'event.listen', 'rpc.request', 'rpc.provide', 'presence.allow',
+  'event.publish', 'event.subscribe', 'event.listen', 'rpc.request', 'rpc.provide', 'presence.allow', 'presence.join', 'presence.subscribe',
 ];
 
 export function RulesView({ server, parameters }: { server: Server; parameters: Parameters }) {

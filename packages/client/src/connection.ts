@@ -150,7 +150,7 @@ export class Connection {
   #socket: WebSocketLike | undefined;
   #opening: Deferred | undefined;
   /** No session has been open since the connection was closed. */
-  #isFirst = true;
+  #isFirst: boolean | undefined;
   #renewal: Deferred | undefined;
   /**
    * The timer of the current phase: opening a socket, time between heartbeats, waiting for their answers, or delay before the next attempt.
@@ -160,20 +160,21 @@ export class Connection {
   /** The largest message of this session that the server does not answer, such as an event. */
   #largest: { message: Message; bytes: number } | undefined;
   /** The login was due for renewal while the connection was not open. */
-  #isRenewalDue = false;
-  #stopWaking: () => void = () => {};
+  #isRenewalDue: boolean | undefined;
+  #stopWaking: (() => void) | undefined;
   #credentials: Promise<Credentials> | undefined;
-  #attempts = 0;
-  #redirects = 0;
+  /** Attempts and redirects since `connect()`, which sets both. */
+  #attempts!: number;
+  #redirects!: number;
   #openedAt: number | undefined;
   /** Messages that wait until the server has proved that the connection is alive. */
   #held: Message[] = [];
-  /** The number of heartbeats without an answer. */
-  #pings = 0;
+  /** The number of heartbeats without an answer. A new socket has none. */
+  #pings!: number;
   /** A heartbeat was sent, and no message has arrived since. */
-  #isAnswerDue = false;
+  #isAnswerDue: boolean | undefined;
   #refusal: unknown;
-  #wasAskedAgain = false;
+  #wasAskedAgain: boolean | undefined;
 
   constructor(
     readonly address: string | undefined,
@@ -253,7 +254,7 @@ export class Connection {
   /** Checks by a round trip that the connection is alive. If the client waits before its next attempt, it dials at once. */
   check(): void {
     if (this.#state === 'waiting') this.#dial(this.address);
-    else if (this.isLoggedIn) {
+    else if (this.#isLoggedIn) {
       this.#ping();
       this.#after(this.options.checkTimeoutMs, () => this.#lose('no answer after a pause'));
       this.#become('checking');
@@ -285,7 +286,7 @@ export class Connection {
    */
   answer(message: Message): TidewireError | undefined {
     try {
-      if (this.send(message) || !this.isLoggedIn) return undefined;
+      if (this.send(message) || !this.#isLoggedIn) return undefined;
       this.encode(message);
       this.#held.push(message);
     } catch (error) {
@@ -342,7 +343,7 @@ export class Connection {
     }
   }
 
-  private get isLoggedIn(): boolean {
+  get #isLoggedIn(): boolean {
     return this.#openedAt !== undefined;
   }
 
@@ -423,7 +424,7 @@ export class Connection {
       this.tap?.(message, false, code);
       if (message.topic === Topic.Connection) this.#handleConnection(message);
       else if (message.topic === Topic.Auth) this.#handleAuth(message);
-      else if (this.isLoggedIn) this.parts.get(message.topic)?.some((part) => part.handle?.(message, code));
+      else if (this.#isLoggedIn) this.parts.get(message.topic)?.some((part) => part.handle?.(message, code));
     }
     if (socket === this.#socket && this.#state === 'stale') this.#goOn();
   }
@@ -472,7 +473,7 @@ export class Connection {
     if (action === AuthAction.Successful) {
       this.loginData = told;
       this.#refusal = undefined;
-      if (this.isLoggedIn) return this.#settleRenewal();
+      if (this.#isLoggedIn) return this.#settleRenewal();
       this.#openedAt = Date.now();
       this.#redirects = 0;
       this.#goOn(true);
@@ -481,10 +482,10 @@ export class Connection {
       if (this.#renewal) {
         const { code = 'AUTH_REFUSED' } = (told ?? {}) as { code?: string };
         this.#settleRenewal(new TidewireError(code, 'the login was not renewed', { data: told }));
-      } else if (!this.isLoggedIn && typeof this.#auth === 'function' && !this.#wasAskedAgain) {
+      } else if (!this.#isLoggedIn && typeof this.#auth === 'function' && !this.#wasAskedAgain) {
         this.#wasAskedAgain = true;
         this.#login(this.#ask());
-      } else if (!this.isLoggedIn) {
+      } else if (!this.#isLoggedIn) {
         this.#refuseLogin(told);
       }
       // If the session is open, the server's next message ends it.
@@ -511,8 +512,7 @@ export class Connection {
     // The state changes first, so that the parts can send. The app is notified last: by then the parts have sent the subscriptions of a new
     // session.
     this.#state = 'open';
-    this.#isFirst = false;
-    this.problem = undefined;
+    this.#isFirst = this.problem = undefined;
     this.#beat();
     this.#all.forEach((part) => part.opened?.(isNew));
     this.#held.splice(0).forEach((message) => this.#write(message));
@@ -540,11 +540,11 @@ export class Connection {
   #beat(): void {
     const due = Date.now() + this.options.heartbeatIntervalMs;
     this.#after(this.options.heartbeatIntervalMs, () => {
-      if (this.isLoggedIn && Date.now() - due > SLEPT_MS) return this.check();
+      if (this.#isLoggedIn && Date.now() - due > SLEPT_MS) return this.check();
       this.#ping();
       this.#answers(() => {
         this.#answers(() => this.#lose('no answer to a heartbeat'));
-        if (this.isLoggedIn) this.#become('stale');
+        if (this.#isLoggedIn) this.#become('stale');
       });
     });
   }
@@ -583,7 +583,7 @@ export class Connection {
   #tooBig(): Refused | undefined {
     const unanswered = this.#all.flatMap((part) => part.unanswered?.() ?? []);
     const sent = unanswered.map((message) => ({ message, bytes: encode(message).length }));
-    const [largest] = [...sent, ...(this.#largest ? [this.#largest] : [])].sort((one, other) => other.bytes - one.bytes);
+    const [largest] = (this.#largest ? [...sent, this.#largest] : sent).sort((one, other) => other.bytes - one.bytes);
     if (!largest) return undefined;
     const { message, bytes } = largest;
     const error = tooLarge(bytes, undefined, message.name);
@@ -593,7 +593,7 @@ export class Connection {
 
   /** Gives up the socket and schedules another attempt. */
   #lose(why: string, code?: number): void {
-    if (code === TOO_BIG && !this.isLoggedIn) return this.#end(new TidewireError('TOO_LARGE', 'the credentials have more bytes than the server accepts'));
+    if (code === TOO_BIG && !this.#isLoggedIn) return this.#end(new TidewireError('TOO_LARGE', 'the credentials have more bytes than the server accepts'));
     const refused = code === TOO_BIG ? this.#tooBig() : undefined;
     const reason = this.problem ?? new TidewireError('CONNECTION_LOST', `the connection was lost: ${why}`, { data: code });
     const lasted = this.#openedAt === undefined ? 0 : Date.now() - this.#openedAt;
@@ -625,9 +625,8 @@ export class Connection {
   /** Closes the socket. If that ends a session, notifies the parts. */
   #drop(reason?: TidewireError, refused?: Refused): void {
     const socket = this.#socket;
-    const wasLoggedIn = this.isLoggedIn;
-    this.#socket = undefined;
-    this.#openedAt = undefined;
+    const wasLoggedIn = this.#isLoggedIn;
+    this.#socket = this.#openedAt = undefined;
     this.#held = [];
     if (reason?.code === 'CLOSED' || !socket?.terminate) socket?.close();
     else socket.terminate();
@@ -639,7 +638,7 @@ export class Connection {
   #end(reason: TidewireError): void {
     clearTimeout(this.#timer);
     clearTimeout(this.#renewTimer);
-    this.#stopWaking();
+    this.#stopWaking?.();
     this.#state = 'closed';
     this.reason = reason;
     const opening = this.#opening;

@@ -11,5 +11,5 @@ export type { Conflict, Merge } from './record.js';
 export { RecordHandle, type Changes, type OpenOptions, type Records } from './records.js';
 export type { RequestOptions } from './request.js';
 export type { Rpcs } from './rpc.js';
-export type { AnyPath, Argument, Change, EventsOf, Names, Optional, Path, RecordsOf, Result, RpcsOf, Schema, Step, Steps, ValueAt, ValueOf } from './schema.js';
+export type { AnyPath, Argument, Change, EventsOf, Names, Optional, Path, RecordsOf, Result, RpcsOf, Schema, ScopesOf, Step, Steps, ValueAt, ValueOf } from './schema.js';
 export type { Signal } from './wait.js';

@@ -79,8 +79,9 @@ const ACTIONS: Record<number, [topic: string, actions: string]> = {
   [Topic.Rpc]: ['rpc', '2 call 4 accept 5 answer 6 reject 7 failed 8 provide 9 unprovide'],
   [Topic.Presence]: [
     'presence',
-    '2 all 3 all 4 query 5 answer 6 joined 7 joined 8 left 9 left 10 subscribe 11 unsubscribe 12 subscribe-all 13 unsubscribe-all',
+    '2 all 3 all 4 query 5 answer 6 joined 7 joined 8 left 9 left 10 subscribe 11 unsubscribe 12 subscribe-all 13 unsubscribe-all 60 join 61 joined 62 state 63 leave 64 follow 65 unfollow 66 members 67 changes',
   ],
+  [Topic.Query]: ['query', '1 ask 2 ask 3 answer 4 subscribe 5 unsubscribe 6 rows 7 changes'],
 };
 
 /** Each inspected client has one entry. */

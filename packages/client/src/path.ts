@@ -24,7 +24,7 @@ export function steps(path: AnyPath): readonly Step[] {
 
 function stepsOfPart(text: string): Step[] {
   const [key = '', ...indices] = text.trim().split(/[[\]]/);
-  return text.trim() === '' ? [] : [key, ...indices.filter((index) => index !== '').map(Number)];
+  return text.trim() ? [key, ...indices.filter(Boolean).map(Number)] : [];
 }
 
 /**
@@ -46,28 +46,30 @@ function invalid(path: unknown): TidewireError {
   return new TidewireError('INVALID_ARGUMENT', `${JSON.stringify(path)} is not a path: ${hint}`);
 }
 
+/** The value of a key of `value` itself, which is not inherited. */
+function own(value: unknown, key: Step): unknown {
+  return isContainer(value) && Object.hasOwn(value, key) ? (value as Record<Step, unknown>)[key] : undefined;
+}
+
 /** The value at `path`. */
 export function valueAt(value: unknown, path: AnyPath): unknown {
-  return steps(path).reduce((inside: unknown, step) => {
-    return isContainer(inside) && Object.hasOwn(inside, step) ? (inside as Record<string | number, unknown>)[step] : undefined;
-  }, value);
+  return steps(path).reduce(own, value);
 }
 
 /**
- * `value` with `leaf` at `path`. If `leaf` is undefined, the value at `path` is removed. Objects in `own` are copies from an earlier call,
+ * `value` with `leaf` at `path`. If `leaf` is undefined, the value at `path` is removed. Objects in `copies` are from an earlier call,
  * and are changed in place.
  */
-export function withValue(value: unknown, path: AnyPath, leaf: unknown, own = new Set<unknown>()): unknown {
-  return changed(value, steps(path), leaf, own);
+export function withValue(value: unknown, path: AnyPath, leaf: unknown, copies = new Set<unknown>()): unknown {
+  return changed(value, steps(path), leaf, copies);
 }
 
-function changed(value: unknown, [step, ...rest]: readonly Step[], leaf: unknown, own: Set<unknown>): unknown {
+function changed(value: unknown, [step, ...rest]: readonly Step[], leaf: unknown, copies: Set<unknown>): unknown {
   if (step === undefined) return leaf;
   const isNew = !isContainer(value);
-  const copy = (own.has(value) ? value : isNew ? (typeof step === 'number' ? [] : {}) : Array.isArray(value) ? [...value] : { ...value }) as Record<string | number, unknown>;
-  own.add(copy);
-  const inside = Object.hasOwn(copy, step) ? copy[step] : undefined;
-  const next = changed(inside, rest, leaf, own);
+  const copy = (copies.has(value) ? value : isNew ? (typeof step === 'number' ? [] : {}) : Array.isArray(value) ? [...value] : { ...value }) as Record<string | number, unknown>;
+  copies.add(copy);
+  const next = changed(own(copy, step), rest, leaf, copies);
   if (!Array.isArray(copy)) {
     if (next === undefined) delete copy[step];
     else copy[step] = next;
@@ -105,7 +107,7 @@ export function reuse(old: unknown, next: unknown): unknown {
   let isSame = known.length === keys.length && known.every((key, at) => key === keys[at]);
   const result = (Array.isArray(next) ? [] : {}) as Record<string, unknown>;
   for (const [key, value] of Object.entries(next)) {
-    const was = Object.hasOwn(old, key) ? (old as Record<string, unknown>)[key] : undefined;
+    const was = own(old, key);
     result[key] = reuse(was, value);
     if (result[key] !== was || !Object.hasOwn(old, key)) isSame = false;
   }

@@ -79,7 +79,8 @@ export class Presence {
         for (const { known } of this.#watches.values()) known.reject(reason);
       },
     };
-    connection.parts.set(Topic.Presence, [this.#interest, this.#requests, own]);
+    const { parts } = connection;
+    parts.set(Topic.Presence, [...(parts.get(Topic.Presence) ?? []), this.#interest, this.#requests, own]);
   }
 
   /** The ids of all other users that are online. */

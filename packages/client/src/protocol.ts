@@ -9,6 +9,7 @@ export const enum Topic {
   Record,
   Rpc,
   Presence,
+  Query = 32,
 }
 
 /** A position in an event's history: the session has received everything up to `offset` of `epoch`. */
@@ -84,6 +85,7 @@ export const FIELDS: Record<number, FieldNames> = {
     , 'action', 'data', 'correlationId', 'isError', 'isAck', 'names', 'name', , 'originalAction', 'requestorName', 'requestorData',
   ],
   [Topic.Presence]: [, 'action', 'originalTopic', 'originalAction', 'data', 'correlationId', 'isError', 'isAck', 'name', 'names'],
+  [Topic.Query]: [, 'action', 'data', 'correlationId', 'isError', , 'name'],
 };
 
 /** The fields of an entry of `positions`. */
@@ -169,6 +171,28 @@ export const enum PresenceAction {
   UnsubscribeAll = 13,
 }
 
+/** Actions of the topic PRESENCE. */
+export const enum ScopeAction {
+  Join = 60,
+  Joined,
+  Update,
+  Leave,
+  Subscribe,
+  Unsubscribe,
+  Snapshot,
+  Changed,
+}
+
+export const enum QueryAction {
+  Read = 1,
+  ReadAndCount,
+  Result,
+  Subscribe,
+  Unsubscribe,
+  Snapshot,
+  Changed,
+}
+
 const DENIED = 'MESSAGE_DENIED';
 const RULE_FAILED = 'MESSAGE_PERMISSION_ERROR';
 const INVALID = 'INVALID_MESSAGE_DATA';
@@ -183,6 +207,7 @@ const REFUSALS: Record<number, Array<string | undefined>> = {
   ],
   [Topic.Rpc]: ['NO_RPC_PROVIDER', 'ACCEPT_TIMEOUT', , 'INVALID_RPC_CORRELATION_ID', 'RESPONSE_TIMEOUT', , RULE_FAILED, DENIED, INVALID],
   [Topic.Presence]: ['INVALID_PRESENCE_USERS', RULE_FAILED, DENIED],
+  [Topic.Query]: ['INVALID_QUERY', 'QUERY_TOO_LARGE', 'TOO_MANY_QUERIES', 'QUERY_UNAVAILABLE', 'QUERY_RULE'],
 };
 
 /** The code of the refusal, if `message` is one. */

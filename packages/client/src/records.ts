@@ -185,6 +185,12 @@ export class Records<App extends Schema = {}> {
    * @internal
    */
   readonly documents = new Map<string, Document>();
+  /**
+   * Called with each new document: for `@tidewire/client/live-query`.
+   *
+   * @internal
+   */
+  added: ((document: Document) => void) | undefined;
   readonly #onEnd = new Map<Document, Set<(error: TidewireError) => void>>();
   #keyPrefix = '';
   #keys = 0;
@@ -234,6 +240,7 @@ export class Records<App extends Schema = {}> {
       );
       this.documents.set(name, document);
       document.isCreated = options.create !== false;
+      this.added?.(document);
       void this.#interest.want(name);
     } else if (options.create !== false && document.create()) {
       // The session may have subscribed without creating the record, so it subscribes again.

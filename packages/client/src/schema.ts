@@ -9,11 +9,13 @@
  * - `records`: names to documents
  * - `events`: names to payloads
  * - `rpcs`: names to functions of one argument
+ * - `scopes`: names to the states of members (`@tidewire/client/scopes`)
  */
 export interface Schema {
   records?: object;
   events?: object;
   rpcs?: object;
+  scopes?: object;
 }
 
 type AnyRecords = { [name: string]: unknown };
@@ -22,6 +24,7 @@ type AnyRpcs = { [name: string]: (argument?: unknown) => unknown };
 
 export type RecordsOf<App> = App extends { records: infer Records } ? Records : AnyRecords;
 export type EventsOf<App> = App extends { events: infer Events } ? Events : AnyEvents;
+export type ScopesOf<App> = App extends { scopes: infer Scopes extends object } ? Scopes : { [name: string]: unknown };
 export type RpcsOf<App> = App extends { rpcs: infer Rpcs } ? Rpcs : AnyRpcs;
 
 /** The names of a part of a schema. */

@@ -1,7 +1,9 @@
 // A socket whose server is the test: it sees the client's messages and sends any messages that it needs.
 
+import { mock, type TestContext } from 'node:test';
 import { decode, encode } from '../src/codec.js';
 import type { WebSocketClass, WebSocketLike } from '../src/environment.js';
+import { Client, type Schema, type TidewireError } from '../src/index.js';
 import { AuthAction, ConnectionAction, Topic, type Message } from '../src/protocol.js';
 
 export class FakeSocket implements WebSocketLike {
@@ -85,4 +87,38 @@ export function fakeSockets(): { sockets: FakeSocket[]; webSocket: WebSocketClas
 /** Runs all promise callbacks that are due. */
 export async function settle(): Promise<void> {
   for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+}
+
+/** A client with one open connection, whose timers the test moves. */
+export interface Opened<App extends Schema> {
+  client: Client<App>;
+  last(): FakeSocket;
+  errors: TidewireError[];
+  /** Loses the connection and opens another session. */
+  returns(): Promise<void>;
+}
+
+export async function opened<App extends Schema = {}>(t: TestContext): Promise<Opened<App>> {
+  mock.timers.enable({ apis: ['setTimeout', 'Date'] });
+  t.after(() => mock.timers.reset());
+  t.mock.method(Math, 'random', () => 0);
+  const { webSocket, last } = fakeSockets();
+  const client = new Client<App>('server:1', { webSocket });
+  const errors: TidewireError[] = [];
+  client.onError((error) => errors.push(error));
+  t.after(() => client.close());
+  const connected = client.connect();
+  await last().logsIn();
+  await connected;
+  const returns = async (): Promise<void> => {
+    last().ends();
+    mock.timers.tick(0);
+    last().opens();
+    last().says({ topic: Topic.Connection, action: ConnectionAction.Accept });
+    await settle();
+    last().take();
+    last().says({ topic: Topic.Auth, action: 3 });
+    await settle();
+  };
+  return { client, last, errors, returns };
 }

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { mock, test, type TestContext } from 'node:test';
 import { Client, type TidewireError } from '../src/index.js';
 import { inspect, type Inspector } from '../src/inspect.js';
+import { openQuery } from '../src/live-query.js';
 import { AuthAction, ConnectionAction, RecordAction, Topic, type Message } from '../src/protocol.js';
 import { fakeSockets, settle, type FakeSocket } from './fake-socket.js';
 
@@ -61,6 +62,16 @@ test('messages and states are recorded in their order, without heartbeats and cr
   assert.equal(inspector.entries.at(-1)?.data, '{"text":"hello"}');
   assert.doesNotMatch(JSON.stringify(inspector.entries), /secret/);
   assert.equal(inspect(client), inspector);
+});
+
+test('queries and their refusals have words', async (t) => {
+  const { client, inspector, last } = await opened(t);
+  openQuery(client.record, 'cards', { limit: -1 }, { onEnd: () => {} });
+  const { correlationId = '' } = last().take().at(-1) ?? {};
+  last().says({ topic: Topic.Query, action: 100, correlationId, isError: true, data: '{"message":"the limit is negative"}' });
+  const [sent, refused] = inspector.entries.filter(({ what }) => what.startsWith('query'));
+  assert.deepEqual([sent?.what, sent?.name, sent?.data], ['query subscribe', 'cards', '{"limit":-1}']);
+  assert.equal(refused?.code, 'INVALID_QUERY');
 });
 
 test('edits are pending until the server confirms them, and a repeated write is a retry', async (t) => {

@@ -1,44 +1,11 @@
 // Listening against a fake server that sends exactly the messages of the test, in orders that are too rare with a real server.
 
 import assert from 'node:assert/strict';
-import { mock, test, type TestContext } from 'node:test';
-import { Client, type TidewireError } from '../src/index.js';
+import { test } from 'node:test';
+import { Client } from '../src/index.js';
 import { listen } from '../src/listen.js';
 import { ConnectionAction, Topic, type Message } from '../src/protocol.js';
-import { fakeSockets, settle, type FakeSocket } from './fake-socket.js';
-
-interface Stage {
-  client: Client;
-  last(): FakeSocket;
-  errors: TidewireError[];
-  /** Loses the connection and opens another session. */
-  returns(): Promise<void>;
-}
-
-async function opened(t: TestContext): Promise<Stage> {
-  mock.timers.enable({ apis: ['setTimeout', 'Date'] });
-  t.after(() => mock.timers.reset());
-  t.mock.method(Math, 'random', () => 0);
-  const { webSocket, last } = fakeSockets();
-  const client = new Client('server:1', { webSocket });
-  const errors: TidewireError[] = [];
-  client.onError((error) => errors.push(error));
-  t.after(() => client.close());
-  const connected = client.connect();
-  await last().logsIn();
-  await connected;
-  const returns = async (): Promise<void> => {
-    last().ends();
-    mock.timers.tick(0);
-    last().opens();
-    last().says({ topic: Topic.Connection, action: ConnectionAction.Accept });
-    await settle();
-    last().take();
-    last().says({ topic: Topic.Auth, action: 3 });
-    await settle();
-  };
-  return { client, last, errors, returns };
-}
+import { opened, settle } from './fake-socket.js';
 
 /** Both topics have the same messages, with different numbers. */
 const KINDS = [

@@ -3,7 +3,7 @@
 
 import { buildSync, type BuildOptions } from 'esbuild';
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { test } from 'node:test';
 import { runInNewContext } from 'node:vm';
@@ -20,13 +20,18 @@ const ENTRY_BYTES_MAX = {
   inspect: 2000,
   listen: 1200,
   lists: 1100,
+  'live-query': 3.25 * 1024,
+  // Loaded by `live-query` when an app edits records of a live query. Includes query.
+  'local-edits': 7000,
   offline: 8 * 1024,
   patterns: 1000,
   presence: 1600,
   provide: 1300,
+  query: 6000,
+  scopes: 1700,
   storage: 1800,
-  // Includes lists, presence and provide.
-  store: 6 * 1024,
+  // Includes lists, live queries, presence, provide and scopes.
+  store: 9.75 * 1024,
   validation: 1000,
 };
 
@@ -52,6 +57,16 @@ test('the module that finds out causes is loaded by both kinds of modules, and i
   assert.doesNotMatch(readFileSync(join(PACKAGE, 'dist/tidewire.min.js'), 'utf8'), /PATH_NOT_FOUND/);
 });
 
+test('modules that others load when they need them are in the package, for both kinds of modules', () => {
+  const found = ['esm', 'cjs'].flatMap((kind) => {
+    const folder = join(PACKAGE, 'dist', kind);
+    const texts = readdirSync(folder).filter((file) => file.endsWith('.js')).map((file) => readFileSync(join(folder, file), 'utf8'));
+    return texts.flatMap((text) => [...text.matchAll(/\bimport\("([^"]+)"\)/g)].map(([, module = '']) => join(folder, module)));
+  });
+  assert.ok(found.length >= 6, found.join());
+  assert.deepEqual(found.filter((file) => !existsSync(file)), []);
+});
+
 test('its entries share what they have in common', () => {
   const check = `
     try {
@@ -75,8 +90,9 @@ test('the offline entry is imported as ESM and as CommonJS, and returns handles 
 
 test('the module for pages has every export of each entry', async () => {
   const all = await import('../src/all.js');
-  // The store is for the bindings to frameworks, which a bundler loads, and the storages are for other runtimes.
-  for (const entry of ['index', ...Object.keys(ENTRY_BYTES_MAX)].filter((entry) => entry !== 'store' && entry !== 'storage')) {
+  // The store is for the bindings to frameworks, which a bundler loads, and the storages are for other runtimes. Queries are for apps with
+  // local copies, which a bundler loads too.
+  for (const entry of ['index', ...Object.keys(ENTRY_BYTES_MAX)].filter((entry) => !['store', 'storage', 'query', 'local-edits'].includes(entry))) {
     const names = Object.keys(await import(`../src/${entry}.js`));
     assert.deepEqual(names.filter((name) => !Object.hasOwn(all, name)), [], entry);
   }
@@ -101,6 +117,7 @@ for (const [entry, bytesMax] of Object.entries(ENTRY_BYTES_MAX)) {
     const external = Object.keys(core.metafile?.inputs ?? {}).map((file) => join(MODULES, file));
     // The store loads the offline records by itself when an app uses them.
     if (entry === 'store') external.push(join(MODULES, 'offline.js'));
+    if (entry === 'store' || entry === 'live-query') external.push(join(MODULES, 'local-edits.js'));
     const [added] = buildSync({ ...COMMON, entryPoints: [`${entry}.js`], external }).outputFiles ?? [];
     isSmall(`the modules of ${entry} that the core does not load`, added?.text ?? assert.fail(), bytesMax);
   });

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { mock, test, type TestContext } from 'node:test';
 import { Client } from '../src/index.js';
-import { RecordAction, RpcAction, Topic, type Message } from '../src/protocol.js';
-import { Calls, Store, arrival, follow, listEdits, partAt, pathText, publish, reader, recordEdits, recordKind, scopeOf, shownValue, type State } from '../src/store.js';
+import { AuthAction, ConnectionAction, RecordAction, RpcAction, ScopeAction, Topic, type Message } from '../src/protocol.js';
+import { Calls, Joining, Store, arrival, follow, listEdits, partAt, pathText, publish, reader, recordEdits, recordKind, scopeOf, shownValue, stateText, type State } from '../src/store.js';
 import { fakeSockets, settle, type FakeSocket } from './fake-socket.js';
 
 interface Stage {
@@ -133,4 +133,67 @@ test('paths with the same steps have the same text, and a text path is not an ar
   assert.equal(pathText(['a', 0]), pathText(['a', 0]));
   assert.notEqual(pathText('a'), pathText(['a']));
   assert.equal(pathText(undefined), undefined);
+});
+
+test('a component joins a scope once in a turn, and another one replaces it as the same member', async (t) => {
+  const { client, last } = await opened(t);
+  const sent = async (): Promise<Array<[action: number, data?: unknown]>> => {
+    await settle();
+    return last().take().map(({ action, data }) => (data === undefined ? [action] : [action, JSON.parse(data as string)]));
+  };
+  const store = Store.of(client);
+  const [one, two] = [new Joining(store, 'board'), new Joining(store, 'board')];
+  // React mounts, unmounts and mounts again.
+  one.show(stateText({ x: 0 }));
+  one.show(undefined);
+  one.show(stateText({ x: 1 }), { throttleMs: 20 });
+  assert.deepEqual(await sent(), [[ScopeAction.Join, { x: 1 }]]);
+  one.show(undefined);
+  two.show(stateText({ x: 2 }), { throttleMs: 20 });
+  assert.deepEqual(await sent(), []);
+  mock.timers.tick(20);
+  assert.deepEqual(await sent(), [[ScopeAction.Update, { x: 2 }]]);
+  const errors: unknown[] = [];
+  two.subscribe(() => errors.push(two.error?.code));
+  const refusal = (action: number, originalAction: number): Message => ({ topic: Topic.Presence, action, originalAction, name: 'board', isError: true });
+  last().says(refusal(121, ScopeAction.Update));
+  two.show(stateText({ x: 3 }));
+  mock.timers.tick(20);
+  assert.deepEqual(await sent(), [[ScopeAction.Update, { x: 3 }]]);
+  last().says(refusal(102, ScopeAction.Join));
+  two.show(stateText({ x: 4 }));
+  mock.timers.tick(20);
+  assert.deepEqual(await sent(), [], 'a refused component does not ask with each state');
+  assert.equal(two.error?.code, 'MESSAGE_DENIED');
+  two.retry();
+  assert.deepEqual(await sent(), [[ScopeAction.Join, { x: 4 }]]);
+  assert.deepEqual(errors, ['STATE_TOO_LARGE', undefined, 'MESSAGE_DENIED', undefined]);
+  two.show(undefined);
+  assert.deepEqual(await sent(), [[ScopeAction.Leave]]);
+  assert.deepEqual([stateText(undefined), stateText(null)], [undefined, 'null']);
+  assert.throws(() => stateText(() => {}), { code: 'INVALID_ARGUMENT' });
+});
+
+test('a component whose client is closed joins with the newest state after the next login', async (t) => {
+  const { client, last } = await opened(t);
+  const joining = new Joining(Store.of(client), 'board');
+  client.close();
+  joining.show(stateText({ x: 1 }));
+  await settle();
+  joining.show(stateText({ x: 2 }));
+  await settle();
+  assert.equal(joining.error, undefined);
+  const connected = client.connect();
+  last().opens();
+  last().says({ topic: Topic.Connection, action: ConnectionAction.Accept });
+  await settle();
+  last().says({ topic: Topic.Auth, action: AuthAction.Successful });
+  await connected;
+  await settle();
+  const joins = last().take().filter(({ topic }) => topic === Topic.Presence);
+  assert.deepEqual(joins.map(({ action, data }) => [action, data]), [[ScopeAction.Join, '{"x":2}']]);
+  const broken = new Joining(Store.of(client), '');
+  broken.show(stateText(1));
+  await settle();
+  assert.equal(broken.error?.code, 'INVALID_ARGUMENT');
 });

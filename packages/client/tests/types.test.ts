@@ -6,6 +6,7 @@ import { openAnonymous } from '../src/anonymous.js';
 import { Client } from '../src/index.js';
 import { listen } from '../src/listen.js';
 import { openList } from '../src/lists.js';
+import { fetchQuery, openQuery, type Collections } from '../src/live-query.js';
 import { subscribePattern } from '../src/patterns.js';
 import { provide } from '../src/provide.js';
 
@@ -324,6 +325,37 @@ export async function hierarchical(client: Client<Hierarchy>, id: string): Promi
   await client.rpc.call('math/double/text', 1);
   // @ts-expect-error no record has this name
   client.record.open('boards/1');
+}
+
+export async function queried(client: Client<Hierarchy>, app: Client<App>, untyped: Client, id: string): Promise<void> {
+  const boards = openQuery(client.record, 'board', { where: { title: 'plans' } });
+  const titles: string[] | undefined = boards.rows?.map(({ data }) => data.title);
+  const cards = openQuery(client.record, `board/${id}/card`, { sort: { text: 1, done: -1 }, limit: 1 });
+  cards.subscribe((rows, changes) => [rows[0]?.data.text.length, changes[0]?.row.data.done]);
+  const parts = openQuery(client.record, 'board/1/card', { select: ['text'] });
+  const text: string | undefined = parts.rows?.[0]?.data.text;
+  const { count }: { count: number } = await fetchQuery(client.record, 'board', {}, { count: true });
+  const { rows, count: none } = await fetchQuery(client.record, 'board');
+  const todos = openQuery(app.record, 'todos');
+  const collections: Array<Collections<App>> = ['todos'];
+  const anything = openQuery(untyped.record, 'any/thing');
+  void [titles, text, count, rows[0]?.data.title, todos.rows?.[0]?.data.tags[0], collections];
+  // @ts-expect-error the count was not requested
+  none.toFixed();
+  // @ts-expect-error a part of a document may lack each field
+  parts.rows?.[0]?.data.text.length;
+  // @ts-expect-error a board has no text
+  boards.rows?.[0]?.data.text;
+  // @ts-expect-error no record is in this collection
+  openQuery(client.record, 'boards');
+  // @ts-expect-error a name without a slash belongs to no collection
+  openQuery(app.record, 'names');
+  // @ts-expect-error a query has no member with this name
+  openQuery(client.record, 'board', { order: ['title'] });
+  // @ts-expect-error a direction is 1 or -1
+  openQuery(client.record, 'board', { sort: { title: 'asc' } });
+  // @ts-expect-error the type of the document is unknown
+  anything.rows?.[0]?.data.title;
 }
 
 test('the types of this file were checked', () => {});

@@ -6,6 +6,8 @@ import { Client } from '@tidewire/client';
 import { createElement, type ReactNode } from 'react';
 import { TidewireProvider, hooks, useEvent, useRecord, useRpc } from '../src/index.js';
 import { listHooks, useList } from '../src/lists.js';
+import { queryHooks, useQuery } from '../src/queries.js';
+import { scopeHooks, useMembers } from '../src/scopes.js';
 
 interface Todo {
   title: string;
@@ -27,9 +29,12 @@ interface App {
     add(argument: { a: number; b: number }): number;
     now(): string;
   };
+  scopes: {
+    [board: `board/${string}`]: { x: number };
+  };
 }
 
-const app = { ...hooks<App>(), ...listHooks<App>() };
+const app = { ...hooks<App>(), ...listHooks<App>(), ...queryHooks<App>(), ...scopeHooks<App>() };
 
 export function Provider({ client, other }: { client: Client<App>; other: Client<{ records: { other: object } }> }): ReactNode {
   createElement(app.TidewireProvider, { client }, 'below');
@@ -125,6 +130,50 @@ export function Lists(): void {
   // @ts-expect-error without a name the hook does not suspend
   app.useList(undefined, { suspense: true }).value.length;
   void [entries, error, made, here, shown, certain];
+}
+
+export function Queries(): void {
+  const { value, isReady, error, retry } = app.useQuery('todos', { where: { done: false }, sort: ['title'], limit: 20 });
+  const titles: string[] | undefined = value?.map(({ data }) => data.title);
+  retry();
+  const here: string[] = app.useQuery('todos', {}, { suspense: true }).value.map(({ id }) => id);
+  const parts: string | undefined = app.useQuery('todos', { select: ['title'] }, { suspense: true }).value[0]?.data.title;
+  const none: number | undefined = app.useQuery(isReady ? 'todos' : undefined, {}, { initial: [] }).value?.length;
+  const untyped: unknown = useQuery('any').value?.[0]?.data;
+  // @ts-expect-error no records are in this collection
+  app.useQuery('todo');
+  // @ts-expect-error the value may be undefined
+  app.useQuery('todos').value.length;
+  // @ts-expect-error a part of a document may lack each field
+  app.useQuery('todos', { select: ['title'] }, { suspense: true }).value[0]?.data.title.length;
+  // @ts-expect-error the rows are read-only
+  app.useQuery('todos', {}, { suspense: true }).value.push();
+  // @ts-expect-error a row has another document
+  app.useQuery('todos', {}, { initial: [{ id: '1', version: 1, data: { title: 1 } }] });
+  // @ts-expect-error without a collection the hook does not suspend
+  app.useQuery(undefined, {}, { suspense: true }).value.length;
+  void [titles, error, here, parts, none, untyped];
+}
+
+export function Scopes(): void {
+  const { value, self, isReady, error, retry } = app.useMembers('board/1', { x: 1 }, { throttleMs: 20, initial: [] });
+  const places: number[] | undefined = value?.map(({ state }) => state.x);
+  retry();
+  const here: number = app.useMembers('board/1', undefined, { suspense: true }).value.length;
+  const own: number | undefined = self?.state.x;
+  const none: string | undefined = app.useMembers(isReady ? 'board/1' : undefined).value?.[0]?.user;
+  const untyped: unknown = useMembers('any', ['state']).value?.[0]?.state;
+  // @ts-expect-error the app has no such scope
+  app.useMembers('room/1');
+  // @ts-expect-error the state has the wrong type
+  app.useMembers('board/1', { x: 'one' });
+  // @ts-expect-error a member has another state
+  app.useMembers('board/1', { x: 1 }, { initial: [{ id: '1', state: 1 }] });
+  // @ts-expect-error the value may be undefined
+  app.useMembers('board/1').value.length;
+  // @ts-expect-error without a scope the hook does not suspend
+  app.useMembers(undefined, undefined, { suspense: true }).value.length;
+  void [places, error, here, own, none, untyped];
 }
 
 export function Events(): void {

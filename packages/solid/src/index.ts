@@ -1,13 +1,19 @@
 // Solid primitives for Tidewire. Importing this module only defines names, without side effects. The app creates the client.
 
-import type { AnyPath, Client, EventsOf, Names, RecordsOf, Result, RpcsOf, Schema, ValueOf } from '@tidewire/client';
+import type { AnyPath, Client, EventsOf, Names, RecordsOf, Result, RpcsOf, Schema, ScopesOf, TidewireError, ValueOf } from '@tidewire/client';
 import type { ListNames } from '@tidewire/client/lists';
+import type { Collections, QueryInput, Row, WholeQuery } from '@tidewire/client/live-query';
 import type { ProvideOptions } from '@tidewire/client/provide';
+import type { Member } from '@tidewire/client/scopes';
 import {
   Calls,
+  Joining,
+  MEMBERS,
   NOTHING,
   NOT_CONNECTED,
+  QUERY,
   STARTING,
+  allMembers,
   answerCalls,
   arrival,
   connectionReader,
@@ -22,10 +28,14 @@ import {
   pathText,
   presenceKind,
   publish,
+  queryName,
   recordEdits,
   recordKind,
+  rows,
   scopeOf,
+  selfMember,
   shownValue,
+  stateText,
   type Answer,
   type AnswerHandlers,
   type Call,
@@ -36,20 +46,26 @@ import {
   type EventHandlers,
   type EventOptions,
   type Heard,
+  type JoiningOptions,
   type ListEdits,
   type Live,
   type LiveOptions as Options,
+  type MembersIn,
   type Online,
   type Part,
+  type PartsIn,
   type Place,
   type Progress,
   type Publish,
   type RecordOptions as AllOptions,
   type RecordTarget,
+  type RowsIn,
   type Scope,
   type ScopeOptions,
   type Selection,
+  type SelfIn,
   type State,
+  type StateIn,
   type Sync,
 } from '@tidewire/client/store';
 import {
@@ -137,6 +153,34 @@ export interface ListHooks<App extends Schema = {}> {
   ): Live<ReadonlyArray<EntryIn<App, Name>>> & ListEdits<EntryIn<App, Name>>;
 }
 
+export interface QueryHooks<App extends Schema = {}> {
+  /** The records of a collection that a query selects, in order. Without a collection, there is no request. */
+  useQuery<Collection extends Collections<App>>(
+    collection: Source<Collection | undefined>,
+    query?: Source<WholeQuery>,
+    options?: LiveOptions<RowsIn<App, Collection>>,
+  ): Live<RowsIn<App, Collection>>;
+  useQuery<Collection extends Collections<App>>(
+    collection: Source<Collection | undefined>,
+    query: Source<QueryInput>,
+    options?: LiveOptions<PartsIn<App, Collection>>,
+  ): Live<PartsIn<App, Collection>>;
+}
+
+export type MemberOptions<Members> = LiveOptions<Members> & JoiningOptions;
+
+export interface ScopeHooks<App extends Schema = {}> {
+  /**
+   * The members of a scope with their states. With a state, this session is a member while the component is mounted. Without a scope,
+   * there is no request.
+   */
+  useMembers<Name extends Names<ScopesOf<App>>>(
+    scope: Source<Name | undefined>,
+    state?: Source<StateIn<App, Name> | undefined>,
+    options?: MemberOptions<MembersIn<App, Name>>,
+  ): Live<MembersIn<App, Name>> & SelfIn<App, Name>;
+}
+
 /** The primitives, typed by the schema of an app like its client. All typed versions are the same functions and share one context. */
 export function hooks<App extends Schema = {}>(): Hooks<App> {
   const untyped = { TidewireProvider: Component, useClient: client, useConnection: connection, useSync: sync, useRecord: record, useEvent: event, usePresence: presence, useRpc: rpc, useProvide: providing };
@@ -146,6 +190,16 @@ export function hooks<App extends Schema = {}>(): Hooks<App> {
 /** `useList`, typed in the same way. It is a separate function, so that only apps with lists load them. */
 export function listHooks<App extends Schema = {}>(): ListHooks<App> {
   return { useList: list } as unknown as ListHooks<App>;
+}
+
+/** `useQuery`, typed in the same way. It is a separate function, so that only apps with queries load them. */
+export function queryHooks<App extends Schema = {}>(): QueryHooks<App> {
+  return { useQuery: query } as unknown as QueryHooks<App>;
+}
+
+/** `useMembers`, typed in the same way. It is a separate function, so that only apps with scopes load them. */
+export function scopeHooks<App extends Schema = {}>(): ScopeHooks<App> {
+  return { useMembers: members } as unknown as ScopeHooks<App>;
 }
 
 const Context = /* @__PURE__ */ createContext<Accessor<Scope> | undefined>(undefined);
@@ -278,6 +332,53 @@ function list(name: Source<string | undefined>, options: LiveOptions<readonly st
   return useLive(selected, () => options, listEdits(() => untrack(() => ({ store: scope().store, name: names() }))));
 }
 
+function query(collection: Source<string | undefined>, given: Source<QueryInput> = {}, options: LiveOptions<readonly Row[]> = {}): Live<readonly Row[]> {
+  // The name is a text, so an equal query is the same name.
+  const names = createMemo(() => queryName(valueOf(collection), valueOf(given)));
+  const selected = createMemo(() => ({ kind: QUERY, name: names(), part: rows }));
+  return useLive(selected, () => options, {});
+}
+
+function members(
+  name: Source<string | undefined>,
+  state?: Source<unknown>,
+  options: MemberOptions<readonly Member[]> = {},
+): Live<readonly Member[]> & { self: Member | undefined } {
+  const scope = useScope();
+  const names = createMemo(() => valueOf(name));
+  const text = createMemo(() => stateText(valueOf(state)));
+  const joining = createMemo(() => new Joining(scope().store, names()));
+  const [refused, setRefused] = createSignal<TidewireError>();
+  createEffect(() => {
+    const now = joining();
+    setRefused(now.error);
+    onCleanup(now.subscribe(() => setRefused(now.error)));
+    onCleanup(() => now.show(undefined));
+  });
+  createEffect(() => joining().show(text(), options));
+  const list = createMemo(() => ({ kind: MEMBERS, name: names(), part: allMembers }));
+  const own = createMemo(() => ({ kind: MEMBERS, name: names(), part: selfMember }));
+  const live = useLive(list, () => options, {});
+  const self = useLive(own, () => ({}), {});
+  return {
+    get value() {
+      return live.value;
+    },
+    get self() {
+      return self.value;
+    },
+    get isReady() {
+      return live.isReady;
+    },
+    get error() {
+      return live.error ?? refused();
+    },
+    retry() {
+      untrack(joining).retry();
+    },
+  };
+}
+
 function presence(first: Source<string | undefined> | LiveOptions<Online> = {}, second: LiveOptions<Online> = {}): Live<Online> {
   const isEveryone = typeof first === 'object';
   const names = createMemo(() => (isEveryone ? 'everyone' : valueOf(first)));
@@ -319,3 +420,5 @@ export const usePresence = presence as unknown as Hooks['usePresence'];
 export const useRpc = rpc as unknown as Hooks['useRpc'];
 export const useProvide = providing as unknown as Hooks['useProvide'];
 export const useList = list as unknown as ListHooks['useList'];
+export const useQuery = query as unknown as QueryHooks['useQuery'];
+export const useMembers = members as unknown as ScopeHooks['useMembers'];

@@ -3,7 +3,7 @@
 import { test } from 'node:test';
 import type { Client, TidewireError } from '@tidewire/client';
 import { createComponent, createSignal, type JSX } from 'solid-js';
-import { TidewireProvider, hooks, listHooks, useRecord } from '../src/index.js';
+import { TidewireProvider, hooks, listHooks, queryHooks, scopeHooks, useMembers, useRecord } from '../src/index.js';
 
 interface Todo {
   title: string;
@@ -24,9 +24,12 @@ interface App {
     add(argument: { a: number; b: number }): number;
     now(): string;
   };
+  scopes: {
+    [board: `board/${string}`]: { x: number };
+  };
 }
 
-const app = { ...hooks<App>(), ...listHooks<App>() };
+const app = { ...hooks<App>(), ...listHooks<App>(), ...queryHooks<App>(), ...scopeHooks<App>() };
 
 export function Provider({ client, other }: { client: Client<App>; other: Client<{ records: { other: object } }> }): JSX.Element {
   createComponent(app.TidewireProvider, { client });
@@ -50,6 +53,9 @@ export function Records(): void {
   const title: string | undefined = app.useRecord(() => `todos/${id()}`, { path: 'title', initial: 'none' }).value;
   const step: string | undefined = app.useRecord('todos/1', () => ({ path: ['steps', 0, 'text'] as const, suspense: true })).value;
   const none: Todo | string[] | undefined = app.useRecord(undefined).value;
+  const titles: string[] | undefined = app.useQuery('todos', { sort: ['title'] }).value?.map(({ data }) => data.title);
+  // @ts-expect-error no records are in this collection
+  app.useQuery('todo');
   const names: readonly string[] | undefined = app.useList('names', { initial: ['milk'] }).value;
   // @ts-expect-error no record has this name
   app.useRecord('todo/1');
@@ -64,7 +70,24 @@ export function Records(): void {
   // @ts-expect-error these documents are not lists
   app.useList('todos/1');
   const untyped: unknown = useRecord('any record').value;
-  void [todo, isHere, reason, title, step, none, names, untyped];
+  void [todo, isHere, reason, title, step, none, names, titles, untyped];
+}
+
+export function Scopes(): void {
+  const { value, self, isReady, error, retry } = app.useMembers(() => 'board/1' as const, () => ({ x: 1 }), { throttleMs: 20, initial: [] });
+  const places: number[] | undefined = value?.map(({ state }) => state.x);
+  retry();
+  const others: number | undefined = app.useMembers(undefined, undefined, { suspense: true }).value?.length;
+  const untyped: unknown = useMembers('any', ['state']).value?.[0]?.state;
+  // @ts-expect-error the app has no such scope
+  app.useMembers('room/1');
+  // @ts-expect-error the state has the wrong type
+  app.useMembers('board/1', { x: 'one' });
+  // @ts-expect-error a member has another state
+  app.useMembers('board/1', { x: 1 }, { initial: [{ id: '1', state: 1 }] });
+  // @ts-expect-error the value may be undefined
+  const certain: number = app.useMembers('board/1').value.length;
+  void [places, self?.id, isReady, error?.code, others, untyped, certain];
 }
 
 export function Calls(): void {

@@ -1,12 +1,18 @@
 // Svelte stores for Tidewire, for Svelte 4 and 5. Importing this module only defines names, without side effects. The app creates the client.
 
-import type { AnyPath, Client, EventsOf, Names, RecordsOf, Result, RpcsOf, Schema, ValueOf } from '@tidewire/client';
+import type { AnyPath, Client, EventsOf, Names, RecordsOf, Result, RpcsOf, Schema, ScopesOf, ValueOf } from '@tidewire/client';
 import type { ListNames } from '@tidewire/client/lists';
+import type { Collections, QueryInput, Row, WholeQuery } from '@tidewire/client/live-query';
 import type { ProvideOptions } from '@tidewire/client/provide';
+import type { Member } from '@tidewire/client/scopes';
 import {
   Calls,
+  Joining,
+  MEMBERS,
   NOT_CONNECTED,
+  QUERY,
   STARTING,
+  allMembers,
   answerCalls,
   arrival,
   connectionReader,
@@ -20,11 +26,15 @@ import {
   pathText,
   presenceKind,
   publish,
+  queryName,
   reader,
   recordEdits,
   recordKind,
+  rows,
   scopeOf,
+  selfMember,
   shownValue,
+  stateText,
   type Answer,
   type AnswerHandlers,
   type Call,
@@ -35,20 +45,26 @@ import {
   type EventHandlers,
   type EventOptions,
   type Heard,
+  type JoiningOptions,
   type ListEdits,
   type Live,
   type LiveOptions,
+  type MembersIn,
   type Online,
   type OpenRecord,
   type Part,
+  type PartsIn,
   type Place,
   type Progress,
   type Publish,
   type RecordOptions,
   type RecordTarget,
+  type RowsIn,
   type Scope,
   type ScopeOptions,
   type Selection,
+  type SelfIn,
+  type StateIn,
   type Sync,
 } from '@tidewire/client/store';
 import { getContext, onMount, setContext } from 'svelte';
@@ -110,6 +126,34 @@ export interface ListHooks<App extends Schema = {}> {
   ): LiveStore<Live<ReadonlyArray<EntryIn<App, Name>>> & ListEdits<EntryIn<App, Name>>>;
 }
 
+export interface QueryHooks<App extends Schema = {}> {
+  /** The records of a collection that a query selects, in order. Without a collection, there is no request. */
+  useQuery<Collection extends Collections<App>>(
+    collection: Source<Collection | undefined>,
+    query?: Source<WholeQuery>,
+    options?: LiveOptions<RowsIn<App, Collection>>,
+  ): LiveStore<Live<RowsIn<App, Collection>>>;
+  useQuery<Collection extends Collections<App>>(
+    collection: Source<Collection | undefined>,
+    query: Source<QueryInput>,
+    options?: LiveOptions<PartsIn<App, Collection>>,
+  ): LiveStore<Live<PartsIn<App, Collection>>>;
+}
+
+export type MemberOptions<Members> = LiveOptions<Members> & JoiningOptions;
+
+export interface ScopeHooks<App extends Schema = {}> {
+  /**
+   * The members of a scope with their states. With a state, this session is a member while the component is mounted. Without a scope,
+   * there is no request.
+   */
+  useMembers<Name extends Names<ScopesOf<App>>>(
+    scope: Source<Name | undefined>,
+    state?: Source<StateIn<App, Name> | undefined>,
+    options?: MemberOptions<MembersIn<App, Name>>,
+  ): LiveStore<Live<MembersIn<App, Name>> & SelfIn<App, Name>>;
+}
+
 /** The functions, typed by the schema of an app like its client. All typed versions are the same functions and share one context. */
 export function hooks<App extends Schema = {}>(): Hooks<App> {
   const untyped = { provideTidewire: provide, useClient: client, useConnection: connection, useSync: sync, useRecord: record, useEvent: event, usePresence: presence, useRpc: rpc, useProvide: providing };
@@ -119,6 +163,16 @@ export function hooks<App extends Schema = {}>(): Hooks<App> {
 /** `useList`, typed in the same way. It is a separate function, so that only apps with lists load them. */
 export function listHooks<App extends Schema = {}>(): ListHooks<App> {
   return { useList: list } as unknown as ListHooks<App>;
+}
+
+/** `useQuery`, typed in the same way. It is a separate function, so that only apps with queries load them. */
+export function queryHooks<App extends Schema = {}>(): QueryHooks<App> {
+  return { useQuery: query } as unknown as QueryHooks<App>;
+}
+
+/** `useMembers`, typed in the same way. It is a separate function, so that only apps with scopes load them. */
+export function scopeHooks<App extends Schema = {}>(): ScopeHooks<App> {
+  return { useMembers: members } as unknown as ScopeHooks<App>;
 }
 
 const SCOPE = Symbol('tidewire');
@@ -248,6 +302,49 @@ function list(name: Source<string | undefined>, { initial }: LiveOptions<readonl
   return useLive(selected, () => initial, listEdits(() => ({ store, name: get(names) })));
 }
 
+function query(
+  collection: Source<string | undefined>,
+  given: Source<QueryInput> = {},
+  { initial }: LiveOptions<readonly Row[]> = {},
+): LiveStore<Live<readonly Row[]>> {
+  // The name is a text, so an equal query is the same name.
+  const names = derived([storeOf(collection), storeOf(given)], ([collection, given]) => queryName(collection, given));
+  const selected = derived(names, (name) => ({ kind: QUERY, name, part: rows }));
+  return useLive(selected, () => initial, {});
+}
+
+function members(
+  name: Source<string | undefined>,
+  state: Source<unknown> = undefined,
+  { initial, ...options }: MemberOptions<readonly Member[]> = {},
+): LiveStore<Live<readonly Member[]> & { self: Member | undefined }> {
+  const { store } = useScope();
+  const names = storeOf(name);
+  const texts = derived(storeOf(state), stateText);
+  let joining = new Joining(store, get(names));
+  const refused = writable<Live<unknown>['error']>();
+  whileMounted(names, (name) => {
+    const now = (joining = new Joining(store, name));
+    refused.set(undefined);
+    const ignore = now.subscribe(() => refused.set(now.error));
+    const stop = texts.subscribe((text) => now.show(text, options));
+    return () => {
+      stop();
+      ignore();
+      now.show(undefined);
+    };
+  });
+  const list = useLive(derived(names, (name) => ({ kind: MEMBERS, name, part: allMembers })), () => initial, {});
+  const own = useLive(derived(names, (name) => ({ kind: MEMBERS, name, part: selfMember })), () => undefined, {});
+  const shown = derived([list, own, refused], ([live, { value: self }, error]) => ({
+    ...live,
+    self,
+    error: live.error ?? error,
+    retry: () => joining.retry(),
+  }));
+  return { subscribe: shown.subscribe, ready: list.ready };
+}
+
 function presence(first: Source<string | undefined> | LiveOptions<Online> = {}, second: LiveOptions<Online> = {}): LiveStore<Live<Online>> {
   const isEveryone = typeof first === 'object' && !isStore(first);
   const names = storeOf<string | undefined>(isEveryone ? 'everyone' : (first as Source<string | undefined>));
@@ -293,3 +390,5 @@ export const usePresence = presence as unknown as Hooks['usePresence'];
 export const useRpc = rpc as unknown as Hooks['useRpc'];
 export const useProvide = providing as unknown as Hooks['useProvide'];
 export const useList = list as unknown as ListHooks['useList'];
+export const useQuery = query as unknown as QueryHooks['useQuery'];
+export const useMembers = members as unknown as ScopeHooks['useMembers'];

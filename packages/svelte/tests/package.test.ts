@@ -3,6 +3,6 @@
 import { resolve } from 'node:path';
 import { testBinding } from '../../client/tests/binding.js';
 
-testBinding(resolve(import.meta.dirname, '..'), ['svelte'], ['hooks', 'listHooks', 'useRecord', 'useList'], `
-  const same = hooks().useRecord === useRecord && listHooks().useList === useList
+testBinding(resolve(import.meta.dirname, '..'), ['svelte'], ['hooks', 'listHooks', 'queryHooks', 'scopeHooks', 'useRecord', 'useList', 'useQuery', 'useMembers'], `
+  const same = hooks().useRecord === useRecord && listHooks().useList === useList && queryHooks().useQuery === useQuery && scopeHooks().useMembers === useMembers
   if (!same) process.exit(1)`);

@@ -3,7 +3,7 @@
 import { test } from 'node:test';
 import type { Client, TidewireError } from '@tidewire/client';
 import { get, writable } from 'svelte/store';
-import { hooks, listHooks, provideTidewire, useRecord } from '../src/index.js';
+import { hooks, listHooks, provideTidewire, queryHooks, scopeHooks, useMembers, useRecord } from '../src/index.js';
 
 interface Todo {
   title: string;
@@ -24,9 +24,12 @@ interface App {
     add(argument: { a: number; b: number }): number;
     now(): string;
   };
+  scopes: {
+    [board: `board/${string}`]: { x: number };
+  };
 }
 
-const app = { ...hooks<App>(), ...listHooks<App>() };
+const app = { ...hooks<App>(), ...listHooks<App>(), ...queryHooks<App>(), ...scopeHooks<App>() };
 
 export function Provider({ client, other }: { client: Client<App>; other: Client<{ records: { other: object } }> }): void {
   app.provideTidewire(client);
@@ -51,6 +54,9 @@ export function Records(): void {
   const title: string | undefined = get(app.useRecord(name, { path: 'title', initial: 'none' })).value;
   const step: string | undefined = get(app.useRecord('todos/1', { path: ['steps', 0, 'text'] })).value;
   const none: Todo | string[] | undefined = get(app.useRecord(undefined)).value;
+  const titles: string[] | undefined = get(app.useQuery('todos', { sort: ['title'] })).value?.map(({ data }) => data.title);
+  // @ts-expect-error no records are in this collection
+  app.useQuery('todo');
   const names: readonly string[] | undefined = get(app.useList('names', { initial: ['milk'] })).value;
   // @ts-expect-error no record has this name
   app.useRecord('todo/1');
@@ -65,7 +71,26 @@ export function Records(): void {
   // @ts-expect-error these documents are not lists
   app.useList('todos/1');
   const untyped: unknown = get(useRecord('any record')).value;
-  void [todo, isHere, reason, arrived, title, step, none, names, untyped];
+  void [todo, isHere, reason, arrived, title, step, none, names, titles, untyped];
+}
+
+export function Scopes(): void {
+  const members = app.useMembers(writable('board/1' as const), writable({ x: 1 }), { throttleMs: 20, initial: [] });
+  const { value, self, isReady, error, retry } = get(members);
+  const places: number[] | undefined = value?.map(({ state }) => state.x);
+  retry();
+  void members.ready();
+  const others: number | undefined = get(app.useMembers(undefined)).value?.length;
+  const untyped: unknown = get(useMembers('any', ['state'])).value?.[0]?.state;
+  // @ts-expect-error the app has no such scope
+  app.useMembers('room/1');
+  // @ts-expect-error the state has the wrong type
+  app.useMembers('board/1', { x: 'one' });
+  // @ts-expect-error a member has another state
+  app.useMembers('board/1', { x: 1 }, { initial: [{ id: '1', state: 1 }] });
+  // @ts-expect-error the value may be undefined
+  const certain: number = get(app.useMembers('board/1')).value.length;
+  void [places, self?.id, isReady, error?.code, others, untyped, certain];
 }
 
 export function Calls(): void {

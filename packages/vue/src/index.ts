@@ -1,12 +1,18 @@
 // Vue composables for Tidewire. Importing this module only defines names, without side effects. The app creates the client.
 
-import type { AnyPath, Client, EventsOf, Names, RecordsOf, RequestOptions, Result, RpcsOf, Schema, ValueOf } from '@tidewire/client';
+import type { AnyPath, Client, EventsOf, Names, RecordsOf, RequestOptions, Result, RpcsOf, Schema, ScopesOf, TidewireError, ValueOf } from '@tidewire/client';
 import type { ListNames } from '@tidewire/client/lists';
+import type { Collections, QueryInput, Row, WholeQuery } from '@tidewire/client/live-query';
 import type { ProvideOptions } from '@tidewire/client/provide';
+import type { Member } from '@tidewire/client/scopes';
 import {
   Calls,
+  Joining,
+  MEMBERS,
   NOT_CONNECTED,
+  QUERY,
   STARTING,
+  allMembers,
   answerCalls,
   arrival,
   connectionReader,
@@ -21,11 +27,15 @@ import {
   pathText,
   presenceKind,
   publish,
+  queryName,
   reader,
   recordEdits,
   recordKind,
+  rows,
   scopeOf,
+  selfMember,
   shownValue,
+  stateText,
   type Answer,
   type AnswerHandlers,
   type Call,
@@ -36,19 +46,25 @@ import {
   type EventHandlers,
   type EventOptions,
   type Heard,
+  type JoiningOptions,
   type Kind,
   type ListEdits,
   type LiveOptions,
+  type MembersIn,
   type Online,
   type Part,
+  type PartsIn,
   type Place,
   type Progress,
   type Publish,
   type RecordOptions,
+  type RowsIn,
   type Scope,
   type ScopeOptions,
   type Selection,
+  type SelfIn,
   type State,
+  type StateIn,
   type Sync,
 } from '@tidewire/client/store';
 import {
@@ -141,6 +157,34 @@ export interface ListHooks<App extends Schema = {}> {
   ): Live<ReadonlyArray<EntryIn<App, Name>>> & ListEdits<EntryIn<App, Name>>;
 }
 
+export interface QueryHooks<App extends Schema = {}> {
+  /** The records of a collection that a query selects, in order. Without a collection, there is no request. */
+  useQuery<Collection extends Collections<App>>(
+    collection: MaybeRefOrGetter<Collection | undefined>,
+    query?: MaybeRefOrGetter<WholeQuery>,
+    options?: LiveOptions<RowsIn<App, Collection>>,
+  ): Live<RowsIn<App, Collection>>;
+  useQuery<Collection extends Collections<App>>(
+    collection: MaybeRefOrGetter<Collection | undefined>,
+    query: MaybeRefOrGetter<QueryInput>,
+    options?: LiveOptions<PartsIn<App, Collection>>,
+  ): Live<PartsIn<App, Collection>>;
+}
+
+export type MemberOptions<Members> = LiveOptions<Members> & JoiningOptions;
+
+export interface ScopeHooks<App extends Schema = {}> {
+  /**
+   * The members of a scope with their states. With a state, this session is a member while the component is mounted. Without a scope,
+   * there is no request.
+   */
+  useMembers<Name extends Names<ScopesOf<App>>>(
+    scope: MaybeRefOrGetter<Name | undefined>,
+    state?: MaybeRefOrGetter<StateIn<App, Name> | undefined>,
+    options?: MemberOptions<MembersIn<App, Name>>,
+  ): Live<MembersIn<App, Name>> & Refs<SelfIn<App, Name>>;
+}
+
 /** The composables, typed by the schema of an app like its client. All typed versions are the same functions and share one key. */
 export function hooks<App extends Schema = {}>(): Hooks<App> {
   const untyped = { TidewireProvider: Component, useClient: client, useConnection: connection, useSync: sync, useRecord: record, useEvent: event, usePresence: presence, useRpc: rpc, useProvide: providing };
@@ -150,6 +194,16 @@ export function hooks<App extends Schema = {}>(): Hooks<App> {
 /** `useList`, typed in the same way. It is a separate function, so that only apps with lists load them. */
 export function listHooks<App extends Schema = {}>(): ListHooks<App> {
   return { useList: list } as unknown as ListHooks<App>;
+}
+
+/** `useQuery`, typed in the same way. It is a separate function, so that only apps with queries load them. */
+export function queryHooks<App extends Schema = {}>(): QueryHooks<App> {
+  return { useQuery: query } as unknown as QueryHooks<App>;
+}
+
+/** `useMembers`, typed in the same way. It is a separate function, so that only apps with scopes load them. */
+export function scopeHooks<App extends Schema = {}>(): ScopeHooks<App> {
+  return { useMembers: members } as unknown as ScopeHooks<App>;
 }
 
 const SCOPE: InjectionKey<ComputedRef<Scope>> = Symbol('tidewire');
@@ -269,6 +323,43 @@ function list(name: MaybeRefOrGetter<string | undefined>, { initial }: LiveOptio
   return { ...live, ...listEdits(() => ({ store: scope.value.store, name: toValue(name) })) };
 }
 
+function query(
+  collection: MaybeRefOrGetter<string | undefined>,
+  given: MaybeRefOrGetter<QueryInput> = {},
+  { initial }: LiveOptions<readonly Row[]> = {},
+): Live<readonly Row[]> {
+  const name = computed(() => queryName(toValue(collection), toValue(given)));
+  return useLive({ kind: () => QUERY, name: () => name.value, part: () => rows, initial: () => initial });
+}
+
+function members(
+  name: MaybeRefOrGetter<string | undefined>,
+  state?: MaybeRefOrGetter<unknown>,
+  { initial, ...options }: MemberOptions<readonly Member[]> = {},
+): Live<readonly Member[]> & Refs<{ self: Member | undefined }> {
+  const scope = useScope();
+  const joining = computed(() => new Joining(scope.value.store, toValue(name)));
+  const text = computed(() => stateText(toValue(state)));
+  const refused = shallowRef<TidewireError>();
+  whileMounted([joining], () => {
+    const now = joining.value;
+    const show = (): void => void (refused.value = now.error);
+    show();
+    const ignore = now.subscribe(show);
+    return () => {
+      ignore();
+      now.show(undefined);
+    };
+  });
+  whileMounted([joining, text], () => {
+    joining.value.show(text.value, options);
+    return () => {};
+  });
+  const live = useLive({ kind: () => MEMBERS, name: () => toValue(name), part: () => allMembers, initial: () => initial });
+  const { value: self } = useLive({ kind: () => MEMBERS, name: () => toValue(name), part: () => selfMember, initial: () => undefined });
+  return { ...live, self, error: computed(() => live.error.value ?? refused.value), retry: () => joining.value.retry() };
+}
+
 const all = (online: Online): Online => online;
 
 function presence(first: MaybeRefOrGetter<string | undefined> | LiveOptions<Online> = {}, second: LiveOptions<Online> = {}): Live<Online> {
@@ -311,3 +402,5 @@ export const usePresence = presence as unknown as Hooks['usePresence'];
 export const useRpc = rpc as unknown as Hooks['useRpc'];
 export const useProvide = providing as unknown as Hooks['useProvide'];
 export const useList = list as unknown as ListHooks['useList'];
+export const useQuery = query as unknown as QueryHooks['useQuery'];
+export const useMembers = members as unknown as ScopeHooks['useMembers'];

@@ -63,7 +63,7 @@ const LATENCY_COLUMNS: &[Column] = &[
     ),
 ];
 
-const SECTIONS: [Section; 13] = [
+const SECTIONS: [Section; 14] = [
     Section {
         group: "grid",
         title: "Publish and subscribe",
@@ -185,6 +185,23 @@ const SECTIONS: [Section; 13] = [
                 "bytes",
                 false,
             ),
+        ],
+    },
+    Section {
+        group: "cluster",
+        title: "Several nodes",
+        about: "One node and several with the same rate for each subscriber, so that each node has the load of the single one. \
+                Connections are on random nodes. Processor time is of all nodes together, without the Redis. Rivals get a tenth of \
+                the publications.",
+        columns: &[
+            column(
+                DELIVERIES,
+                "Deliveries per second of processor time of all nodes",
+                "",
+                true,
+            ),
+            column("latency_ms_p50", "Median latency", "ms", false),
+            column("latency_ms_p99", "99th percentile of latency", "ms", false),
         ],
     },
     Section {

@@ -2,7 +2,7 @@
 
 pub mod figures;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod html;
 mod plot;
 pub mod verdict;

@@ -24,6 +24,8 @@ pub const NAMES: [&str; 6] = [
     "socketioxide",
     "nats",
 ];
+/// The names of the rivals of which several nodes share a bus; `cluster` measures them.
+pub const CLUSTER_NAMES: [&str; 2] = ["deepstream-redis", "socketio-redis"];
 /// The name of the rival that a start command makes.
 pub const CUSTOM: &str = "custom";
 
@@ -41,6 +43,8 @@ pub struct Rival {
     /// The path that answers 200 when it is ready; without one it is ready when it accepts connections.
     pub ready_path: Option<&'static str>,
     start: Start,
+    /// The URL of the Redis that carries messages between its nodes.
+    bus: Option<String>,
 }
 
 /// The runtime of a rival.
@@ -78,6 +82,16 @@ pub fn named(name: &str) -> Option<Rival> {
             Protocol::SocketIo,
             Start::Node("socketio-ws.mjs"),
         ),
+        "deepstream-redis" => (
+            "deepstream with Redis",
+            Protocol::Deepstream,
+            Start::Node("deepstream-redis.cjs"),
+        ),
+        "socketio-redis" => (
+            "Socket.IO with Redis",
+            Protocol::SocketIo,
+            Start::Node("socketio-redis.mjs"),
+        ),
         "socketio-bun" => (
             "Socket.IO on Bun",
             Protocol::SocketIo,
@@ -102,8 +116,9 @@ pub fn named(name: &str) -> Option<Rival> {
         protocol,
         has_echo: false,
         // It listens before its endpoints are registered.
-        ready_path: (name == "deepstream").then_some("/health-check"),
+        ready_path: name.starts_with("deepstream").then_some("/health-check"),
         start,
+        bus: None,
     })
 }
 
@@ -127,7 +142,17 @@ impl Rival {
             has_echo,
             ready_path: None,
             start: Start::Shell(command.to_owned()),
+            bus: None,
         })
+    }
+
+    /// The same as a node whose messages to other nodes go over a Redis.
+    #[must_use]
+    pub fn with_bus(self, url: &str) -> Self {
+        Self {
+            bus: Some(url.to_owned()),
+            ..self
+        }
     }
 
     /// The command that starts it on a port.
@@ -137,6 +162,7 @@ impl Rival {
         let script = |runtime: PathBuf, program: &str| {
             let mut command = Command::new(runtime);
             command.arg(folder.join(program)).arg(port.to_string());
+            command.args(&self.bus);
             command
         };
         match &self.start {
@@ -174,6 +200,17 @@ impl Rival {
         let bun = || npm("bun");
         let parts = match self.name.as_str() {
             "deepstream" => vec![npm("@deepstream/server")?, node()?],
+            "deepstream-redis" => vec![
+                npm("@deepstream/server")?,
+                npm("@deepstream/clusternode-redis")?,
+                node()?,
+            ],
+            "socketio-redis" => vec![
+                npm("socket.io")?,
+                npm("@socket.io/redis-adapter")?,
+                npm("redis")?,
+                node()?,
+            ],
             "socketio-ws" => vec![npm("socket.io")?, npm("engine.io")?, node()?],
             "socketio-bun" => vec![npm("socket.io")?, npm("@socket.io/bun-engine")?, bun()?],
             "bun" => vec![bun()?],
@@ -254,7 +291,10 @@ mod tests {
     #[test]
     fn programs_and_lock_files_are_there() {
         let folder = Path::new(FOLDER);
-        for rival in all() {
+        for rival in all()
+            .into_iter()
+            .chain(CLUSTER_NAMES.into_iter().filter_map(named))
+        {
             match rival.start {
                 Start::Node(program) | Start::Bun(program) => {
                     assert!(folder.join(program).is_file(), "{program}");

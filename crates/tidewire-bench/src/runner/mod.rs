@@ -203,7 +203,7 @@ fn take_contenders(matches: &ArgMatches, commit: &str) -> Result<Vec<Contender>,
 }
 
 /// The commit of the working tree from which this program was built.
-fn commit() -> String {
+pub(crate) fn commit() -> String {
     let git = |arguments: &[&str]| {
         let folder = env!("CARGO_MANIFEST_DIR");
         let output = Command::new("git")

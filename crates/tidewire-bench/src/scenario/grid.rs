@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::meter::{Meter, Usage};
 use crate::payload::{CHAT_BYTES, Content};
 use crate::process::Process;
+use crate::random::split_mix;
 use crate::result::{Cell, Status};
 use crate::swarm::Swarm;
 use crate::target::Target;
@@ -327,15 +328,6 @@ pub(super) fn choose(count: usize, of: usize, seed: u64) -> Vec<usize> {
     }
     all.truncate(count);
     all
-}
-
-/// SplitMix64: enough randomness to select connections.
-pub(super) fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 fn arguments(command: Command) -> Command {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Command};
 
-use super::grid::{PATIENCE, choose, split_mix};
+use super::grid::{PATIENCE, choose};
 use super::{Scenario, unexpected};
 use crate::arguments;
 use crate::connection::Subscription;
@@ -13,6 +13,7 @@ use crate::delivery_log::Fault;
 use crate::driver::Incoming;
 use crate::failure::Failure;
 use crate::meter::Meter;
+use crate::random::split_mix;
 use crate::result::{Cell, Status};
 use crate::swarm::Swarm;
 use crate::target::Target;

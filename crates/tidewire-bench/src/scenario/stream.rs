@@ -1,4 +1,4 @@
-//! A steady stream of messages and the latency of each delivery, for `pairs` and `rate`.
+//! A steady stream of messages and the latency of each delivery, for `pairs`, `rate` and `cluster`.
 //!
 //! Every message has a planned time, which the server can't move: a latency counts from there, not from the actual
 //! send. So if a server stalls, all messages that should have been sent during the stall are late, and a percentile
@@ -39,6 +39,21 @@ pub enum Traffic {
         /// The number of publishers.
         publishers: usize,
     },
+    /// All subscribers of a name get the messages of the name's publisher, which does not subscribe. The names are in
+    /// turn.
+    Rooms {
+        /// The number of names.
+        names: usize,
+        /// The number of subscribers of each.
+        subscribers: usize,
+    },
+    /// The same with records: their patches.
+    Records {
+        /// The number of records.
+        records: usize,
+        /// The number of subscribers of each.
+        subscribers: usize,
+    },
 }
 
 impl Traffic {
@@ -47,6 +62,11 @@ impl Traffic {
         match self {
             Self::Pairs(pairs) => pairs,
             Self::Fan { subscribers, .. } => subscribers,
+            Self::Rooms { names, subscribers } => names * subscribers,
+            Self::Records {
+                records,
+                subscribers,
+            } => records * subscribers,
         }
     }
 
@@ -54,16 +74,31 @@ impl Traffic {
         match self {
             Self::Pairs(pairs) => pairs,
             Self::Fan { publishers, .. } => publishers,
+            Self::Rooms { names, .. } => names,
+            Self::Records { records, .. } => records,
         }
     }
 
     /// The names: one for each sender, or one for all senders.
     fn names(self) -> Vec<String> {
+        let numbered = |prefix: &str, count| {
+            (0..count)
+                .map(|number| format!("bench/{prefix}/{number}"))
+                .collect()
+        };
         match self {
-            Self::Pairs(pairs) => (0..pairs)
-                .map(|pair| format!("bench/pair/{pair}"))
-                .collect(),
+            Self::Pairs(pairs) => numbered("pair", pairs),
             Self::Fan { .. } => vec!["bench/rate".to_owned()],
+            Self::Rooms { names, .. } => numbered("stream", names),
+            Self::Records { records, .. } => numbered("streamed-record", records),
+        }
+    }
+
+    /// The subscription of a receiver.
+    fn subscription(self, name: &str) -> Subscription {
+        match self {
+            Self::Records { .. } => Subscription::Record(name.to_owned()),
+            _ => Subscription::Names(vec![name.to_owned()]),
         }
     }
 
@@ -71,7 +106,9 @@ impl Traffic {
     fn width(self) -> usize {
         match self {
             Self::Pairs(_) => 1,
-            Self::Fan { subscribers, .. } => subscribers,
+            Self::Fan { subscribers, .. }
+            | Self::Rooms { subscribers, .. }
+            | Self::Records { subscribers, .. } => subscribers,
         }
     }
 
@@ -80,6 +117,17 @@ impl Traffic {
         match self {
             Self::Pairs(pairs) => (message % pairs as u64 == receiver as u64).then_some(0),
             Self::Fan { subscribers, .. } => (receiver < subscribers).then_some(receiver),
+            Self::Rooms {
+                names: count,
+                subscribers,
+            }
+            | Self::Records {
+                records: count,
+                subscribers,
+            } => {
+                let is_of_name = message % count as u64 == (receiver % count) as u64;
+                (is_of_name && receiver < count * subscribers).then_some(receiver / count)
+            }
         }
     }
 }
@@ -111,7 +159,7 @@ impl Stream {
         let names = self.traffic.names();
         let mut swarm = Swarm::new(target)?;
         swarm.open(self.traffic.receivers(), |number| {
-            Subscription::Names(vec![names[number % names.len()].clone()])
+            self.traffic.subscription(&names[number % names.len()])
         })?;
         swarm.open(self.traffic.senders(), |_| Subscription::Nothing)?;
         let neighbour = self.neighbour.map(|neighbour| neighbour.start(target));
@@ -143,7 +191,9 @@ impl Stream {
                 return Err(arrivals.lost().into());
             }
             swarm.receive_until(next.min(end), |receiver, incoming| match incoming {
-                Incoming::Delivery { payload, .. } => Ok(arrivals.take(receiver, payload)?),
+                Incoming::Delivery { payload, .. } | Incoming::Patched { payload, .. } => {
+                    Ok(arrivals.take(receiver, payload)?)
+                }
                 other => Err(unexpected(receiver, other)),
             })?;
         }
@@ -160,11 +210,8 @@ impl Stream {
         let messages = self.messages.min(sent.saturating_sub(self.warm_up));
         let server_us = usage.server_nanos(messages).map(|nanos| nanos / 1e3);
         cell.set("server_us_per_message", server_us);
-        cell.set("deliveries", arrivals.latencies.count() as f64);
-        cell.set(
-            "deliveries_per_second",
-            usage.per_second(arrivals.latencies.count()),
-        );
+        cell.set_rate("deliveries", arrivals.latencies.count(), &usage);
+        cell.set("busiest_node_share", usage.busiest_share());
         cell.set_latencies(&arrivals.latencies);
         if let Some(neighbour) = neighbour {
             cell.set("neighbour_messages", neighbour.end()? as f64);
@@ -176,9 +223,14 @@ impl Stream {
         let sender = (message % self.traffic.senders() as u64) as usize;
         let name = &names[sender % names.len()];
         let payload = (NUMBERS_FROM + message).to_string();
-        swarm.send(self.traffic.receivers() + sender, |driver, out| {
-            driver.publish(name, &payload, out);
-        })
+        let is_patch = matches!(self.traffic, Traffic::Records { .. });
+        swarm.send(
+            self.traffic.receivers() + sender,
+            |driver, out| match is_patch {
+                true => driver.patch(name, &payload, out),
+                false => driver.publish(name, &payload, out),
+            },
+        )
     }
 }
 
@@ -310,6 +362,32 @@ mod tests {
         assert!(arrivals.take(0, "1000004").is_err());
         assert!(arrivals.take(0, "999999").is_err());
         assert!(arrivals.take(0, "news").is_err());
+    }
+
+    #[test]
+    fn rooms_get_the_messages_of_their_name() {
+        for traffic in [
+            Traffic::Rooms {
+                names: 2,
+                subscribers: 3,
+            },
+            Traffic::Records {
+                records: 2,
+                subscribers: 3,
+            },
+        ] {
+            let mut arrivals = arrivals(traffic, Instant::now());
+            assert_eq!((arrivals.missing, traffic.receivers()), (12, 6));
+            for message in 0..4_u64 {
+                let payload = (NUMBERS_FROM + message).to_string();
+                for receiver in 0..7 {
+                    let is_of_name = receiver % 2 == message as usize % 2 && receiver < 6;
+                    let taken = arrivals.take(receiver, &payload);
+                    assert_eq!(taken.is_ok(), is_of_name, "{message} at {receiver}");
+                }
+            }
+            assert_eq!(arrivals.missing, 0);
+        }
     }
 
     #[test]

@@ -1,8 +1,22 @@
-//! The interface of a carrier. Each file or folder here is one kind of it.
+//! The interface of a carrier, and the list of its kinds. Each file or folder here is one of them; `bus` has the common part of the carriers
+//! over message brokers.
 
+#[cfg(feature = "amqp")]
+mod amqp;
+#[cfg(feature = "bus")]
+pub mod bus;
 pub mod direct;
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(feature = "nats")]
+mod nats;
+#[cfg(feature = "redis")]
+mod redis;
+mod settings;
 
 use std::task::{Context, Poll};
+
+pub use self::settings::{Settings, UrlError, from_url};
 
 /// An event of a carrier.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +37,8 @@ pub trait Carrier: Send {
     /// Takes a frame. A carrier without a connection or without room drops it.
     fn send(&mut self, frame: &[u8]);
 
-    /// The peer is silent: gives up the connection, which may be dead without an error, and connects again.
+    /// The peer is silent: gives up the connection, which may be dead without an error, and connects again. A carrier that shares its
+    /// connection with other peers checks the connection itself and does nothing.
     fn reset(&mut self);
 }
 

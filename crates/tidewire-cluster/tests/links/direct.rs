@@ -4,11 +4,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use tidewire_cluster::carrier::Carrier;
 use tidewire_cluster::carrier::direct::{Endpoint, Fingerprint, Identity, PeerAddress};
+use tidewire_link::frame::Process;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::Ground;
-use crate::cases::suite;
+use crate::cases::{first_birth, start, with_cases};
 use crate::proxy::Proxy;
 use crate::side::{Side, config};
 
@@ -42,7 +43,8 @@ impl DirectGround {
 }
 
 impl Ground for DirectGround {
-    fn carrier(&self, side: usize) -> Box<dyn Carrier> {
+    fn carrier(&self, local: Process) -> Box<dyn Carrier> {
+        let side = usize::from(local.node);
         let other = PeerAddress {
             address: self.proxies[1 - side].address,
             fingerprint: self.fingerprints[1 - side],
@@ -64,6 +66,12 @@ impl Ground for DirectGround {
         }
     }
 
+    fn abandon(&self) {
+        for proxy in &self.proxies {
+            proxy.abandon();
+        }
+    }
+
     fn repair(&self) {
         for proxy in &self.proxies {
             proxy.change(|mode| *mode = Default::default());
@@ -71,7 +79,17 @@ impl Ground for DirectGround {
     }
 }
 
-suite! { DirectGround::new() }
+/// Makes a test of each case.
+macro_rules! tests {
+    ($ground:expr, $($case:ident)+) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $case() {
+            let ground = $ground.await;
+            crate::cases::$case(&ground).await;
+        }
+    )+};
+}
+with_cases! { tests, DirectGround::new() }
 
 /// A process whose certificate the view does not have can't connect, although it knows the certificate of the endpoint.
 #[tokio::test]
@@ -153,8 +171,7 @@ async fn simultaneous_dials_keep_one_connection() {
         let ground = DirectGround::new().await;
         ground.stall(0);
         ground.stall(1);
-        let start = |side| Side::start(config(side, 1), ground.carrier(side));
-        let mut sides = [start(0), start(1)];
+        let mut sides = [0, 1].map(|side| start(&ground, side, first_birth(side)));
         for proxy in &ground.proxies {
             proxy.until_open(|open| *open > 0).await;
         }

@@ -1,4 +1,4 @@
-//! A TCP proxy that can cut its connections and stall each direction.
+//! A TCP proxy that can cut its connections, stall each direction, and abandon the open ones.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -17,6 +17,8 @@ pub struct Mode {
     pub is_cut: bool,
     /// Nothing is forwarded from the dialing side, and to it.
     pub is_stalled: [bool; 2],
+    /// Of this many connections, the first ones, nothing is forwarded in either direction.
+    pub abandoned: usize,
 }
 
 pub struct Proxy {
@@ -24,6 +26,8 @@ pub struct Proxy {
     mode: watch::Sender<Mode>,
     /// Connections that the proxy forwards.
     open: watch::Sender<usize>,
+    /// All connections that were accepted.
+    accepted: watch::Sender<usize>,
     forwarding: JoinHandle<()>,
 }
 
@@ -35,12 +39,16 @@ impl Proxy {
         let (mode, modes) = watch::channel(Mode::default());
         let open = watch::Sender::new(0);
         let count = open.clone();
+        let accepted = watch::Sender::new(0);
+        let numbers = accepted.clone();
         let forwarding = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (modes, count) = (modes.clone(), count.clone());
+                let number = *numbers.borrow();
+                numbers.send_modify(|accepted| *accepted += 1);
                 tokio::spawn(async move {
                     count.send_modify(|open| *open += 1);
-                    forward(client, target, modes).await;
+                    forward(client, target, modes, number).await;
                     count.send_modify(|open| *open -= 1);
                 });
             }
@@ -49,6 +57,7 @@ impl Proxy {
             address,
             mode,
             open,
+            accepted,
             forwarding,
         }
     }
@@ -58,6 +67,19 @@ impl Proxy {
         let mut open = self.open.subscribe();
         let found = timeout(DEADLINE, open.wait_for(holds)).await;
         *found.expect("in time").expect("the proxy runs")
+    }
+
+    /// Waits until this many connections were accepted.
+    pub async fn until_accepted(&self, count: usize) {
+        let mut accepted = self.accepted.subscribe();
+        let found = timeout(DEADLINE, accepted.wait_for(|accepted| *accepted >= count)).await;
+        found.expect("in time").expect("the proxy runs");
+    }
+
+    /// The open connections die without an error; later ones are forwarded.
+    pub fn abandon(&self) {
+        let accepted = *self.accepted.borrow();
+        self.change(|mode| mode.abandoned = accepted);
     }
 
     pub fn change(&self, change: impl FnOnce(&mut Mode)) {
@@ -71,7 +93,12 @@ impl Drop for Proxy {
     }
 }
 
-async fn forward(client: TcpStream, target: SocketAddr, mut modes: watch::Receiver<Mode>) {
+async fn forward(
+    client: TcpStream,
+    target: SocketAddr,
+    mut modes: watch::Receiver<Mode>,
+    number: usize,
+) {
     if modes.borrow_and_update().is_cut {
         return;
     }
@@ -81,8 +108,8 @@ async fn forward(client: TcpStream, target: SocketAddr, mut modes: watch::Receiv
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let there = copy(from_client, to_server, modes.clone(), 0);
-    let back = copy(from_server, to_client, modes.clone(), 1);
+    let there = copy(from_client, to_server, modes.clone(), number, 0);
+    let back = copy(from_server, to_client, modes.clone(), number, 1);
     tokio::select! {
         () = there => {}
         () = back => {}
@@ -94,6 +121,7 @@ async fn copy(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut modes: watch::Receiver<Mode>,
+    number: usize,
     direction: usize,
 ) {
     let mut buffer = vec![0; 64 << 10];
@@ -103,7 +131,7 @@ async fn copy(
             Ok(count) => count,
         };
         if modes
-            .wait_for(|mode| !mode.is_stalled[direction])
+            .wait_for(|mode| !mode.is_stalled[direction] && number >= mode.abandoned)
             .await
             .is_err()
         {

@@ -69,7 +69,7 @@ impl Shard {
             return;
         };
         // The session sends nothing while it waits for its names. It is not silent because of that.
-        session.heard = now.monotonic;
+        session.note_heard(now.monotonic);
         let state = session.state(seed);
         if flow == Flow::Wait {
             // A rule waits for the value of a record.

@@ -59,10 +59,22 @@ pub struct Counts {
     pub users_online: usize,
     /// Bytes that the shard keeps for sessions, see [`Shard::kept_bytes`].
     pub kept_bytes: usize,
+    /// Queries that are evaluated or wait.
+    pub queries: usize,
+    /// Live queries of the sessions of this shard.
+    pub live_queries: usize,
+    /// Live queries that this shard owns. Equal ones of principals with the same rights are one.
+    pub owned_queries: usize,
+    /// Live queries that watch records of this shard.
+    pub watching_queries: usize,
+    /// Scopes of this shard with members or subscribers.
+    pub scopes: usize,
     /// Answers that wait for several shards.
     pub pending_replies: usize,
     /// Requests that shards of other nodes have not answered.
     pub awaited: usize,
+    /// Those of them that are calls.
+    pub awaited_calls: usize,
     /// Sessions that do not read fast enough, and the messages that the shard skipped for them.
     pub lag: LagCounts,
     /// Events with history that this shard owns.
@@ -107,6 +119,10 @@ impl Shard {
             + self.listens.bytes()
             + self.rpcs.bytes()
             + self.records.kept_bytes()
+            + self.queries.bytes()
+            + self.state.scopes.bytes()
+            + self.scopes.bytes()
+            + self.handover.queue_bytes()
     }
 
     /// Bytes that are kept, on this shard and at owners, because of the session at this index: records that it is subscribed to
@@ -132,6 +148,12 @@ impl Shard {
     #[must_use]
     pub fn is_uncommitted(&self) -> bool {
         self.records.is_dirty() || self.histories.is_uncommitted()
+    }
+
+    /// Whether another node has not answered a read or write of a record by a session of this shard.
+    #[must_use]
+    pub fn awaits_records(&self) -> bool {
+        self.state.awaited.record_count() > 0
     }
 
     /// Bytes of the events with history that this shard owns.
@@ -175,8 +197,14 @@ impl Shard {
             provided_rpcs: self.rpcs.name_count(),
             users_online: self.presences.count_online(),
             kept_bytes: self.kept_bytes(),
+            queries: self.queries.count(),
+            live_queries: self.queries.subscriptions.count(),
+            owned_queries: self.queries.live_count(),
+            watching_queries: self.records.watched_count(),
+            scopes: self.scopes.count(),
             pending_replies: self.state.pending_replies.running.len(),
             awaited: self.state.awaited.len(),
+            awaited_calls: self.state.awaited.call_count(),
             lag: self.state.context.lag.get(),
             history: self.histories.counts(),
             lagging_names: self.state.hub.lagging_count(),

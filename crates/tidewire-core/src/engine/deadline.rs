@@ -14,9 +14,14 @@ impl Shard {
             self.listens.next_deadline(),
             self.rpcs.next_deadline(),
             self.histories.next_deadline(),
+            self.queries.next_deadline(),
+            self.backends.next_deadline(),
+            self.presences.next_deadline(),
+            self.scopes.next_deadline(),
             self.rates.next_deadline(),
             self.user_rates.next_deadline(),
-            self.timers.heartbeats.next(),
+            self.timers.sweep.next(),
+            self.state.sessions.next_heartbeat(),
             self.timers.logins.next(),
             self.timers.retries.next(),
             self.timers.delays.first().map(|(until, _)| *until),
@@ -39,6 +44,10 @@ impl Shard {
         self.listens.deadline_reached(&mut turn);
         self.rpcs.deadline_reached(&mut turn);
         self.histories.deadline_reached(&turn);
+        self.queries.deadline_reached(&mut turn);
+        self.backends.deadline_reached(&mut turn);
+        self.presences.deadline_reached(&mut turn);
+        self.scopes.deadline_reached(now.monotonic);
         self.rates.deadline_reached(&mut turn);
         self.user_rates.deadline_reached(&mut turn);
         while let Some((until, session)) = self.timers.delays.first().copied()

@@ -5,15 +5,20 @@ use crate::address::SessionId;
 use crate::context::{PendingReply, TurnContext};
 use crate::effect::Effects;
 use crate::entry::{
-    Answer, Asker, Entry, HistoryEntry, PendingReplyId, ReadFailed, RecordAnswer, ReplyAction,
-    ReplyPart, WorkEntry,
+    Answer, Asker, Entry, HistoryEntry, PendingReplyId, QueryEntry, ReadFailed, RecordAnswer,
+    ReplyAction, ReplyPart, WorkEntry,
 };
 use crate::history;
 use crate::listen;
+use crate::login;
 use crate::message::{Listen, Message, Rpc};
 use crate::presence;
+use crate::query::owner::Subscriber;
+use crate::query::reader::QueryReader;
+use crate::record::owner::RecordOwner;
 use crate::record::subscriber;
 use crate::rpc;
+use crate::scope::session as scope;
 use crate::store::Version;
 use crate::text::{Name, Payload};
 use crate::time::Now;
@@ -21,6 +26,21 @@ use crate::{catch_up, event};
 
 impl Shard {
     pub(super) fn entry<E: Effects>(&mut self, now: Now, entry: Entry, out: &mut E) {
+        let entry = match self.handover.examines() {
+            false => entry,
+            true => match self.examine(now, entry, out) {
+                Some(entry) => entry,
+                None => return,
+            },
+        };
+        self.examined_entry(now, entry, out);
+    }
+
+    /// Handles an entry whose names the shard holds.
+    pub(super) fn examined_entry<E: Effects>(&mut self, now: Now, entry: Entry, out: &mut E) {
+        if let Entry::View(entry) = entry {
+            return self.view_entry(now, entry, out);
+        }
         if let Entry::Rights(marker) = entry {
             self.change(now, marker.number, marker.change, out);
             self.barrier.mark(marker.from, marker.number);
@@ -28,6 +48,9 @@ impl Shard {
         }
         if let Entry::RightsPassed { from, number } = entry {
             return self.barrier.pass(from, number);
+        }
+        if let Entry::RightsSent { from, number } = entry {
+            return self.barrier.sent(from, number);
         }
         if let Entry::Work(entry) = entry {
             return self.work_entry(now, entry, out);
@@ -70,7 +93,10 @@ impl Shard {
             listens,
             rpcs,
             presences,
+            scopes,
             histories,
+            queries,
+            backends,
             rates,
             user_rates,
             reauthorizer,
@@ -104,7 +130,13 @@ impl Shard {
                 HistoryEntry::Published {
                     publication,
                     except,
-                } => event::deliver_posted(turn, publication, Some(except)),
+                } => {
+                    let rare = publication.rare.as_ref();
+                    if let Some(offset) = rare.and_then(|rare| rare.offset) {
+                        history::subscriber::note_shown(turn, &publication.name, offset);
+                    }
+                    event::deliver_posted(turn, publication, Some(except));
+                }
                 HistoryEntry::Page(page) => history::subscriber::page(turn, *page),
             },
             Entry::RecordRequest(request) => records.request(turn, listens, request),
@@ -171,6 +203,15 @@ impl Shard {
             } => {
                 records.value(turn, listens, &waiting, name, data_of(value));
             }
+            Entry::Value {
+                name,
+                asker: Asker::Query { run, .. },
+                value,
+            } => queries.value(turn, run, name, data_of(value)),
+            Entry::Backend(entry) => backends.entry(turn, entry),
+            Entry::Query(entry) => query_entry(turn, records, queries, entry),
+            Entry::Scope(entry) if entry.is_for_owner() => scopes.handle(turn, entry),
+            Entry::Scope(entry) => scope::handle(turn, entry),
             Entry::Listening(entry) => listens.handle(turn, entry),
             Entry::ListenNotice {
                 provider,
@@ -183,7 +224,11 @@ impl Shard {
             }
             Entry::Rpc(entry) => rpcs.handle(turn, entry),
             Entry::RpcDelivery(delivery) => rpc::deliver(turn, &delivery),
-            Entry::Online { user, session } => presences.opened(turn, &user, session),
+            Entry::Online {
+                user,
+                session,
+                reply,
+            } => presences.opened(turn, &user, session, reply),
             Entry::Offline { user, shard } => presences.ended(turn, &user, shard),
             Entry::PresenceQuery { reply, users } => presences.query(turn, reply, users),
             Entry::ReplyPart { reply, part } => add_reply_part(turn, reply, true, part),
@@ -192,7 +237,11 @@ impl Shard {
                 rpcs.session_ended(turn, session);
             }
             // Handled above.
-            Entry::Rights(_) | Entry::RightsPassed { .. } | Entry::Work(_) => {}
+            Entry::Rights(_)
+            | Entry::RightsPassed { .. }
+            | Entry::RightsSent { .. }
+            | Entry::Work(_)
+            | Entry::View(_) => {}
             Entry::Value {
                 asker: Asker::Session(_),
                 ..
@@ -233,6 +282,81 @@ impl Shard {
             }
             WorkEntry::SessionEnded { session } => self.records.session_ended(session),
         }
+    }
+}
+
+/// Passes an entry about a query to the owner of records, the owner of the query or the session's shard.
+fn query_entry<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    records: &mut RecordOwner,
+    queries: &mut QueryReader,
+    entry: QueryEntry,
+) {
+    match entry {
+        QueryEntry::Collect {
+            run,
+            reader,
+            prefix,
+            query,
+        } => records.collect(turn, run, reader, prefix, &query),
+        QueryEntry::Collected {
+            run,
+            shard,
+            rows,
+            is_last,
+            is_lost,
+        } => queries.collected(turn, run, shard, rows, is_last, is_lost),
+        QueryEntry::Subscribe {
+            session,
+            serial,
+            principal,
+            prefix,
+            query,
+        } => {
+            let subscriber = Subscriber {
+                session,
+                serial,
+                principal,
+            };
+            queries.subscribe(turn, subscriber, prefix, query);
+        }
+        QueryEntry::Release { session, serial } => queries.release(turn, session, serial),
+        QueryEntry::Refresh { session, serial } => queries.refresh(turn, session, serial),
+        QueryEntry::Snapshot {
+            session,
+            serial,
+            owner,
+            query,
+            data,
+        } => {
+            let subscriptions = &mut queries.subscriptions;
+            subscriptions.snapshot(turn, (session, serial), (owner, query), &data);
+        }
+        QueryEntry::Ended {
+            session,
+            serial,
+            reason,
+            data,
+        } => {
+            let subscriptions = &mut queries.subscriptions;
+            subscriptions.ended(turn, (session, serial), reason, &data);
+        }
+        QueryEntry::Changed { owner, query, data } => {
+            queries.subscriptions.changed(turn, (owner, query), &data);
+        }
+        QueryEntry::Watch {
+            query,
+            owner,
+            prefix,
+            text,
+            principal,
+        } => records.watch((owner, query), prefix, &text, principal),
+        QueryEntry::Unwatch {
+            query,
+            owner,
+            prefix,
+        } => records.unwatch((owner, query), &prefix),
+        QueryEntry::Written { query, row } => queries.reported(turn, query, vec![row]),
     }
 }
 
@@ -293,6 +417,7 @@ pub(super) fn add_reply_part<E: Effects>(
     };
     let id = done.session;
     match done.what {
+        ReplyAction::Login => login::counted(turn, id),
         ReplyAction::Record(records) => {
             let (whole, allowed) = (records.whole, records.allowed);
             if let Some(rest) = subscriber::finish(turn, id, records) {

@@ -12,6 +12,7 @@ use crate::hub::HubTopic;
 use crate::membership::ChannelId;
 use crate::publication::InterestTopic;
 use crate::record::subscriber;
+use crate::scope::session as scope;
 use crate::session::{LocalSessionId, Phase, Session, SessionFlag};
 use crate::text::Name;
 use crate::time::Now;
@@ -128,6 +129,9 @@ impl Shard {
             turn.post(owner, Entry::Work(WorkEntry::SessionEnded { session: id }));
         }
         turn.event_rights.end_waiting(id.index);
+        self.queries.session_ended(&mut turn, id);
+        scope::session_ended(&mut turn, id);
+        self.backends.session_ended(&mut turn, id, &mut session);
         let mut has_offered = false;
         if let Some(state) = &mut session.state {
             has_offered = state.has_offered;
@@ -163,7 +167,7 @@ impl Shard {
                     .remove(expires_at, LocalSessionId::of(id));
             }
             if !session.has(SessionFlag::Passing) {
-                login::count_online(&mut turn, &principal.user_id, id, false);
+                login::count_offline(&mut turn, &principal.user_id, id);
             }
         }
         if !leaving.is_done() {

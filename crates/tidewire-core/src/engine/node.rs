@@ -7,6 +7,7 @@ use crate::address::Address;
 use crate::awaited::BirthRepeated;
 use crate::effect::Effects;
 use crate::entry::Entry;
+use crate::scope::session as scope;
 use crate::time::Now;
 
 impl Shard {
@@ -24,9 +25,10 @@ impl Shard {
         self.state.awaited.check_birth(node, birth)?;
         self.node_lost(now, node, out);
         self.state.awaited.join(node, birth);
-        let shards = self.state.context.slots.shards();
+        let shards = self.state.context.shards();
         self.barrier
             .add_shards(shards.filter(|shard| shard.node == node));
+        self.greet(now, node, out);
         self.tell_self(now, out);
         Ok(())
     }
@@ -55,15 +57,25 @@ impl Shard {
             return;
         };
         let turn = &mut self.state.turn(now, out);
+        let scopes_until = now.monotonic + turn.shard.settings.presence_grace;
+        self.scopes.node_lost(node, scopes_until);
+        scope::node_lost(turn, node);
+        self.queries.node_lost(turn, node);
+        self.records.lose_watchers(node);
         turn.leave_censuses(node);
-        self.presences.node_lost(turn, node);
+        let until = now.monotonic + turn.shard.settings.presence_grace;
+        self.presences.node_lost(node, until);
         self.records.node_lost(turn, &mut self.listens, node);
         self.histories.node_lost(turn, node);
         self.rpcs.node_lost(turn, node);
         self.listens.node_lost(turn, node);
         self.user_rates.node_lost(node);
         self.state.local.extend(refusals);
-        self.barrier.remove_node(node);
+        // A member of the view may still serve its clients: a change is settled without it when a view without it is adopted.
+        if !self.state.context.is_clustered {
+            self.barrier.remove_node(node);
+        }
+        self.handover.node_lost(node);
         self.pass_on(out);
     }
 }

@@ -18,6 +18,50 @@ impl Shard {
         self.barrier.settled()
     }
 
+    /// The newest change before which all messages of all shards of other nodes have left, [`u64::MAX`] without other nodes. Together with
+    /// the same of all shards of this node, a change up to this one may be acknowledged.
+    #[must_use]
+    pub fn sent_elsewhere(&self) -> u64 {
+        self.barrier.sent_elsewhere()
+    }
+
+    /// Notes that a change is settled here and that all messages which were decided before have left, or never will. The shards of other
+    /// nodes learn of it.
+    pub fn rights_sent(&mut self, number: u64, out: &mut impl Effects) {
+        if !self.barrier.has_sent(number) {
+            return;
+        }
+        let from = self.state.context.address;
+        for shard in self.other_shards().filter(|shard| shard.node != from.node) {
+            out.post(shard, Entry::RightsSent { from, number });
+        }
+    }
+
+    /// The entries by which the shards of a node that is linked learn of this shard's changes. Before the first change the list is empty: the
+    /// node may be of a version that does not know these entries.
+    pub(super) fn introduced_rights(&self) -> Vec<Entry> {
+        let from = self.state.context.address;
+        let [applied, passed, sent] = self.barrier.own();
+        if applied == 0 {
+            return Vec::new();
+        }
+        // The marker represents all changes up to it. The node reads the ones that it lacks from the store.
+        let change = RightsChange::Rules(self.state.context.permission.clone());
+        let number = applied;
+        vec![
+            Entry::Rights(RightsMarker {
+                from,
+                number,
+                change,
+            }),
+            Entry::RightsPassed {
+                from,
+                number: passed,
+            },
+            Entry::RightsSent { from, number: sent },
+        ]
+    }
+
     /// The sessions that have lost a right to a change since the last call.
     pub fn take_losers(&mut self) -> BTreeSet<SessionId> {
         self.reauthorizer.take_losers()
@@ -68,6 +112,11 @@ impl Shard {
                 change,
             };
             out.post(shard, Entry::Rights(marker));
+        }
+        // The owners of live queries get the subscriptions behind the marker, so they authorize them by the new rules.
+        if matches!(change, RightsChange::Rules(_)) {
+            self.queries
+                .rights_changed(&mut self.state.turn(now, out), None);
         }
         self.pass_on(out);
     }

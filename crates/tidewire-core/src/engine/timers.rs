@@ -3,22 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::address::SessionId;
+use crate::backend::Backends;
 use crate::context::TurnContext;
 use crate::effect::{CloseReason, Effects};
 use crate::expiry::Expiries;
 use crate::login::Decided;
 use crate::message::{Connection, Message};
 use crate::reauthorize::Reauthorizer;
-use crate::session::{LocalSessionId, Session, SessionFlag};
-use crate::settings::ServerPings;
+use crate::session::heartbeat::HeartbeatStep;
+use crate::session::{LocalSessionId, Session};
+use crate::settings::Liveness;
 use crate::sweep::Sweep;
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
 
+/// Heartbeats of one call of the engine, so that the pings of many sessions that are due together are sent in slices.
+const HEARTBEATS_MAX: usize = 2_000;
+
 /// The times at which the shard has to act on a session that sends nothing.
 #[derive(Debug)]
 pub(super) struct SessionTimers {
-    pub(super) heartbeats: Sweep,
+    /// Finds silent sessions whose peers ping.
+    pub(super) sweep: Sweep,
     pub(super) logins: DeadlineQueue<LocalSessionId>,
     /// Sessions whose login was refused, with the number of refusals, by the end of their time to log in again.
     pub(super) retries: DeadlineQueue<(LocalSessionId, u32)>,
@@ -69,7 +75,7 @@ impl DetachedSessions {
 impl SessionTimers {
     pub(super) fn new() -> Self {
         Self {
-            heartbeats: Sweep::default(),
+            sweep: Sweep::default(),
             logins: DeadlineQueue::new(),
             retries: DeadlineQueue::new(),
             delays: BTreeSet::new(),
@@ -80,36 +86,44 @@ impl SessionTimers {
 
     /// Closes the sessions that were silent for too long, and pings those whose protocol wants that.
     pub(super) fn check_liveness<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
-        let sweep = &mut self.heartbeats;
+        let sweep = &mut self.sweep;
         if turn.sessions.count() == 0 {
             sweep.end();
         }
-        let (now, interval) = (turn.now.monotonic, turn.shard.settings.heartbeat_interval);
-        let (shard, sessions, closes) = (turn.shard, &turn.sessions, &mut turn.out);
-        let mut pinged = Vec::new();
+        let settings = &turn.shard.settings;
+        let (now, interval) = (turn.now.monotonic, settings.heartbeat_interval);
+        let silent_max = interval + settings.heartbeat_timeout;
+        let (shard, sessions) = (turn.shard, &turn.sessions);
+        let (mut pinged, mut silent) = (Vec::new(), Vec::new());
         sweep.advance(now, interval, sessions.table_len(), |index| {
-            // A session without a transport has a deadline instead.
+            // A session without a transport has a deadline instead, and one that the server pings a heartbeat.
             let session = sessions.at(index as u32);
-            if let Some(session) = session.filter(|session| !session.has(SessionFlag::Detached)) {
-                let (silent, liveness) = (now.since(session.heard), shard.liveness(session.format));
-                // The answer to the ping before came a moment after the last visit, so its silence is less than an interval.
-                let is_quiet = silent > interval / 2;
-                let is_open = session.principal().is_some();
-                let is_due = match liveness.server_pings {
-                    ServerPings::Never => false,
-                    ServerPings::Silent => is_quiet && is_open,
-                    ServerPings::Always => is_quiet || is_open,
-                };
-                if silent > interval * liveness.silent_intervals_max && !session.is_throttled() {
-                    closes.close(session.id, CloseReason::Silent);
-                } else if is_due {
-                    pinged.push(session.id);
-                }
+            let Some(session) = session.filter(|session| session.is_swept()) else {
+                return;
+            };
+            let (quiet, liveness) = (session.heard.elapsed(now), shard.liveness(session.format));
+            // The answer to the ping before came a moment after the last visit, so its silence is less than an interval.
+            let is_quiet = quiet > interval / 2;
+            if liveness == Liveness::Unchecked {
+                return;
+            }
+            if quiet > silent_max {
+                silent.push(session.id);
+            } else if liveness.has_pings() && is_quiet && session.principal().is_some() {
+                pinged.push(session.id);
             }
         });
-        for session in pinged {
-            turn.send(session, &Message::Connection(Connection::Ping));
+        for _ in 0..HEARTBEATS_MAX {
+            match turn.sessions.step_heartbeat(now) {
+                Some(HeartbeatStep::Ping(id)) => pinged.push(id),
+                Some(HeartbeatStep::Silent(id)) => silent.push(id),
+                None => break,
+            }
         }
+        for id in silent {
+            close_silent(turn, id);
+        }
+        turn.send_to_all(&pinged, &Message::Connection(Connection::Ping));
     }
 
     /// Handles the decision of the auth chain: the session's answer is delayed, or it may be open now, or it has another principal.
@@ -159,5 +173,16 @@ impl SessionTimers {
         let deadline = turn.now.monotonic + timeout;
         self.retries
             .push(deadline, (LocalSessionId::of(id), refused));
+    }
+}
+
+/// Closes a silent session. If the shard does not receive anything from it, because its next message has to wait, it may have answered.
+fn close_silent<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
+    let Some(session) = turn.sessions.find_mut(id) else {
+        return;
+    };
+    if !session.is_throttled() {
+        Backends::note_silent(session, true);
+        turn.out.close(id, CloseReason::Silent);
     }
 }

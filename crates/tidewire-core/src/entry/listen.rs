@@ -22,8 +22,8 @@ pub enum Listening {
         provider: SessionId,
         /// Its principal: a name is offered if the rules allow this principal to listen for it.
         principal: Arc<Principal>,
-        /// The pending reply that waits until all shards know it.
-        reply: PendingReplyId,
+        /// The pending reply that waits until all shards know it. `None` if the shard learns a pattern that others know.
+        reply: Option<PendingReplyId>,
     },
     /// A provider takes a pattern back; to all shards.
     Remove {

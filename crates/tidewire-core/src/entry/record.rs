@@ -7,7 +7,7 @@ use crate::address::SessionId;
 use crate::json::Path;
 use crate::message::{Only, RecordAction, RecordBulk, Tag};
 use crate::principal::Principal;
-use crate::store::{StoredRecord, Version};
+use crate::store::{Incarnation, StoredRecord, Version};
 use crate::text::{Name, Payload};
 use crate::work::PATCH_WORK;
 
@@ -62,6 +62,17 @@ pub enum RecordOperation {
     Write(Box<OwnedWrite>),
     /// Replaces or removes the record if it is in a certain state.
     Put(Box<OwnedPut>),
+}
+
+impl RecordOperation {
+    /// Bytes that it keeps in addition to its own size.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        match self {
+            Self::Write(write) => size_of::<OwnedWrite>() + write.change.kept_bytes(),
+            Self::Put(put) => size_of::<OwnedPut>() + put.data.as_ref().map_or(0, Payload::len),
+            Self::Read(_) | Self::Delete => 0,
+        }
+    }
 }
 
 /// A part of a record that a session reads, or its right to read.
@@ -208,6 +219,21 @@ pub struct RecordAnswer {
     pub what: Answer,
 }
 
+/// The continuation of a subscription by the next owner of its record.
+#[derive(Clone, Debug)]
+pub struct Resumed {
+    /// As announced.
+    pub serial: u32,
+    /// The epoch of the grant, which the release repeats.
+    pub epoch: u64,
+    /// Whether a session provides the record.
+    pub provided: bool,
+    /// As announced: the state that the session has.
+    pub shown: Option<Tag>,
+    /// The record, unless its state is the announced one.
+    pub snapshot: Snapshot,
+}
+
 /// The answer for one record.
 #[derive(Clone, Debug)]
 pub enum Answer {
@@ -228,6 +254,8 @@ pub enum Answer {
         /// As in the request.
         correlation: Option<Box<str>>,
     },
+    /// The answer to an announced subscription: it continues here.
+    Resumed(Box<Resumed>),
     /// The answer to `Reauthorize`.
     Reauthorized {
         /// As in the request.
@@ -340,6 +368,8 @@ pub enum Snapshot {
     Head(Option<Version>),
     /// Nothing.
     Nothing,
+    /// In a cluster, for a subscription without a read: the state that its shard announces if the owner changes.
+    Known(Tag),
 }
 
 /// Why an owner refuses a request.
@@ -370,6 +400,8 @@ pub enum RecordRefusal {
 /// A change of a record, for its subscribers.
 #[derive(Clone, Debug)]
 pub enum Published {
+    /// In a cluster: the next change belongs to this creation of the record.
+    Created(Incarnation),
     /// It was written.
     Changed {
         /// The new version.

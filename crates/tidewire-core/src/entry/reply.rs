@@ -50,6 +50,8 @@ pub(crate) struct BulkReply {
 /// The action when the last part of a pending reply has arrived.
 #[derive(Clone, Debug)]
 pub(crate) enum ReplyAction {
+    /// Answers a login whose session the owner of its user has counted.
+    Login,
     /// Sends the denials of a bulk action of records, and acknowledges it unless every name was refused.
     Record(BulkReply),
     /// Acknowledges subscriptions to events or users that are not all made at the same time.

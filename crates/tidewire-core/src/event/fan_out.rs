@@ -1,4 +1,4 @@
-//! Delivery of events to this shard's subscribers of patterns, together with those of the name itself.
+//! Delivery of events to this shard's subscribers of patterns, together with the subscribers of the name itself.
 //!
 //! The event is encoded once for each format, and the channel of the name and the channels of all patterns that match keep the same range.
 //! So a session that is subscribed in several ways gets the event once, and the fan-out costs as much as that of a name. The `subscribe`

@@ -129,7 +129,7 @@ fn join<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, pattern: &str)
         Edge::Inside => {}
         Edge::Crossed => turn.change_interest(InterestTopic::EventPattern, owned, true),
     }
-    // The state exists from now on, so that the count is kept in it.
+    // The state exists now, so that the count is kept in it.
     let seed = turn.shard.seed;
     if let Some(session) = turn.sessions.find_mut(id) {
         session.state(seed);

@@ -5,7 +5,6 @@
 //! 0032.
 
 pub(crate) mod owner;
-mod ring;
 mod row;
 mod stored;
 pub(crate) mod subscriber;

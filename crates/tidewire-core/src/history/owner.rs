@@ -9,10 +9,10 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 
-use super::ring::Ring;
 use super::stored::{Stored, Traffic};
 use super::{HistoryCounts, NUMBER_MAX};
 use smallvec::SmallVec;
+use tidewire_collections::ring::Ring;
 
 use crate::address::{Address, SessionId};
 use crate::binary::EventPayload;
@@ -267,6 +267,25 @@ impl HistoryOwner {
         names.sort_unstable();
         for name in names {
             self.used(turn, &name);
+        }
+    }
+
+    /// Whether the store has everything of the histories that the shard lets go of, and nothing waits for them.
+    pub(crate) fn has_left(&self, is_leaving: impl Fn(&str) -> bool) -> bool {
+        let mut busy = self.names.iter().filter(|(name, history)| {
+            let stored = history.stored.as_ref();
+            stored.is_some_and(|stored| stored.is_open()) || self.traffic.is_sent(name)
+        });
+        !busy.any(|(name, _)| is_leaving(name))
+    }
+
+    /// Forgets histories. The next owner removes the rows that are no longer kept.
+    pub(crate) fn leave(&mut self, is_leaving: impl Fn(&str) -> bool) {
+        let names = self.names.keys();
+        let leaving: Vec<Name> = names.filter(|name| is_leaving(name)).cloned().collect();
+        for name in leaving {
+            self.traffic.forget(&name);
+            self.forget(&name);
         }
     }
 

@@ -95,6 +95,11 @@ impl Stored {
         }
     }
 
+    /// Whether it is being read, or has events that are not durable.
+    pub(super) fn is_open(&self) -> bool {
+        self.reading.is_some() || !self.pending.is_empty()
+    }
+
     /// Whether the name has a read or write in flight, or the sweep has not finished with it.
     pub(super) fn is_busy(&self) -> bool {
         self.reading.is_some() || !self.pending.is_empty() || self.is_swept
@@ -125,6 +130,16 @@ impl Traffic {
     /// Whether a change waits for a commit or is in a commit.
     pub(super) fn is_open(&self) -> bool {
         self.pending > 0 || !self.dirty.is_empty() || !self.sent.is_empty()
+    }
+
+    /// Whether the batch in flight has changes of the name.
+    pub(super) fn is_sent(&self, name: &Name) -> bool {
+        self.sent.iter().any(|sent| sent.name == *name)
+    }
+
+    /// Forgets the changes of a name that are not events.
+    pub(super) fn forget(&mut self, name: &Name) {
+        self.dirty.remove(name);
     }
 
     /// The number of events that wait for the store.

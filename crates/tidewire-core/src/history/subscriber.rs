@@ -4,7 +4,7 @@
 //! it joins the fan-out. The owner grants all other sessions at once. Missed events are answers; later published events are fan-out
 //! as usual.
 
-use crate::address::SessionId;
+use crate::address::{Address, SessionId};
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Entry, HistoryEntry, HistoryPage, HistoryRead, PendingReplyId, ReplyPart};
@@ -32,10 +32,10 @@ pub(crate) fn subscribe<E: Effects>(
     let Some(session) = turn.sessions.find_mut(id) else {
         return;
     };
-    session.serial = session.serial.wrapping_add(1);
-    let serial = session.serial;
-    let follows = session
-        .state(seed)
+    let state = session.state(seed);
+    state.serial = state.serial.wrapping_add(1);
+    let serial = state.serial;
+    let follows = state
         .follows
         .get_or_insert_with(|| Box::new(Follows::new(seed)));
     if follows.names.contains_key(name) {
@@ -50,6 +50,7 @@ pub(crate) fn subscribe<E: Effects>(
     let follow = Follow {
         serial,
         is_granted: false,
+        owner: turn.shard.owner(&name),
         start,
         knows_start: false,
         reply: start.position().map(|_| reply),
@@ -92,6 +93,7 @@ pub(crate) fn continue_replay<E: Effects>(turn: &mut TurnContext<'_, E>, id: Ses
         if let Some(follow) = follows.names.get_mut(&name)
             && follow.serial == serial
         {
+            follow.owner = turn.shard.owner(&name);
             reads.push(HistoryRead {
                 session: id,
                 name,
@@ -130,7 +132,12 @@ pub(crate) fn page<E: Effects>(turn: &mut TurnContext<'_, E>, page: HistoryPage)
         let follow = follows.names.get(&page.name);
         follow.is_some_and(|follow| follow.serial == page.serial)
     });
-    if is_wanted && page.is_unavailable() {
+    if is_wanted && page.is_unavailable() && page.reply.is_none() && page.is_resumed {
+        // The shard asks the next owner.
+        if let Some(follows) = turn.sessions.follows_mut(id) {
+            follows.stalled.push((page.name.clone(), page.serial));
+        }
+    } else if is_wanted && page.is_unavailable() {
         turn.sessions
             .follows_mut(id)
             .map(|follows| follows.remove(&page.name));
@@ -254,7 +261,73 @@ fn give<E: Effects>(turn: &mut TurnContext<'_, E>, page: &HistoryPage) {
     if turn.hub.join(TOPIC, &page.name, id, turn.sessions) == Edge::Crossed {
         turn.report_interest(page.name.clone(), true);
     }
+    if turn.shard.is_clustered {
+        let shown = Some((page.before.epoch, offset));
+        turn.hub.set_shown(TOPIC, name, shown);
+    }
     lag::joined(turn, TOPIC, name, id);
+}
+
+/// Requests the events after those that the sessions have, for names whose owner has changed.
+pub(crate) fn announce<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    has_moved: impl Fn(&str, Address) -> bool,
+) {
+    for index in 0..turn.sessions.table_len() {
+        let Some(id) = turn.sessions.at(index as u32).map(|session| session.id) else {
+            continue;
+        };
+        let Some(follows) = turn.sessions.follows_mut(id) else {
+            continue;
+        };
+        let stalled = std::mem::take(&mut follows.stalled);
+        follows.queue.extend(stalled);
+        let names = follows.names.iter();
+        let moved =
+            names.filter(|(name, follow)| follow.is_granted && has_moved(name, follow.owner));
+        let mut moved: Vec<Name> = moved.map(|(name, _)| name.clone()).collect();
+        moved.sort_unstable();
+        for name in moved {
+            subscribe_again(turn, id, &name);
+        }
+        continue_replay(turn, id);
+    }
+}
+
+/// Takes a session out of the fan-out, and requests the events after those that it has.
+fn subscribe_again<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &Name) {
+    let Some((epoch, offset)) = turn.hub.shown(TOPIC, name) else {
+        return;
+    };
+    let missed = turn.hub.missed(id, turn.sessions).into_iter();
+    let missed =
+        missed.filter(|(_, topic, of, missed)| (*topic, of) == (TOPIC, name) && *missed > 0);
+    for (.., missed) in missed {
+        let missed = u32::try_from(missed).unwrap_or(crate::message::GAP_MAX);
+        let missed = missed.min(crate::message::GAP_MAX);
+        turn.send(id, &Message::Event(Event::Gap { name, missed }));
+    }
+    turn.hub.leave(TOPIC, name, id, turn.sessions);
+    let Some(follows) = turn.sessions.follows_mut(id) else {
+        return;
+    };
+    let Some(follow) = follows.names.get_mut(name) else {
+        return;
+    };
+    follow.is_granted = false;
+    follow.knows_start = true;
+    follow.start = Start::Resume(Position { epoch, offset });
+    follows.waiting += 1;
+    follows.queue.push_back((name.clone(), follow.serial));
+}
+
+/// Notes the offset of an event that this shard's subscribers get.
+pub(crate) fn note_shown<E: Effects>(turn: &mut TurnContext<'_, E>, name: &str, offset: u64) {
+    if turn.shard.is_clustered
+        && let Some((epoch, _)) = turn.hub.shown(TOPIC, name)
+    {
+        turn.hub.set_shown(TOPIC, name, Some((epoch, offset)));
+    }
 }
 
 fn ask<E: Effects>(turn: &mut TurnContext<'_, E>, read: HistoryRead) {

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::lagging::LaggingMembers;
 use super::pattern::PATTERN;
-use super::{Hub, HubTopic};
+use super::{Hub, HubTopic, Shown};
 use crate::event_pattern;
 use crate::footprint::{CHANNEL_BYTES, INTEREST_BYTES, PATTERN_SEGMENT_BYTES, text_bytes};
 use crate::membership::ChannelId;
@@ -167,6 +167,9 @@ impl Hub {
     pub(super) fn remove_channel(&mut self, id: ChannelId) {
         if let Some(channel) = self.channels[id as usize].take() {
             self.bytes -= channel.own_bytes();
+            if !self.shown.is_empty() {
+                self.shown.remove(&id);
+            }
             if channel.topic == PATTERN {
                 self.patterns.remove(&channel.name);
                 self.pattern_changes.remove(&id);
@@ -221,6 +224,21 @@ impl Hub {
             payer.let_go(before as usize);
             payer.keep(bytes as usize);
         }
+    }
+
+    /// Notes the state that the members of a name have received.
+    pub(crate) fn set_shown(&mut self, topic: HubTopic, name: &str, shown: Option<Shown>) {
+        if let Some(channel) = self.find(topic, name) {
+            match shown {
+                Some(shown) => self.shown.insert(channel, shown),
+                None => self.shown.remove(&channel),
+            };
+        }
+    }
+
+    /// The state that the members of a name have received.
+    pub(crate) fn shown(&self, topic: HubTopic, name: &str) -> Option<Shown> {
+        self.shown.get(&self.find(topic, name)?).copied()
     }
 
     /// Charges a name to another member after the paying one has left.

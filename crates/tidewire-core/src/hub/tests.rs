@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -110,7 +111,7 @@ impl Both {
     fn new() -> Self {
         Self {
             hub: Hub::new(1),
-            sessions: Sessions::new(),
+            sessions: Sessions::new(Duration::from_secs(30), Duration::from_secs(30)),
             ends: [0; FORMATS as usize],
             generation: 0,
             peers: BTreeMap::new(),

@@ -2,8 +2,8 @@
 //! states of a search are in the comment of the folder (`mod.rs`).
 //!
 //! A search goes through the listeners, which are sessions with patterns, in a random order (`order.rs`), and asks one at a time. It asks
-//! each listener once, however many of its patterns match, and only if the `listen` rule allows the listener this very name. Listeners
-//! that left their last question unanswered come after all others.
+//! each listener once, however many of its patterns match, and only if the `listen` rule allows the listener this very name. Listeners on
+//! the node of the name's first subscriber come first, and those that left their last question unanswered come after all others.
 //!
 //! All of this is done in steps: one step tries one pattern with one name, or examines one name. A turn makes [`TURN_STEPS`] of them, and
 //! the rest waits in queues for later turns. When a pattern or a session ends, the pattern's own list of names gives the names that are
@@ -43,6 +43,8 @@ pub(crate) struct ListenOwner {
     listeners: BTreeMap<u64, Listener>,
     list: ListenerList,
     by_session: Map<SessionId, u64>,
+    /// The number of listeners on each node that has any.
+    listeners_by_node: BTreeMap<u16, usize>,
     records: TopicState,
     events: TopicState,
     next_listener: u64,
@@ -84,6 +86,7 @@ impl ListenOwner {
             listeners: BTreeMap::new(),
             list: ListenerList::default(),
             by_session: table::map(seed),
+            listeners_by_node: BTreeMap::new(),
             records: TopicState::default(),
             events: TopicState::default(),
             next_listener: 0,
@@ -172,7 +175,9 @@ impl ListenOwner {
                     names: BTreeSet::new(),
                 };
                 self.add_pattern(turn, provider, principal, pattern);
-                turn.part_done(reply, ReplyPart::Done);
+                if let Some(reply) = reply {
+                    turn.part_done(reply, ReplyPart::Done);
+                }
             }
             Listening::Remove {
                 topic,

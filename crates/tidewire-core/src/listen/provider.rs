@@ -155,7 +155,7 @@ fn listen<E: Effects>(
         pattern: compiled,
         provider: id,
         principal,
-        reply,
+        reply: Some(reply),
     }));
     Flow::Taken
 }

@@ -15,11 +15,11 @@ use crate::principal::Principal;
 use crate::record::authorize::loss;
 use crate::record::job::{Announcement, Job, JobKind};
 use crate::record::owner::RecordOwner;
-use crate::record::readers::READER_BYTES;
 use crate::record::request::{Step, answer, authorize, publish};
 use crate::record::state::Blocked;
 use crate::text::Name;
 use crate::work::RULE_WORK;
+use tidewire_collections::readers::READER_BYTES;
 
 /// Groups that are authorized in one turn. Usually less than a millisecond.
 const SLICE: usize = 500;

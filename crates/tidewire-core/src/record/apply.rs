@@ -17,20 +17,19 @@ use crate::listen::ListenOwner;
 use crate::message::{Only, RecordAction};
 use crate::permission::{Access, Authorization};
 use crate::principal::Principal;
+use crate::query::collection::is_under;
 use crate::quota::QuotaLimit;
 use crate::record::authorize::{authorize_read, refuse_by_rule, refuse_change};
 use crate::record::change;
 use crate::record::job::{Delete, Job, JobKind};
 use crate::record::owner::RecordOwner;
 use crate::record::repeat::RepeatKey;
-use crate::record::request::{
-    Asking, Given, Step, answer, ask, authorize, is_under, publish, refuse,
-};
-use crate::record::share::Share;
+use crate::record::request::{Asking, Given, Step, answer, ask, authorize, publish, refuse};
 use crate::record::state::{Blocked, Value};
 use crate::record::waiter::Waiter;
 use crate::store::{StoredKey, StoredRecord, Version, WriteKeys};
 use crate::text::{Name, Payload};
+use tidewire_collections::share::Share;
 
 /// A value of this size or more is written only if the node's memory budget has room for it. A session may have this many bytes kept in any
 /// case.
@@ -383,6 +382,13 @@ impl RecordOwner {
         } else {
             change
         };
+        if turn.shard.is_clustered
+            && !matches!(before, Value::Present(_))
+            && let Some(record) = self.table.get(name)
+        {
+            let created = Published::Created(incarnation);
+            publish(turn, name, &record.interest, &created, None);
+        }
         let what = Published::Changed {
             version: next,
             change,
@@ -470,6 +476,9 @@ impl RecordOwner {
             Some(what) => publish(turn, name, &record.interest, &what, Some(session)),
             None => {}
         }
+        if !self.watched.is_empty() {
+            self.watched.written(turn, name, &record.value, &value);
+        }
         let old = record.value.bytes();
         let new = value.bytes();
         let before = record.value.expected();
@@ -484,7 +493,9 @@ impl RecordOwner {
             let commits = &mut queue.commits;
             return commits.add(name, before, bytes, key, share, waiter);
         }
+        let exists = matches!(record.value, Value::Present(_));
         self.memory_only_bytes = self.memory_only_bytes - old + new;
+        self.note_memory_only(name, exists);
         // There is no commit to wait for: such a record is kept in memory only.
         if let Some(waiter) = waiter {
             answer(turn, waiter.session, name, None, waiter.done());

@@ -13,14 +13,14 @@ use hashbrown::hash_map::Entry;
 use smallvec::SmallVec;
 
 use self::batch::{BATCH_BYTES_FIRST, Batch};
-use crate::record::fair_queue::FairQueue;
-use crate::record::share::Share;
 use crate::record::waiter::{Waiter, Waiters};
 use crate::store::{Expected, StoreWrite};
 use crate::table::{self, Map};
 use crate::text::Name;
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
+use tidewire_collections::fair_queue::FairQueue;
+use tidewire_collections::share::Share;
 
 /// Approximate cost of a write in addition to its name and value, in bytes: a store needs as long for it as for writing this number of
 /// bytes. It also bounds the number of records in a batch.
@@ -115,6 +115,11 @@ impl Commits {
     /// Whether the record has a change that the store does not have yet.
     pub(crate) fn is_dirty(&self, name: &str) -> bool {
         self.dirty.contains_key(name)
+    }
+
+    /// The names of the dirty records, in no order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.dirty.keys()
     }
 
     /// The number of dirty records.

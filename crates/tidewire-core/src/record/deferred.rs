@@ -201,6 +201,31 @@ impl RecordOwner {
         work
     }
 
+    /// The sessions with deferred requests for such names.
+    pub(super) fn deferring(&self, is_meant: impl Fn(&Name) -> bool) -> Vec<SessionId> {
+        let queues = self.deferred.queues.iter();
+        let meant = queues.filter(|(_, queue)| {
+            let mut jobs = queue.older.iter().chain(&queue.jobs);
+            jobs.any(|deferred| is_meant(&deferred.name))
+        });
+        meant.map(|(session, _)| *session).collect()
+    }
+
+    /// Runs all deferred requests of a session, however much they cost.
+    pub(super) fn do_all_deferred<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        session: SessionId,
+    ) {
+        let has_ended = self.deferred.ended.contains(&session);
+        while !self.deferred.is_empty(session) {
+            self.do_deferred(turn, listens, session, |job| {
+                !has_ended || job.changes_records()
+            });
+        }
+    }
+
     /// Defers the jobs of these sessions that still wait for the record: earlier jobs of the sessions were deferred, and must stay before
     /// them.
     pub(super) fn defer_later(&mut self, name: &Name, sessions: &BTreeSet<SessionId>) {

@@ -12,13 +12,13 @@ use foldhash::fast::FixedState;
 
 use crate::context::TurnContext;
 use crate::effect::Effects;
+use crate::query::collection::is_under;
 use crate::record::idle::{Idle, IdleClasses, IdleQueue, bytes_of};
 use crate::record::owner::RecordOwner;
-use crate::record::readers::READER_BYTES;
-use crate::record::request::is_under;
 use crate::record::state::{OwnedRecord, Reuse, Value};
 use crate::settings::Settings;
 use crate::text::Name;
+use tidewire_collections::readers::READER_BYTES;
 
 /// Bytes of records in memory that do not exist or that the requesting sessions may not read, at most. Clients may request ever new names.
 /// A client that requests the same name again soon, for example to wait for a record, costs the store nothing.
@@ -226,6 +226,9 @@ impl RecordOwner {
                 self.cache.bytes -= readers.count() * READER_BYTES;
             }
             self.cache.bytes -= bytes_of(name, &record);
+            if !self.unsaved.memory_only.is_empty() {
+                self.unsaved.memory_only.remove(name);
+            }
         }
     }
 }

@@ -5,13 +5,14 @@
 use crate::address::{Address, SessionId};
 use crate::context::TurnContext;
 use crate::effect::Effects;
-use crate::entry::{Answer, Published, RecordRefusal, Snapshot};
+use crate::entry::{Answer, Entry, Published, RecordRefusal, Resumed, Snapshot};
 use crate::listen::ListenOwner;
 use crate::message::{RecordBulk, Topic};
 use crate::permission::{Access, Authorization};
+use crate::query::collection::is_under;
 use crate::record::authorize::refuse_by_rule;
 use crate::record::change;
-use crate::record::job::{Job, Subscribe};
+use crate::record::job::{Job, Resume, Subscribe};
 use crate::record::owner::RecordOwner;
 use crate::record::request::{Step, answer, authorize, publish, refuse};
 use crate::record::state::{Interest, Value};
@@ -72,12 +73,18 @@ impl RecordOwner {
             RecordBulk::SubscribeAndHead => Snapshot::Head(value.version()),
             _ => Snapshot::Nothing,
         };
+        let reads_head = matches!(snapshot, Snapshot::Head(_));
         let what = match serial {
             None => Answer::Snapshot(snapshot),
             Some(serial) => {
                 let epoch = self.add_interest(turn, listens, name, job.session.address);
                 self.add_reader(turn, name, (job.session, serial), &job.principal);
                 let provided = listens.is_provided(Topic::Record, name);
+                let tag = value.tag().filter(|_| turn.shard.is_clustered);
+                let snapshot = match (snapshot, tag) {
+                    (Snapshot::Nothing, Some(tag)) => Snapshot::Known(tag),
+                    (snapshot, _) => snapshot,
+                };
                 Answer::Granted {
                     serial,
                     epoch,
@@ -90,6 +97,58 @@ impl RecordOwner {
             }
         };
         answer(turn, job.session, name, reply, what);
+        if reads_head
+            && turn.shard.is_clustered
+            && let Value::Present(record) = &value
+        {
+            // The shard knows the version already.
+            let created = Entry::RecordPublished {
+                name: name.clone(),
+                what: Published::Created(record.incarnation),
+                except: None,
+            };
+            turn.post(job.session.address, created);
+        }
+        Step::Done
+    }
+
+    /// Continues a subscription that the former owner of the record has granted.
+    pub(super) fn resume<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        mut job: Job<Resume>,
+        value: &Value,
+    ) -> Step {
+        let read = Access::RecordRead;
+        match authorize(turn, &mut job, read, name, None, value.data()) {
+            Authorization::Allow => {}
+            authorization => return refuse_by_rule(turn, name, job, read, authorization, value),
+        }
+        let Resume { serial, shown } = job.kind;
+        let Some(serial) = serial else {
+            return Step::Done;
+        };
+        let epoch = self.add_interest(turn, listens, name, job.session.address);
+        self.add_reader(turn, name, (job.session, serial), &job.principal);
+        let tag = value.tag();
+        // All whole values under these prefixes have one version.
+        let is_hot = is_under(&turn.shard.settings.hot_path_prefixes, name);
+        let is_shown = tag == shown && (tag.is_none() || !is_hot);
+        let snapshot = match is_shown {
+            true => Snapshot::Nothing,
+            false => value.snapshot(),
+        };
+        let resumed = Resumed {
+            serial,
+            epoch,
+            provided: listens.is_provided(Topic::Record, name),
+            shown,
+            snapshot,
+        };
+        let resumed = Answer::Resumed(Box::new(resumed));
+        answer(turn, job.session, name, None, resumed);
         Step::Done
     }
 
@@ -106,7 +165,7 @@ impl RecordOwner {
         let first = record.interest.shards.is_empty();
         record.interest.shards.add(shard);
         if first {
-            listens.record_wanted(turn, name);
+            listens.record_wanted(turn, name, shard.node);
         }
         record.interest.epoch
     }

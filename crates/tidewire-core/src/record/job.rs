@@ -8,7 +8,7 @@ use crate::entry::{
     RecordOperation, RecordRead, RecordRefusal,
 };
 use crate::footprint::JOB_BYTES;
-use crate::message::{RecordAction, RecordBulk};
+use crate::message::{RecordAction, RecordBulk, Tag};
 use crate::principal::Principal;
 use crate::record::request::Given;
 use crate::record::state::Value;
@@ -44,6 +44,8 @@ pub(super) enum JobKind {
     Requested(RecordOperation),
     /// Reads the current value for a lagging session that has missed changes of its subscription.
     CatchUp(Arc<LaggingReader>),
+    /// Continues a subscription that the former owner has granted.
+    Resume(Resume),
     /// A change that is published once the owner knows which subscribers may read it.
     Announce(Box<Announcement>),
 }
@@ -56,6 +58,15 @@ pub(super) struct Subscribe {
     pub(super) serial: Option<u32>,
     pub(super) reply: Option<PendingReplyId>,
     pub(super) correlation: Option<Box<str>>,
+}
+
+/// A subscription that its session's shard has announced.
+#[derive(Debug)]
+pub(super) struct Resume {
+    /// The serial of the subscription; absent if its session was lost in the meantime.
+    pub(super) serial: Option<u32>,
+    /// The state of the record that the session has; absent if it knows that the record does not exist.
+    pub(super) shown: Option<Tag>,
 }
 
 /// Loads a record again that another program has changed in the store.
@@ -112,6 +123,7 @@ impl Kind for JobKind {
         match self {
             Self::Subscribe(subscribe) => subscribe.action(),
             Self::Notify(notify) => notify.action(),
+            Self::Resume(resume) => resume.action(),
             Self::Requested(RecordOperation::Read(read)) => read.action(),
             Self::Requested(RecordOperation::Delete) => Delete.action(),
             Self::Requested(RecordOperation::Write(write)) => write.action(),
@@ -147,6 +159,12 @@ impl Kind for JobKind {
 impl Kind for Subscribe {
     fn action(&self) -> RecordAction {
         RecordAction::Bulk(self.action)
+    }
+}
+
+impl Kind for Resume {
+    fn action(&self) -> RecordAction {
+        RecordAction::Bulk(RecordBulk::Subscribe)
     }
 }
 
@@ -233,6 +251,7 @@ macro_rules! any_kind {
 any_kind! {
     Subscribe: subscribe => Self::Subscribe(subscribe),
     Notify: notify => Self::Notify(notify),
+    Resume: resume => Self::Resume(resume),
     RecordRead: read => Self::Requested(RecordOperation::Read(read)),
     Delete: Delete => Self::Requested(RecordOperation::Delete),
     Box<OwnedWrite>: write => Self::Requested(RecordOperation::Write(write)),
@@ -327,7 +346,7 @@ impl Job {
             JobKind::Requested(operation) => {
                 matches!(operation, RecordOperation::Read(RecordRead::Right(_)))
             }
-            JobKind::CatchUp(_) | JobKind::Announce(_) => true,
+            JobKind::CatchUp(_) | JobKind::Announce(_) | JobKind::Resume(_) => true,
             JobKind::Subscribe(_) => false,
         };
         let has_begun = self.after.is_some() || !self.values.is_empty() || self.read_failed;
@@ -349,6 +368,7 @@ impl Job {
     pub(super) fn session_lost(&mut self) {
         match &mut self.kind {
             JobKind::Subscribe(subscribe) => subscribe.serial = None,
+            JobKind::Resume(resume) => resume.serial = None,
             JobKind::Requested(RecordOperation::Read(RecordRead::Right(right))) => {
                 right.epoch = None;
             }
@@ -398,6 +418,10 @@ impl Job {
             }) => (reply, refused(why, None, correlation, false)),
             JobKind::CatchUp(reader) => {
                 let serial = reader.serial;
+                (None, Answer::Lost { serial, why })
+            }
+            JobKind::Resume(resume) => {
+                let serial = resume.serial.unwrap_or_default();
                 (None, Answer::Lost { serial, why })
             }
             JobKind::Announce(_) => (None, refused(why, None, None, false)),

@@ -12,10 +12,11 @@ use crate::effect::Effects;
 use crate::entry::{Answer, Asker, OwnedChange, Published, ReadFailed, RecordRefusal, Snapshot};
 use crate::listen::ListenOwner;
 use crate::permission::{Access, Authorization};
+use crate::query::collection::is_under;
 use crate::record::authorize::refuse_by_rule;
 use crate::record::job::{Job, JobKind, Notify};
 use crate::record::owner::RecordOwner;
-use crate::record::request::{Step, answer, answer_value, authorize, is_under, refuse};
+use crate::record::request::{Step, answer, answer_value, authorize, publish, refuse};
 use crate::record::state::{Blocked, Value};
 use crate::store::{Loaded, StoreError};
 use crate::text::Name;
@@ -140,6 +141,7 @@ impl RecordOwner {
         }
         // The subscribers get the other owner's value before the waiting jobs run, because these may publish changes of it.
         if let Some(before) = superseded {
+            self.watched.reloaded(turn, name, &now);
             self.tell_reloaded(turn, listens, name, &before, &now);
         }
         self.run_waiting(turn, listens, name);
@@ -157,6 +159,7 @@ impl RecordOwner {
     ) -> Step {
         let (reply, done) = (job.kind.reply, Answer::Snapshot(Snapshot::Nothing));
         if let Some(before) = job.kind.reloaded.take() {
+            self.watched.reloaded(turn, name, &value);
             self.tell_reloaded(turn, listens, name, &before, &value);
             answer(turn, job.session, name, reply, done);
             return Step::Done;
@@ -193,6 +196,12 @@ impl RecordOwner {
             (Value::Present(before), Value::Present(now)) if before.is_same_value(now) => {}
             (_, Value::Present(now)) => {
                 let full = now.data.clone();
+                if turn.shard.is_clustered
+                    && let Some(record) = self.table.get(name)
+                {
+                    let created = Published::Created(now.incarnation);
+                    publish(turn, name, &record.interest, &created, None);
+                }
                 let what = Published::Changed {
                     version: now.version,
                     change: OwnedChange::Update(full.clone()),

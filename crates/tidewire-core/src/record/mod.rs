@@ -100,6 +100,8 @@
 //! - [`outcome`]: results of commits.
 //! - [`eviction`]: which records leave memory.
 //! - [`idle`]: queues of records that may leave memory.
+//! - [`watched`]: the live queries that watch records.
+//! - [`unsaved`]: the records that queries can't find in the stores.
 
 mod announce;
 mod apply;
@@ -108,19 +110,19 @@ pub(crate) mod change;
 pub(crate) mod commit;
 mod deferred;
 mod eviction;
-mod fair_queue;
 mod idle;
 mod interest;
 mod job;
+mod leaving;
 mod load;
 mod outcome;
 pub(crate) mod owner;
-mod readers;
 mod repeat;
 mod request;
 mod run;
-pub(crate) mod share;
 mod state;
 pub(crate) mod subscriber;
+mod unsaved;
 mod waiter;
+mod watched;
 pub(crate) mod write_queue;

@@ -59,7 +59,8 @@ impl RecordOwner {
         // A record without subscribers and jobs is removed, and the next request loads it. Otherwise the old value is kept in
         // `superseded` until the load: the subscribers have it, and the difference to the stored one decides what they get. Jobs that
         // arrive before that must wait, because they would be decided by a value that the store no longer has.
-        if record.interest.shards.is_empty() && record.waiting.is_none() {
+        let is_watched = self.watched.has(name);
+        if record.interest.shards.is_empty() && record.waiting.is_none() && !is_watched {
             return self.remove(name);
         }
         record.is_dirty = false;

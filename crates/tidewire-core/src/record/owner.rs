@@ -4,35 +4,45 @@
 //! `eviction` keeps the memory limit. The states of a record are in the comment of the folder (`mod.rs`).
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::Arc;
 
+use foldhash::fast::FixedState;
+
+use crate::address::{Address, SessionId};
 use crate::context::TurnContext;
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{
-    BulkName, PendingReplyId, Published, RecordRefusal, RecordRequest, RecordRequestKind,
+    AnnouncedRecord, BulkName, PendingReplyId, Published, RecordRefusal, RecordRequest,
+    RecordRequestKind,
 };
 use crate::footprint::{DIRTY_BYTES, LOAD_TIMER_BYTES, RECORD_BYTES, WRITE_KEY_BYTES};
 use crate::latency::LatencyCounts;
 use crate::listen::ListenOwner;
 use crate::message::RecordBulk;
+use crate::principal::Principal;
+use crate::query::collection::is_under;
 use crate::record::commit::Commits;
 use crate::record::deferred::Deferred;
 use crate::record::eviction::Cache;
-use crate::record::job::{Job, JobKind, Notify, Subscribe};
+use crate::record::job::{Job, JobKind, Notify, Resume, Subscribe};
 use crate::record::outcome::outcome_unknown;
-use crate::record::readers::Readers;
 use crate::record::repeat::Repeats;
-use crate::record::request::{is_under, publish};
+use crate::record::request::publish;
 use crate::record::state::{Interest, OwnedRecord, Reuse, Value};
+use crate::record::unsaved::Unsaved;
+use crate::record::watched::Watched;
 use crate::record::write_queue::{WriteQueue, WriteQueues};
 use crate::settings::Settings;
 use crate::shard_counts::ShardCounts;
 use crate::store::{Incarnation, Opened, StoreChange};
 use crate::table;
 use crate::table::{Map, NameMap};
-use crate::text::Name;
+use crate::text::{Name, Payload};
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
 use crate::work::TurnCosts;
+use tidewire_collections::readers::Readers;
 
 /// The records that this shard owns.
 #[derive(Debug)]
@@ -53,8 +63,12 @@ pub(crate) struct RecordOwner {
     /// The work that sessions have caused here in this turn.
     pub(super) costs: TurnCosts,
     pub(super) deferred: Deferred,
+    /// Records that this shard lets go of, and that the store does not have yet or that have waiting requests.
+    pub(super) leaving: Vec<Name>,
     /// Bytes of the waiting requests.
     pub(super) waiting_bytes: usize,
+    pub(super) unsaved: Unsaved,
+    pub(super) watched: Watched,
     /// Acknowledged writes by their latency.
     pub(super) acknowledgements: LatencyCounts,
 }
@@ -74,9 +88,17 @@ impl RecordOwner {
             next_epoch: 1,
             costs: TurnCosts::new(),
             deferred: Deferred::default(),
+            leaving: Vec::new(),
             waiting_bytes: 0,
+            unsaved: Unsaved::default(),
+            watched: Watched::new(seed),
             acknowledgements: LatencyCounts::default(),
         }
+    }
+
+    /// Begins epochs that no other owner has: a release with the epoch of another owner must not match one of this owner.
+    pub(crate) fn separate_epochs(&mut self, seed: u64, own: Address) {
+        self.next_epoch = FixedState::with_seed(seed).hash_one((own.node, own.shard)) >> 1;
     }
 
     /// Acknowledged writes by their latency.
@@ -121,6 +143,32 @@ impl RecordOwner {
     /// The number of remembered keys of writes.
     pub(crate) fn write_key_count(&self) -> usize {
         self.repeats.count()
+    }
+
+    /// The number of live queries that watch records of this shard.
+    pub(crate) fn watched_count(&self) -> usize {
+        self.watched.count()
+    }
+
+    /// A live query watches a collection.
+    pub(crate) fn watch(
+        &mut self,
+        query: (Address, u64),
+        prefix: Name,
+        text: &Payload,
+        principal: Arc<Principal>,
+    ) {
+        self.watched.watch(query, prefix, text, principal);
+    }
+
+    /// A live query has ended.
+    pub(crate) fn unwatch(&mut self, query: (Address, u64), prefix: &Name) {
+        self.watched.unwatch(query, prefix);
+    }
+
+    /// The live queries of a node are lost with it.
+    pub(crate) fn lose_watchers(&mut self, node: u16) {
+        self.watched.lose_node(node);
     }
 
     /// Handles a session's request.
@@ -184,6 +232,35 @@ impl RecordOwner {
         }
     }
 
+    /// Continues a subscription that the former owner of the record has granted, as soon as the record is loaded.
+    pub(crate) fn resume_announced<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        listens: &mut ListenOwner,
+        (session, principal): (SessionId, &Arc<Principal>),
+        announced: AnnouncedRecord,
+    ) {
+        let known = self.table.get(&announced.name);
+        if known.is_some_and(|record| record.interest.epoch == announced.epoch) {
+            return;
+        }
+        let resume = Resume {
+            serial: Some(announced.serial),
+            shown: announced.shown,
+        };
+        let job = Job {
+            session,
+            principal: Arc::clone(principal),
+            kind: JobKind::Resume(resume),
+            values: Vec::new(),
+            read_failed: false,
+            after: None,
+            since: turn.now.monotonic,
+            was_deferred: false,
+        };
+        self.take_now(turn, listens, announced.name, job);
+    }
+
     /// Publishes to the subscribers that a record has got, or lost, its provider.
     pub(crate) fn provider_changed<E: Effects>(
         &mut self,
@@ -211,6 +288,7 @@ impl RecordOwner {
     ) {
         self.costs.begin_turn();
         self.authorize_more(turn, listens);
+        self.continue_walks(turn);
         if let Some(session) = self.deferred.next_ended() {
             self.do_deferred(turn, listens, session, Job::changes_records);
             if self.deferred.is_empty(session) {
@@ -245,9 +323,10 @@ impl RecordOwner {
         }
     }
 
-    /// Whether ended sessions still have requests, or subscribers are still to be authorized, so that the next turn must come at once.
+    /// Whether ended sessions still have requests, subscribers are still to be authorized, or queries still wait for records, so that the
+    /// next turn must come at once.
     pub(crate) fn has_work(&self) -> bool {
-        self.deferred.has_ended() || !self.to_authorize.is_empty()
+        self.deferred.has_ended() || !self.to_authorize.is_empty() || self.unsaved.has_work()
     }
 
     /// The earliest deadline.

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::record::share::Share;
 use crate::table::{self, Map, Set};
 use crate::text::Name;
 use crate::time::Instant;
+use tidewire_collections::share::Share;
 
 /// The user, the record and the key of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

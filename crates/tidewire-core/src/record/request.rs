@@ -30,12 +30,6 @@ impl Step {
     }
 }
 
-pub(super) fn is_under(prefixes: &[String], name: &str) -> bool {
-    prefixes
-        .iter()
-        .any(|prefix| name.starts_with(prefix.as_str()))
-}
-
 /// A document that a rule may read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Given<'p> {
@@ -217,11 +211,7 @@ pub(super) fn answer_value<E: Effects>(
     asker: Asker,
     value: Result<Option<(Version, Payload)>, ReadFailed>,
 ) {
-    let to = match &asker {
-        Asker::Session(session) | Asker::Lagging(session, _) => session.address,
-        Asker::Record { owner, .. } | Asker::Listening { owner, .. } => *owner,
-        Asker::Reauthorize { address, .. } | Asker::EventRight { address, .. } => *address,
-    };
+    let to = asker.address();
     turn.post(to, Entry::Value { name, asker, value });
 }
 

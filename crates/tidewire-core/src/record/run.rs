@@ -145,6 +145,7 @@ impl RecordOwner {
             JobKind::Subscribe(subscribe) => {
                 self.subscribe(turn, listens, name, job.with(subscribe), value)
             }
+            JobKind::Resume(resume) => self.resume(turn, listens, name, job.with(resume), &value),
             JobKind::CatchUp(reader) => {
                 let job = match authorized_reader(turn, name, job.with(reader), &value) {
                     ControlFlow::Continue(job) => job,

@@ -19,49 +19,39 @@ pub(super) enum Value {
 }
 
 impl Value {
-    pub(super) fn data(&self) -> Option<&Payload> {
+    pub(super) fn record(&self) -> Option<&StoredRecord> {
         match self {
-            Self::Present(record) => Some(&record.data),
+            Self::Present(record) => Some(record),
             _ => None,
         }
+    }
+
+    pub(super) fn data(&self) -> Option<&Payload> {
+        self.record().map(|record| &record.data)
     }
 
     /// Bytes of the value and of the keys of its writes.
     pub(super) fn bytes(&self) -> usize {
-        match self {
-            Self::Present(record) => record.bytes(),
-            _ => 0,
-        }
+        self.record().map_or(0, StoredRecord::bytes)
     }
 
     pub(super) fn version(&self) -> Option<Version> {
-        match self {
-            Self::Present(record) => Some(record.version),
-            _ => None,
-        }
+        self.record().map(|record| record.version)
     }
 
     pub(super) fn read(&self) -> Option<(Version, Payload)> {
-        match self {
-            Self::Present(record) => Some((record.version, record.data.clone())),
-            _ => None,
-        }
+        self.record()
+            .map(|record| (record.version, record.data.clone()))
     }
 
     /// The state that conditions compare.
     pub(super) fn tag(&self) -> Option<Tag> {
-        match self {
-            Self::Present(record) => Some(record.tag()),
-            _ => None,
-        }
+        self.record().map(StoredRecord::tag)
     }
 
     /// The state in the store, if memory has no newer one.
     pub(super) fn expected(&self) -> Expected {
-        match self {
-            Self::Present(record) => Expected::of(record),
-            _ => Expected::Missing,
-        }
+        self.record().map_or(Expected::Missing, Expected::of)
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {

@@ -3,10 +3,12 @@
 //! The session's subscriptions are in `subscription`, messages about several records in `bulk`. `answer` turns the owner's answers and
 //! changes into messages.
 
+mod announcing;
 mod answer;
 mod bulk;
 mod subscription;
 
+pub(crate) use announcing::{announce, note_incarnation, note_shown, note_version, resumed};
 pub(crate) use answer::{answered, catch_up, published};
 pub(crate) use bulk::{acknowledge, finish};
 pub(crate) use subscription::{granted, lose, release, serial};
@@ -24,6 +26,7 @@ use crate::json::JsonKind;
 use crate::listen;
 use crate::message::{Change, Only, Reason, Record, RecordAction, Refusal, Topic, Write};
 use crate::record::change;
+use crate::session::Session;
 use crate::store::Version;
 use crate::text::Payload;
 use crate::work::REQUEST_WORK;
@@ -44,23 +47,15 @@ pub(crate) fn message<E: Effects>(
             correlation,
         } => return bulk(turn, id, *action, names, *correlation),
         Record::Read { name } => {
-            let read = RecordOperation::Read(RecordRead::Value);
-            request(turn, id, name, RecordAction::Read, read);
+            return read(turn, id, name, RecordAction::Read, RecordRead::Value);
         }
         Record::Head { name } => {
-            let read = RecordOperation::Read(RecordRead::Version);
-            request(turn, id, name, RecordAction::Head, read);
-        }
-        Record::Delete { name } if turn.shard.draining => {
-            let refusal = Refusal {
-                name: Some(name),
-                ..Refusal::new(Reason::DeleteFailed, RecordAction::Delete)
-            };
-            turn.send(id, &error(refusal));
+            return read(turn, id, name, RecordAction::Head, RecordRead::Version);
         }
         Record::Delete { name } => {
-            let delete = RecordOperation::Delete;
-            request(turn, id, name, RecordAction::Delete, delete);
+            if accepts_name(turn, id, name, RecordAction::Delete) {
+                post_operation(turn, id, name, RecordOperation::Delete);
+            }
         }
         Record::Write(write, change) => self::write(turn, id, write, change),
         Record::Fetch { name, correlation } => fetch(turn, id, name, correlation),
@@ -88,18 +83,38 @@ pub(crate) fn message<E: Effects>(
     Flow::Taken
 }
 
-fn request<E: Effects>(
+/// Requests the value or the version of a record, unless the session has to wait for the answers to earlier reads.
+fn read<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &str,
     action: RecordAction,
-    operation: RecordOperation,
-) {
-    if !turn.shard.is_record_name(name) {
-        let refusal = Refusal::new(Reason::InvalidData, action);
-        return turn.send(id, &error(refusal));
+    what: RecordRead,
+) -> Flow {
+    if !accepts_name(turn, id, name, action) {
+        return Flow::Taken;
     }
-    post_operation(turn, id, name, operation);
+    let session = turn.sessions.find_mut(id);
+    if !session.is_some_and(Session::begin_read) {
+        return Flow::Wait;
+    }
+    post_operation(turn, id, name, RecordOperation::Read(what));
+    Flow::Taken
+}
+
+/// Whether a session may request a record with this name. Otherwise it gets the refusal.
+fn accepts_name<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    id: SessionId,
+    name: &str,
+    action: RecordAction,
+) -> bool {
+    let is_accepted = turn.shard.is_record_name(name);
+    if !is_accepted {
+        let refusal = Refusal::new(Reason::InvalidData, action);
+        turn.send(id, &error(refusal));
+    }
+    is_accepted
 }
 
 fn post_operation<E: Effects>(
@@ -145,9 +160,6 @@ fn write<E: Effects>(
         write_ack: write.write_ack,
         ..Refusal::new(Reason::InvalidData, action)
     };
-    if turn.shard.draining {
-        return turn.send(id, &error(refusal.because(Reason::UpdateFailed)));
-    }
     let is_key = write.key.is_none_or(|key| {
         write.write_ack && key.text.len() <= turn.shard.settings.limits.write_key_bytes_max
     });
@@ -210,9 +222,6 @@ fn put<E: Effects>(
         write_ack: true,
         ..Refusal::new(Reason::InvalidData, action)
     };
-    if turn.shard.draining {
-        return turn.send(id, &error(refusal.because(Reason::UpdateFailed)));
-    }
     let is_value = data.is_none_or(|data| {
         matches!(
             turn.shard.json_kind(data),

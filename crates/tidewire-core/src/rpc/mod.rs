@@ -29,8 +29,8 @@
 //! | assigned | a `Running` that is not `accepted`: the provider got the call; both timers run |
 //! | accepted | a `Running` that is `accepted`; only the timer of the response counts |
 //!
-//! 1. `request`, then `assign`: a random provider gets the call. Without a provider, or if the requestor has a call of that correlation id
-//!    already, the call fails at once.
+//! 1. `request`, then `assign`: a random provider gets the call, in a cluster one on the requestor's node first. Without a provider, or if
+//!    the requestor has a call of that correlation id already, the call fails at once.
 //! 2. `accept`: the requestor gets a notice. A second acceptance is refused.
 //! 3. `reroute`, then `assign`: the provider rejects the call, has withdrawn the name before it got the call, has lost its right to the name
 //!    (`revoke_step`), or its session has ended (`end_session_step`). A random provider that was not tried yet gets the call under a new
@@ -59,5 +59,5 @@ mod registration;
 mod session;
 
 pub(crate) use owner::RpcOwner;
-pub(crate) use registration::lose;
+pub(crate) use registration::{announce, lose};
 pub(crate) use session::{deliver, message};

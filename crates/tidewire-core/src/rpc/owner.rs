@@ -13,6 +13,7 @@ use crate::effect::Effects;
 use crate::entry::{ReplyPart, RpcEntry};
 use crate::message::Reason;
 use crate::table::{self, Map, NameMap, Random, Set};
+use crate::text::Name;
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
 use call::Running;
@@ -139,6 +140,39 @@ impl RpcOwner {
             } => {
                 self.answer(turn, name, correlation, provider, what, data);
             }
+        }
+    }
+
+    /// Registers the names that a session provides, after the former owner has let go of them.
+    pub(crate) fn announced(&mut self, names: Vec<Name>, provider: SessionId) {
+        for name in names {
+            self.add_provider(name, provider);
+        }
+    }
+
+    /// Lets go of names: their calls fail, and their providers are forgotten.
+    pub(crate) fn leave<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        is_leaving: impl Fn(&str) -> bool,
+    ) {
+        let calls = self.calls.iter();
+        let calls = calls.filter(|(_, running)| is_leaving(&running.call.name));
+        let mut calls: Vec<u64> = calls.map(|(number, _)| *number).collect();
+        calls.sort_unstable();
+        for number in calls {
+            self.fail(turn, number, Reason::NoProvider);
+        }
+        let providers = self.providers.iter();
+        let leaving = providers.filter(|(name, _)| is_leaving(name));
+        let leaving = leaving.flat_map(|(name, providers)| {
+            let name = name.clone();
+            providers
+                .iter()
+                .map(move |provider| (name.clone(), *provider))
+        });
+        for (name, provider) in leaving.collect::<Vec<_>>() {
+            self.withdraw_provider(&name, provider);
         }
     }
 

@@ -6,7 +6,7 @@ use super::session::refuse;
 use crate::address::{Address, SessionId};
 use crate::context::{LostRight, TurnContext};
 use crate::effect::{Effects, Flow};
-use crate::entry::{Entry, ReplyAction, RpcEntry};
+use crate::entry::{Entry, ReplyAction, RpcEntry, ViewEntry};
 use crate::footprint::{PROVIDED_BYTES, text_bytes};
 use crate::message::{Message, Reason, Refusal, Rpc, RpcAction};
 use crate::permission::Access;
@@ -99,6 +99,38 @@ pub(crate) fn lose<E: Effects>(
     true
 }
 
+/// Posts the provided names whose owner has changed to their owners.
+pub(crate) fn announce<E: Effects>(turn: &mut TurnContext<'_, E>, is_moved: impl Fn(&str) -> bool) {
+    for index in 0..turn.sessions.table_len() {
+        let Some(session) = turn.sessions.at(index as u32) else {
+            continue;
+        };
+        let Some(state) = &session.state else {
+            continue;
+        };
+        let provider = session.id;
+        let provided = state.provided.names().filter(|name| is_moved(name));
+        let mut provided: Vec<Name> = provided.cloned().collect();
+        provided.sort_unstable();
+        for (owner, names) in by_owner(turn, provided) {
+            let providers = ViewEntry::Providers { provider, names };
+            turn.post(owner, Entry::View(providers));
+        }
+    }
+}
+
+fn by_owner<E: Effects>(
+    turn: &TurnContext<'_, E>,
+    names: Vec<Name>,
+) -> BTreeMap<Address, Vec<Name>> {
+    let mut by_owner: BTreeMap<Address, Vec<Name>> = BTreeMap::new();
+    for name in names {
+        let owner = turn.shard.owner(&name);
+        by_owner.entry(owner).or_default().push(name);
+    }
+    by_owner
+}
+
 /// Notes that the session provides the name. Returns false if it already does.
 fn add_provided<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &Name) -> bool {
     let seed = turn.shard.seed;
@@ -125,13 +157,7 @@ fn register<E: Effects>(
     provide: bool,
     correlation: Option<&str>,
 ) {
-    let mut by_owner: BTreeMap<Address, Vec<Name>> = BTreeMap::new();
-    for name in names {
-        by_owner
-            .entry(turn.shard.owner(&name))
-            .or_default()
-            .push(name);
-    }
+    let by_owner = by_owner(turn, names);
     if by_owner.is_empty() && !turn.is_piece() {
         turn.send(
             id,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::Sessions;
-use crate::address::SessionId;
+use crate::address::{Address, SessionId};
 use crate::entry::PendingReplyId;
 use crate::message::Position;
 use crate::table::{self, Map};
@@ -35,6 +35,8 @@ pub(crate) struct Follow {
     /// Distinguishes it from an earlier subscription to the same name.
     pub(crate) serial: u32,
     pub(crate) is_granted: bool,
+    /// The owner that got the last request.
+    pub(crate) owner: Address,
     /// The start that the session has requested, until the owner grants the subscription.
     pub(crate) start: Start,
     /// Whether the session knows the position at which the events start.
@@ -51,6 +53,8 @@ pub(crate) struct Follows {
     pub(crate) waiting: usize,
     /// The names whose next page the shard requests, with their serials.
     pub(crate) queue: VecDeque<(Name, u32)>,
+    /// Names whose owner was lost before it has answered, until the shard knows the next owner.
+    pub(crate) stalled: Vec<(Name, u32)>,
     /// The number of pages that are requested and have not arrived.
     pub(crate) asked: usize,
     /// Bytes sent since the session last had read everything.
@@ -65,6 +69,7 @@ impl Follows {
             names: table::map(seed),
             waiting: 0,
             queue: VecDeque::new(),
+            stalled: Vec::new(),
             asked: 0,
             given_bytes: 0,
             is_paused: false,

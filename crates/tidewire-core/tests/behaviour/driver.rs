@@ -15,6 +15,7 @@ use tidewire_core::entry::Entry;
 use tidewire_core::event_pattern;
 use tidewire_core::history::old_history;
 use tidewire_core::history_rules::HistoryRules;
+use tidewire_core::indexes::{Tape, belongs, parse_definition};
 use tidewire_core::message::{Auth, Change, Connection, Message, Record, Write};
 use tidewire_core::permission::{AllowAll, Permission};
 use tidewire_core::principal::Principal;
@@ -25,8 +26,8 @@ use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::settings::Settings;
 use tidewire_core::slot::{ClusterKey, SlotTable};
 use tidewire_core::store::{
-    Incarnation, Loaded, Opened, StoreChange, StoreError, StoreWrite, StoredRecord, Version, View,
-    Written,
+    Incarnation, IndexEnd, IndexEntry, IndexPart, IndexRead, Loaded, Opened, ScanPage, StoreChange,
+    StoreError, StoreWrite, StoredRecord, Version, View, Written,
 };
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::{Instant, Now, WallTime};
@@ -53,6 +54,41 @@ pub fn foreign(version: u32) -> StoredRecord {
         version: Version(version),
         data: Payload::from_checked(r#"{"foreign":true}"#),
         write_keys: None,
+    }
+}
+
+/// The entries that an index of these records has.
+fn entries_of(stored: &BTreeMap<Name, StoredRecord>, read: &IndexRead) -> IndexPart {
+    let (collection, index) = parse_definition(&read.definition).expect("a definition");
+    let prefix = format!("{collection}/");
+    let mut tape = Tape::new();
+    let of_collection = stored.iter().filter(|(name, _)| belongs(&prefix, name));
+    let mut all: Vec<IndexEntry> = of_collection
+        .map(|(name, record)| IndexEntry {
+            key: index
+                .key(tape.read("", 0, record.data.as_str()).as_ref())
+                .into(),
+            name: name.clone(),
+        })
+        .collect();
+    all.sort_by(|left, right| (&left.key, &left.name).cmp(&(&right.key, &right.name)));
+    let mut entries = Vec::new();
+    for (low, high) in &read.ranges {
+        let within = |entry: &&IndexEntry| **low <= *entry.key && *entry.key < **high;
+        let mut found: Vec<IndexEntry> = all.iter().filter(within).cloned().collect();
+        if read.descending {
+            found.reverse();
+        }
+        entries.append(&mut found);
+    }
+    let has_more = entries.len() > read.count_max;
+    entries.truncate(read.count_max);
+    IndexPart {
+        entries,
+        end: Some(match has_more {
+            true => IndexEnd::More,
+            false => IndexEnd::Complete,
+        }),
     }
 }
 
@@ -199,6 +235,10 @@ pub struct Node {
     holds_posts: bool,
     /// Whether loads fail.
     pub loads_fail: bool,
+    /// Whether indexes lack entries, so that queries can't use them.
+    pub indexes_lack_entries: bool,
+    /// The reads of indexes that the store has answered with entries.
+    pub index_reads: usize,
     /// The outcome of logins. If absent, every login is accepted as the user `open`.
     pub login_outcome: Option<AuthOutcome>,
     /// The delay of the answers to logins, and whether the answer is a final refusal.
@@ -272,6 +312,8 @@ impl Node {
             is_deposed: false,
             holds_posts: false,
             loads_fail: false,
+            indexes_lack_entries: false,
+            index_reads: 0,
             login_outcome: None,
             login_wait: None,
         }
@@ -411,6 +453,29 @@ impl Node {
         self.input(session.address.shard, delay);
     }
 
+    /// Connects a peer that requests to be served by backends.
+    pub fn back(&mut self, shard: u16, namespace: &str) -> SessionId {
+        let session = self.open(shard, Some(false));
+        self.back_again(session, namespace);
+        session
+    }
+
+    /// The same for a peer that is connected.
+    pub fn back_again(&mut self, session: SessionId, namespace: &str) {
+        let backed = Input::Backed {
+            session,
+            namespace: namespace.into(),
+            handshake: Payload::from_checked(r#"{"auth":{}}"#),
+        };
+        self.input(session.address.shard, backed);
+    }
+
+    /// The peer ends a session.
+    pub fn leave(&mut self, session: SessionId) {
+        self.input(session.address.shard, Input::Left { session });
+        self.close(session);
+    }
+
     /// Takes the transport of a session away.
     pub fn detach(&mut self, session: SessionId) {
         self.input(session.address.shard, Input::Detached { session });
@@ -548,7 +613,7 @@ impl Node {
         slices
     }
 
-    /// Drains the node: its shards refuse new work.
+    /// Drains the node: its shards refuse new calls.
     pub fn drain(&mut self) {
         for shard in 0..self.world.shards {
             self.input(shard, Input::Drain);
@@ -743,7 +808,8 @@ impl Node {
                     }
                 }
             }
-            if !asked {
+            // The end of a turn may post changes.
+            if !asked && (self.holds_posts || self.world.posts.is_empty()) {
                 break;
             }
         }
@@ -794,6 +860,73 @@ impl Node {
                     })
                     .collect();
                 StoreCompletion::Loaded { records }
+            }
+            StoreRequest::Scan {
+                store,
+                number,
+                prefix,
+                after,
+                count_max,
+            } => {
+                let fails = self.loads_fail || self.down.contains(&store);
+                let stored = self.stored[store.index()].iter();
+                let mut found: Vec<(Name, Loaded)> = stored
+                    .filter(|(name, _)| name.starts_with(&*prefix))
+                    .filter(|(name, _)| after.as_ref().is_none_or(|after| *name > after))
+                    .map(|(name, record)| (name.clone(), Loaded::Found(record.clone())))
+                    .take(count_max + 1)
+                    .collect();
+                let more = found.len() > count_max;
+                found.truncate(count_max);
+                let page = ScanPage {
+                    records: found,
+                    more,
+                };
+                StoreCompletion::Scanned {
+                    number,
+                    page: if fails { Err(failed) } else { Ok(page) },
+                }
+            }
+            StoreRequest::Find {
+                store,
+                number,
+                names,
+            } => {
+                let fails = self.loads_fail || self.down.contains(&store);
+                let stored = &self.stored[store.index()];
+                let records = names.into_iter().map(|name| {
+                    let found = stored.get(&name).cloned();
+                    (name, found.map_or(Loaded::Missing, Loaded::Found))
+                });
+                let page = ScanPage {
+                    records: records.collect(),
+                    more: false,
+                };
+                StoreCompletion::Scanned {
+                    number,
+                    page: if fails { Err(failed) } else { Ok(page) },
+                }
+            }
+            StoreRequest::Index {
+                store,
+                number,
+                read,
+            } => {
+                let fails = self.loads_fail || self.down.contains(&store);
+                let part = match self.indexes_lack_entries {
+                    true => IndexPart {
+                        entries: Vec::new(),
+                        end: Some(IndexEnd::Unusable),
+                    },
+                    false => {
+                        self.index_reads += 1;
+                        entries_of(&self.stored[store.index()], &read)
+                    }
+                };
+                StoreCompletion::Indexed {
+                    number,
+                    part: if fails { Err(failed) } else { Ok(part) },
+                }
             }
             StoreRequest::Commit { store, batch, .. }
                 if self.commits_fail || self.down.contains(&store) =>

@@ -629,3 +629,40 @@ fn a_user_at_its_quota_does_not_stop_other_users_from_writing() {
     node.quota(&full(false));
     check(&node.ask(ann, &set("r", "{}")), &["WriteAck"]);
 }
+
+/// Reads of a session that may be without an answer.
+const READS_MAX: usize = 1_024;
+
+#[test]
+fn a_session_waits_for_the_answers_to_many_reads() {
+    let mut node = node(|limits| limits.connection_work_max = 0);
+    let (session, other) = (node.login(), node.login());
+    node.store_hangs = true;
+    let names: Vec<String> = (0..4 * READS_MAX)
+        .map(|number| format!("missing/{number}"))
+        .collect();
+    let read = |number: usize| match number % 2 {
+        0 => Message::Record(Record::Read {
+            name: &names[number],
+        }),
+        _ => Message::Record(Record::Head {
+            name: &names[number],
+        }),
+    };
+    let taken = (0..names.len()).take_while(|number| node.offer(session, &read(*number)));
+    assert_eq!(taken.count(), READS_MAX);
+    assert!(!node.offer(session, &read(READS_MAX)), "it still waits");
+    assert!(!node.is_resumed(session));
+    assert!(
+        node.offer(other, &read(0)),
+        "each session has its own limit"
+    );
+    assert!(node.offer(session, &emit("event", "1")), "only reads wait");
+    node.answer_store();
+    assert_eq!(node.take(session).len(), READS_MAX);
+    assert!(node.is_resumed(session));
+    for number in READS_MAX..names.len() {
+        node.send(session, &read(number));
+    }
+    assert_eq!(node.take(session).len(), names.len() - READS_MAX);
+}

@@ -1,6 +1,8 @@
 //! Behaviour of the engine that one or two shards without randomness can show: the effect of each limit, and the answers in cases
 //! where the original server is wrong.
 
+mod asks;
+mod backends;
 mod binary;
 mod bulk_authorization;
 mod calls;
@@ -11,12 +13,17 @@ mod driver;
 mod everyone;
 mod expiry;
 mod history;
+mod index_reads;
 mod lag;
 mod limits;
 mod listening;
+mod live_queries;
 mod memory;
 mod patterns;
 mod permission;
+mod queries;
+#[path = "../sim/random.rs"]
+mod random;
 mod rates;
 mod readers;
 mod refusals;
@@ -27,6 +34,8 @@ mod revocation;
 mod rights;
 mod routes;
 mod rules;
+mod scopes;
 mod superseded;
+mod tells;
 mod underflows;
 mod work;

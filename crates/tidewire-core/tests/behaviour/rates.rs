@@ -166,6 +166,7 @@ fn a_session_without_a_user_name_has_no_user_rate() {
 fn a_session_that_waits_is_not_silent() {
     let mut settings = connection(Operation::Publish);
     settings.heartbeat_interval = millis(200);
+    settings.heartbeat_timeout = millis(200);
     settings.rates.connection[Operation::Publish as usize] = Some(Rate {
         interval: Duration::from_secs(5),
         burst: 1,

@@ -10,7 +10,7 @@ use tidewire_core::message::{
     Write,
 };
 use tidewire_core::permission::{Decision, Permission, Question, Unknown};
-use tidewire_core::settings::{Liveness, PEER_PINGS, ServerPings, Settings};
+use tidewire_core::settings::{Liveness, Settings};
 use tidewire_core::store::{Incarnation, StoredRecord, Version};
 use tidewire_core::text::Payload;
 
@@ -168,20 +168,22 @@ fn a_silent_connection_is_closed_and_a_pinging_one_is_not() {
     assert_eq!(node.close_reason(alive), None);
 }
 
+fn with_liveness(liveness: Liveness) -> Node {
+    Node::new(Settings {
+        liveness: vec![liveness],
+        heartbeat_interval: Duration::from_secs(25),
+        heartbeat_timeout: Duration::from_secs(20),
+        ..Settings::default()
+    })
+}
+
 #[test]
 fn a_session_that_does_not_answer_the_pings_of_the_server_is_closed() {
-    let liveness = Liveness {
-        server_pings: ServerPings::Silent,
-        ..PEER_PINGS
-    };
-    let mut node = Node::new(Settings {
-        liveness: vec![liveness],
-        ..Settings::default()
-    });
+    let mut node = with_liveness(Liveness::PingsSilent);
     let (silent, alive, stranger) = (node.login(), node.login(), node.connect(0));
     let mut pings = 0;
     for _ in 0..8 {
-        node.pass(Duration::from_secs(15));
+        node.pass(Duration::from_millis(12_500));
         let seen = node.take(alive);
         if seen.iter().any(|seen| seen.contains("Ping")) {
             pings += 1;
@@ -194,31 +196,49 @@ fn a_session_that_does_not_answer_the_pings_of_the_server_is_closed() {
     assert!(node.take(stranger).is_empty(), "it has not logged in");
 }
 
+/// The number of pings among the messages for a session.
+fn pings(node: &mut Node, session: SessionId) -> usize {
+    let seen = node.take(session);
+    seen.iter().filter(|seen| seen.contains("Ping")).count()
+}
+
 #[test]
-fn a_session_whose_peer_counts_pings_gets_them_while_it_sends_messages() {
-    let liveness = Liveness {
-        server_pings: ServerPings::Always,
-        ..PEER_PINGS
-    };
-    let mut node = Node::new(Settings {
-        liveness: vec![liveness],
-        ..Settings::default()
-    });
+fn a_session_whose_peer_counts_pings_gets_one_in_each_interval_while_it_sends_messages() {
+    let mut node = with_liveness(Liveness::PingsAll);
     let (busy, stranger) = (node.login(), node.connect(0));
-    let mut pings = 0;
-    for _ in 0..40 {
-        node.pass(Duration::from_secs(3));
-        let answers = node.ask(busy, &Message::Connection(Connection::Ping));
-        pings += answers
-            .iter()
-            .filter(|answer| answer.contains("Ping"))
-            .count();
+    for round in 0..4 {
+        node.pass(Duration::from_millis(24_900));
+        assert_eq!(pings(&mut node, busy), 0, "round {round}");
+        node.ask(busy, &Message::Connection(Connection::Ping));
+        node.pass(Duration::from_millis(101));
+        assert_eq!(pings(&mut node, busy), 1, "round {round}");
+        node.send(busy, &Message::Connection(Connection::Pong));
+        // One that nothing has asked for changes nothing.
+        node.send(busy, &Message::Connection(Connection::Pong));
+        if round == 0 {
+            assert_eq!(pings(&mut node, stranger), 1);
+        }
     }
-    // The sweep of a small table visits a session more than once in an interval.
-    assert!(pings >= 3, "{pings} pings in 4 intervals");
     assert_eq!(node.close_reason(busy), None);
-    let seen = node.take(stranger);
-    assert!(seen.iter().any(|seen| seen.contains("Ping")), "{seen:?}");
+    assert_eq!(node.close_reason(stranger), Some(CloseReason::Silent));
+}
+
+#[test]
+fn a_session_that_owes_an_answer_is_closed_after_the_timeout_whatever_else_it_sends() {
+    let mut node = with_liveness(Liveness::PingsAll);
+    let (busy, detached) = (node.login(), node.login());
+    node.pass(Duration::from_millis(25_001));
+    assert_eq!(pings(&mut node, busy), 1);
+    node.detach(detached);
+    for _ in 0..19 {
+        node.pass(Duration::from_secs(1));
+        assert!(node.ask(busy, &Message::Connection(Connection::Ping))[0].contains("Pong"));
+    }
+    node.pass(Duration::from_millis(990));
+    assert_eq!(node.close_reason(busy), None);
+    node.pass(Duration::from_millis(11));
+    assert_eq!(node.close_reason(busy), Some(CloseReason::Silent));
+    assert_eq!(node.close_reason(detached), None, "it has another deadline");
 }
 
 #[test]
@@ -400,18 +420,17 @@ fn listeners_are_asked_one_at_a_time_and_subscribers_learn_of_the_provider() {
 }
 
 #[test]
-fn draining_refuses_new_work_and_finishes_what_runs() {
+fn draining_refuses_new_calls_and_finishes_everything_else() {
     let mut node = node();
     let (provider, requestor) = (node.login_on(0), node.login_on(1));
     provide(&mut node, provider);
     node.send(requestor, &request("running"));
     node.drain();
     assert!(node.ask(requestor, &request("new"))[0].contains("NoProvider"));
-    assert!(
-        node.ask(requestor, &set("r", "{}"))[0].contains("Error(Refusal { reason: UpdateFailed")
-    );
+    assert!(node.ask(requestor, &set("r", "{}"))[0].contains("WriteAck"));
     let delete = Message::Record(Record::Delete { name: "r" });
-    assert!(node.ask(requestor, &delete)[0].contains("Error(Refusal { reason: DeleteFailed"));
+    let deleted = node.ask(requestor, &delete);
+    assert!(deleted[0].contains("Record(DeleteSuccess "), "{deleted:?}");
     let call = Call {
         name: "p",
         correlation: "running",

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidewire_core::message::{
-    Call, Change, Event, Listen, Message, Presence, Record, RecordBulk, Rpc, Write,
+    Call, Change, Event, Listen, Message, Presence, Record, RecordBulk, Rpc, Scope, Write,
 };
 use tidewire_core::permission::Access;
 use tidewire_core::settings::Settings;
@@ -85,11 +85,13 @@ fn access(topic: &str, right: &str) -> Access {
         ("rpc", "provide") => Access::RpcProvide,
         ("rpc", "request") => Access::RpcRequest,
         ("presence", "allow") => Access::Presence,
+        ("presence", "join") => Access::PresenceJoin,
+        ("presence", "subscribe") => Access::PresenceSubscribe,
         unknown => panic!("spec/rights.md has a right that this test does not know: {unknown:?}"),
     }
 }
 
-const EVERY_ACCESS: [Access; 12] = [
+const EVERY_ACCESS: [Access; 14] = [
     Access::EventPublish,
     Access::EventSubscribe,
     Access::EventListen,
@@ -102,6 +104,8 @@ const EVERY_ACCESS: [Access; 12] = [
     Access::RpcProvide,
     Access::RpcRequest,
     Access::Presence,
+    Access::PresenceJoin,
+    Access::PresenceSubscribe,
 ];
 
 /// The rows of the table of messages.
@@ -169,7 +173,8 @@ fn cases() -> BTreeMap<&'static str, Vec<Message<'static>>> {
     const NAME: &str = NAMES[1];
     let names = || NAMES.to_vec();
     let listen = Listen::Listen { pattern: "n[1-6]" };
-    let data = Some(r#"{"open":false}"#);
+    let state = r#"{"open":false}"#;
+    let data = Some(state);
     let patches = Some(r#"[{"path":"list[0]","data":1}]"#);
     let correlation = Some("1");
     let event = |event| vec![Message::Event(event)];
@@ -271,6 +276,18 @@ fn cases() -> BTreeMap<&'static str, Vec<Message<'static>>> {
         ),
         ("PRESENCE QUERY_ALL", presence(Presence::QueryAll)),
         ("PRESENCE SUBSCRIBE_ALL", presence(Presence::SubscribeAll)),
+        (
+            "PRESENCE SCOPE_JOIN",
+            vec![Message::Scope(Scope::Join { name: NAME, state })],
+        ),
+        (
+            "PRESENCE SCOPE_UPDATE",
+            vec![Message::Scope(Scope::Update { name: NAME, state })],
+        ),
+        (
+            "PRESENCE SCOPE_SUBSCRIBE",
+            vec![Message::Scope(Scope::Subscribe { name: NAME })],
+        ),
     ])
 }
 
@@ -314,6 +331,11 @@ fn set_scene(node: &mut Node, scene: Scene) {
             positions: Vec::new(),
         }),
     );
+    for name in &names {
+        let state = "1";
+        node.send(owner, &Message::Scope(Scope::Join { name, state }));
+        node.send(owner, &Message::Scope(Scope::Subscribe { name }));
+    }
     node.send(owner, &Message::Rpc(Rpc::Provide { names, correlation }));
     if scene == Scene::InMemory {
         let names = vec![NAMES[2]];

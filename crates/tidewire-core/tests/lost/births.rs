@@ -1,19 +1,15 @@
 //! The lives of one node: a shard handles the entries of the latest one only.
 
-use std::sync::Arc;
-
-use tidewire_core::address::{Epoch, SessionId};
+use tidewire_core::address::SessionId;
 use tidewire_core::awaited::BirthRepeated;
 use tidewire_core::effect::Input;
-use tidewire_core::engine::{Shard, ShardConfig};
+use tidewire_core::engine::Shard;
 use tidewire_core::entry::Entry;
-use tidewire_core::permission::AllowAll;
 use tidewire_core::settings::Settings;
-use tidewire_core::store::Opened;
 use tidewire_core::text::Name;
-use tidewire_core::time::{Instant, Now, WallTime};
+use tidewire_core::time::Now;
 
-use crate::nodes::{NODE_SHARDS, address, slots};
+use crate::nodes::{NODE_SHARDS, NOW, address, first_shard};
 use crate::outside::Outside;
 
 /// A shard of the first node, which the second one joins.
@@ -24,26 +20,10 @@ struct Node {
     user: u64,
 }
 
-const NOW: Now = Now {
-    monotonic: Instant(1_000_000_000),
-    wall: WallTime(1_700_000_000_000),
-};
-
 impl Node {
     fn new() -> Self {
-        let shard = Shard::new(ShardConfig {
-            address: address(0),
-            slots: slots(1),
-            settings: Settings::default(),
-            permission: Arc::new(AllowAll),
-            seed: 1,
-            opened: vec![Opened {
-                epoch: Epoch(1),
-                opening: 1,
-            }],
-        });
         Self {
-            shard,
+            shard: first_shard(),
             outside: Outside::new(None),
             user: 0,
         }
@@ -58,6 +38,18 @@ impl Node {
         self.shard.handle(NOW, lost, &mut self.outside);
     }
 
+    /// The users of a lost node go offline. Returns the number of online users.
+    fn end_grace(&mut self) -> usize {
+        let grace = Settings::default().presence_grace;
+        let end = Now {
+            monotonic: NOW.monotonic + grace,
+            ..NOW
+        };
+        self.shard
+            .handle(end, Input::DeadlineReached, &mut self.outside);
+        self.shard.counts().users_online
+    }
+
     /// An entry of the second node arrives: a session of another user has opened there. Returns the number of online users.
     fn hear(&mut self, birth: u64) -> usize {
         self.user += 1;
@@ -69,6 +61,7 @@ impl Node {
                 index: 0,
                 generation: 0,
             },
+            reply: None,
         };
         let linked = Input::Linked { from, birth, entry };
         self.shard.handle(NOW, linked, &mut self.outside);
@@ -105,9 +98,19 @@ fn entries_of_an_earlier_life_are_dropped() {
     assert_eq!(node.hear(2), 1, "nothing is known of this birth");
     // Joining again ends the life before, with its sessions.
     node.join(2).expect("the birth is new");
-    assert_eq!(node.shard.counts().users_online, 0);
+    assert_eq!(
+        node.shard.counts().users_online,
+        1,
+        "within the grace period"
+    );
+    assert_eq!(node.end_grace(), 0);
     assert_eq!(node.hear(1), 0);
     assert_eq!(node.hear(2), 1);
     node.lose();
-    assert_eq!(node.hear(2), 0);
+    assert_eq!(
+        node.hear(2),
+        1,
+        "dropped, and the other user is within the grace period"
+    );
+    assert_eq!(node.end_grace(), 0);
 }

@@ -1,7 +1,7 @@
 //! The messages that sessions receive, as far as the checks need them.
 
 use tidewire_core::message::{
-    Event, EventAction, EventBulk, Listen, Message, Presence, PresenceAction, Reason, Record,
+    Auth, Event, EventAction, EventBulk, Listen, Message, Presence, PresenceAction, Reason, Record,
     RecordAction, RecordBulk, Refusal, Rpc, RpcAction,
 };
 
@@ -36,12 +36,15 @@ pub enum Heard {
     Found(bool, String, String),
     /// A user came online, or went offline, for a session that watches all.
     Online(String, bool),
+    /// The login is accepted.
+    LoggedIn,
     Other,
 }
 
 /// See the documentation of this module.
 pub fn heard(message: &Message<'_>) -> Heard {
     let done = match message {
+        Message::Auth(Auth::Successful { .. }) => return Heard::LoggedIn,
         Message::Record(message) => return record(message),
         Message::Event(Event::Ack {
             action: EventBulk::Subscribe | EventBulk::SubscribePatterns,

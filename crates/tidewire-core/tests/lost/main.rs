@@ -14,6 +14,7 @@ mod heard;
 mod kept_records;
 #[path = "../sim/link.rs"]
 mod link;
+mod logins;
 mod met;
 mod nodes;
 mod outside;

@@ -2,8 +2,13 @@
 
 use std::sync::Arc;
 
-use tidewire_core::address::Address;
+use tidewire_core::address::{Address, Epoch};
+use tidewire_core::engine::{Shard, ShardConfig};
+use tidewire_core::permission::AllowAll;
+use tidewire_core::settings::Settings;
 use tidewire_core::slot::{ClusterKey, Member, SlotTable};
+use tidewire_core::store::Opened;
+use tidewire_core::time::{Instant, Now, WallTime};
 
 /// The shards of one node.
 pub const NODE_SHARDS: usize = 2;
@@ -37,4 +42,25 @@ pub fn slots(seed: u64) -> Arc<SlotTable> {
     });
     let key = ClusterKey(u128::from(seed).to_be_bytes());
     Arc::new(SlotTable::new(&key, members.collect()))
+}
+
+/// The time in tests of a single shard.
+pub const NOW: Now = Now {
+    monotonic: Instant(1_000_000_000),
+    wall: WallTime(1_700_000_000_000),
+};
+
+/// A shard of the first node with the default settings. The second node has not joined yet.
+pub fn first_shard() -> Shard {
+    Shard::new(ShardConfig {
+        address: address(0),
+        slots: slots(1),
+        settings: Settings::default(),
+        permission: Arc::new(AllowAll),
+        seed: 1,
+        opened: vec![Opened {
+            epoch: Epoch(1),
+            opening: 1,
+        }],
+    })
 }

@@ -471,7 +471,6 @@ impl World {
                 })
             }
             Said::Emit(name, of) => {
-                *self.published.entry(name).or_default() += 1;
                 number = of.to_string();
                 let data = Some(number.as_str());
                 Message::Event(Event::publication(name, data))
@@ -494,7 +493,16 @@ impl World {
         };
         self.outside.at = shard;
         let flow = self.shards[shard].message(self.now, session, &message, &mut self.outside);
-        assert_eq!(flow, Flow::Taken);
+        match (flow, said) {
+            (Flow::Taken, Said::Emit(name, _)) => *self.published.entry(name).or_default() += 1,
+            (Flow::Taken, _) => {}
+            // A message after the login waits until the owner of the user has counted the session.
+            (_, said) => {
+                if let Some(link) = self.links.get_mut(&session) {
+                    link.inbox.push_front(said);
+                }
+            }
+        }
         self.follow_up(shard);
     }
 
@@ -530,6 +538,9 @@ impl World {
         let fails = self.random.chance(self.fails_percent);
         let failed = || StoreError::unavailable("the seed says so");
         let completion = match request {
+            StoreRequest::Scan { .. } | StoreRequest::Find { .. } | StoreRequest::Index { .. } => {
+                panic!("this simulation makes no queries")
+            }
             StoreRequest::Load { names, .. } => {
                 self.met.failed_loads += u64::from(fails);
                 let load = |name: Name| {

@@ -70,5 +70,8 @@ pub fn close_code(reason: CloseReason) -> &'static str {
         CloseReason::NotCaughtUp => "close: NOT_CAUGHT_UP",
         CloseReason::DetachedTooLong => "close: DETACHED_TOO_LONG",
         CloseReason::LoggedOut => "close: LOGGED_OUT",
+        CloseReason::NoBackend => "close: NO_BACKEND",
+        CloseReason::Dismissed => "close: DISMISSED",
+        CloseReason::Disconnected => "close: DISCONNECTED",
     }
 }

@@ -14,6 +14,9 @@ impl KeptRecords {
     /// Does a request, and returns its completion.
     pub fn complete(&mut self, request: StoreRequest) -> StoreCompletion {
         match request {
+            StoreRequest::Scan { .. } | StoreRequest::Find { .. } | StoreRequest::Index { .. } => {
+                panic!("this simulation makes no queries")
+            }
             StoreRequest::Load { names, .. } => {
                 let load = |name: Name| {
                     let found = self.0.get(&name).cloned();

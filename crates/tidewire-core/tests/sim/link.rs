@@ -47,7 +47,8 @@ impl Link {
         let mut bytes = Vec::new();
         begin_batch(&mut bytes);
         let shard = to.shard;
-        encode(&Post { shard, entry }, &mut bytes);
+        let from = 0;
+        encode(&Post { shard, entry, from }, &mut bytes);
         let decoder = &mut self.decoders[usize::from(to.node)];
         let rules = &self.rules;
         let (first, second) = bytes.split_at(bytes.len() / 2);

@@ -526,8 +526,11 @@ impl Sim {
                     self.records.committed(shard, &names);
                 }
             }
-            // These stores have no quotas, and the simulation never searches for old histories.
-            StoreCompletion::Quota { .. } | StoreCompletion::OldHistories(_) => {}
+            // These stores have no quotas, and the simulation makes no queries and never searches for old histories.
+            StoreCompletion::Quota { .. }
+            | StoreCompletion::Scanned { .. }
+            | StoreCompletion::Indexed { .. }
+            | StoreCompletion::OldHistories(_) => {}
         }
         self.input(shard, Input::Store(completion))?;
         Ok(true)

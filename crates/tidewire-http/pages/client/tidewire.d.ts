@@ -229,7 +229,6 @@ declare class Connection {
 	checkCallback(callback: unknown): void;
 	/** Throws if the connection was closed, or if too many bytes wait in its socket. */
 	checkUse(): void;
-	private get isLoggedIn();
 }
 interface Deferred<T = void> {
 	promise: Promise<T>;
@@ -259,11 +258,13 @@ export declare function entriesOf<Entry extends string>(value: unknown): readonl
  * - `records`: names to documents
  * - `events`: names to payloads
  * - `rpcs`: names to functions of one argument
+ * - `scopes`: names to the states of members (`@tidewire/client/scopes`)
  */
 export interface Schema {
 	records?: object;
 	events?: object;
 	rpcs?: object;
+	scopes?: object;
 }
 type AnyRecords = {
 	[name: string]: unknown;
@@ -280,6 +281,11 @@ export type RecordsOf<App> = App extends {
 export type EventsOf<App> = App extends {
 	events: infer Events;
 } ? Events : AnyEvents;
+export type ScopesOf<App> = App extends {
+	scopes: infer Scopes extends object;
+} ? Scopes : {
+	[name: string]: unknown;
+};
 export type RpcsOf<App> = App extends {
 	rpcs: infer Rpcs;
 } ? Rpcs : AnyRpcs;
@@ -499,6 +505,26 @@ export interface RequestOptions {
 	 */
 	timeoutMs?: number | undefined;
 }
+declare class Requests {
+	#private;
+	private readonly connection;
+	constructor(connection: Connection);
+	/**
+	 * Sends `message` as soon as the connection is open, and waits until `settle` is called for it. Without `id`, the message gets a new
+	 * correlation id.
+	 */
+	ask(message: Message, isRepeatable: boolean, options?: RequestOptions, id?: string): Promise<Message>;
+	/** Settles the request `id` with an answer or an error; false if the request no longer waits. */
+	settle(id: string | undefined, answer: Message | TidewireError): boolean;
+	opened(): void;
+	unanswered(): Message[];
+	/**
+	 * A repeatable request is sent again in the next session. Any other request fails if it was sent, because the server may have carried it
+	 * out.
+	 */
+	lost(refused?: Refused): void;
+	closed(reason: TidewireError): void;
+}
 export interface OpenOptions<Doc = unknown> {
 	/** How edits are merged if another client wrote first; by default `local`. It applies to all handles of the record. */
 	merge?: Merge<Doc>;
@@ -579,6 +605,12 @@ export declare class Records<App extends Schema = {}> {
 	 * @internal
 	 */
 	readonly documents: Map<string, Document$1>;
+	/**
+	 * Called with each new document: for `@tidewire/client/live-query`.
+	 *
+	 * @internal
+	 */
+	added: ((document: Document$1) => void) | undefined;
 	constructor(
 	/** @internal */
 	connection: Connection);
@@ -903,6 +935,204 @@ export declare class ListHandle<Entry extends string = string> {
 }
 /** The changes from `before` to `after`, removals first. If an entry occurs several times, its last occurrences are added or removed. */
 export declare function changesOf<Entry extends string>(before: readonly Entry[], after: readonly Entry[]): Array<EntryChange<Entry>>;
+/** A change of a row. */
+export interface QueryChange<Doc = unknown> {
+	/** `moved`: the row is the same and has another index, maybe only because of other changes. */
+	readonly kind: "added" | "changed" | "moved" | "removed";
+	readonly row: Row<Doc>;
+	/** The new index, or the one from which the row was removed. */
+	readonly index: number;
+}
+declare class LocalEdits {
+	#private;
+	private readonly queries;
+	constructor(queries: Pick<Queries, "of">);
+	/** Shows the edits of a record from now. */
+	watch(document: Document$1): void;
+	/** The server's rows of a result with the edits. */
+	apply(result: LiveResult): readonly Row[];
+	/** Forgets the confirmed edits of a collection that all its results have. */
+	tidy(collection: string): void;
+}
+declare class Queries implements Part {
+	#private;
+	private readonly records;
+	/** Queries with one answer. */
+	readonly requests: Requests;
+	readonly connection: Records["connection"];
+	/** The edits of this client, once their module is loaded. */
+	local: LocalEdits | undefined;
+	constructor(records: Records);
+	/** The live result of a query, which exists until its last user releases it. */
+	take(collection: string, text: string): LiveResult;
+	/** Requests a live result. Returns the correlation id and the message, or the error of a message that is too large. */
+	subscribe(result: LiveResult): {
+		id: string;
+		message: Message;
+	} | TidewireError;
+	/** The live results of a collection. */
+	of(collection: string): LiveResult[];
+	unsubscribe(id: string): void;
+	handle(message: Message, code: string | undefined): void;
+	opened(isNew: boolean): void;
+	unanswered(): Message[];
+	lost(refused?: Refused): void;
+	closed(reason: TidewireError): void;
+}
+type WireChange = {
+	type: "removed";
+	id: string;
+} | {
+	type: "added" | "changed";
+	index: number;
+	row: Row;
+};
+type Follower = (rows: readonly Row[]) => void;
+declare class LiveResult {
+	#private;
+	private readonly queries;
+	readonly collection: string;
+	readonly text: string;
+	private readonly forget;
+	/** The rows that the app sees. Undefined before the first answer and after the end. */
+	rows: readonly Row[] | undefined;
+	/** The rows as the server sent them, without the edits of this client. */
+	server: readonly Row[] | undefined;
+	error: TidewireError | undefined;
+	readonly ready: Deferred<void>;
+	/** The server's key of the query, with which it sends changes. Undefined while no answer has arrived in this session. */
+	key: string | undefined;
+	readonly users: Set<LiveQueryOptions>;
+	readonly followers: Set<Follower>;
+	constructor(queries: Queries, collection: string, text: string, forget: () => void);
+	/** Calls `follower` with the rows as soon as they are there and at every change; returns the removal. */
+	follow(follower: Follower): () => void;
+	/** Adds a user. The first one requests the result. */
+	use(user: LiveQueryOptions): void;
+	/** Removes a user. The last one ends the query. */
+	release(user: LiveQueryOptions): void;
+	/** Requests the result from the server. Without a connection, a new session does that. */
+	ask(): void;
+	/** Takes a whole result. */
+	replace(key: string | undefined, rows: readonly Row[]): void;
+	/** Applies the changes of one write. */
+	change(changes: readonly WireChange[]): void;
+	/** The server has refused the query, or has ended it. */
+	refuse(error: TidewireError): void;
+	unanswered(): Message[];
+	lost(refused: Refused | undefined): void;
+	/** The client is closed. After the next `connect()`, the query continues. */
+	closed(reason: TidewireError): void;
+	/** Shows the rows of the server with the edits of this client. */
+	refresh(): void;
+}
+/** Paths to include, or `{path: 1}` or `{path: 0}`. */
+export type SelectInput = readonly string[] | Readonly<Record<string, 0 | 1 | boolean>>;
+/** `{path: 1 | -1}` in the order of its keys, or paths and pairs of path and direction. */
+export type SortInput = Readonly<Record<string, 1 | -1>> | ReadonlyArray<string | readonly [
+	string,
+	"asc" | "desc"
+]>;
+/** A query before it is parsed. Without `where` it selects all records; with `where: null` or `undefined` it selects none. */
+export interface QueryInput {
+	readonly where?: Readonly<Record<string, unknown>> | string | null | undefined;
+	readonly sort?: SortInput;
+	readonly limit?: number;
+	readonly offset?: number;
+	readonly select?: SelectInput;
+}
+/** A record in the result of a query. It never changes: a changed record is another object. */
+export interface Row<Doc = unknown> {
+	/** The last segment of the record's name. */
+	readonly id: string;
+	/** The version of the write that has last changed `data`. */
+	readonly version: number;
+	/** The document, or the parts of it that the query selects. */
+	readonly data: Doc;
+}
+type CollectionOf<Name> = Name extends `${infer First}/${infer Rest}` ? (Rest extends `${string}/${string}` ? `${First}/${CollectionOf<Rest>}` : First) : never;
+/** The collections of an app's records. Any text if the app declares no types. */
+export type Collections<App> = string extends Names<RecordsOf<App>> ? string : CollectionOf<Names<RecordsOf<App>>>;
+/** The documents of a collection: the type of the names `COLLECTION/ID` with any id, and the types of the names with a certain id. */
+export type DocIn<App, Collection extends string> = string extends Names<RecordsOf<App>> ? unknown : ValueOf<RecordsOf<App>, `${Collection}/${string}`> | ValueOf<RecordsOf<App>, Certain<Names<RecordsOf<App>>, Collection>>;
+type Certain<Name, Collection extends string> = Name extends `${Collection}/${infer Id}` ? (string extends Id ? never : Id extends `${string}/${string}` ? never : Name) : never;
+/** The parts of a document that a query with `select` may return. */
+export type Selected<Doc> = Doc extends ReadonlyArray<infer Entry> ? ReadonlyArray<Selected<Entry>> : Doc extends object ? {
+	readonly [Key in keyof Doc]?: Selected<Doc[Key]>;
+} : Doc;
+/** A query for whole documents. */
+export type WholeQuery = QueryInput & {
+	readonly select?: undefined;
+};
+export interface LiveQueryOptions {
+	/** Called when the server refused or ended the query: no more changes arrive. Without it, `onError` of the client receives the error. */
+	onEnd?: (error: TidewireError) => void;
+	/**
+	 * Called with QUERY_UNAVAILABLE when the server can't evaluate the query for now: the client asks again with growing delays, and keeps
+	 * the rows. Called without an error when the server has answered again.
+	 */
+	onUnavailable?: (error?: TidewireError) => void;
+}
+export interface FetchOptions extends RequestOptions {
+	/** Whether the answer has the number of all records that the query selects, whatever its limit and offset. */
+	count?: boolean;
+}
+/** The answer to a query. */
+export interface QueryAnswer<Doc = unknown> {
+	readonly rows: ReadonlyArray<Row<Doc>>;
+	/** The number of all records that the query selects; undefined without the option `count`. */
+	readonly count: number | undefined;
+}
+/**
+ * Follows a query: its rows, and each change of them. The handles of equal queries share one subscription. Close the handle when the app no
+ * longer needs it.
+ *
+ * @param records `client.record`
+ * @param collection the name of records without their last segment
+ */
+export declare function openQuery<App extends Schema, Collection extends Collections<App>>(records: Records<App>, collection: Collection, query?: WholeQuery, options?: LiveQueryOptions): QueryHandle<DocIn<App, Collection>>;
+export declare function openQuery<App extends Schema, Collection extends Collections<App>>(records: Records<App>, collection: Collection, query: QueryInput, options?: LiveQueryOptions): QueryHandle<Selected<DocIn<App, Collection>>>;
+/**
+ * Evaluates a query once. Rejected with the code of a refusal; after QUERY_UNAVAILABLE and TOO_MANY_QUERIES the same query may succeed later.
+ *
+ * @param records `client.record`
+ * @param collection the name of records without their last segment
+ */
+export declare function fetchQuery<App extends Schema, Collection extends Collections<App>>(records: Records<App>, collection: Collection, query: WholeQuery | undefined, options: FetchOptions & {
+	count: true;
+}): Promise<QueryAnswer<DocIn<App, Collection>> & {
+	readonly count: number;
+}>;
+export declare function fetchQuery<App extends Schema, Collection extends Collections<App>>(records: Records<App>, collection: Collection, query?: WholeQuery, options?: FetchOptions): Promise<QueryAnswer<DocIn<App, Collection>>>;
+export declare function fetchQuery<App extends Schema, Collection extends Collections<App>>(records: Records<App>, collection: Collection, query: QueryInput, options: FetchOptions & {
+	count: true;
+}): Promise<QueryAnswer<Selected<DocIn<App, Collection>>> & {
+	readonly count: number;
+}>;
+export declare function fetchQuery<App extends Schema, Collection extends Collections<App>>(records: Records<App>, collection: Collection, query: QueryInput, options?: FetchOptions): Promise<QueryAnswer<Selected<DocIn<App, Collection>>>>;
+/** A live query. The arrays and rows that it returns never change: a change makes a new array, in which an unchanged row is the same object. */
+export declare class QueryHandle<Doc = unknown> {
+	#private;
+	readonly collection: string;
+	/** Fulfilled when the rows have arrived, rejected if the server refuses the query or the client is closed before. */
+	readonly ready: Promise<void>;
+	/** Call `openQuery` to create a handle. */
+	constructor(result: LiveResult, options: LiveQueryOptions);
+	/**
+	 * The rows in the order of the query, with the unconfirmed edits of this client's open records; undefined before `ready` and after the end
+	 * of the query.
+	 */
+	get rows(): ReadonlyArray<Row<Doc>> | undefined;
+	/** Why the server has ended the query, or QUERY_UNAVAILABLE while it can't evaluate it. */
+	get error(): TidewireError | undefined;
+	/**
+	 * Calls `callback` with the rows as soon as they have arrived and whenever they change, and with the changes since the last call; at first
+	 * each row is one that was added. Returns the removal.
+	 */
+	subscribe(callback: (rows: ReadonlyArray<Row<Doc>>, changes: ReadonlyArray<QueryChange<Doc>>) => void): () => void;
+	/** Ends the subscriptions of the handle. The last handle of equal queries ends the query at the server. */
+	close(): void;
+}
 interface Edit$1 {
 	readonly id: string;
 	readonly name: string;
@@ -1186,6 +1416,59 @@ export interface ProvideOptions {
  * @param rpcs `client.rpc`
  */
 export declare function provide<App extends Schema, Name extends Names<RpcsOf<App>>>(rpcs: Rpcs<App>, name: Name, answer: (argument: Argument<ValueOf<RpcsOf<App>, Name>>, context: RpcContext) => Result<ValueOf<RpcsOf<App>, Name>> | Promise<Result<ValueOf<RpcsOf<App>, Name>>>, options?: ProvideOptions): Subscription;
+/** A session in a scope. A user with two tabs has two members. */
+export interface Member<State = unknown> {
+	/** Identifies the session; after a reconnect it has another id. */
+	readonly id: string;
+	/** The user id; absent if the session has none. */
+	readonly user?: string;
+	readonly state: State;
+}
+export interface FollowOptions {
+	/** Called when the server refused the subscription or revoked the right to it. */
+	onEnd?: (error: TidewireError) => void;
+}
+export interface JoinOptions {
+	/** The shortest time between two states that are sent, in milliseconds. Default 50. */
+	throttleMs?: number;
+	/** Called when the server refused the member or revoked the right to be one. */
+	onEnd?: (error: TidewireError) => void;
+	/** Called when the server refused a later state. The others still see the state before. Without it, `client.onError` is called. */
+	onRefused?: (error: TidewireError) => void;
+}
+/** This session as a member of a scope. A call leaves the scope. */
+export interface Membership<State = unknown> extends Subscription {
+	/** The id of the member; undefined until the server has confirmed it, and after a lost connection. */
+	readonly id: string | undefined;
+	/** Replaces the state. The others see the newest one: states that follow each other faster than `throttleMs` are skipped, the last never. */
+	update(state: State): void;
+}
+/** The scopes of the server of `client`: the same object at every call. */
+export declare function scopesOf<App extends Schema>(client: Client<App>): Scopes<ScopesOf<App>>;
+export declare class Scopes<States extends object> implements Part {
+	#private;
+	/** @internal */
+	constructor(connection: Connection);
+	/**
+	 * Makes this session a member of the scope with this state. A session is at most once a member of a scope: a second call replaces the
+	 * state, and the session leaves with the last membership.
+	 */
+	join<Name extends Names<States>>(scope: Name, state: ValueOf<States, Name>, options?: JoinOptions): Membership<ValueOf<States, Name>>;
+	/**
+	 * Calls `callback` with all members of the scope, this session included if it is one, and with this session's member: at first, and after
+	 * each change. The array and the members are never changed; a member that has not changed is the same object. `ready` is fulfilled after
+	 * the first call.
+	 */
+	follow<Name extends Names<States>>(scope: Name, callback: (members: ReadonlyArray<Member<ValueOf<States, Name>>>, self: Member<ValueOf<States, Name>> | undefined) => void, options?: FollowOptions): Subscription;
+	/** @internal */
+	handle({ action, name: scope, data, originalAction }: Message, code: string | undefined): boolean;
+	/** @internal */
+	opened(isNew: boolean): void;
+	/** @internal */
+	lost(): void;
+	/** @internal */
+	closed(reason: TidewireError): void;
+}
 /** The part of a Standard Schema that is used here. `validate` must return its result at once, not as a promise. */
 export interface StandardSchema<Value = unknown> {
 	readonly "~standard": {

@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use tidewire_auth::revocation_store::{FOR_EVER, RevocationStore, Stored, from_parts, parts};
 use tidewire_auth::{AuthChain, jwt, tls};
 use tidewire_core::principal::Credential;
-use tidewire_core::rights::Revoked;
+use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
 use tokio::task::spawn_blocking;
 
+use super::cluster::{self, ClusterAdmin};
 use super::users;
-use crate::rights::{RevokeError, Rights};
+use crate::rights::{ChangeError, Rights};
 use crate::status::Status;
 
 /// Bytes of the name of a revoked user or credential. A token id has at most 256, but a user id may have more.
@@ -56,10 +57,12 @@ pub struct Admin {
     pub status: Arc<Status>,
     /// The chain that decides logins.
     pub auth: Arc<AuthChain>,
-    /// The stored revocations.
-    pub revocation_store: Arc<RevocationStore>,
+    /// The stored revocations of a node alone. A cluster has its revocations in its store.
+    pub revocation_store: Option<Arc<RevocationStore>>,
     /// Ends sessions and changes rights on all shards.
     pub rights: Arc<Rights>,
+    /// The cluster, if the node is a member of one.
+    pub cluster: Option<Box<dyn ClusterAdmin>>,
     /// Makes the server read its configuration again, as SIGHUP does. Returns false if the server can't receive the request.
     pub reload: Box<dyn Fn() -> bool + Send + Sync>,
 }
@@ -95,6 +98,9 @@ impl Admin {
         if let Some(user) = path.strip_prefix(users::PATH) {
             return self.user(method, user, query, body).await;
         }
+        if let Some(rest) = path.strip_prefix(cluster::PATH) {
+            return self.cluster(method, rest);
+        }
         match (method, path) {
             (&Method::GET, "/admin/v1/status") => Ok((StatusCode::OK, self.status())),
             (&Method::GET, "/admin/v1/revocations") => self.list().await,
@@ -129,10 +135,28 @@ impl Admin {
     }
 
     async fn list(&self) -> AdminResponse {
-        let revocation_store = Arc::clone(&self.revocation_store);
-        let all = blocking(move || revocation_store.list(jwt::now())).await?;
+        let now = jwt::now();
+        let all = match &self.revocation_store {
+            Some(revocation_store) => {
+                let revocation_store = Arc::clone(revocation_store);
+                blocking(move || revocation_store.list(now)).await?
+            }
+            None => self.shared(now).await?,
+        };
         let all: Vec<Value> = all.iter().map(show).collect();
         Ok((StatusCode::OK, json!({ "revocations": all })))
+    }
+
+    /// The revocations of a cluster that operators have made.
+    async fn shared(&self, now: WallTime) -> Result<Vec<Stored>, Refusal> {
+        let found = self.rights.stored_revocations(now).await;
+        let found = found.map_err(|error| unavailable(&error.message))?;
+        let stored = found
+            .into_iter()
+            .map(|(revocation, since)| Stored { revocation, since });
+        let mut all: Vec<Stored> = stored.filter(is_of_operator).collect();
+        all.sort_by(|one, other| parts(&one.revocation.what).cmp(&parts(&other.revocation.what)));
+        Ok(all)
     }
 
     fn reload(&self) -> AdminResponse {
@@ -157,22 +181,26 @@ impl Admin {
         if until <= now {
             return Err(invalid("`until` is in the past; use seconds since 1970"));
         }
-        let revocation_store = Arc::clone(&self.revocation_store);
-        let revocation = blocking(move || revocation_store.revocation(what, until)).await?;
-        // End the sessions before the revocation is stored: they must not continue because a disk is slow or fails.
-        match self.rights.revoke(revocation.clone(), now).await {
-            Ok(()) => {}
-            Err(error @ RevokeError::Full) => {
-                return Err(Refusal::new(
-                    StatusCode::CONFLICT,
-                    "LIMIT",
-                    error.to_string(),
-                ));
+        let revocation = match &self.revocation_store {
+            Some(revocation_store) => {
+                let revocation_store = Arc::clone(revocation_store);
+                blocking(move || revocation_store.revocation(what, until)).await?
             }
-            Err(RevokeError::ShardEnded) => return Err(stopping()),
+            // An existing end may move later, never earlier.
+            None => {
+                let before = self.rights.revoked_until(&what);
+                let until = before.map_or(until, |before| until.max(before));
+                Revocation { what, until }
+            }
+        };
+        // End the sessions before the revocation is stored: they must not continue because a disk is slow or fails. In a cluster the
+        // revocation is stored first, because its number comes from the store.
+        let revoked = self.rights.revoke(revocation.clone(), now).await;
+        revoked.map_err(refusal)?;
+        if let Some(revocation_store) = &self.revocation_store {
+            let (revocation_store, stored) = (Arc::clone(revocation_store), revocation.clone());
+            blocking(move || revocation_store.store(&stored, now)).await?;
         }
-        let (revocation_store, stored) = (Arc::clone(&self.revocation_store), revocation.clone());
-        blocking(move || revocation_store.store(&stored, now)).await?;
         let (kind, name) = parts(&revocation.what);
         tracing::info!(kind, name, "revoked");
         let stored = Stored {
@@ -236,16 +264,44 @@ impl Admin {
         let (kind, name) = path.split_once('/').ok_or_else(missing)?;
         let name = percent_decoded(name).ok_or_else(missing)?;
         let what = from_parts(kind, &name).ok_or_else(missing)?;
-        let (revocation_store, lifted) = (Arc::clone(&self.revocation_store), what.clone());
-        match blocking(move || revocation_store.lift(&lifted)).await? {
+        let is_lifted = match &self.revocation_store {
+            Some(revocation_store) => {
+                let (revocation_store, lifted) = (Arc::clone(revocation_store), what.clone());
+                blocking(move || revocation_store.lift(&lifted)).await?
+            }
+            None => {
+                let all = self.shared(jwt::now()).await?;
+                all.iter().any(|stored| stored.revocation.what == what)
+            }
+        };
+        match is_lifted {
             true => {
                 let restored = self.rights.restore(what).await;
-                restored.map_err(|_| stopping())?;
+                restored.map_err(refusal)?;
                 tracing::info!(kind, name = name.as_str(), "a revocation was lifted");
                 Ok((StatusCode::NO_CONTENT, Value::Null))
             }
             false => Err(missing()),
         }
+    }
+}
+
+/// Whether an operator has made the revocation, and not the server for an old password or a session of an operator.
+fn is_of_operator(stored: &Stored) -> bool {
+    let (kind, name) = parts(&stored.revocation.what);
+    from_parts(kind, name).is_some()
+}
+
+/// The refusal of a change of rights.
+pub(super) fn refusal(error: ChangeError) -> Refusal {
+    let text = error.to_string();
+    match error {
+        ChangeError::Full | ChangeError::OlderMember => {
+            Refusal::new(StatusCode::CONFLICT, "LIMIT", text)
+        }
+        ChangeError::ShardEnded => stopping(),
+        ChangeError::NotStored(_) => unavailable(&text),
+        ChangeError::Invalid(_) => Refusal::new(StatusCode::CONFLICT, "RULES_WRONG", text),
     }
 }
 

@@ -4,6 +4,7 @@
 //! This file handles sockets, limits and the key; `api.rs` has the operations.
 
 pub mod api;
+pub mod cluster;
 pub mod key;
 pub mod page;
 mod users;

@@ -11,8 +11,7 @@ use tidewire_core::principal::Credential;
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::text::Name;
 
-use super::api::{Admin, AdminResponse, Refusal, invalid, percent_decoded, stopping, unavailable};
-use crate::rights::RevokeError;
+use super::api::{self, Admin, AdminResponse, Refusal, invalid, percent_decoded, unavailable};
 
 /// The path prefix of users.
 pub(super) const PATH: &str = "/admin/v1/users";
@@ -88,13 +87,12 @@ impl Admin {
             what: Revoked::Credential(Credential::Password(id)),
             until: tidewire_core::time::WallTime(now.0.saturating_add(memory)),
         };
-        self.rights.revoke(revocation, now).await.map_err(|error| match error {
-            RevokeError::Full => Refusal::new(
-                StatusCode::CONFLICT,
-                "LIMIT",
-                "the change is stored, but sessions of the old password stay open: raise limits.revocations_max",
-            ),
-            RevokeError::ShardEnded => stopping(),
+        let revoked = self.rights.revoke(revocation, now).await;
+        revoked.map_err(|error| {
+            let stays = "the change is stored, but sessions of the old password stay open";
+            let refused = api::refusal(error);
+            let message = format!("{stays}: {}", refused.message);
+            Refusal { message, ..refused }
         })
     }
 }
@@ -125,7 +123,7 @@ async fn read(users: &Users, name: &str) -> AdminResponse {
     Ok((StatusCode::OK, body))
 }
 
-fn not_found(message: &str) -> Refusal {
+pub(super) fn not_found(message: &str) -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "NOT_FOUND", message)
 }
 

@@ -13,7 +13,7 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 
 use super::answer_room::Pieces;
-use super::stream::EventStream;
+use super::stream_output::EventStream;
 
 /// The content type of JSON answers, as deepstream writes it.
 const JSON: &str = "application/json; charset=utf-8";

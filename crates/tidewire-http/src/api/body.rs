@@ -1,20 +1,13 @@
 //! Request bodies: how many bytes the server accepts, for how long it waits, and how many bytes all bodies together may use.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Body as _;
-use hyper::{StatusCode, Version};
+use hyper::StatusCode;
 use tidewire_shard::share::{Caller, Refused};
-use tokio::time::timeout;
 
 use super::answer::{self, HttpResponse};
 use super::{Api, ApiRequest, is_of_type};
 use crate::refusal::RequestRefusal;
-
-/// Time to read the rest of a refused body.
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
+use crate::request_body::{self, Unreadable};
 
 /// The body of a request. The request's `standing` holds its room among all bodies until the request ends.
 pub(super) struct ReceivedBody {
@@ -143,18 +136,11 @@ impl Api {
             BodyLimit::Body => body_bytes_max,
             BodyLimit::Login => body_bytes_max.min(self.limits.login_bytes_max),
         };
-        let hint = request.body.size_hint();
-        let bytes = match hint.exact().map(usize::try_from) {
-            Some(Ok(bytes)) if bytes <= bytes_max => bytes,
-            Some(announced) => {
-                let discarded_max = bytes_max.saturating_mul(2);
-                if announced.is_ok_and(|bytes| bytes <= discarded_max) {
-                    discard(request, discarded_max).await;
-                }
-                return Err(BodyError::TooLarge);
-            }
-            // A body without a length reserves the most that it may have.
-            None => bytes_max,
+        let discarded_max = bytes_max.saturating_mul(2);
+        let version = request.parts.version;
+        let Some(bytes) = request_body::bytes_needed(&request.body, bytes_max) else {
+            request_body::discard(&mut request.body, version, discarded_max).await;
+            return Err(BodyError::TooLarge);
         };
         let room = self
             .bodies
@@ -167,30 +153,16 @@ impl Api {
         if let Some(standing) = &request.standing {
             standing.keep_body(room);
         }
-        let reading = Limited::new(&mut request.body, bytes_max).collect();
-        match timeout(self.limits.body_timeout, reading).await {
-            Ok(Ok(collected)) => Ok(ReceivedBody {
-                bytes: collected.to_bytes(),
-            }),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                // `Limited` has read `bytes_max`, half of the bound.
-                discard(request, bytes_max).await;
+        let body = &mut request.body;
+        match request_body::read(body, bytes_max, self.limits.body_timeout).await {
+            Ok(bytes) => Ok(ReceivedBody { bytes }),
+            Err(Unreadable::TooLarge) => {
+                // The server has read `bytes_max`, half of the bound.
+                request_body::discard(body, version, bytes_max).await;
                 Err(BodyError::TooLarge)
             }
-            Ok(Err(_)) => Err(BodyError::Broken),
-            Err(_) => Err(BodyError::TooSlow),
+            Err(Unreadable::TooSlow) => Err(BodyError::TooSlow),
+            Err(Unreadable::Broken) => Err(BodyError::Broken),
         }
     }
-}
-
-/// Reads the rest of a refused body, at most `bytes_max`, and drops it. A connection that the server closes with unread bytes is reset, so a
-/// client that is still writing would lose the answer. An HTTP/2 stream ends without its connection, so its body is not read.
-async fn discard(request: &mut ApiRequest, bytes_max: usize) {
-    if request.parts.version >= Version::HTTP_2 {
-        return;
-    }
-    let mut rest = Limited::new(&mut request.body, bytes_max);
-    let reading = async { while let Some(Ok(_)) = rest.frame().await {} };
-    // The answer is the same if the rest does not arrive in time.
-    let _ = timeout(DISCARD_TIMEOUT, reading).await;
 }

@@ -7,6 +7,7 @@ use tidewire_auth::credentials::Credentials;
 use tidewire_core::effect::CloseReason;
 use tidewire_shard::carried_session::CarriedSession;
 use tidewire_shard::carrier::{End, Stay};
+use tidewire_shard::outlet::Outlet;
 use tidewire_shard::reply::{OwnedReply, Replies};
 use tidewire_shard::request::OwnedRequest;
 use tokio::time::{Instant, timeout_at};
@@ -108,6 +109,11 @@ impl Caller {
         }
     }
 
+    /// The session's replies after this call leave through `outlet`, see [`CarriedSession::hand_on_to`].
+    pub(super) fn hand_on_to(&self, outlet: Arc<Outlet>) {
+        self.session.hand_on_to(outlet);
+    }
+
     /// Whether the deadline has passed.
     pub(super) fn is_late(&self) -> bool {
         Instant::now() >= self.deadline
@@ -168,7 +174,7 @@ impl Api {
             return Err(CallError::LoginTooLarge);
         }
         let shard = self.shard().ok_or(CallError::GoingAway)?;
-        let peer = Arc::new(peer(request.address, &request.parts));
+        let peer = Arc::new(peer(request.address, &request.parts, false));
         Ok(Caller {
             session: shard.carry_for(peer, request.standing.clone(), stay, first),
             deadline: Instant::now() + self.limits.request_timeout,

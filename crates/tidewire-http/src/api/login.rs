@@ -1,5 +1,7 @@
 //! The credentials of a request, and `POST /api/auth`.
 
+use std::net::IpAddr;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
@@ -18,6 +20,12 @@ use super::command::{is_object, text_of};
 use super::problem::Problem;
 use super::{Api, ApiRequest};
 use crate::refusal::RequestRefusal;
+
+const TICKETS_UNAVAILABLE: Problem = Problem::new(
+    StatusCode::SERVICE_UNAVAILABLE,
+    "STORE_UNAVAILABLE",
+    "the store does not answer, which has the tickets of the cluster; request a new ticket, and try again",
+);
 
 /// The credentials that the server itself attached to a request, or else the credentials in its headers.
 pub(super) fn credentials_of_request(parts: &Parts) -> Result<Credentials, Problem> {
@@ -73,8 +81,7 @@ impl Api {
         let credentials = Credentials::raw(data);
         match self.ask(&request, &credentials).await {
             Ok(given) => {
-                let (address, now) = (request.address.ip(), Instant::now());
-                let ticket = self.tickets.give(credentials, address, now);
+                let ticket = self.issue_ticket(request.address.ip(), credentials).await;
                 answer::json(&logged_in(&given, ticket))
             }
             Err(CallError::Refused) => {
@@ -82,6 +89,43 @@ impl Api {
             }
             Err(error) => error.answer(),
         }
+    }
+
+    /// A ticket for this login; `None` at the limits of tickets, or if the store of the cluster does not take it now.
+    async fn issue_ticket(&self, address: IpAddr, credentials: Credentials) -> Option<String> {
+        let now = Instant::now();
+        let issued = self.tickets.give(credentials.clone(), address, now)?;
+        let Some(shared) = &self.shared_tickets else {
+            return Some(issued.ticket);
+        };
+        let kept = shared.keep(&issued.ticket, &credentials, &issued.displaced);
+        match kept.await {
+            Ok(()) => Some(issued.ticket),
+            Err(error) => {
+                tracing::warn!(%error, "a login gets no ticket, because the store does not answer");
+                self.tickets.take(&issued.ticket, now);
+                None
+            }
+        }
+    }
+
+    /// The login of a ticket, which is used then.
+    ///
+    /// # Errors
+    /// No such ticket is valid, or the store of the cluster does not answer now.
+    pub(super) async fn redeem_ticket(&self, ticket: &str) -> Result<Credentials, Problem> {
+        let own = self.tickets.take(ticket, Instant::now());
+        let login = match &self.shared_tickets {
+            None => own,
+            Some(shared) => shared.redeem(ticket).await.map_err(|error| {
+                tracing::warn!(%error, "a ticket can't be redeemed now");
+                TICKETS_UNAVAILABLE
+            })?,
+        };
+        login.ok_or_else(|| {
+            self.refused.count(RequestRefusal::Ticket);
+            Problem::LOGIN_REFUSED
+        })
     }
 
     /// Logs in with a session that ends at once, and returns the data for the client.

@@ -22,10 +22,13 @@ mod openapi;
 mod outcome;
 pub mod patch;
 mod problem;
+mod query;
+mod query_stream;
 mod record;
 mod sign_up;
 mod stream;
 mod stream_event;
+mod stream_output;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,6 +42,7 @@ use hyper::{Method, Request, StatusCode};
 use serde_json::Value;
 use tidewire_auth::AuthChain;
 use tidewire_auth::credentials::Credentials;
+use tidewire_auth::shared_ticket::SharedTickets;
 use tidewire_auth::ticket::{LoginTickets, TicketLimits};
 use tidewire_config::plan::Plan;
 use tidewire_core::trace::Trace;
@@ -55,12 +59,13 @@ use answer_room::{AnswerMemory, Reserved};
 use caller::CallError;
 use patch::PatchLimits;
 use problem::Problem;
+use query::QueryForm;
 use sign_up::SignUps;
 
 pub use answer::{Body, HttpResponse};
 pub(crate) use answer::{TEXT, typed};
 pub use epochs::RecordEpochs;
-pub use stream::EventStream;
+pub use stream_output::EventStream;
 
 /// The answer when `http.requests_max` is reached.
 const WORKING: &str = "the server has reached its limit of requests (http.requests_max)";
@@ -83,6 +88,8 @@ pub struct ApiLimits {
     pub answer_bytes_max: usize,
     /// Size limit of a record, and so of the answer to a read.
     pub record_bytes_max: usize,
+    /// Size limit of the result of a query.
+    pub query_result_bytes_max: usize,
     /// Limit of the commands of one batch.
     pub commands_max: usize,
     /// Size limit of a name.
@@ -127,6 +134,8 @@ pub struct Api {
     /// The memory that answers may use.
     memory: AnswerMemory,
     tickets: LoginTickets,
+    /// The tickets of all nodes, in a cluster.
+    shared_tickets: Option<Arc<SharedTickets>>,
     /// Creates new users, if the configuration allows users to sign up.
     sign_ups: Option<SignUps>,
     epochs: Arc<RecordEpochs>,
@@ -189,6 +198,8 @@ enum Route {
     SignUp,
     /// `/records/NAME`: one record.
     Record,
+    /// `/records`: the records of a collection by their content.
+    Query,
     /// `/events/NAME`: one event.
     Event,
     /// `/sse`: a stream of events and records.
@@ -205,6 +216,7 @@ impl Route {
             sign_up::PATH => Some(Self::SignUp),
             stream::PATH => Some(Self::Stream),
             openapi::PATH => Some(Self::Description),
+            query::PATH => Some(Self::Query),
             path if path.starts_with(record::PREFIX) => Some(Self::Record),
             path if path.starts_with(event::PREFIX) => Some(Self::Event),
             _ => None,
@@ -219,6 +231,7 @@ fn route_methods(path: &str) -> Option<&'static str> {
         Route::Login => "POST, OPTIONS",
         Route::SignUp => sign_up::METHODS,
         Route::Record => record::METHODS,
+        Route::Query => query::METHODS,
         Route::Event => event::METHODS,
         Route::Stream => stream::METHODS,
         Route::Description => openapi::METHODS,
@@ -242,6 +255,7 @@ impl Api {
             request_timeout: http.request_timeout,
             answer_bytes_max: http.answer_bytes_max.as_usize(),
             record_bytes_max: plan.config.limits.record_bytes_max.as_usize(),
+            query_result_bytes_max: plan.config.limits.query_result_bytes_max.as_usize(),
             commands_max: http.batch_commands_max,
             name_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
             patch: PatchLimits {
@@ -266,6 +280,7 @@ impl Api {
                 &budget,
                 auth.counts().tickets.clone(),
             ),
+            shared_tickets: auth.shared_tickets().cloned(),
             memory: AnswerMemory::new(budget, as_usize(plan.memory_bytes_max)),
             sign_ups: SignUps::new(&plan.config.auth.store, auth.users()),
             epochs,
@@ -306,12 +321,18 @@ impl Api {
             return answer::text(StatusCode::NOT_FOUND, "Endpoint not found.");
         };
         // A stream outlives a request, so it uses a permit of `http.streams_max` instead of `http.requests_max`.
-        if route == Route::Stream && request.parts.method == Method::GET {
-            return self.stream(request).await;
+        if request.parts.method == Method::GET {
+            match route {
+                Route::Stream => return self.stream(request).await,
+                Route::Query if query_stream::wants_stream(&request.parts) => {
+                    return self.query(request, QueryForm::Live).await;
+                }
+                _ => {}
+            }
         }
         let is_plain = matches!(
             route,
-            Route::Record | Route::Event | Route::Stream | Route::SignUp
+            Route::Record | Route::Query | Route::Event | Route::Stream | Route::SignUp
         );
         match self.take_seat(&request) {
             Ok(seat) => request.standing = Some(Arc::new(Standing::new(seat))),
@@ -325,6 +346,7 @@ impl Api {
             (Route::Login, &Method::POST) => self.log_in(request).await,
             (Route::SignUp, &Method::POST) => self.sign_up(request).await,
             (Route::Record, _) => self.record(request).await,
+            (Route::Query, _) => self.query(request, QueryForm::Once).await,
             (Route::Event, _) => self.event(request).await,
             (Route::Description, &Method::GET | &Method::HEAD) => {
                 openapi::describe(&self.description)

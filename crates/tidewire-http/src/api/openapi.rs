@@ -19,6 +19,7 @@ const NAME_LENGTHS: [&str; 2] = [
     "/components/schemas/Name/maxLength",
     "/components/schemas/RecordName/maxLength",
 ];
+const COLLECTION_LENGTH: &str = "/components/schemas/CollectionName/maxLength";
 const COMMAND_COUNT: &str =
     "/paths/~1api/post/requestBody/content/application~1json/schema/properties/body/maxItems";
 const STREAM_NAME_COUNTS: [&str; 2] = [
@@ -40,6 +41,11 @@ pub(super) fn description(limits: &ApiLimits) -> String {
     for pointer in NAME_LENGTHS {
         fill(pointer, limits.name_bytes_max.into());
     }
+    // A slash and an id follow the collection.
+    fill(
+        COLLECTION_LENGTH,
+        limits.name_bytes_max.saturating_sub(2).into(),
+    );
     fill(COMMAND_COUNT, limits.commands_max.into());
     for pointer in STREAM_NAME_COUNTS {
         fill(pointer, stream::NAMES_MAX.into());
@@ -69,7 +75,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use super::super::{event, record, route_methods};
+    use super::super::{event, query, record, route_methods};
     use super::*;
 
     const LIMITS: ApiLimits = ApiLimits {
@@ -79,6 +85,7 @@ mod tests {
         request_timeout: Duration::ZERO,
         answer_bytes_max: 1,
         record_bytes_max: 1,
+        query_result_bytes_max: 1,
         commands_max: 123,
         name_bytes_max: 45,
         patch: super::super::PatchLimits {
@@ -104,6 +111,7 @@ mod tests {
             ("/api/auth", "/api/auth"),
             (sign_up::PATH, sign_up::PATH),
             ("/records/{name}", "/records/x"),
+            (query::PATH, query::PATH),
             ("/events/{name}", "/events/x"),
             (stream::PATH, stream::PATH),
             (PATH, PATH),

@@ -10,7 +10,7 @@ use super::patch::PatchError;
 use crate::refusal::RequestRefusal;
 
 /// The content type of problems (RFC 9457).
-const PROBLEM: &str = "application/problem+json";
+pub(super) const PROBLEM: &str = "application/problem+json";
 
 /// Why an operation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

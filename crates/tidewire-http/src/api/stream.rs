@@ -10,45 +10,27 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::StatusCode;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use tidewire_core::json;
 use tidewire_core::message::{EventAction, Position, Reason, RecordAction, Refusal, Tag};
 use tidewire_core::text::RESERVED;
 use tidewire_shard::carried_session::CarriedSession;
-use tidewire_shard::outlet::Outlet;
 use tidewire_shard::reply::{OwnedReply, Replies};
 use tidewire_shard::request::{OwnedRequest, Text};
-use tidewire_shard::share::{Caller as Holder, Refused, Standing};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
 
-use super::answer::{Body, HttpResponse};
-use super::answer_room::{AnswerMemory, RETRY_INTERVAL, Reserved};
-use super::caller::Caller;
-use super::login::credentials_of_request;
+use super::answer::HttpResponse;
+use super::answer_room::{RETRY_INTERVAL, Reserved};
 use super::name::parameters;
 use super::problem::Problem;
 use super::stream_event::{PositionOrder, StreamEvents, StreamPayload, record_part};
+use super::stream_output::{Next, StreamOutput, push_line};
 use super::{Api, ApiRequest};
-use crate::refusal::{RequestRefusal, RequestRefusals};
 
 /// The path of streams.
 pub(super) const PATH: &str = "/sse";
 /// The methods of the path.
 pub(super) const METHODS: &str = "GET, OPTIONS";
 
-/// The stream sends something at least once in this interval, so that proxies and the session's shard do not consider it dead.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// Pieces that may wait between the stream's task and its socket. All others wait in the session's channel, where the shard can
-/// still take them back when the session loses a right.
-const PIECES_MAX: usize = 1;
 /// Limit of the events of one stream, of its patterns, and of its records.
 pub(super) const NAMES_MAX: usize = 100;
 /// Values that a stream fetches at the same time. With several, a slow store does not delay the values of other stores. The
@@ -56,53 +38,8 @@ pub(super) const NAMES_MAX: usize = 100;
 const FETCHES_MAX: usize = 4;
 /// A stream fetches more than one value at a time only while its caller could reserve this number of further values.
 const PLENTY: usize = 8;
-/// How long a client may leave a piece unread while the node is short of memory. After that the stream ends. The client
-/// reconnects by itself, and the id in its request tells the server what it had.
-const UNREAD_TIME: Duration = Duration::from_secs(10);
-/// How often the stream checks that.
-const UNREAD_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of one frame. The HTTP library holds a whole frame in memory until the client has read all of it.
-const FRAME_BYTES: usize = 64 << 10;
 /// If a version is this far behind the last one, the version counter has wrapped around; the state is not an old one.
 const LATE_VERSIONS: i32 = 1 << 30;
-
-/// The body of a stream's answer.
-#[derive(Debug)]
-pub struct EventStream {
-    pieces: mpsc::Receiver<Bytes>,
-    /// The rest of the piece that is being sent.
-    rest: Bytes,
-    outlet: Arc<Outlet>,
-    _standing: Arc<Standing>,
-}
-
-impl EventStream {
-    /// The next frame; `None` after the last piece.
-    pub(super) fn poll_piece(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Bytes>> {
-        if self.rest.is_empty() {
-            match ready!(self.pieces.poll_recv(context)) {
-                Some(piece) => self.rest = piece,
-                None => return Poll::Ready(None),
-            }
-        }
-        let bytes = self.rest.len().min(FRAME_BYTES);
-        // The outlet reports that a piece has left when the last part of it is dropped, which includes this frame.
-        let frame = match bytes < self.rest.len() {
-            true => self.rest.split_to(bytes),
-            false => std::mem::take(&mut self.rest),
-        };
-        Poll::Ready(Some(frame))
-    }
-}
-
-impl Drop for EventStream {
-    fn drop(&mut self) {
-        self.outlet.end_stream();
-    }
-}
 
 /// The parameters of a request for a stream.
 pub(super) struct StreamRequest {
@@ -128,45 +65,20 @@ impl Api {
             request.parts.uri.query().unwrap_or(""),
             self.limits.name_bytes_max,
         )?;
-        let credentials = match &wanted.ticket {
-            Some(ticket) => {
-                let credentials = self.tickets.take(ticket, Instant::now());
-                if credentials.is_none() {
-                    self.refused.count(RequestRefusal::Ticket);
-                }
-                credentials.ok_or(Problem::LOGIN_REFUSED)?
-            }
-            None => credentials_of_request(&request.parts)?,
-        };
-        let seat = self.streams.take(Holder::at(request.address.ip()), 1);
-        let seat = seat.map_err(|refused| match refused {
-            Refused::Full => {
-                self.refused.count(RequestRefusal::Streams);
-                Problem::BUSY
-            }
-            Refused::Share => {
-                self.refused.count(RequestRefusal::StreamShare);
-                Problem::SHARE
-            }
-        })?;
-        let standing = Arc::new(Standing::new(seat));
-        request.standing = Some(Arc::clone(&standing));
-        let mut caller = self.stay(request, &credentials)?;
-        let rest = logged_in(&mut caller).await?;
+        let opened = self.open_stream(request, wanted.ticket.as_deref()).await?;
         let last_id = request.parts.headers.get("last-event-id");
         // An `EventSource` that reconnects by itself sends the header. The id in its URL is older: it is where the first
         // connection began.
         let known = last_id
             .and_then(|id| id.to_str().ok())
             .or(wanted.last_id.as_deref());
-        let (sender, pieces) = mpsc::channel(PIECES_MAX);
-        let session = caller.into_session();
-        session.hand_on_to(Arc::clone(&request.outlet));
+        let first = opened.first.clone();
+        let record_bytes_max = self.limits.record_bytes_max;
+        let (session, output, answer) = self.begin_stream(request, opened, record_bytes_max);
         let epoch = self.epochs.of_all(&wanted.records);
         let stream = Stream {
             session,
-            sender,
-            outlet: Arc::clone(&request.outlet),
+            output,
             epoch,
             events: StreamEvents::new(wanted.events, known),
             patterns: wanted.patterns,
@@ -178,21 +90,10 @@ impl Api {
             text_memory: Vec::new(),
             wanted: VecDeque::new(),
             fetches: 0,
-            answers: self.memory.clone(),
-            caller: request.caller(),
-            record_bytes_max: self.limits.record_bytes_max,
-            refused: self.refused.clone(),
+            record_bytes_max,
         };
-        let keep_alive = KEEP_ALIVE_INTERVAL.min(self.limits.heartbeat_interval);
-        tokio::spawn(stream.run(rest, keep_alive));
-        request.outlet.begin_stream();
-        let body = EventStream {
-            pieces,
-            rest: Bytes::new(),
-            outlet: Arc::clone(&request.outlet),
-            _standing: standing,
-        };
-        Ok(streaming(body))
+        tokio::spawn(stream.run(first));
+        Ok(answer)
     }
 }
 
@@ -241,38 +142,8 @@ pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<StreamRequest
     Ok(wanted)
 }
 
-/// Waits until the login has succeeded, and returns all replies of that turn.
-async fn logged_in(caller: &mut Caller) -> Result<Replies, Problem> {
-    loop {
-        let replies = caller.receive().await?;
-        let mut is_open = false;
-        for reply in replies.iter() {
-            caller.check_login(reply)?;
-            is_open |= matches!(reply, OwnedReply::LoggedIn { .. });
-        }
-        if is_open {
-            return Ok(replies);
-        }
-    }
-}
-
 fn texts(names: &[String]) -> Vec<Text> {
     names.iter().map(|name| Text::from(name.as_str())).collect()
-}
-
-fn streaming(body: EventStream) -> HttpResponse {
-    let mut answer = HttpResponse::new(Body::Stream(body));
-    *answer.status_mut() = StatusCode::OK;
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // No proxy may cache the stream, or delay it to compress more of it at once.
-    headers.insert(
-        CACHE_CONTROL,
-        HeaderValue::from_static("no-store, no-transform"),
-    );
-    let unbuffered = HeaderName::from_static("x-accel-buffering");
-    headers.insert(unbuffered, HeaderValue::from_static("no"));
-    answer
 }
 
 /// The state of one record of a stream.
@@ -353,8 +224,7 @@ fn parse_state(text: &str) -> Option<Followed> {
 /// A running stream.
 struct Stream {
     session: CarriedSession,
-    sender: mpsc::Sender<Bytes>,
-    outlet: Arc<Outlet>,
+    output: StreamOutput,
     epoch: u64,
     events: StreamEvents,
     patterns: Vec<String>,
@@ -371,82 +241,33 @@ struct Stream {
     fetches: usize,
     /// The memory reserved for each fetch, by record.
     memory: Vec<Option<Reserved>>,
-    answers: AnswerMemory,
-    /// The caller for which the memory counts.
-    caller: Holder,
     record_bytes_max: usize,
-    refused: RequestRefusals,
 }
 
 impl Stream {
-    async fn run(mut self, first: Replies, keep_alive: Duration) {
+    async fn run(mut self, first: Replies) {
         self.subscribe();
         self.take(&first);
-        // An SSE comment comes first, so that the client notices at once that it is connected.
-        self.text.push_str(": connected\n\n");
-        let mut last_sent = Instant::now();
+        self.text.push_str(StreamOutput::CONNECTED);
         loop {
             if !self.text.is_empty() {
-                if !self.send_text().await {
+                let text = std::mem::take(&mut self.text);
+                let memory = std::mem::take(&mut self.text_memory);
+                if !self.output.send(text, memory).await {
                     return;
                 }
-                last_sent = Instant::now();
             }
-            let patience = match self.fetch_wanted() {
-                true => keep_alive.saturating_sub(last_sent.elapsed()),
-                // A fetch waits for memory that others hold; try again soon.
-                false => RETRY_INTERVAL,
-            };
-            let received = tokio::select! {
-                received = timeout(patience, self.session.receive()) => received,
-                () = self.sender.closed() => return,
-            };
-            match received {
-                Ok(Ok(replies)) => self.take(&replies),
-                Ok(Err(_)) => {
-                    // The client reconnects by itself, and its credentials may still be valid then.
-                    let _ = self
-                        .sender
-                        .send(Bytes::from_static(b"event: end\ndata: {}\n\n"))
-                        .await;
-                    return;
-                }
-                Err(_) if last_sent.elapsed() < keep_alive => {}
-                Err(_) => {
-                    self.text.push_str(": keep-alive\n\n");
+            // If a fetch waits for memory that others hold, the stream tries again soon.
+            let patience = (!self.fetch_wanted()).then_some(RETRY_INTERVAL);
+            match self.output.next(&mut self.session, patience).await {
+                Next::Take(replies) => self.take(&replies),
+                Next::Retry => {}
+                Next::KeepAlive => {
+                    self.text.push_str(StreamOutput::KEEP_ALIVE);
                     self.say(OwnedRequest::Ping);
                 }
-            }
-        }
-    }
-
-    /// Sends the text. Returns false if the client is gone, or if it has not read for [`UNREAD_TIME`] while memory is short.
-    async fn send_text(&mut self) -> bool {
-        let memory = std::mem::take(&mut self.text_memory);
-        let (piece, left) = self.outlet.piece(std::mem::take(&mut self.text));
-        if self.sender.send(piece).await.is_err() {
-            return false;
-        }
-        // The stream takes no other chunk until the kernel has this piece. So a change of rights can wait for the bytes in
-        // flight.
-        let mut left = pin!(left);
-        let offered = Instant::now();
-        loop {
-            match timeout(UNREAD_INTERVAL, left.as_mut()).await {
-                Ok(has_left) => {
-                    drop(memory);
-                    return has_left.is_ok();
-                }
-                Err(_) if offered.elapsed() < UNREAD_TIME => {}
-                Err(_) => {
-                    let memory = self.answers.reserve(&self.caller, self.record_bytes_max);
-                    let is_short = memory.is_none();
-                    if is_short {
-                        self.refused.count(RequestRefusal::UnreadStream);
-                        self.outlet.shut();
-                        return false;
-                    }
-                }
+                Next::Ended => return self.output.end(StreamOutput::END.to_owned()).await,
+                Next::Gone => return,
             }
         }
     }
@@ -500,7 +321,7 @@ impl Stream {
         while self.fetches < FETCHES_MAX
             && let Some(index) = self.wanted.front().copied()
         {
-            let reserve = |bytes| self.answers.reserve(&self.caller, bytes);
+            let reserve = |bytes| self.output.reserve(bytes);
             if self.fetches > 0 && reserve(self.record_bytes_max.saturating_mul(PLENTY)).is_none() {
                 return true;
             }
@@ -765,12 +586,6 @@ fn is_late(had: Option<Tag>, tag: Option<Tag>) -> bool {
     };
     let behind = had.version.wrapping_sub(tag.version);
     had.incarnation == tag.incarnation && behind > 0 && behind < LATE_VERSIONS
-}
-
-/// Appends JSON without line ends, because a line end would end the field. JSON allows line ends only between tokens, where
-/// they have no meaning.
-fn push_line(data: &str, out: &mut String) {
-    out.extend(data.chars().filter(|symbol| !matches!(symbol, '\n' | '\r')));
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use hyper::{HeaderMap, Request, Uri};
 use tidewire_config::plan::Speaks;
 use tidewire_shard::connection_limiter::SocketPermits;
 use tidewire_shard::handle::UpgradedSocket;
-use tidewire_wire::protocol::Protocol;
+use tidewire_wire::protocol::{Handshake, Protocol};
 
 use super::http::{allow_origin, is_page, switching_protocols};
 use super::{Front, TooMany, handshake};
@@ -114,7 +114,7 @@ pub fn try_upgrade(
         stream: socket,
         tls: None,
         unread: Bytes::copy_from_slice(&input[opening.head_bytes..]),
-        peer: Arc::new(peer(address, &opening.parts)),
+        peer: Arc::new(peer(address, &opening.parts, false)),
         permit,
         is_deflated: opening.is_deflated,
         protocol: opening.protocol,
@@ -153,7 +153,7 @@ fn opening(front: &Front, input: &[u8]) -> Option<Opening> {
         .admit(&parts.headers)
         .ok()?;
     let request = handshake::request(&parts);
-    if protocol.handshake_refusal(&request).is_some() {
+    if !matches!(protocol.handshake(&request), Ok(Handshake::WebSocket)) {
         return None;
     }
     let takes_deflate = front.takes_deflate && protocol.compresses();

@@ -74,6 +74,7 @@ pub fn request(request: &Parts) -> HandshakeRequest<'_> {
     HandshakeRequest {
         query: request.uri.query(),
         is_get: request.method == Method::GET,
+        is_post: request.method == Method::POST,
         is_upgrade: has_token(&request.headers, &UPGRADE, "websocket"),
     }
 }

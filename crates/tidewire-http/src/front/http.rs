@@ -24,10 +24,11 @@ use tidewire_config::plan::{Speaks, is_loopback};
 use tidewire_config::section::StoreKind;
 use tidewire_config::value::Choice;
 use tidewire_shard::connection_limiter::{ConnectionPermit, SocketPermits};
-use tidewire_shard::handle::UpgradedSocket;
+use tidewire_shard::handle::{Attachment, UpgradedSocket};
 use tidewire_shard::outlet::{Outflow, Outlet};
 use tidewire_shard::peer::{ClientCertificate, PeerDetails};
 use tidewire_shard::peer_log::peer_line;
+use tidewire_shard::session_token::SessionToken;
 use tidewire_wire::protocol::Protocol;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -73,7 +74,7 @@ const ANSWER_HEADERS: &str = "etag, location, retry-after";
 pub(super) struct Socket {
     pub(super) front: Arc<Front>,
     pub(super) peer: SocketAddr,
-    is_encrypted: bool,
+    pub(super) is_encrypted: bool,
     /// The certificate that the client presented in the TLS handshake. Each request carries it as an extension.
     certificate: Option<ClientCertificate>,
     /// Counts the connection's open streams, and can cut the connection off.
@@ -281,7 +282,10 @@ impl Socket {
         }
         let admitted = match front.settings.read().origin_check.admit(request.headers()) {
             Ok(admitted) => admitted,
-            Err(refusal) => return self.refuse(self.client(request.headers()), &refusal),
+            Err(refusal) => {
+                let answer = self.refuse(self.client(request.headers()), &refusal);
+                return self.forbid_exchange(&request, answer);
+            }
         };
         if Page::serves(path)
             && let Some(page) = front.admin_page.get()
@@ -297,13 +301,14 @@ impl Socket {
                 .headers()
                 .contains_key(ACCESS_CONTROL_REQUEST_METHOD);
         let mut answer = if is_preflight && origin.is_some() {
-            preflight(api.and_then(|api| api.methods(path)))
+            let methods = api.and_then(|api| api.methods(path));
+            preflight(methods.or_else(|| front.exchange_methods(path)))
         } else if let Some(api) = api {
             let client = self.client(request.headers());
             let outlet = Arc::clone(&self.outlet);
             api.answer(ApiRequest::new(request, client, outlet)).await
         } else if let Some(protocol) = front.protocol(path) {
-            self.upgrade(request, protocol)
+            self.connect(request, protocol).await
         } else if let Some(answer) = front.page(&request) {
             answer
         } else {
@@ -445,7 +450,7 @@ impl Socket {
     }
 
     /// The address of the client, which trusted proxies report in a header.
-    fn client(&self, headers: &HeaderMap) -> SocketAddr {
+    pub(super) fn client(&self, headers: &HeaderMap) -> SocketAddr {
         self.front
             .settings
             .read()
@@ -477,46 +482,39 @@ impl Socket {
         plain(StatusCode::FORBIDDEN, text.into())
     }
 
-    fn upgrade(
+    /// Opens a WebSocket. It carries a new session, or continues the session of the token.
+    pub(super) fn upgrade(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
         protocol: Protocol,
+        token: Option<SessionToken>,
     ) -> HttpResponse {
         let on_upgrade = hyper::upgrade::on(&mut request);
         let (parts, _) = request.into_parts();
-        if let Some(refused) = protocol.handshake_refusal(&handshake::request(&parts)) {
-            let body = refused.body.into_owned();
-            return typed(StatusCode::BAD_REQUEST, refused.content_type, body);
-        }
         let takes_deflate = self.front.takes_deflate && protocol.compresses();
         let agreement = match handshake::agree(&parts, protocol.subprotocols(), takes_deflate) {
             Ok(agreement) => agreement,
             Err(error) => return self.refuse_handshake(error),
         };
         if self.front.status.stage() == Stage::Draining {
-            return unavailable("the server is stopping\n");
+            return stopping();
         }
         let client = self.client(&parts.headers);
         if self.count(client) == Err(TooMany) {
-            let text = "this address has reached its limit of connections\n";
-            let answer = plain(StatusCode::TOO_MANY_REQUESTS, text.into());
-            return with_header(answer, RETRY_AFTER, RETRY_SECONDS);
+            return too_many();
         }
         // The permit is taken before the 101 answer, because afterwards the server could not refuse the WebSocket with an HTTP
         // status.
         let Some(permit) = self.take_permit() else {
-            self.front.metrics.connection_refusals.inc();
-            peer_line("connection refused", || {
-                tracing::warn!(peer = %client, "connection refused: limits.connections_max is reached");
-            });
-            return unavailable("the server has reached its limit of connections\n");
+            return self.full(client);
         };
         let front = Arc::clone(&self.front);
         let opened = Opened {
-            peer: Arc::new(peer(client, &parts)),
+            peer: Arc::new(peer(client, &parts, self.is_encrypted)),
             permit,
             is_deflated: agreement.deflate.is_some(),
             protocol,
+            token,
         };
         tokio::spawn(hand_over(front, on_upgrade, opened));
         let mut answer = HttpResponse::default();
@@ -531,6 +529,15 @@ impl Socket {
             refused.count(RequestRefusal::MalformedHead);
         }
         refuse_handshake(error)
+    }
+
+    /// Counts and logs that `limits.connections_max` is reached, and returns the answer.
+    pub(super) fn full(&self, client: SocketAddr) -> HttpResponse {
+        self.front.metrics.connection_refusals.inc();
+        peer_line("connection refused", || {
+            tracing::warn!(peer = %client, "connection refused: limits.connections_max is reached");
+        });
+        unavailable("the server has reached its limit of connections\n")
     }
 
     /// Counts a WebSocket at its client's address, if it arrived through a trusted proxy.
@@ -608,6 +615,8 @@ struct Opened {
     permit: ConnectionPermit,
     is_deflated: bool,
     protocol: Protocol,
+    /// The session that it continues.
+    token: Option<SessionToken>,
 }
 
 /// Waits until the 101 answer has left, removes the socket from the runtime, and hands it over to a shard.
@@ -617,6 +626,7 @@ async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, ope
         permit,
         is_deflated,
         protocol,
+        token,
     } = opened;
     let address = peer.address;
     let upgraded = match timeout(front.connection_timeout, on_upgrade).await {
@@ -637,7 +647,7 @@ async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, ope
         }) => {
             front.metrics.upgrades.inc();
             tracing::debug!(peer = %address, "a websocket was opened");
-            front.shards.hand_over(vec![UpgradedSocket {
+            let opened = vec![UpgradedSocket {
                 stream,
                 tls,
                 unread,
@@ -645,8 +655,13 @@ async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, ope
                 permit,
                 is_deflated,
                 protocol,
-                attachment: None,
-            }]);
+                attachment: token.map(|token| Box::new(Attachment::Switch { token })),
+            }];
+            // The session stays at its shard. That shard has checked the token before the 101 answer.
+            match token.and_then(|token| front.shards.shard(token.shard())) {
+                Some(shard) => shard.hand_over(opened),
+                None => front.shards.hand_over(opened),
+            }
         }
         Err(error) => {
             tracing::warn!(peer = %address, %error, "a connection could not be handed over");
@@ -681,6 +696,18 @@ fn preflight(methods: Option<&'static str>) -> HttpResponse {
     let answer = with_header(answer, ACCESS_CONTROL_ALLOW_METHODS, methods);
     let answer = with_header(answer, ACCESS_CONTROL_ALLOW_HEADERS, REQUEST_HEADERS);
     with_header(answer, ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS)
+}
+
+/// The answer while the server stops.
+pub(super) fn stopping() -> HttpResponse {
+    unavailable("the server is stopping\n")
+}
+
+/// The answer when `limits.connections_per_address_max` is reached.
+pub(super) fn too_many() -> HttpResponse {
+    let text = "this address has reached its limit of connections\n";
+    let answer = plain(StatusCode::TOO_MANY_REQUESTS, text.into());
+    with_header(answer, RETRY_AFTER, RETRY_SECONDS)
 }
 
 fn unavailable(text: &str) -> HttpResponse {

@@ -5,6 +5,7 @@
 
 pub mod accept;
 pub mod client_address;
+mod exchange;
 pub mod fast_upgrade;
 pub mod handshake;
 pub mod http;
@@ -27,9 +28,11 @@ use tidewire_config::machine::connections_allowed;
 use tidewire_config::plan::{Plan, path_options};
 use tidewire_config::section::{Config, StoreKind};
 use tidewire_config::value::Auto;
+use tidewire_core::namespace::covers;
 use tidewire_shard::connection_limiter::{ConnectionLimiter, Counted};
 use tidewire_shard::handle::HandOver;
 use tidewire_shard::peer_log::peer_line;
+use tidewire_shard::share::Shares;
 use tidewire_wire::protocol::{Paths, Protocol};
 
 use crate::admin::page::Page;
@@ -84,7 +87,13 @@ fn paths(config: &Config) -> Vec<(String, Protocol)> {
         Paths::Fixed(paths) => paths.iter().map(|path| String::from(*path)).collect(),
         Paths::Option(name) => option_paths(config, name),
     };
+    // A protocol whose sessions only backends serve has paths if they do.
+    let is_served = |namespace| {
+        let mut served = config.backend.namespaces.iter();
+        served.any(|pattern| covers(pattern, namespace))
+    };
     let all = Protocol::ALL.iter();
+    let all = all.filter(|protocol| protocol.opens().is_none_or(is_served));
     all.flat_map(|protocol| {
         paths_of(protocol)
             .into_iter()
@@ -127,6 +136,10 @@ pub struct Front {
     pub connection_timeout: Duration,
     /// The limits of one HTTP/2 connection.
     pub http2: Http2Limits,
+    /// Permits of the bytes of bodies with messages of sessions.
+    pub bodies: Arc<Shares>,
+    /// Time for such a body to arrive.
+    pub body_timeout: Duration,
     /// The settings that SIGHUP may change.
     pub settings: RwLock<ReloadableSettings>,
     /// Whether accepting is paused because no file descriptor is free.
@@ -194,6 +207,8 @@ impl Front {
             head_bytes_max: plan.config.http.head_bytes_max.as_usize(),
             connection_timeout: plan.config.http.connection_timeout,
             http2: Http2Limits::new(plan),
+            bodies: Shares::new(plan.config.http.bodies_bytes_max.as_usize()),
+            body_timeout: plan.config.http.body_timeout,
             settings: RwLock::new(ReloadableSettings::new(plan)),
             connection_limiter: ConnectionLimiter::new(
                 open_max,
@@ -278,15 +293,22 @@ impl Front {
 
 #[cfg(test)]
 mod tests {
+    use tidewire_config::value::List;
+
     use super::*;
 
     #[test]
     fn each_protocol_has_paths_by_default() {
-        let config = Config::default();
-        let paths = paths(&config);
+        let mut config = Config::default();
+        let without_backends = paths(&config);
+        config.backend.namespaces = List(vec!["/*".into()]);
+        let with_backends = paths(&config);
         for protocol in Protocol::ALL {
-            let mut of_it = paths.iter().filter(|(_, of)| of == protocol);
-            assert!(of_it.next().is_some(), "{protocol:?} {paths:?}");
+            for (paths, has_backends) in [(&without_backends, false), (&with_backends, true)] {
+                let has_paths = paths.iter().any(|(_, of)| of == protocol);
+                let expected = protocol.opens().is_none() || has_backends;
+                assert_eq!(has_paths, expected, "{protocol:?} {paths:?}");
+            }
         }
     }
 }

@@ -23,7 +23,16 @@ pub fn compare<T: Send + 'static>(
 ) -> (Report, T) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../e2e");
     let mut node = Command::new("node")
+        // `tsx` runs the scripts in TypeScript.
+        .args(
+            script
+                .ends_with(".ts")
+                .then_some(["--import", "tsx"])
+                .iter()
+                .flatten(),
+        )
         .arg(folder.join(script))
+        .current_dir(&folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -427,6 +427,7 @@ impl World {
                 self.met.congested += usize::from(is_congested);
                 self.nodes[node].is_congested = is_congested;
             }
+            Output::Answered(_) => {}
             Output::Reset => self.met.resets += 1,
             Output::Refused(refusal) => return Err(format!("refused: {refusal}")),
         }

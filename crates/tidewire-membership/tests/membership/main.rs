@@ -11,6 +11,7 @@ mod promises;
 #[expect(dead_code, reason = "other simulations pick items, too")]
 mod random;
 mod registry;
+mod relink;
 #[path = "../../../tidewire-core/tests/sim/seeds.rs"]
 mod seeds;
 mod world;

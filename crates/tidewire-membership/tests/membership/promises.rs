@@ -19,6 +19,7 @@ pub struct Met {
     pub stops_after_a_pause: usize,
     pub generations: usize,
     pub long_pauses: usize,
+    pub broker_losses: usize,
 }
 
 impl Met {
@@ -37,6 +38,7 @@ impl Met {
                 met.stops_after_a_pause,
                 met.generations,
                 met.long_pauses,
+                met.broker_losses,
             ]
         };
         let sums: Vec<usize> = numbers(self)
@@ -49,7 +51,7 @@ impl Met {
         }
     }
 
-    fn each(&mut self) -> [&mut usize; 12] {
+    fn each(&mut self) -> [&mut usize; 13] {
         [
             &mut self.evictions_at_once,
             &mut self.evictions_by_half,
@@ -63,6 +65,7 @@ impl Met {
             &mut self.stops_after_a_pause,
             &mut self.generations,
             &mut self.long_pauses,
+            &mut self.broker_losses,
         ]
     }
 

@@ -1,9 +1,11 @@
 //! The nodes, their links and the faults of one run.
 
+mod isolation;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use tidewire_membership::{Input, Membership, Output, STOP_MS, Settings};
+use tidewire_membership::{Input, Membership, Output, RELINK_MS, STOP_MS, Settings};
 use tidewire_message::slot::ClusterKey;
 use tidewire_message::view::{MemberId, MemberState, Profile, StoredView, Versions, View};
 
@@ -20,10 +22,13 @@ const PING_MS: u64 = 500;
 const REQUEST_MS: u64 = 1_000;
 /// As much of a gap between two steps counts as running time.
 const STEP_MS_MAX: u64 = 500;
+/// The times of `spec/links.md` after which a peer is suspect.
+const SILENCE_MS: u64 = 2_000;
+const BROKEN_MS: u64 = 500;
 /// Within this time after a member has dropped the link of an evicted one, the latter stops deciding.
 const EVICTED_MS: u64 = 4_600;
-/// A majority that was undisturbed for this long has evicted a node without links to it.
-const HEALTHY_MS: u64 = 15_000;
+/// A node notices within this time that the broker of the links does not answer.
+const BROKER_NOTICED_MS: u64 = 1_000;
 
 type Violation = String;
 
@@ -31,6 +36,10 @@ type Violation = String;
 enum Event {
     Tick(MemberId),
     SendPings(MemberId),
+    SendPing {
+        from: MemberId,
+        to: MemberId,
+    },
     Ping {
         from: MemberId,
         to: MemberId,
@@ -63,6 +72,12 @@ enum Event {
         to: MemberId,
         number: u64,
     },
+    /// A node notices whether the broker of the links answers.
+    Broker {
+        to: MemberId,
+        answers: bool,
+    },
+    BrokerReturns,
     Settled(MemberId, View),
     Leave(MemberId),
     Wake(MemberId),
@@ -88,12 +103,55 @@ struct Life {
     ran: u64,
     /// When it last had an answer of each member: how long it had run, and when it had asked.
     heard: BTreeMap<MemberId, (u64, u64)>,
-    /// The members with a broken connection since the last answer.
-    broken: BTreeSet<MemberId>,
+    /// How long it had run when the connection to a member broke, without an answer since.
+    broken: BTreeMap<MemberId, u64>,
+    /// The members that its links suspect.
+    suspects: BTreeSet<MemberId>,
     /// When it asked the registry for the last answer that has confirmed its view.
     confirmed: u64,
     request: Option<u64>,
     did_decide: bool,
+    broker: BrokerSeen,
+    /// Whether it has owned slots, and whether all that it owned is handed over or committed.
+    has_owned: bool,
+    has_settled: bool,
+}
+
+impl Life {
+    /// The changes of suspicion, by the rules of links: a member is suspect if its connection is broken for 500 ms, or if it is silent for 2 s.
+    fn suspicions(&mut self) -> Vec<Input> {
+        let mut changes = Vec::new();
+        let others = self.machine.view().into_iter().flat_map(StoredView::ids);
+        let others: Vec<MemberId> = others.filter(|other| *other != self.id).collect();
+        self.suspects.retain(|suspect| others.contains(suspect));
+        for member in others {
+            let heard = self.heard.get(&member).map_or(self.ran, |(ran, _)| *ran);
+            let broken = self.broken.get(&member);
+            let is_suspect = self.ran - heard >= SILENCE_MS
+                || broken.is_some_and(|broken| self.ran - broken >= BROKEN_MS);
+            if is_suspect && self.suspects.insert(member) {
+                changes.push(Input::Suspect(member));
+            } else if !is_suspect && self.suspects.remove(&member) {
+                changes.push(Input::Trusted(member));
+            }
+        }
+        changes
+    }
+}
+
+/// A broker of the links.
+#[derive(Clone, Copy)]
+struct Broker {
+    is_up: bool,
+}
+
+/// The broker as a node has noticed it.
+#[derive(Clone, Copy)]
+enum BrokerSeen {
+    Always,
+    Silent,
+    /// It answers since this time.
+    Again(u64),
 }
 
 pub struct World {
@@ -105,7 +163,11 @@ pub struct World {
     lives: Vec<Option<Life>>,
     /// Whether messages from the first node to the second one are lost.
     cut: Vec<Vec<bool>>,
+    /// Each link sends its pings at other times than the other links of the node.
+    ping_phases: Vec<Vec<u64>>,
     without_registry: Vec<bool>,
+    /// The broker that carries all links, if there is one.
+    broker: Option<Broker>,
     /// When a link or a node was last disturbed or repaired.
     link_changed: Vec<Vec<u64>>,
     node_changed: Vec<u64>,
@@ -140,6 +202,10 @@ impl World {
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let count = 2 + random.below(4);
+        let has_broker = random.chance(40);
+        let mut phase = || random.below(PING_MS as usize) as u64;
+        let ping_phases = (0..count).map(|_| (0..count).map(|_| phase()).collect());
+        let ping_phases = ping_phases.collect();
         let mut world = Self {
             random,
             now: 10_000,
@@ -148,7 +214,9 @@ impl World {
             registry: Registry::new(),
             lives: (0..count).map(|_| None).collect(),
             cut: vec![vec![false; count]; count],
+            ping_phases,
             without_registry: vec![false; count],
+            broker: has_broker.then_some(Broker { is_up: true }),
             link_changed: vec![vec![0; count]; count],
             node_changed: vec![0; count],
             evicted: BTreeMap::new(),
@@ -217,7 +285,63 @@ impl World {
     }
 
     fn is_cut(&self, from: MemberId, to: MemberId) -> bool {
-        self.cut[usize::from(from.node)][usize::from(to.node)]
+        let is_down = self.broker.is_some_and(|broker| !broker.is_up);
+        is_down || self.cut[usize::from(from.node)][usize::from(to.node)]
+    }
+
+    /// The broker goes down or returns. Each node notices it later.
+    fn set_broker(&mut self, is_up: bool) {
+        if self.broker.is_none_or(|broker| broker.is_up == is_up) {
+            return;
+        }
+        self.broker = Some(Broker { is_up });
+        let lives: Vec<MemberId> = self.lives.iter().flatten().map(|life| life.id).collect();
+        for to in lives {
+            let latency = match is_up {
+                true => self.random.below(300) as u64,
+                false => self.random.below(BROKER_NOTICED_MS as usize) as u64,
+            };
+            self.later(latency, Event::Broker { to, answers: is_up });
+        }
+    }
+
+    /// A node that has noticed that the broker does not answer proposes to evict no member.
+    fn check_broker(&self, id: MemberId, request: &Output) -> Result<(), Violation> {
+        let life = self.lives[usize::from(id.node)].as_ref();
+        let (Output::Propose { proposal, .. }, Some(life)) = (request, life) else {
+            return Ok(());
+        };
+        let is_kept = |other: MemberId| proposal.members.iter().any(|it| it.id == other);
+        let mut known = life.machine.view().into_iter().flat_map(StoredView::ids);
+        let evicts = known.any(|other| other.node != id.node && !is_kept(other));
+        let is_late = match life.broker {
+            BrokerSeen::Always => true,
+            BrokerSeen::Silent => false,
+            BrokerSeen::Again(since) => self.now >= since + RELINK_MS,
+        };
+        match evicts && !is_late {
+            false => Ok(()),
+            true => Err(format!("{id:?} evicts a member without the broker")),
+        }
+    }
+
+    /// A member that owns slots leaves the view only after its clients have gone and their writes are committed.
+    fn check_leaving(&mut self, id: MemberId, output: &Output) -> Result<(), Violation> {
+        let is_evicted = self.evicted.contains_key(&id);
+        let Some(life) = self.life(id) else {
+            return Ok(());
+        };
+        match output {
+            Output::Adopt(view) => {
+                let own = view.member(id).map(|own| own.state);
+                life.has_owned |= own.is_some_and(|state| state != MemberState::Joining);
+            }
+            Output::Left if life.has_owned && !life.has_settled && !is_evicted => {
+                return Err(format!("{id:?} has left before its writes were committed"));
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     fn handle(&mut self, event: Event) -> Result<(), Violation> {
@@ -226,9 +350,11 @@ impl World {
             Event::Tick(id) | Event::SendPings(id) | Event::Settled(id, _) | Event::Leave(id) => {
                 Some(*id)
             }
+            Event::SendPing { from, .. } => Some(*from),
             Event::Ping { to, .. }
             | Event::Pong { to, .. }
             | Event::Broken { to, .. }
+            | Event::Broker { to, .. }
             | Event::Answer { to, .. }
             | Event::Timeout { to, .. } => Some(*to),
             _ => None,
@@ -248,6 +374,7 @@ impl World {
                 self.step(id, Input::Tick)?;
             }
             Event::SendPings(id) => self.send_pings(id),
+            Event::SendPing { from, to } => self.send_ping(from, to),
             Event::Ping { from, to, asked } => {
                 let is_known = |life: &mut Life| {
                     life.machine
@@ -277,9 +404,29 @@ impl World {
                 )?;
             }
             Event::Broken { to, member } => {
-                self.life(to).expect("it lives").broken.insert(member);
-                self.step(to, Input::Broken(member))?;
+                let life = self.life(to).expect("it lives");
+                life.broken.entry(member).or_insert(life.ran);
+                self.step(to, Input::Tick)?;
             }
+            Event::Broker { to, answers } => {
+                if self.broker.is_some_and(|broker| broker.is_up == answers) {
+                    let now = self.now;
+                    let life = self.life(to).expect("it lives");
+                    let (seen, input) = match (answers, life.broker) {
+                        (false, _) => (BrokerSeen::Silent, Input::BrokerSilent),
+                        (true, BrokerSeen::Silent) => {
+                            (BrokerSeen::Again(now), Input::BrokerAnswers)
+                        }
+                        (true, seen) => (seen, Input::BrokerAnswers),
+                    };
+                    // The links notice their suspicions before.
+                    self.step(to, input)?;
+                    if let Some(life) = self.life(to) {
+                        life.broker = seen;
+                    }
+                }
+            }
+            Event::BrokerReturns => self.set_broker(true),
             Event::Request {
                 from,
                 number,
@@ -309,8 +456,18 @@ impl World {
                     self.step(to, Input::RegistryFailed)?;
                 }
             }
-            Event::Settled(id, view) => self.step(id, Input::Settled(view))?,
-            Event::Leave(id) => self.step(id, Input::Leave)?,
+            Event::Settled(id, view) => {
+                if let Some(life) = self.life(id) {
+                    life.has_settled = true;
+                }
+                self.step(id, Input::Settled(view))?;
+            }
+            Event::Leave(id) => {
+                // Its clients go after a while, also if no other member can take over its slots.
+                let pause = 100 + self.random.below(2_000) as u64;
+                self.later(pause, Event::Settled(id, View(0)));
+                self.step(id, Input::Leave)?;
+            }
             Event::Wake(id) => self.wake(id)?,
             Event::Start { node, evictions } => self.start(node, evictions),
             Event::CheckEvicted(id) => {
@@ -365,13 +522,33 @@ impl World {
             last_step: self.now,
             ran: 0,
             heard: BTreeMap::new(),
-            broken: BTreeSet::new(),
+            broken: BTreeMap::new(),
+            suspects: BTreeSet::new(),
             confirmed: self.now,
             request: None,
             did_decide: false,
+            has_owned: false,
+            has_settled: false,
+            broker: match self.broker {
+                Some(_) => BrokerSeen::Silent,
+                None => BrokerSeen::Always,
+            },
         });
         self.later(0, Event::Tick(id));
         self.later(1, Event::SendPings(id));
+        if let Some(Broker { is_up }) = self.broker {
+            let now = self.now;
+            let life = self.life(id).expect("it lives");
+            let outputs = life.machine.step(now, Input::BrokerSilent);
+            for output in outputs {
+                self.output(id, output);
+            }
+            if is_up {
+                let latency = self.latency();
+                let answers = true;
+                self.later(latency, Event::Broker { to: id, answers });
+            }
+        }
     }
 
     fn send_pings(&mut self, id: MemberId) {
@@ -381,19 +558,16 @@ impl World {
             return;
         };
         let others: Vec<MemberId> = view.ids().filter(|other| *other != id).collect();
-        let asked = self.now;
         for to in others {
-            let latency = self.latency();
-            if !self.is_cut(id, to) {
-                self.later(
-                    latency,
-                    Event::Ping {
-                        from: id,
-                        to,
-                        asked,
-                    },
-                );
-            }
+            let phase = self.ping_phases[usize::from(id.node)][usize::from(to.node)];
+            self.later(phase, Event::SendPing { from: id, to });
+        }
+    }
+
+    fn send_ping(&mut self, from: MemberId, to: MemberId) {
+        let (asked, latency) = (self.now, self.latency());
+        if !self.is_cut(from, to) {
+            self.later(latency, Event::Ping { from, to, asked });
         }
     }
 
@@ -416,9 +590,16 @@ impl World {
         let life = self.life(id).expect("it lives");
         life.ran += (now - life.last_step).min(STEP_MS_MAX);
         life.last_step = now;
-        let outputs = life.machine.step(now, input);
-        for output in outputs {
-            self.output(id, output);
+        for input in life.suspicions().into_iter().chain([input]) {
+            let Some(life) = self.life(id) else {
+                return Ok(());
+            };
+            let outputs = life.machine.step(now, input);
+            for output in outputs {
+                self.check_broker(id, &output)?;
+                self.check_leaving(id, &output)?;
+                self.output(id, output);
+            }
         }
         let Some(life) = self.life(id) else {
             return Ok(());
@@ -525,7 +706,7 @@ impl World {
         let silence = |(member, (heard, _)): (&MemberId, &(u64, u64))| {
             let silence = Silence {
                 ms: ran - heard,
-                is_broken: life.broken.contains(member),
+                is_broken: life.broken.contains_key(member),
             };
             (*member, silence)
         };
@@ -577,6 +758,7 @@ impl World {
                     let evicted = check_removals(&before, &after, from, silences, &mut self.met)?;
                     for id in evicted {
                         self.check_isolated(&before, id, from)?;
+                        self.check_just_isolated(&before, id, from, sent, silences)?;
                         self.evicted.insert(id, self.now);
                     }
                 } else {
@@ -604,49 +786,6 @@ impl World {
         Ok(())
     }
 
-    /// A node that is cut off from more than half of the active members, all of them connected and with the registry, evicts none of them.
-    fn check_isolated(
-        &self,
-        before: &StoredView,
-        evicted: MemberId,
-        by: MemberId,
-    ) -> Result<(), Violation> {
-        let is_steady = |changed: u64| self.now - changed >= HEALTHY_MS;
-        let link = |a: MemberId, b: MemberId| {
-            let (a, b) = (usize::from(a.node), usize::from(b.node));
-            (self.cut[a][b], is_steady(self.link_changed[a][b]))
-        };
-        let active = before
-            .members
-            .iter()
-            .filter(|member| member.state == MemberState::Active);
-        let active: Vec<MemberId> = active.map(|member| member.id).collect();
-        let is_healthy = |id: &MemberId| {
-            let node = usize::from(id.node);
-            let runs = self.lives[node]
-                .as_ref()
-                .is_some_and(|life| life.id == *id && !life.is_paused);
-            *id != by && runs && is_steady(self.node_changed[node]) && !self.without_registry[node]
-        };
-        let healthy: Vec<MemberId> = active.iter().copied().filter(is_healthy).collect();
-        let is_isolated = healthy
-            .iter()
-            .all(|id| link(by, *id) == (true, true) && link(*id, by) == (true, true));
-        let are_connected = healthy.iter().all(|a| {
-            healthy
-                .iter()
-                .all(|b| a == b || link(*a, *b) == (false, true))
-        });
-        if is_isolated
-            && are_connected
-            && 2 * healthy.len() > active.len()
-            && healthy.contains(&evicted)
-        {
-            return Err(format!("{by:?} is cut off and has evicted {evicted:?}"));
-        }
-        Ok(())
-    }
-
     fn set_cut(&mut self, from: usize, to: usize, is_cut: bool) {
         if self.cut[from][to] != is_cut {
             self.cut[from][to] = is_cut;
@@ -669,6 +808,7 @@ impl World {
             }
             self.set_without_registry(from, false);
         }
+        self.set_broker(true);
     }
 
     fn wake(&mut self, id: MemberId) -> Result<(), Violation> {
@@ -707,7 +847,7 @@ impl World {
     fn fault(&mut self) {
         let count = self.lives.len();
         let (one, other) = (self.random.below(count), self.random.below(count));
-        match self.random.below(12) {
+        match self.random.below(13) {
             0 | 1 => {
                 let pause = match self.random.chance(50) {
                     true => 200 + self.random.below(3_000),
@@ -738,7 +878,13 @@ impl World {
                 let next = self.registry.generation.0.parse::<u64>().unwrap_or(0) + 1;
                 self.registry.generation.0 = next.to_string();
             }
-            10 => {
+            10 if self.broker.is_some() => {
+                self.set_broker(false);
+                self.met.broker_losses += 1;
+                let pause = 200 + self.random.below(12_000) as u64;
+                self.later(pause, Event::BrokerReturns);
+            }
+            11 => {
                 if let Some(id) = self.lives[one].as_ref().map(|life| life.id) {
                     self.later(0, Event::Leave(id));
                 }
@@ -755,7 +901,8 @@ impl World {
         let member = life.id;
         let others: Vec<MemberId> = self.lives.iter().flatten().map(|life| life.id).collect();
         for to in others {
-            if !self.is_cut(member, to) {
+            // A broker does not report the end of a peer.
+            if self.broker.is_none() && !self.is_cut(member, to) {
                 let latency = self.latency();
                 self.later(latency, Event::Broken { to, member });
             }

@@ -84,6 +84,9 @@ impl Node {
                 tracing::info!("stopping; a second signal ends the process at once");
             }
             tokio::time::sleep_until(deadlines.leaving).await;
+            if let Some(cluster) = &self.cluster {
+                cluster.hand_over(handles, deadlines.calls).await;
+            }
             status.set_stage(Stage::Draining);
             let _ = self.stop_accepting.send(true);
             for task in accepting {
@@ -110,6 +113,11 @@ impl Node {
                 0
             }
         });
+        if let Some(cluster) = self.cluster.take() {
+            let left = cluster.leave(handles, deadlines.end);
+            self.runtime.block_on(left);
+            cluster.stop();
+        }
         if let Err(error) = self.shards.stop() {
             tracing::error!(%error, "a shard ended with an error");
         }
@@ -139,12 +147,14 @@ fn sum(handles: &[ShardHandle], number: impl Fn(&ShardHandle) -> &AtomicU64) -> 
         .sum()
 }
 
-/// Waits for the end of all running calls and returns how many still run at the deadline. Two checks in a row must find
+/// Waits for the end of all calls that this node owns or that its clients have made, and returns how many still run at the deadline. Two checks in a row must find
 /// no call: shards learn of the stop at different times, and a call may be in transit between two shards.
 async fn calls_ended(handles: &[ShardHandle], deadline: Instant) -> u64 {
     let mut was_idle = false;
     loop {
-        let running = sum(handles, |handle| &handle.stats().engine.calls);
+        let owned = sum(handles, |handle| &handle.stats().engine.calls);
+        let elsewhere = sum(handles, |handle| &handle.stats().engine.awaited_calls);
+        let running = owned + elsewhere;
         if (running == 0 && was_idle) || Instant::now() >= deadline {
             return running;
         }

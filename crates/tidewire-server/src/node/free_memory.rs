@@ -35,10 +35,9 @@ const EVICTION_TIME: Duration = Duration::from_secs(1);
 /// A node is calm if it uses at most one part in this many of the processor time of one core.
 const CALM_PARTS: u32 = 2;
 
-/// The smallest growth of the memory that the budget does not count, in bytes, that is worth the work on a calm node, and the part of that
-/// memory that it must be.
-const SURPLUS_BYTES_MIN: usize = 1 << 20;
-const SURPLUS_PARTS: usize = 8;
+/// The smallest growth of the memory, in bytes, that is worth the work on a calm node, and the part of the memory that it must be.
+const GROWTH_BYTES_MIN: usize = 1 << 17;
+const GROWTH_PARTS: usize = 128;
 
 /// For how many samples in a row the node must be calm.
 const CALM_SAMPLES: usize = 4;
@@ -67,23 +66,23 @@ impl Falls {
     }
 }
 
-/// Detects that a calm process has much memory that the budget does not count. A burst may come and go between two samples of the use,
-/// and the store's threads allocate as well.
+/// Detects that a calm process has grown. The use of the budget does not show all free memory: a burst may come and go between two samples,
+/// a table that grows leaves its former memory, and the store's threads allocate as well.
 #[derive(Debug, Default)]
-struct Surplus {
-    /// The least surplus since memory was returned, in bytes.
+struct Growth {
+    /// The least memory since memory was returned, in bytes.
     least: Option<usize>,
-    /// Samples in a row of a calm node with a large surplus.
+    /// Samples in a row of a calm node that has grown.
     large_count: usize,
 }
 
-impl Surplus {
+impl Growth {
     /// Adds a sample. Returns whether returning free memory is worth the work.
-    fn note(&mut self, surplus: usize, is_calm: bool) -> bool {
-        let least = self.least.map_or(surplus, |least| least.min(surplus));
+    fn note(&mut self, allocated: usize, is_calm: bool) -> bool {
+        let least = self.least.map_or(allocated, |least| least.min(allocated));
         self.least = Some(least);
-        let growth_min = SURPLUS_BYTES_MIN.max(least / SURPLUS_PARTS);
-        let is_large = is_calm && surplus >= least + growth_min;
+        let growth_min = GROWTH_BYTES_MIN.max(least / GROWTH_PARTS);
+        let is_large = is_calm && allocated >= least + growth_min;
         self.large_count = if is_large { self.large_count + 1 } else { 0 };
         self.large_count >= CALM_SAMPLES
     }
@@ -116,10 +115,10 @@ impl ProcessorUse {
     }
 }
 
-/// Returns free memory to the system each time that the use of the budget has fallen, or that a calm node has much memory that the budget
-/// does not count. Runs as long as the node.
+/// Returns free memory to the system each time that the use of the budget has fallen, or that a calm node has grown. Runs as long as the
+/// node.
 pub(super) async fn give_back(budget: MemoryBudget) {
-    let (mut falls, mut surplus) = (Falls::default(), Surplus::default());
+    let (mut falls, mut growth) = (Falls::default(), Growth::default());
     let at_start = surplus_bytes(budget.used()).unwrap_or(0);
     let mut interval = tokio::time::interval(SAMPLE_INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -131,8 +130,8 @@ pub(super) async fn give_back(budget: MemoryBudget) {
         let is_calm = processor_use.is_calm(now);
         let used = budget.used();
         is_due |= falls.note(used);
-        let has_surplus = surplus_bytes(used).is_some_and(|bytes| surplus.note(bytes, is_calm));
-        if !(is_due || has_surplus) || now < not_before {
+        let has_grown = allocated_bytes().is_some_and(|bytes| growth.note(bytes, is_calm));
+        if !(is_due || has_grown) || now < not_before {
             continue;
         }
         is_due = false;
@@ -149,7 +148,7 @@ pub(super) async fn give_back(budget: MemoryBudget) {
             };
             processor_time += more;
         }
-        surplus.returned();
+        growth.returned();
         tracing::debug!(?processor_time, "returned free memory to the system");
         not_before = Instant::now() + processor_time * TIME_PARTS;
     }
@@ -225,24 +224,24 @@ mod tests {
     }
 
     #[test]
-    fn a_surplus_counts_once_a_calm_node_has_kept_it() {
-        let mut surplus = Surplus::default();
-        assert!(!surplus.note(5 * MEBIBYTE, true));
-        let busy = (0..2 * CALM_SAMPLES).any(|_| surplus.note(30 * MEBIBYTE, false));
+    fn growth_counts_once_a_calm_node_has_kept_it() {
+        let mut growth = Growth::default();
+        assert!(!growth.note(5 * MEBIBYTE, true));
+        let busy = (0..2 * CALM_SAMPLES).any(|_| growth.note(30 * MEBIBYTE, false));
         assert!(!busy, "the node is busy");
         let calm: Vec<bool> = (0..CALM_SAMPLES)
-            .map(|_| surplus.note(30 * MEBIBYTE, true))
+            .map(|_| growth.note(30 * MEBIBYTE, true))
             .collect();
         assert_eq!(
             calm.iter().position(|is_due| *is_due),
             Some(CALM_SAMPLES - 1)
         );
         assert!(
-            surplus.note(30 * MEBIBYTE, true),
+            growth.note(30 * MEBIBYTE, true),
             "until memory was returned"
         );
-        surplus.returned();
-        let again = (0..2 * CALM_SAMPLES).any(|_| surplus.note(28 * MEBIBYTE, true));
+        growth.returned();
+        let again = (0..2 * CALM_SAMPLES).any(|_| growth.note(30 * MEBIBYTE, true));
         assert!(!again, "the rest is in use");
     }
 

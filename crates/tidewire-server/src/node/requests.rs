@@ -48,7 +48,11 @@ impl NodeRequests {
 impl Requests for NodeRequests {
     fn store(&self, shard: u16, request: StoreRequest) {
         let store = match &request {
-            StoreRequest::Load { store, .. } | StoreRequest::Commit { store, .. } => *store,
+            StoreRequest::Load { store, .. }
+            | StoreRequest::Scan { store, .. }
+            | StoreRequest::Find { store, .. }
+            | StoreRequest::Index { store, .. }
+            | StoreRequest::Commit { store, .. } => *store,
         };
         self.stores[store.index()].request(shard, request);
     }

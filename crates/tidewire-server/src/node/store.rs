@@ -7,7 +7,8 @@ use tidewire_config::plan::Plan;
 use tidewire_config::section::{Durability, Store, StoreKind as StoreChoice, StoreServer};
 use tidewire_config::stores;
 use tidewire_config::value::OptionalBytes;
-use tidewire_core::store::Store as OpenedStore;
+use tidewire_core::route::StoreId;
+use tidewire_core::store::{Store as OpenedStore, StoreError};
 use tidewire_http::metrics::Metrics;
 use tidewire_http::status::{Reason, Status};
 use tidewire_store::folder::DataFolder;
@@ -26,11 +27,21 @@ use crate::exit::{Exit, Failure};
 /// # Errors
 /// Its password can't be read.
 pub fn store_kind(plan: &Plan, runtime: &Handle) -> Result<StoreKind, Failure> {
-    kind_of("store", &plan.config.store, runtime)
+    kind_of(
+        "store",
+        &plan.config.store,
+        plan.config.cluster.enabled,
+        runtime,
+    )
 }
 
-/// The store that a section of the configuration describes.
-fn kind_of(section: &str, options: &Store, runtime: &Handle) -> Result<StoreKind, Failure> {
+/// The store that a section of the configuration describes. A member of a cluster shares it with others.
+fn kind_of(
+    section: &str,
+    options: &Store,
+    is_member: bool,
+    runtime: &Handle,
+) -> Result<StoreKind, Failure> {
     let server = |option, server: &StoreServer| {
         Ok(RemoteOptions {
             url: server.url.clone(),
@@ -38,7 +49,10 @@ fn kind_of(section: &str, options: &Store, runtime: &Handle) -> Result<StoreKind
             ca: server.ca.0.clone(),
             timeout: options.timeout,
             is_relaxed: options.durability == Durability::Relaxed,
-            membership: Membership::Alone,
+            membership: match is_member {
+                true => Membership::Joins { node: 0 },
+                false => Membership::Alone,
+            },
             runtime: runtime.clone(),
         })
     };
@@ -62,7 +76,7 @@ pub(super) fn open_read_only(
     node_folder: &Path,
     runtime: &Handle,
 ) -> Result<ReadOnlyStore, Failure> {
-    let kind = kind_of(section, options, runtime)?;
+    let kind = kind_of(section, options, false, runtime)?;
     let folder = match kind {
         StoreKind::Sqlite(_) => &options.path,
         _ => node_folder,
@@ -98,7 +112,9 @@ pub fn open_store(
     if let Some(wrapper) = wrapper {
         wrapper.adjust(&mut kind);
     }
-    let open = tidewire_store::open(&kind, folder)
+    let mut open = tidewire_store::open(&kind, folder)
+        .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
+    declare_indexes(&mut open, plan, StoreId::DEFAULT)
         .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
     let open = match wrapper {
         None => open,
@@ -128,16 +144,41 @@ pub(crate) fn open_named(
         let line = line.replace("store.durability", &join(&section, "durability"));
         Failure::new(Exit::DataFolder, format!("{section}: {line}"))
     };
-    let mut kind = kind_of(&section, options, runtime)?;
+    let mut kind = kind_of(&section, options, false, runtime)?;
     limit(&mut kind, plan);
     let own = matches!(kind, StoreKind::Sqlite(_)).then(|| DataFolder::open(&options.path));
     let folder = own
         .transpose()
         .map_err(|error| failure(error.to_string()))?;
-    let open = tidewire_store::open(&kind, folder.as_ref().unwrap_or(node_folder))
+    let mut open = tidewire_store::open(&kind, folder.as_ref().unwrap_or(node_folder))
         .map_err(|error| failure(error.to_string()))?;
+    let number = plan
+        .config
+        .stores
+        .iter()
+        .position(|(other, _)| other == name);
+    let number = number.and_then(|index| u8::try_from(index + 1).ok());
+    if let Some(number) = number {
+        declare_indexes(&mut open, plan, StoreId(number))
+            .map_err(|error| failure(error.to_string()))?;
+    }
     note_open(&section, &open.promise);
     Ok((open, folder))
+}
+
+/// Declares to a store the indexes of the collections whose records it may have.
+fn declare_indexes(open: &mut OpenStore, plan: &Plan, store: StoreId) -> Result<(), StoreError> {
+    let routes = plan.config.stores.routes();
+    let mut definitions = Vec::new();
+    for (prefix, of) in plan.config.collections.indexes().iter() {
+        let mut below = routes
+            .prefixes()
+            .filter(|(route, _)| route.starts_with(prefix));
+        if routes.find(prefix) == store || below.any(|(_, other)| other == store) {
+            definitions.extend(of.definitions.iter().cloned());
+        }
+    }
+    open.store.set_indexes(&definitions)
 }
 
 /// Sets the quotas of a store in a data folder.

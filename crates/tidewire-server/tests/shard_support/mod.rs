@@ -183,6 +183,7 @@ impl Node {
                 tracer: None,
                 seed: 1,
                 cluster_key: ClusterKey([2; 16]),
+                slots: None,
             })
             .unwrap();
         Self {
@@ -209,9 +210,13 @@ impl Node {
         self.handle(shard).stats()
     }
 
-    pub fn store_health(&self) -> Arc<StoreHealth> {
+    pub fn store_client(&self) -> StoreClient {
         let store = self.store.as_ref().expect("taken by drop only");
-        Arc::clone(store.client().health())
+        store.client()
+    }
+
+    pub fn store_health(&self) -> Arc<StoreHealth> {
+        Arc::clone(self.store_client().health())
     }
 
     pub async fn quiet(&self) {
@@ -274,11 +279,7 @@ impl Node {
             stream: socket,
             tls: None,
             unread: Bytes::from(unread),
-            peer: Arc::new(PeerDetails {
-                certificate: None,
-                address,
-                headers: Vec::new(),
-            }),
+            peer: Arc::new(PeerDetails::at(address)),
             permit: self
                 .connection_limiter
                 .take(SocketPermits {

@@ -1,5 +1,6 @@
 //! The end of connections: close frames, broken sockets, slow readers, and the drain of the whole shard.
 
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -30,6 +31,20 @@ impl Conductor {
             return CloseCause::Severed(reason);
         }
         CloseCause::Engine(reason)
+    }
+
+    /// Whether a connection exists and does not end.
+    pub(super) fn is_open(&self, key: Key) -> bool {
+        let connection = self.event_loop.connections().get(key);
+        connection.is_some_and(|connection| connection.state.phase == Phase::Open)
+    }
+
+    /// Whether the shard does not read the connection of a session, so that it has not read an answer to a ping either.
+    pub(super) fn is_held(&self, session: Key) -> bool {
+        let connection = self.namespaces.connection(session);
+        let connection = self.event_loop.connections().get(connection);
+        let held = connection.map(|connection| connection.state.pause_reasons);
+        held.is_some_and(|held| held.has(PauseReasons::HELD))
     }
 
     /// Ends a connection with this turn.
@@ -70,7 +85,7 @@ impl Conductor {
         };
         // The shard forgets the peer at the login, but the kernel still knows its address.
         let peer = connection.state.peer.as_ref().map(|peer| peer.address);
-        let address = peer.or_else(|| connection.peer_address());
+        let address = peer.or_else(|| self.address(key));
         let user = self.user(key);
         let address = address.map(|address| address.ip());
         self.backoff
@@ -92,6 +107,9 @@ impl Conductor {
 
     /// Appends a close frame to the messages of a connection, and reports the end of its session to the engine.
     pub(super) fn say_goodbye(&mut self, key: Key, cause: CloseCause) {
+        if self.exchanges.has(key) {
+            return self.say_goodbye_in_exchange(key, cause);
+        }
         let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
             return;
         };
@@ -120,6 +138,19 @@ impl Conductor {
         }
     }
 
+    /// Ends the sessions of a connection without a socket, whose last bytes a request may still take.
+    pub(super) fn linger(&mut self, key: Key) {
+        self.lingering.push_back((self.now.monotonic + LINGER, key));
+        self.end_session(key);
+    }
+
+    /// The address of the peer of a connection.
+    pub(super) fn address(&self, key: Key) -> Option<SocketAddr> {
+        let connection = self.event_loop.connections().get(key)?;
+        let address = connection.peer_address();
+        address.or_else(|| self.exchanges.address(key))
+    }
+
     /// Reports the end of the sessions of a connection to the engine.
     fn end_session(&mut self, key: Key) {
         self.end_borrowers(key);
@@ -131,8 +162,7 @@ impl Conductor {
 
     /// Drops a connection that its peer has closed or that is broken. No client misses the unsent bytes.
     pub(super) fn lose(&mut self, key: Key) {
-        let connection = self.event_loop.connections().get(key);
-        if connection.is_some_and(|connection| connection.state.phase == Phase::Open) {
+        if self.is_open(key) {
             self.outlive(key);
         }
         self.remove(key, false);
@@ -142,13 +172,19 @@ impl Conductor {
     pub(super) fn cut_off(&mut self, key: Key) {
         let connection = self.event_loop.connections().get(key);
         let has_unsent = connection.is_some_and(|connection| connection.outbox_bytes() > 0);
-        self.remove(key, has_unsent);
+        // A peer that does not poll may have left.
+        let is_away = self.exchanges.is_away(key);
+        self.remove(key, has_unsent && !is_away);
     }
 
-    fn remove(&mut self, key: Key, misses_bytes: bool) {
+    pub(super) fn remove(&mut self, key: Key, misses_bytes: bool) {
         let Some(state) = self.event_loop.remove_and_lend(key) else {
             return;
         };
+        self.exchanges.end_switch(key);
+        if let Some(unused) = self.exchanges.forget(key) {
+            self.close(unused, CloseCause::Peer(None));
+        }
         let is_known = state.phase != Phase::Lingering;
         self.count_out();
         if let Some(close_all) = &mut self.close_all {
@@ -196,7 +232,7 @@ impl Conductor {
         };
         let outbox_bytes = connection.outbox_bytes();
         let inbound_bytes = connection.inbound_bytes();
-        let address = connection.peer_address();
+        let address = self.address(key);
         let user = self.user(key).map(Name::as_str);
         add(&self.stats().slow_disconnects, 1);
         peer_log::peer_line("slow readers disconnected", || {
@@ -215,8 +251,7 @@ impl Conductor {
     /// Logs that a connection is closed because its peer sent a message of `bytes`, which exceeds the limit. The application itself only
     /// sees that the connection ends.
     pub(super) fn log_too_big(&self, key: Key, bytes: usize) {
-        let connection = self.event_loop.connections().get(key);
-        let address = connection.and_then(|connection| connection.peer_address());
+        let address = self.address(key);
         let user = self.user(key).map(Name::as_str);
         let message_bytes_max = self.message_bytes_max;
         peer_log::peer_line("connections closed for a large message", || {
@@ -278,12 +313,14 @@ impl Conductor {
             return;
         }
         // All conditions are needed. A shard can be quiet only if its mailbox is empty, no answer to a load is left, no decision waits for a
-        // flush, no commit is outstanding, no bytes wait for a socket, and the other shards have handled all its posts. One quiet shard proves little,
-        // because another one may post to it a moment later. So the caller compares `mail_count` of two rounds over all shards.
+        // flush, no commit is outstanding, no other node owes an answer about a record, no bytes wait for a socket, and the other shards have handled all its posts.
+        // One quiet shard proves little, because another one may post to it a moment later. So the caller compares `mail_count` of two rounds over
+        // all shards.
         let is_quiet = self.own.0.mailbox.is_empty()
             && self.loaded.is_empty()
             && !self.has_unflushed
             && !self.engine.is_uncommitted()
+            && !self.engine.awaits_records()
             && self.event_loop.backlog_count() == 0
             && self.credit.is_settled();
         if is_quiet {

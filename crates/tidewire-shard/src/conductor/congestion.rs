@@ -1,4 +1,4 @@
-//! Messages that go to a congested shard: their connections wait until it has caught up, and all others are read.
+//! Messages that go to a congested shard or node: their connections wait until it has caught up, and all others are read.
 //!
 //! A message waits before the engine sees it if one of its names belongs to a congested shard or has subscribers there. Other messages
 //! that make the engine post to a congested shard are recognized by their posts. Then the connection waits after the message.
@@ -11,7 +11,7 @@ use tidewire_net::connection::Key;
 use super::Conductor;
 use crate::connection::PauseReasons;
 use crate::credit::Confirmations;
-use crate::sink::Sink;
+use crate::sink::{Sink, Target};
 use crate::stats::add;
 
 impl Conductor {
@@ -30,7 +30,7 @@ impl Conductor {
     }
 
     /// Stops reading a connection until a congested shard has caught up.
-    pub(super) fn await_shard(&mut self, key: Key, target: u16) {
+    pub(super) fn await_shard(&mut self, key: Key, target: Target) {
         let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
             return;
         };
@@ -43,13 +43,15 @@ impl Conductor {
 
     /// Continues with the connections whose shards have caught up.
     pub(super) fn release_congested(&mut self) {
-        let has_congested = self.confirmations.has_congested();
+        let nodes = self.sink.nodes.as_ref();
+        let has_congested_node = nodes.is_some_and(|nodes| nodes.congested().is_some());
+        let has_congested = self.confirmations.has_congested() || has_congested_node;
         self.sink.has_congested = has_congested;
         if self.congested.is_empty() {
             return;
         }
         for (key, target) in std::mem::take(&mut self.congested) {
-            if has_congested && self.confirmations.is_congested(target) {
+            if has_congested && self.sink.is_congested(&self.confirmations, target) {
                 self.congested.push((key, target));
                 continue;
             }
@@ -74,24 +76,47 @@ impl Conductor {
 }
 
 impl Sink {
-    /// The congested shard, if any, to which a message goes because of its names.
+    /// Whether a receiver of posts is congested.
+    fn is_congested(&self, confirmations: &Confirmations, target: Target) -> bool {
+        match target {
+            Target::Shard(shard) => confirmations.is_congested(shard),
+            Target::Node(node) => self
+                .nodes
+                .as_ref()
+                .is_some_and(|nodes| nodes.is_congested(node)),
+        }
+    }
+
+    /// The congested shard or node, if any, to which a message goes because of its names.
     pub(crate) fn congested_target(
         &self,
         engine: &Shard,
         confirmations: &Confirmations,
         message: &Message<'_>,
-    ) -> Option<u16> {
+    ) -> Option<Target> {
         let mut found = None;
-        let mut visit = |shard| {
-            if confirmations.is_congested(shard) {
-                found = Some(shard);
+        let own = self.node();
+        let mut visit = |target| {
+            if self.is_congested(confirmations, target) {
+                found = Some(target);
             }
         };
-        engine.visit_owners(message, |owner| visit(owner.shard));
+        engine.visit_owners(message, |owner| {
+            visit(match owner.node == own {
+                true => Target::Shard(owner.shard),
+                false => Target::Node(owner.node),
+            });
+        });
         if let Message::Event(event) = message
             && let Some(publication) = event.published()
         {
-            self.visit_interested(InterestTopic::Event, publication.name, visit);
+            let name = publication.name;
+            self.visit_interested(InterestTopic::Event, name, |shard| {
+                visit(Target::Shard(shard));
+            });
+            // All nodes get all publications.
+            let node = self.nodes.as_ref().and_then(|nodes| nodes.congested());
+            found = found.or(node.map(Target::Node));
         }
         found
     }

@@ -51,10 +51,13 @@ impl Conductor {
             let state: &crate::connection::State = &connection.state;
             Some(ConnectionView {
                 key,
-                carriage: Carriage::WebSocket(state.codec.protocol()),
+                carriage: match self.exchanges.has(key) {
+                    true => Carriage::Exchanges(state.codec.protocol()),
+                    false => Carriage::WebSocket(state.codec.protocol()),
+                },
                 is_deflated: state.decoder.has_deflate(),
                 is_encrypted: connection.is_encrypted(),
-                address: connection.peer_address(),
+                address: self.address(key),
                 traffic: connection.traffic(),
                 outbox_bytes: connection.outbox_bytes(),
                 session,

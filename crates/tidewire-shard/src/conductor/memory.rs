@@ -104,7 +104,8 @@ impl Conductor {
             + deferred_bytes
             + kept_bytes
             + self.resumable.bytes()
-            + self.namespaces.bytes();
+            + self.namespaces.bytes()
+            + self.exchanges.bytes();
         let cached = self.engine.record_bytes();
         let now = self.now.monotonic;
         let shedding = &mut self.shedding;
@@ -147,6 +148,7 @@ impl Conductor {
             &stats.detached_sessions,
             self.resumable.detached_count() as u64,
         );
+        set(&stats.exchange_sessions, self.exchanges.count() as u64);
         set(&stats.carried_bytes, carried_bytes as u64);
         set(&stats.carried_sessions, self.carried.count() as u64);
     }
@@ -224,6 +226,7 @@ impl Conductor {
             .chain(self.carried.holders())
             .chain(detached.map(|key| (0, key)))
             .map(|(held, key)| (held + self.resumable.bytes_of(key), key))
+            .map(|(held, key)| (held + self.exchanges.bytes_of(key), key))
             .map(|(held, key)| (held + self.kept_for(key), key))
             .filter(|(bytes, _)| *bytes > 0)
             .collect();
@@ -285,7 +288,7 @@ impl Conductor {
             return self.end_carried_holder(key);
         };
         let is_open = connection.state.phase == Phase::Open;
-        let address = connection.peer_address();
+        let address = self.address(key);
         let has_unsent = connection.outbox_bytes() > 0;
         if is_cause && is_open {
             self.note_disconnect(key, DisconnectCause::Slow);

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use tidewire_core::address::SessionId;
 use tidewire_core::effect::{CloseReason, Flow, Format, Input, Span};
 use tidewire_core::message::{Auth, Message};
+use tidewire_core::namespace::covers;
 use tidewire_core::text::Name;
 use tidewire_net::connection::Key;
 use tidewire_net::event_loop::EventLoop;
@@ -104,8 +105,8 @@ pub(super) struct Namespaces {
     attempts_max: u32,
     connections: HashMap<Key, Sessions>,
     borrowers: HashMap<Key, Borrower>,
-    /// Sessions that end with this turn, behind their last messages.
-    ending: Vec<Key>,
+    /// Sessions that end with this turn, behind their last messages, each with the state of its namespace afterwards.
+    ending: Vec<(Key, Member)>,
     made: Option<Made>,
     scratch: Vec<u8>,
     /// The connection and session of the last message.
@@ -131,6 +132,10 @@ impl Namespaces {
     /// The memory of the sessions in borrowed slots.
     pub(super) fn bytes(&self) -> usize {
         self.borrowers.len() * SESSION_BYTES
+    }
+
+    fn is_ending(&self, session: Key) -> bool {
+        self.ending.iter().any(|(key, _)| *key == session)
     }
 
     /// Whether a session ends with this turn.
@@ -232,12 +237,9 @@ impl Namespaces {
     }
 
     /// Whether a connection may open a session in this namespace.
-    fn admit(&self, connection: Key, name: &str) -> Result<(), NamespaceRefusal> {
-        let is_permitted = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => pattern == name,
-        };
-        if !self.permitted.iter().any(is_permitted) {
+    fn admit(&self, connection: Key, name: &str, is_backed: bool) -> Result<(), NamespaceRefusal> {
+        let mut permitted = self.permitted.iter();
+        if !is_backed && !permitted.any(|pattern| covers(pattern, name)) {
             return Err(NamespaceRefusal::Unknown);
         }
         let sessions = self.connections.get(&connection);
@@ -328,9 +330,9 @@ impl Conductor {
     pub(super) fn keep_peer(&mut self, connection: Key, peer: &Arc<PeerDetails>) {
         let socket = self.event_loop.connections().get(connection);
         let protocol = socket.map(|socket| socket.state.codec.protocol());
-        if !self.namespaces.permitted.is_empty()
-            && protocol.is_some_and(|it| it.namespaced().is_some())
-        {
+        let has_others =
+            !self.namespaces.permitted.is_empty() || self.engine.has_backed_namespaces();
+        if has_others && protocol.is_some_and(|it| it.namespaced().is_some()) {
             let sessions = self.namespaces.connections.entry(connection).or_default();
             sessions.peer = Some(Arc::clone(peer));
         }
@@ -369,7 +371,7 @@ impl Conductor {
             ..Encoding::first(state.codec.protocol(), false)
         };
         let address = state.peer.as_ref().map(|peer| peer.address);
-        let address = address.or_else(|| socket.peer_address());
+        let address = address.or_else(|| self.address(connection));
         let session = self.session(key);
         self.handle(Input::Opened {
             session,
@@ -401,7 +403,12 @@ impl Conductor {
         let (Some(variant), Phase::Open) = (protocol.namespaced(), socket.state.phase) else {
             return;
         };
-        if let Err(refusal) = self.namespaces.admit(connection, namespace) {
+        let is_backed = self.engine.is_backed(namespace);
+        if namespace == Namespace::Main.name() {
+            let main = self.namespaces.main(connection);
+            return self.request_backend(connection, main, namespace, credentials);
+        }
+        if let Err(refusal) = self.namespaces.admit(connection, namespace, is_backed) {
             let mut frames = Vec::new();
             protocol
                 .encode_namespace_reply(NamespaceReply::Refused(namespace, refusal), &mut frames);
@@ -416,6 +423,9 @@ impl Conductor {
             member: Member::Open(key),
             is_joining: true,
         });
+        if is_backed {
+            return self.request_backend(connection, key, namespace, credentials);
+        }
         let data = Some(credentials);
         let (now, session) = (self.now, self.session(key));
         let login = Message::Auth(Auth::Request { data });
@@ -428,16 +438,21 @@ impl Conductor {
 
     /// Handles that a peer ends the session of a namespace; without a name, of the main one.
     pub(super) fn leave(&mut self, connection: Key, namespace: Option<&str>) {
-        match namespace {
-            None => self.replace_main(connection, Standing::Absent),
-            Some(namespace) => {
-                let member = self.remove_named(connection, namespace);
-                if let Some(Member::Open(key)) = member {
-                    self.end_borrower(key);
-                }
-                self.restart_login(connection);
-            }
+        let Some(namespace) = namespace else {
+            self.note_left(self.namespaces.main(connection));
+            return self.replace_main(connection, Standing::Absent);
+        };
+        let member = self.remove_named(connection, namespace);
+        if let Some(Member::Open(key)) = member {
+            self.note_left(key);
+            self.end_borrower(key);
         }
+        self.restart_login(connection);
+    }
+
+    fn note_left(&mut self, key: Key) {
+        let session = self.session(key);
+        self.handle(Input::Left { session });
     }
 
     fn remove_named(&mut self, connection: Key, namespace: &str) -> Option<Member> {
@@ -489,7 +504,7 @@ impl Conductor {
         };
         let named = self.namespaces.sessions(connection).skip(1);
         let mut open = main.into_iter().chain(named);
-        open.any(|key| Some(key) != except && !self.namespaces.ending.contains(&key))
+        open.any(|key| Some(key) != except && !self.namespaces.is_ending(key))
     }
 
     /// Informs the peer that the server ends a session, behind the messages of the turn. If that packet were in the outbox before, the end of
@@ -522,13 +537,27 @@ impl Conductor {
     fn settle_login(&mut self, connection: Key, session: Key) {
         let id = self.session(session);
         let socket = self.event_loop.connections_mut().get_mut(connection);
-        let Some(State { binding, codec, .. }) = socket.map(|socket| &mut socket.state) else {
+        let Some(State { codec, .. }) = socket.map(|socket| &mut socket.state) else {
             return;
         };
-        if codec.protocol().namespaced().is_none() {
+        let protocol = codec.protocol();
+        if protocol.namespaced().is_none() && protocol.opens().is_none() {
             return;
         }
         let is_open = self.engine.user(id).is_some();
+        if is_open && self.engine.has_backed_namespaces() {
+            self.settle_backed(connection);
+        }
+        if protocol.opens().is_some() {
+            if !is_open {
+                self.open_at_backend(connection);
+            }
+            return;
+        }
+        let socket = self.event_loop.connections_mut().get_mut(connection);
+        let Some(State { binding, .. }) = socket.map(|socket| &mut socket.state) else {
+            return;
+        };
         if session == self.namespaces.main(connection) {
             let main = self.namespaces.find(connection, *binding, Namespace::Main);
             if is_open || main != Member::Open(session) {
@@ -550,7 +579,7 @@ impl Conductor {
             if is_open {
                 return;
             }
-            self.namespaces.ending.push(session);
+            self.namespaces.ending.push((session, Member::Absent));
         }
         let sessions = self.namespaces.connections.entry(connection).or_default();
         sessions.refused += 1;
@@ -563,17 +592,30 @@ impl Conductor {
     /// Handles that the engine closes a session. Returns the connection that has to be closed, or nothing if it continues without the session.
     pub(super) fn end_in_namespace(&mut self, session: Key, reason: CloseReason) -> Option<Key> {
         let connection = self.namespaces.connection(session);
-        let Some(sessions) = self.namespaces.connections.get(&connection) else {
+        if !self.namespaces.has(connection) {
             return Some(connection);
-        };
+        }
         let is_main = session == self.namespaces.main(connection);
         match reason {
-            // The connection is not read while a message of another session waits, so the answer to the ping was not either.
-            CloseReason::Silent if sessions.waiting.is_some() => return None,
             CloseReason::AuthenticationTimeout
                 if is_main && self.has_session(connection, Some(session)) =>
             {
                 return None;
+            }
+            // The connection continues, even without a session: its peer closes it, or joins again.
+            CloseReason::Dismissed => {
+                self.announce_end(connection, session);
+                self.namespaces.ending.push((session, Member::Ended));
+                return None;
+            }
+            CloseReason::Disconnected => {
+                let sessions: Vec<Key> = self.namespaces.sessions(connection).collect();
+                for session in sessions {
+                    if self.engine.user(self.session(session)).is_some() {
+                        self.announce_end(connection, session);
+                    }
+                }
+                return Some(connection);
             }
             CloseReason::Revoked | CloseReason::Barred => {}
             // The other sessions end, too, and the client logs in again to all of them.
@@ -591,7 +633,7 @@ impl Conductor {
         }
         if reason == CloseReason::Barred {
             // It gets the answers of this turn.
-            self.namespaces.ending.push(session);
+            self.namespaces.ending.push((session, Member::Absent));
         } else {
             self.announce_end(connection, session);
             self.drop_session(connection, session, Member::Ended);
@@ -633,11 +675,11 @@ impl Conductor {
 
     /// Ends the sessions that end with this turn, after all messages of the turn.
     pub(super) fn finish_namespaces(&mut self) {
-        for session in std::mem::take(&mut self.namespaces.ending) {
+        for (session, left) in std::mem::take(&mut self.namespaces.ending) {
             let connection = self.namespaces.connection(session);
             let is_there = self.namespaces.sessions(connection).any(|it| it == session);
             if is_there && self.event_loop.connections().get(connection).is_some() {
-                self.drop_session(connection, session, Member::Absent);
+                self.drop_session(connection, session, left);
             }
         }
     }

@@ -19,7 +19,7 @@ use super::{Conductor, key};
 use crate::connection::{Binding, CloseCause, PauseReasons, Phase, State, WaitingPayload};
 use crate::credit::Confirmations;
 use crate::session_token::OwnedSessionRequest;
-use crate::sink::{DeferredEffect, Sink, resumable_format};
+use crate::sink::{DeferredEffect, Sink, Target, resumable_format};
 use crate::stats::{ShardStats, add, topic_index};
 
 /// For shorter messages, the engine's cost per message includes their bytes.
@@ -57,6 +57,9 @@ impl Conductor {
                     self.turn_bytes += count;
                     let before = self.engine.work();
                     self.decode(key);
+                    if self.exchanges.has_input() {
+                        self.give_input(key);
+                    }
                     let work = self.engine.work().wrapping_sub(before);
                     let is_expensive = work + count as u64 >= EXPENSIVE_READ;
                     self.event_loop.note_cost(key, is_expensive);
@@ -123,6 +126,7 @@ impl Conductor {
                         stats: self.own.stats(),
                         confirmations: &self.confirmations,
                         now: self.now,
+                        session,
                         is_again: false,
                     };
                     let given = call.give(session, connection, kind, &payload);
@@ -133,7 +137,7 @@ impl Conductor {
                             let state = &mut connection.state;
                             let bytes = payload.into_owned().into();
                             state.waiting = Some(Box::new(WaitingPayload { kind, bytes }));
-                            match self.sink.awaited_shard.take() {
+                            match self.sink.awaited.take() {
                                 Some(target) => self.await_shard(key, target),
                                 None => {
                                     state.pause_reasons.add(PauseReasons::WAITING);
@@ -183,7 +187,7 @@ impl Conductor {
     }
 
     /// Counts the bytes that the connection keeps of messages that are incomplete or have to wait.
-    fn recount(&mut self, key: Key) {
+    pub(super) fn recount(&mut self, key: Key) {
         if let Some(connection) = self.event_loop.connections().get(key) {
             let state = &connection.state;
             let waiting = state.waiting.as_ref().map_or(0, |it| it.bytes.len());
@@ -210,6 +214,7 @@ impl Conductor {
             stats: self.own.stats(),
             confirmations: &self.confirmations,
             now: self.now,
+            session,
             is_again: true,
         };
         let given = call.give(session, connection, payload.kind, &payload.bytes);
@@ -222,7 +227,7 @@ impl Conductor {
         }
         match given {
             Ok(Flow::Wait) => {
-                let target = self.sink.awaited_shard.take();
+                let target = self.sink.awaited.take();
                 if let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
                     connection.state.waiting = Some(payload);
                     if target.is_some() {
@@ -254,7 +259,7 @@ impl Conductor {
                 .credit
                 .charge(target, key, std::mem::take(&mut message_bytes));
             if self.sink.has_congested && self.confirmations.is_congested(target) {
-                congested = Some(target);
+                congested = Some(Target::Shard(target));
             }
         }
         if self.resumable.charge(key, charged) {
@@ -295,7 +300,7 @@ impl Conductor {
 }
 
 /// The session of the same shard with this key.
-fn with_key(session: SessionId, key: Key) -> SessionId {
+pub(super) fn with_key(session: SessionId, key: Key) -> SessionId {
     SessionId {
         index: key.index,
         generation: key.generation,
@@ -303,27 +308,29 @@ fn with_key(session: SessionId, key: Key) -> SessionId {
     }
 }
 
-const fn violation(text: &'static str) -> CloseCause {
+pub(super) const fn violation(text: &'static str) -> CloseCause {
     CloseCause::Foreign(ForeignPayload::Violation(text))
 }
 
 /// The context to pass one message to the engine while its bytes are in the read buffer.
-struct Call<'a> {
-    engine: &'a mut Shard,
-    sink: &'a mut Sink,
+pub(super) struct Call<'a> {
+    pub(super) engine: &'a mut Shard,
+    pub(super) sink: &'a mut Sink,
     resumable: &'a mut ResumableSessions,
-    namespaces: &'a mut Namespaces,
-    stats: &'a ShardStats,
-    confirmations: &'a Confirmations,
-    now: Now,
+    pub(super) namespaces: &'a mut Namespaces,
+    pub(super) stats: &'a ShardStats,
+    pub(super) confirmations: &'a Confirmations,
+    pub(super) now: Now,
+    /// The session in the slot of the connection.
+    pub(super) session: SessionId,
     /// Whether the message had to wait.
-    is_again: bool,
+    pub(super) is_again: bool,
 }
 
 impl Call<'_> {
     /// Passes a payload to the engine, or returns why the connection has to be closed.
     fn give(
-        self,
+        mut self,
         session: SessionId,
         connection: &mut Connection<State>,
         kind: PayloadKind,
@@ -335,6 +342,12 @@ impl Call<'_> {
         if read.is_unfinished() {
             codec.advance(parts, &read);
             return Ok(Flow::Taken);
+        }
+        if self.engine.has_backed_namespaces()
+            && let Some(message) = read.application()
+            && let Some(given) = self.give_backend(key(session), connection, message, &read)
+        {
+            return given;
         }
         if let Some(request) = read.session_request() {
             return self.request(session, connection, request, &read);
@@ -387,7 +400,16 @@ impl Call<'_> {
             }
             (SessionRequest::Join { namespace, .. }, _) => {
                 to = with_key(session, self.namespaces.main(key));
-                if namespace == Namespace::Main {
+                let is_backed = self.engine.is_backed(Namespace::Main.name());
+                if namespace == Namespace::Main && is_backed {
+                    match self.engine.is_delayed(to) {
+                        true => flow = Flow::Wait,
+                        false => {
+                            let binding = &mut connection.state.binding;
+                            self.namespaces.main_joined(key, binding);
+                        }
+                    }
+                } else if namespace == Namespace::Main {
                     flow = self.give_to(to, read);
                     if flow == Flow::Taken {
                         let binding = &mut connection.state.binding;
@@ -418,7 +440,8 @@ impl Call<'_> {
         }
         self.namespaces.note_flow(key, super::key(to), flow);
         if flow == Flow::Taken {
-            if let Some(request) = OwnedSessionRequest::of(request) {
+            let is_backed = |name: &str| self.engine.is_backed(name);
+            if let Some(request) = OwnedSessionRequest::of(request, is_backed) {
                 let effect = DeferredEffect::SessionRequest(session, request);
                 self.sink.deferred.push_back(effect);
             }

@@ -128,6 +128,16 @@ impl ResumableSessions {
         }
     }
 
+    /// The token of a session.
+    pub(super) fn token(&self, session: SessionId) -> SessionToken {
+        self.token_key.token(session)
+    }
+
+    /// Whether this node has made the token.
+    pub(super) fn has_made(&self, token: &SessionToken) -> bool {
+        self.token_key.has_made(token)
+    }
+
     /// The number of these sessions.
     pub(super) fn count(&self) -> usize {
         self.sessions.len()
@@ -340,6 +350,8 @@ impl Conductor {
             } => self.join(key, &namespace, &credentials),
             OwnedSessionRequest::Leave { namespace } => self.leave(key, namespace.as_deref()),
             OwnedSessionRequest::Close => self.close(key, CloseCause::Peer(None)),
+            OwnedSessionRequest::Probe { frames } => self.probe_switch(key, &frames),
+            OwnedSessionRequest::Switch => self.request_switch(key),
             OwnedSessionRequest::Keep => self.pend(key, Pending::Keep { key, reply: None }),
             OwnedSessionRequest::Resume { token, received } => {
                 let resume = Resume {
@@ -356,6 +368,7 @@ impl Conductor {
     /// Handles the request that a connection brings along.
     pub(super) fn attach(&mut self, key: Key, attachment: Attachment) {
         let pending = match attachment {
+            Attachment::Switch { token } => return self.begin_switch(key, token),
             Attachment::Resumable(reply) => Pending::Keep {
                 key,
                 reply: Some(reply),
@@ -411,7 +424,7 @@ impl Conductor {
             peer: None,
             detached: None,
         });
-        let token = self.resumable.token_key.token(session);
+        let token = self.resumable.token(session);
         match reply {
             Some(reply) => {
                 // The caller may have stopped waiting. Nothing else can resume the session then, and it ends at its deadline.
@@ -445,22 +458,21 @@ impl Conductor {
         for mut resume in std::mem::take(&mut self.resumable.ready) {
             let from = resume.from;
             // A peer without a login must not choose its shard with an invented token.
-            let is_real = |token: &SessionToken| self.resumable.token_key.has_made(token);
+            let is_real = |token: &SessionToken| self.resumable.has_made(token);
             resume.token = resume.token.filter(is_real);
-            let connection = self.event_loop.connections().get(from);
-            if !connection.is_some_and(|connection| connection.state.phase == Phase::Open) {
+            if !self.is_open(from) {
                 continue;
             }
-            let is_open = self.user(from).is_some();
+            let is_logged_in = self.user(from).is_some();
             if let Some(token) = resume.token
                 && let Some(shard) = self.handles.get(usize::from(token.shard()))
                 && shard.index() != self.address.shard
-                && !is_open
+                && !is_logged_in
             {
                 self.hand_on(&shard.clone(), token, resume);
                 continue;
             }
-            let found = match is_open || self.resumable.has(from) {
+            let found = match is_logged_in || self.resumable.has(from) {
                 true => Err(ResumeRefusal::LoggedIn),
                 false => self.find_session(resume.token),
             };
@@ -489,18 +501,10 @@ impl Conductor {
     /// Moves a connection to the shard of the session that it resumes. There it is handled like a connection of the front.
     fn hand_on(&mut self, shard: &ShardHandle, token: SessionToken, resume: Resume) {
         let Resume { from, received, .. } = resume;
-        let Some(released) = self.event_loop.release(from) else {
+        let Some(released) = self.release_transport(from) else {
             // The peer has not read the answer to its introduction yet.
             return self.resumable.ready.push(resume);
         };
-        self.count_out();
-        if let Some(close_all) = &mut self.close_all {
-            close_all.count(false);
-        }
-        self.logins.remove(&from);
-        let session = self.session(from);
-        self.handle(Input::Closed { session });
-        self.free_key(from);
         let Ok(Released {
             state,
             socket,
@@ -528,7 +532,7 @@ impl Conductor {
     }
 
     fn find_session(&self, token: Option<SessionToken>) -> Result<Key, ResumeRefusal> {
-        let token = token.filter(|token| token.session.address == self.address);
+        let token = token.filter(|token| token.session.address.shard == self.address.shard);
         let token = token.ok_or(ResumeRefusal::Unknown)?;
         self.resumable.find(super::key(token.session))
     }
@@ -753,7 +757,7 @@ impl Conductor {
         if flow == Flow::Taken {
             return self.release(key, PauseReasons::WAITING);
         }
-        if let Some(target) = self.sink.awaited_shard.take() {
+        if let Some(target) = self.sink.awaited.take() {
             self.congested.push((key, target));
         }
         if let Some(entry) = self.resumable.sessions.get_mut(&key) {

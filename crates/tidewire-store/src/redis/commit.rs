@@ -1,10 +1,12 @@
-//! Commits a batch in Redis: one script, or for a large batch a transaction without a script. Decision 0081 has the figures of both.
+//! Commits a batch in Redis: one transaction if the states of its records are known, otherwise a script, or for a large batch a transaction
+//! that reads the records first. Decisions 0081 and 0109 have the figures of each.
 
 use std::sync::LazyLock;
 
 use redis::{Connection, RedisResult, Script, Value, from_redis_value};
 use tidewire_core::store::{Expected, MemberId, StoreChange, StoreWrite, View};
 
+use super::super::recent::Recent;
 use super::requests::Requests;
 use super::{META, NAMES, RECORD, record_key, row};
 
@@ -80,6 +82,62 @@ pub(super) struct Answer {
     pub(super) refused: Vec<usize>,
 }
 
+impl Answer {
+    /// The answer of a batch that was done in this view, but for the refused writes.
+    fn done(view: View, refused: Vec<usize>) -> Self {
+        Self {
+            current: view,
+            is_member: true,
+            is_newest: true,
+            refused,
+        }
+    }
+}
+
+/// A batch whose expectations are all met, as far as the writer knows.
+#[derive(Default)]
+struct KnownWrites {
+    put_count: usize,
+    /// The indexes of puts of new records.
+    added: Vec<usize>,
+    /// The indexes of deletes of records that exist.
+    gone: Vec<usize>,
+}
+
+impl KnownWrites {
+    /// `None` if the state of a record is unknown, or not the expected one.
+    fn new(states: &Recent<Expected>, writes: &[StoreWrite]) -> Option<Self> {
+        let mut known = Self::default();
+        for (index, write) in writes.iter().enumerate() {
+            let state = states.of(&write.name)?;
+            if write.expected != Expected::Anything && write.expected != state {
+                return None;
+            }
+            let is_missing = state == Expected::Missing;
+            match write.change {
+                StoreChange::Put(_) => {
+                    known.put_count += 1;
+                    if is_missing {
+                        known.added.push(index);
+                    }
+                }
+                StoreChange::Delete if is_missing => {}
+                StoreChange::Delete => known.gone.push(index),
+            }
+        }
+        Some(known)
+    }
+}
+
+/// Bytes of the values of a batch.
+fn data_bytes(writes: &[StoreWrite]) -> usize {
+    let bytes = writes.iter().map(|write| match &write.change {
+        StoreChange::Put(record) => record.data.len(),
+        StoreChange::Delete => 0,
+    });
+    bytes.sum()
+}
+
 /// Whether the stored row is in the state that a write expects. `state` is a buffer.
 fn is_met(write: &StoreWrite, found: Option<&[u8]>, state: &mut Vec<u8>) -> bool {
     match (write.expected, found) {
@@ -106,24 +164,249 @@ fn is_done(write: &StoreWrite, found: Option<&[u8]>) -> bool {
     }
 }
 
-/// Commits a batch on the connection with this number.
-pub(super) fn commit(
-    connection: &mut Connection,
-    number: u64,
-    owner: (View, MemberId),
-    writes: &[StoreWrite],
-) -> RedisResult<Answer> {
-    let bytes = writes.iter().map(|write| match &write.change {
-        StoreChange::Put(record) => record.data.len(),
-        StoreChange::Delete => 0,
-    });
-    let bytes: usize = bytes.sum();
-    let is_large = writes.len() >= TRANSACTION_COUNT_MIN
-        && bytes <= writes.len() * TRANSACTION_WRITE_BYTES_MAX;
-    if is_large && let Some(answer) = transaction(connection, number, owner, writes, bytes)? {
-        return Ok(answer);
+/// The fields of the meta key that a batch depends on.
+#[derive(Clone, Copy, Debug)]
+struct Fence {
+    /// The member whose fields these are.
+    birth: u64,
+    member_count: Option<u64>,
+    view: Option<u64>,
+    /// The node of the member.
+    own: Option<u64>,
+    /// The newest connection of the member.
+    newest: Option<u64>,
+}
+
+impl Fence {
+    /// Adds the requests that watch and read the meta key.
+    fn request(birth: u64, requests: &mut Requests) {
+        requests.add(["WATCH", META]);
+        let (own, newest) = (format!("member:{birth}"), format!("connection:{birth}"));
+        requests.add(["HMGET", META, "members", "view", &own, &newest]);
     }
-    script(connection, number, owner, writes)
+
+    /// Receives their responses.
+    fn receive(birth: u64, connection: &mut Connection) -> RedisResult<Self> {
+        received(connection)?;
+        let [member_count, view, own, newest] = from_redis_value(received(connection)?)?;
+        Ok(Self {
+            birth,
+            member_count,
+            view,
+            own,
+            newest,
+        })
+    }
+
+    /// Whether the fields are those of this member and view.
+    fn is_of(&self, (view, member): (View, MemberId)) -> bool {
+        (self.birth, self.view) == (member.birth, Some(view.0))
+    }
+
+    /// Whether the connection with this number is the only one that may write records.
+    fn is_alone(&self, number: u64) -> bool {
+        self.member_count == Some(1) && self.own.is_some() && self.newest == Some(number)
+    }
+}
+
+/// The connection for writing.
+pub(super) struct Writer {
+    connection: Connection,
+    number: u64,
+    /// The view of the last batch.
+    view: View,
+    /// The states in which this connection has left records in this view. If the view has one member, they are the stored ones. In another
+    /// view they are unknown, because the members of the views between may have written.
+    states: Recent<Expected>,
+    /// The meta key as it was when this connection began to watch it; absent if it is not watched. If the key has changed since, Redis does
+    /// no transaction.
+    watched: Option<Fence>,
+}
+
+impl Writer {
+    /// The connection with this number.
+    pub(super) fn new(connection: Connection, number: u64) -> Self {
+        Self {
+            connection,
+            number,
+            view: View(0),
+            states: Recent::default(),
+            watched: None,
+        }
+    }
+
+    /// The connection.
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    /// Commits a batch. After an error the connection must be given up: responses may be unread, and states unknown.
+    pub(super) fn commit(
+        &mut self,
+        owner: (View, MemberId),
+        writes: &[StoreWrite],
+    ) -> RedisResult<Answer> {
+        if self.view != owner.0 {
+            self.view = owner.0;
+            self.states = Recent::default();
+        }
+        let answer = self.decided(owner, writes)?;
+        if answer.is_member && answer.is_newest && answer.current == owner.0 {
+            for write in writes {
+                self.states.note(&write.name, write.change.leaves());
+            }
+        }
+        for number in &answer.refused {
+            self.states.forget(&writes[number - 1].name);
+        }
+        Ok(answer)
+    }
+
+    fn decided(&mut self, owner: (View, MemberId), writes: &[StoreWrite]) -> RedisResult<Answer> {
+        // Several members may write. Until the view changes, only a script can compare and write.
+        let has_others = self
+            .watched
+            .is_some_and(|fence| fence.is_of(owner) && !fence.is_alone(self.number));
+        if !has_others {
+            let known = KnownWrites::new(&self.states, writes);
+            if let Some(known) = known
+                && let Some(answer) = self.without_reading(owner, writes, &known)?
+            {
+                return Ok(answer);
+            }
+            let bytes = data_bytes(writes);
+            let is_large = writes.len() >= TRANSACTION_COUNT_MIN
+                && bytes <= writes.len() * TRANSACTION_WRITE_BYTES_MAX;
+            if is_large && let Some(answer) = self.after_reading(owner, writes, bytes)? {
+                return Ok(answer);
+            }
+        }
+        script(&mut self.connection, self.number, owner, writes)
+    }
+
+    /// Commits a batch whose expectations are known to be met, with one transaction and no read. `None` if it was not done.
+    ///
+    /// If the view has one member, only this connection may write records, so each has the state in which this connection has left it. Each
+    /// opening, each new view and each new connection for writing writes the meta key, so Redis does nothing if that has changed. The next
+    /// transaction is prepared by the same message: Redis watches and reads the meta key behind this one.
+    fn without_reading(
+        &mut self,
+        owner: (View, MemberId),
+        writes: &[StoreWrite],
+        known: &KnownWrites,
+    ) -> RedisResult<Option<Answer>> {
+        let birth = owner.1.birth;
+        let fence = match self.watched {
+            Some(fence) if fence.is_of(owner) => fence,
+            _ => {
+                let mut requests = Requests::with_capacity(4 * KEY_BYTES);
+                Fence::request(birth, &mut requests);
+                requests.send(&mut self.connection)?;
+                *self
+                    .watched
+                    .insert(Fence::receive(birth, &mut self.connection)?)
+            }
+        };
+        if !fence.is_of(owner) || !fence.is_alone(self.number) {
+            return Ok(None);
+        }
+        let bytes = data_bytes(writes) + (2 * writes.len() + 8) * KEY_BYTES;
+        let mut requests = Requests::with_capacity(bytes);
+        requests.add(["MULTI"]);
+        if known.put_count > 0 {
+            requests.begin(1 + 2 * known.put_count);
+            requests.word(&[b"MSET"]);
+            let mut row = Vec::new();
+            for write in writes {
+                append_put(write, &mut row, &mut requests);
+            }
+        }
+        add_names(writes, &known.added, &mut requests);
+        add_deletes(writes, &known.gone, &mut requests);
+        requests.add(["EXEC"]);
+        let count = requests.count();
+        Fence::request(birth, &mut requests);
+        requests.send(&mut self.connection)?;
+        // If Redis refuses a command, it refuses the transaction.
+        for _ in 1..count {
+            self.connection.recv_response()?;
+        }
+        let done = self.connection.recv_response()?.extract_error();
+        self.watched = Some(Fence::receive(birth, &mut self.connection)?);
+        Ok(match done {
+            Ok(Value::Nil) | Err(_) => None,
+            Ok(_) => Some(Answer::done(owner.0, Vec::new())),
+        })
+    }
+
+    /// The same as the script, decided here. `None` if it was not done and the script must decide.
+    ///
+    /// Redis does the commands of a transaction only if the meta key was not written since `WATCH`. Each opening, each new view and each new
+    /// connection for writing writes it. While the view has one member, no other connection may write records. So if the transaction is done,
+    /// no other server has written a record since it was read. With several members the script decides: to watch each record would cost Redis
+    /// the square of their number.
+    fn after_reading(
+        &mut self,
+        owner: (View, MemberId),
+        writes: &[StoreWrite],
+        data_bytes: usize,
+    ) -> RedisResult<Option<Answer>> {
+        // `EXEC` and `UNWATCH` end the watch.
+        self.watched = None;
+        let (birth, connection) = (owner.1.birth, &mut self.connection);
+        let mut read = Requests::with_capacity(writes.len() * KEY_BYTES);
+        Fence::request(birth, &mut read);
+        read.begin(1 + writes.len());
+        read.word(&["MGET".as_bytes()]);
+        for write in writes {
+            read.word(&[RECORD.as_bytes(), write.name.as_bytes()]);
+        }
+        read.send(connection)?;
+        // Redis reads the records while the new rows are encoded here.
+        let rows = Rows::new(writes, data_bytes);
+        let fence = Fence::receive(birth, connection)?;
+        let found = match received(connection)? {
+            Value::Array(found) => found,
+            _ => Vec::new(),
+        };
+        if !fence.is_of(owner) || !fence.is_alone(self.number) || found.len() != writes.len() {
+            redis::cmd("UNWATCH").exec(connection)?;
+            return Ok(None);
+        }
+        let mut changes = Changes::default();
+        let mut refused = Vec::new();
+        let mut state = Vec::new();
+        for (index, (write, found)) in std::iter::zip(writes, &found).enumerate() {
+            let found = match found {
+                Value::BulkString(row) => Some(row.as_slice()),
+                _ => None,
+            };
+            if !is_met(write, found, &mut state) {
+                if !is_done(write, found) {
+                    refused.push(index + 1);
+                }
+            } else if matches!(write.change, StoreChange::Put(_)) {
+                changes.rows.push(index);
+                if found.is_none() {
+                    changes.names.push(index);
+                }
+            } else if found.is_some() {
+                changes.gone.push(index);
+            }
+        }
+        let count = changes.send(connection, writes, &rows)?;
+        // If Redis refuses a command, it refuses the transaction.
+        for _ in 1..count {
+            connection.recv_response()?;
+        }
+        // An empty transaction ends the watch, too, and shows that the batch came from the newest connection.
+        match connection.recv_response()?.extract_error() {
+            Ok(Value::Nil) => Ok(None),
+            Ok(_) => Ok(Some(Answer::done(owner.0, refused))),
+            // A transaction only reports that one of its commands was refused. The answer to the script has the cause, such as full memory.
+            Err(_) => Ok(None),
+        }
+    }
 }
 
 fn script(
@@ -160,91 +443,53 @@ fn script(
     })
 }
 
-/// The same as the script, decided here. `None` if it was not done and the script must decide.
-///
-/// Redis does the commands of a transaction only if the meta key was not written since `WATCH`. Each opening, each new view and each new
-/// connection for writing writes it. While the view has one member, no other connection may write records. So if the transaction is done,
-/// no other server has written a record since it was read. With several members the script decides: to watch each record would cost Redis
-/// the square of their number.
-fn transaction(
-    connection: &mut Connection,
-    number: u64,
-    (view, member): (View, MemberId),
-    writes: &[StoreWrite],
-    data_bytes: usize,
-) -> RedisResult<Option<Answer>> {
-    let mut read = Requests::with_capacity(writes.len() * KEY_BYTES);
-    read.add(["WATCH", META]);
-    let (own, newest) = (
-        format!("member:{}", member.birth),
-        format!("connection:{}", member.birth),
-    );
-    read.add(["HMGET", META, "members", "view", &own, &newest]);
-    read.begin(1 + writes.len());
-    read.word(&["MGET".as_bytes()]);
-    for write in writes {
-        read.word(&[RECORD.as_bytes(), write.name.as_bytes()]);
-    }
-    read.send(connection)?;
-    // Redis reads the records while the new rows are encoded here.
-    let rows = Rows::new(writes, data_bytes);
-    received(connection)?;
-    let fence: [Option<u64>; 4] = from_redis_value(received(connection)?)?;
-    let found = match received(connection)? {
-        Value::Array(found) => found,
-        _ => Vec::new(),
-    };
-    let [count, current, own, newest] = fence;
-    let is_own = (count, current) == (Some(1), Some(view.0)) && own.is_some();
-    if !is_own || newest != Some(number) || found.len() != writes.len() {
-        redis::cmd("UNWATCH").exec(connection)?;
-        return Ok(None);
-    }
-    let mut changes = Changes::default();
-    let mut refused = Vec::new();
-    let mut state = Vec::new();
-    for (index, (write, found)) in std::iter::zip(writes, &found).enumerate() {
-        let found = match found {
-            Value::BulkString(row) => Some(row.as_slice()),
-            _ => None,
-        };
-        if !is_met(write, found, &mut state) {
-            if !is_done(write, found) {
-                refused.push(index + 1);
-            }
-        } else if matches!(write.change, StoreChange::Put(_)) {
-            changes.rows.push(index);
-            if found.is_none() {
-                changes.names.push(index);
-            }
-        } else if found.is_some() {
-            changes.gone.push(index);
-        }
-    }
-    let count = changes.send(connection, writes, &rows)?;
-    // If Redis refuses a command, it refuses the transaction.
-    for _ in 1..count {
-        connection.recv_response()?;
-    }
-    // An empty transaction ends the watch, too, and shows that the batch came from the newest connection.
-    match connection.recv_response()?.extract_error() {
-        Ok(Value::Nil) => Ok(None),
-        Ok(_) => Ok(Some(Answer {
-            current: view,
-            is_member: true,
-            is_newest: true,
-            refused,
-        })),
-        // A transaction only reports that one of its commands was refused. The answer to the script has the cause, such as full memory.
-        Err(_) => Ok(None),
-    }
-}
-
 /// The next response. If it is an error, others may be unread, so the caller must give up the connection.
 fn received(connection: &mut Connection) -> RedisResult<Value> {
     match connection.recv_response()? {
         Value::ServerError(error) => Err(error.into()),
         value => Ok(value),
+    }
+}
+
+/// Adds the key and the row of a put, as words. `row` is a buffer.
+fn append_put(write: &StoreWrite, row: &mut Vec<u8>, requests: &mut Requests) {
+    if let StoreChange::Put(record) = &write.change {
+        row.clear();
+        row::append(&write.name, record, row);
+        requests.word(&[RECORD.as_bytes(), write.name.as_bytes()]);
+        requests.word(&[row]);
+    }
+}
+
+/// Adds the request that lists the names of new records.
+fn add_names(writes: &[StoreWrite], added: &[usize], requests: &mut Requests) {
+    if added.is_empty() {
+        return;
+    }
+    requests.begin(2 + 2 * added.len());
+    requests.word(&[b"ZADD"]);
+    requests.word(&[NAMES.as_bytes()]);
+    for index in added {
+        requests.word(&[b"0"]);
+        requests.word(&[writes[*index].name.as_bytes()]);
+    }
+}
+
+/// Adds the requests that delete records and their names.
+fn add_deletes(writes: &[StoreWrite], gone: &[usize], requests: &mut Requests) {
+    if gone.is_empty() {
+        return;
+    }
+    requests.begin(1 + gone.len());
+    requests.word(&[b"DEL"]);
+    for index in gone {
+        requests.word(&[RECORD.as_bytes(), writes[*index].name.as_bytes()]);
+    }
+    requests.begin(2 + gone.len());
+    requests.word(&[b"ZREM"]);
+    requests.word(&[NAMES.as_bytes()]);
+    for index in gone {
+        requests.word(&[writes[*index].name.as_bytes()]);
     }
 }
 
@@ -261,12 +506,7 @@ impl Rows {
         let mut ends = Vec::with_capacity(writes.len());
         let mut row = Vec::new();
         for write in writes {
-            if let StoreChange::Put(record) = &write.change {
-                row.clear();
-                row::append(&write.name, record, &mut row);
-                requests.word(&[RECORD.as_bytes(), write.name.as_bytes()]);
-                requests.word(&[&row]);
-            }
+            append_put(write, &mut row, &mut requests);
             ends.push(requests.bytes().len());
         }
         Self {
@@ -304,7 +544,6 @@ impl Changes {
         writes: &[StoreWrite],
         rows: &Rows,
     ) -> RedisResult<usize> {
-        let name = |index: &usize| writes[*index].name.as_bytes();
         let mut requests = Requests::with_capacity(rows.words.len() + KEY_BYTES);
         requests.add(["MULTI"]);
         if !self.rows.is_empty() {
@@ -314,28 +553,8 @@ impl Changes {
                 requests.encoded(rows.words(*index));
             }
         }
-        if !self.names.is_empty() {
-            requests.begin(2 + 2 * self.names.len());
-            requests.word(&[b"ZADD"]);
-            requests.word(&[NAMES.as_bytes()]);
-            for index in &self.names {
-                requests.word(&[b"0"]);
-                requests.word(&[name(index)]);
-            }
-        }
-        if !self.gone.is_empty() {
-            requests.begin(1 + self.gone.len());
-            requests.word(&[b"DEL"]);
-            for index in &self.gone {
-                requests.word(&[RECORD.as_bytes(), name(index)]);
-            }
-            requests.begin(2 + self.gone.len());
-            requests.word(&[b"ZREM"]);
-            requests.word(&[NAMES.as_bytes()]);
-            for index in &self.gone {
-                requests.word(&[name(index)]);
-            }
-        }
+        add_names(writes, &self.names, &mut requests);
+        add_deletes(writes, &self.gone, &mut requests);
         requests.add(["EXEC"]);
         requests.send(connection)?;
         Ok(requests.count())

@@ -7,7 +7,7 @@ use tidewire_core::store::Opened;
 use super::super::epoch_after;
 
 /// The version of the stored format, see `spec/store.md`.
-pub const FORMAT: i64 = 3;
+pub const FORMAT: i64 = 4;
 
 const SCHEMA: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
@@ -28,12 +28,29 @@ const SCHEMA: &str = "
         checksum INTEGER NOT NULL,
         UNIQUE (name, incarnation, version)
     ) STRICT;
-    INSERT INTO meta VALUES ('format', 3), ('epoch', 0), ('opening', 0), ('clean', 0);";
+    INSERT INTO meta VALUES ('format', 4), ('epoch', 0), ('opening', 0), ('clean', 0);";
+
+/// The tables of indexes, which format 4 added.
+const INDEX_TABLES: &str = "
+    CREATE TABLE indexes (
+        number INTEGER PRIMARY KEY,
+        definition TEXT NOT NULL,
+        state INTEGER NOT NULL,
+        position TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE index_entries (
+        number INTEGER NOT NULL,
+        key BLOB NOT NULL,
+        name TEXT NOT NULL,
+        PRIMARY KEY (number, key, name)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX index_entries_by_name ON index_entries (name, number);";
 
 /// The upgrade of a database from each format to the next one, from format 1 on. SQLite adds a column without a change of the rows.
 const UPGRADES: [&str; (FORMAT - 1) as usize] = [
     "ALTER TABLE records ADD COLUMN writer TEXT",
     "ALTER TABLE records ADD COLUMN write_keys TEXT",
+    INDEX_TABLES,
 ];
 
 /// The first format with the column `write_keys`.
@@ -46,6 +63,7 @@ pub(super) fn begin(connection: &mut Connection) -> rusqlite::Result<Opened> {
         transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if tables == 0 {
         transaction.execute_batch(SCHEMA)?;
+        transaction.execute_batch(INDEX_TABLES)?;
     } else {
         upgrade(&transaction)?;
     }

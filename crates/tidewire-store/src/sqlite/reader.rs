@@ -2,7 +2,9 @@
 
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OpenFlags, Row, params};
-use tidewire_core::store::{Incarnation, Loaded, StoreError, StoreReader, StoredRecord, Version};
+use tidewire_core::store::{
+    Incarnation, IndexEnd, IndexRead, Loaded, StoreError, StoreReader, StoredRecord, Version,
+};
 use tidewire_core::text::{Name, Payload};
 
 use super::super::check::{CheckReport, check_records};
@@ -11,6 +13,7 @@ use super::super::range::ScanRange;
 use super::super::write_keys;
 use super::abandon;
 use super::format::has_write_keys;
+use super::indexes;
 use super::location::Location;
 
 /// Maximum number of names that one read transaction looks up, which keeps these transactions short.
@@ -171,6 +174,14 @@ impl StoreReader for SqliteReader {
             self.quarantine(name);
         }
         Ok(more)
+    }
+
+    fn read_index(
+        &mut self,
+        read: &IndexRead,
+        visit: &mut dyn FnMut(&[u8], &str),
+    ) -> Result<IndexEnd, StoreError> {
+        self.attempt(|connection, _| indexes::read(connection, read, visit))
     }
 }
 

@@ -5,8 +5,9 @@ use tidewire_core::store::{Expected, Loaded, StoreChange, StoreWrite, StoredReco
 use tidewire_core::text::Name;
 
 use super::super::checksum;
-use super::super::row_id::RowIds;
+use super::super::recent::Recent;
 use super::super::write_keys;
+use super::indexes::Keeper;
 use super::quota::Charges;
 use super::reader::{LOAD, loaded_from};
 
@@ -32,7 +33,7 @@ const DELETE: &str = "DELETE FROM records WHERE name = ?1";
 
 /// The statements of a commit.
 pub(super) struct Statements<'transaction> {
-    rows: &'transaction mut RowIds,
+    rows: &'transaction mut Recent<i64>,
     put: CachedStatement<'transaction>,
     add: CachedStatement<'transaction>,
     replace: CachedStatement<'transaction>,
@@ -41,12 +42,15 @@ pub(super) struct Statements<'transaction> {
     delete: CachedStatement<'transaction>,
     head: CachedStatement<'transaction>,
     load: CachedStatement<'transaction>,
+    /// Keeps the entries of indexes, if there are any.
+    keeper: Option<Keeper<'transaction>>,
 }
 
 impl<'transaction> Statements<'transaction> {
     pub(super) fn prepare(
         transaction: &'transaction Transaction<'_>,
-        rows: &'transaction mut RowIds,
+        rows: &'transaction mut Recent<i64>,
+        keeper: Option<Keeper<'transaction>>,
     ) -> rusqlite::Result<Self> {
         Ok(Self {
             rows,
@@ -58,6 +62,7 @@ impl<'transaction> Statements<'transaction> {
             delete: transaction.prepare_cached(DELETE)?,
             head: transaction.prepare_cached(HEAD)?,
             load: transaction.prepare_cached(LOAD)?,
+            keeper,
         })
     }
 
@@ -81,6 +86,13 @@ impl<'transaction> Statements<'transaction> {
                 is_met
             }
         };
+        if is_written && let Some(keeper) = &mut self.keeper {
+            let data = match &write.change {
+                StoreChange::Put(record) => Some(record.data.as_str()),
+                StoreChange::Delete => None,
+            };
+            keeper.written(&write.name, data)?;
+        }
         if is_written && let Some(charges) = charges {
             charges.add(write, before);
         }

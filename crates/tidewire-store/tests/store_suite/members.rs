@@ -3,12 +3,12 @@
 use tidewire_core::slot::ClusterKey;
 use tidewire_core::slot::SLOT_COUNT;
 use tidewire_core::store::{
-    Loaded, MemberId, Opened, Proposal, Registry, Store, StoreError, StoreTrouble, StoredView,
-    View, Written,
+    Expected, Loaded, MemberId, Opened, Proposal, Registry, Store, StoreChange, StoreError,
+    StoreTrouble, StoredView, View, Written,
 };
 use tidewire_core::view::{MemberState, Profile, SlotEpochs, Versions, ViewMember};
 
-use crate::store_suite::{Open, Subject, load, put, record};
+use crate::store_suite::{Open, Subject, load, put, record, write};
 
 /// A place where processes can open one store as members.
 pub trait Shared: Subject {
@@ -73,6 +73,37 @@ fn many(prefix: &str) -> Vec<tidewire_core::store::StoreWrite> {
     (0..100)
         .map(|number| put(&format!("{prefix}/{number}"), record(1, "[1]")))
         .collect()
+}
+
+/// A member that is alone again compares its writes with the records that the others have left.
+pub fn a_member_that_is_alone_again_finds_the_writes_of_others(mut subject: impl Shared) {
+    let mut first = subject.open();
+    let mut registry = registry(&mut first);
+    let names = ["a", "b"];
+    let of = |version: u32| record(version, "[]");
+    let next = |name: &str, version: u32| {
+        let change = StoreChange::Put(of(version + 1));
+        write(name, Expected::of(&of(version)), change)
+    };
+    first.commit(&names.map(|name| put(name, of(0)))).unwrap();
+    first.commit(&names.map(|name| next(name, 0))).unwrap();
+
+    let mut second = subject.join(7);
+    let (one, two) = (first.opened.member(), member(7, &second));
+    let both = propose(&mut *registry, first.opened.view(), &[one, two], &[]).unwrap();
+    let batch = names.map(|name| put(name, of(9)));
+    Store::commit(&mut *second, both.number, two, &batch).unwrap();
+
+    let alone = propose(&mut *registry, both.number, &[one], &[]).unwrap();
+    let mut commit = |write| Store::commit(&mut *first, alone.number, one, &[write]).unwrap();
+    for name in names {
+        assert_eq!(commit(next(name, 1)), [Written::Refused], "{name}");
+    }
+    for name in names {
+        assert_eq!(commit(next(name, 9)), [Written::Done], "{name}");
+    }
+    let expected = names.map(|_| Loaded::Found(of(10)));
+    assert_eq!(load(&mut *first, &names), expected);
 }
 
 /// Two members of one view both commit; a member of an older view and a process outside of the view are refused.

@@ -148,6 +148,15 @@ impl EventLog {
         state.names[index].reached[subscriber] = offset;
     }
 
+    /// Whether all subscribers have received an event of a source with this number or a later one, under each name.
+    pub(super) fn has_reached_all(&self, source: usize, number: u64) -> bool {
+        self.lock().names.iter().all(|account| {
+            let mut given = account.given.iter().rev();
+            let found = given.find(|(_, id)| id.source == source && id.number >= number);
+            found.is_some_and(|(offset, _)| account.reached.iter().all(|reached| reached >= offset))
+        })
+    }
+
     /// Adds an event that a reader received.
     ///
     /// # Errors

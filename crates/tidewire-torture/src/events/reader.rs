@@ -1,6 +1,8 @@
 //! The events that a reader has received, and the check of the next one: each event arrives once and in order, or the server
 //! reports a gap.
 
+use std::time::{Duration, Instant};
+
 use tidewire_core::message::{Event, Message, Position, Publication};
 
 use super::super::random::Random;
@@ -10,6 +12,8 @@ use super::{KEPT, SOURCES, index_of};
 
 /// A reader resumes up to one part in this many of the history before its position, so that it receives some events again.
 const AGAIN: u64 = 4;
+/// A node that was evicted notices it within this time.
+const STALE_MAX: Duration = Duration::from_secs(10);
 
 /// The progress of a reader with all names, over all connections.
 #[derive(Debug, Default)]
@@ -24,6 +28,10 @@ struct ReaderProgress {
     last: [Option<EventId>; SOURCES],
     /// Whether events of each source may be missing after that.
     has_hole: [bool; SOURCES],
+    /// Whether events of each source may be missing at any time, because a node was lost before it stored them.
+    may_miss: bool,
+    /// Since when nodes have answered with an end of the history before the position. It ends with the next event.
+    stale_since: Option<Instant>,
 }
 
 /// The progress of one connection with all names.
@@ -31,9 +39,25 @@ struct ReaderProgress {
 pub(super) struct Reading {
     at: [Option<Position>; KEPT.len()],
     has_begun: [bool; KEPT.len()],
+    /// Whether the node knows less than the reader, because it was evicted and has not noticed it. The reader ignores its messages.
+    is_stale: bool,
 }
 
 impl Reading {
+    /// A connection that has requested the events after these positions.
+    fn new(at: [Option<Position>; KEPT.len()]) -> Self {
+        Self {
+            at,
+            has_begun: [false; KEPT.len()],
+            is_stale: false,
+        }
+    }
+
+    /// Whether the reader must leave the node.
+    pub(super) fn is_stale(&self) -> bool {
+        self.is_stale
+    }
+
     /// Whether the server has sent the starting position of every name.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun == [true; KEPT.len()]
@@ -48,7 +72,7 @@ impl ReaderProgress {
 
     /// Whether this event may come next.
     fn is_next(&self, id: EventId) -> bool {
-        let has_hole = self.has_hole[id.source];
+        let has_hole = self.has_hole[id.source] || self.may_miss;
         match self.last[id.source] {
             Some(last) if has_hole => id.is_behind(last),
             Some(last) if last.run == id.run => id.number == last.number + 1,
@@ -74,11 +98,20 @@ impl ReaderProgress {
         self.position = Some(at);
         self.last[id.source] = Some(id);
         self.has_hole[id.source] = false;
+        self.stale_since = None;
         Ok(true)
     }
 }
 
 impl Reader {
+    /// A reader of a cluster. It accepts that events of a publisher are missing, because a node may be lost that has not stored them.
+    pub(super) fn of_cluster() -> Self {
+        Self(std::array::from_fn(|_| ReaderProgress {
+            may_miss: true,
+            ..ReaderProgress::default()
+        }))
+    }
+
     /// A reader that starts after these positions, without the ids of earlier events.
     pub(super) fn behind(positions: [Option<Position>; KEPT.len()]) -> Self {
         Self(positions.map(|position| {
@@ -117,10 +150,7 @@ impl Reader {
             correlation: Some("1"),
             positions: names.zip(at).collect(),
         }));
-        Reading {
-            at,
-            has_begun: [false; KEPT.len()],
-        }
+        Reading::new(at)
     }
 
     /// Whether this event is the last of its source under each name.
@@ -139,6 +169,9 @@ impl Reader {
         reading: &mut Reading,
         event_log: &EventLog,
     ) -> Result<Option<(usize, u64)>, String> {
+        if reading.is_stale {
+            return Ok(None);
+        }
         let name = match event {
             Event::Position { name, .. }
             | Event::HistoryGap { name, .. }
@@ -167,6 +200,20 @@ impl Reader {
                         "{name}: a subscriber without a position received a gap"
                     ));
                 };
+                let known = &mut self.0[index];
+                let is_before =
+                    |first: Position| first.epoch == after.epoch && first.offset <= after.offset;
+                if known.may_miss && missed.is_none() && first.is_some_and(is_before) {
+                    let since = *known.stale_since.get_or_insert_with(Instant::now);
+                    reading.is_stale = true;
+                    return match since.elapsed() > STALE_MAX {
+                        false => Ok(None),
+                        true => Err(format!(
+                            "{name}: for {STALE_MAX:?} the history has ended before offset {}",
+                            after.offset
+                        )),
+                    };
+                }
                 let first = event_log.tell_gap(index, after, missed, first)?;
                 let before = Position {
                     offset: first.offset - 1,
@@ -259,10 +306,7 @@ mod tests {
     /// Each name has 100 requested events. The reader has received the first five, of the first run, and has resumed after offset 3.
     fn check(events: &[Event<'_>], part: Option<&str>) {
         let (event_log, mut reader) = (EventLog::default(), Reader::default());
-        let mut reading = Reading {
-            at: [None; KEPT.len()],
-            has_begun: [false; KEPT.len()],
-        };
+        let mut reading = Reading::new([None; KEPT.len()]);
         for index in 0..KEPT.len() {
             (0..100).for_each(|_| event_log.ask(index));
             let begun = position(index, at(0));
@@ -274,10 +318,7 @@ mod tests {
             }
         }
         assert!(reading.has_begun());
-        let mut reading = Reading {
-            at: [Some(at(3)); KEPT.len()],
-            has_begun: [false; KEPT.len()],
-        };
+        let mut reading = Reading::new([Some(at(3)); KEPT.len()]);
         let fault = events
             .iter()
             .find_map(|event| reader.take(event, &mut reading, &event_log).err());
@@ -344,6 +385,34 @@ mod tests {
             Some("after offset 52"),
         );
         check(&[gap(0, 1, 5)], Some("the last 1000"));
+    }
+
+    #[test]
+    fn a_reader_of_a_cluster_leaves_a_node_that_knows_less_for_a_limited_time() {
+        let event_log = EventLog::default();
+        let stale_gap = Event::HistoryGap {
+            name: KEPT[0].name,
+            missed: None,
+            first: Some(at(2)),
+        };
+        let ask = |reader: &mut Reader| {
+            let mut reading = Reading::new([Some(at(3)); KEPT.len()]);
+            let taken = reader.take(&stale_gap, &mut reading, &event_log);
+            // The events behind the gap are old ones.
+            let ignored = reader.take(&event(0, 2, 1, 2), &mut reading, &event_log);
+            (taken.map(|_| reading.is_stale()), ignored)
+        };
+        let mut reader = Reader::of_cluster();
+        reader.0[0].position = Some(at(3));
+        assert_eq!(ask(&mut reader), (Ok(true), Ok(None)));
+        assert_eq!(reader.0[0].position, Some(at(3)), "it keeps its position");
+        let long_ago = Instant::now().checked_sub(STALE_MAX + Duration::from_secs(1));
+        reader.0[0].stale_since = long_ago;
+        let (taken, _) = ask(&mut reader);
+        assert!(taken.is_err_and(|fault| fault.contains("has ended before offset 3")));
+        // One node has no such answers.
+        let (taken, _) = ask(&mut Reader::behind([Some(at(3)); KEPT.len()]));
+        assert!(taken.is_err_and(|fault| fault.contains("but 0 are missing")));
     }
 
     #[test]

@@ -29,16 +29,21 @@ const POST_FIELD: u32 = 2;
 /// Bytes of the longest varint.
 const VARINT_BYTES_MAX: usize = 10;
 
+/// In place of a shard: the receiving node passes the entry to those of its shards that have interest in the entry's name.
+pub const INTERESTED: u16 = u16::MAX;
+
 /// An entry for a shard of the receiving node.
 #[derive(Clone, Debug)]
 pub struct Post {
-    /// The shard.
+    /// The shard, or [`INTERESTED`].
     pub shard: u16,
     /// The entry.
     pub entry: Entry,
+    /// The shard of the sending node.
+    pub from: u16,
 }
 
-structs! { Post { 1 shard, 2 entry } }
+structs! { Post { 1 shard, 2 entry, 3 from } }
 
 /// Why bytes are not posts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]

@@ -2,14 +2,16 @@
 
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::entry::{
-    Answer, Asker, BulkName, CallAnswer, CallNotice, Entry, HistoryEntry, HistoryGap, HistoryPage,
-    HistoryRead, LaggingReader, ListenNotice, Listening, OwnedCall, OwnedKey, OwnedPut, OwnedWrite,
-    PendingReplyId, PresenceChange, Published, Reauthorization, RecordAnswer, RecordOperation,
-    RecordRead, RecordRefusal, RecordRequest, RecordRequestKind, ReplyPart, RpcDelivery, RpcEntry,
-    Snapshot, Stored, WorkEntry,
+    AnnouncedRecord, AnnouncedUser, Answer, Asker, BackendEntry, BulkName, CallAnswer, CallNotice,
+    Entry, HistoryEntry, HistoryGap, HistoryPage, HistoryRead, LaggingReader, ListenNotice,
+    Listening, OwnedBackend, OwnedCall, OwnedKey, OwnedPut, OwnedWrite, PendingReplyId,
+    PresenceChange, Published, QueryEntry, Reauthorization, RecordAnswer, RecordOperation,
+    RecordRead, RecordRefusal, RecordRequest, RecordRequestKind, ReplyPart, Resumed, RpcDelivery,
+    RpcEntry, ScopeEntry, Snapshot, Stored, UnsavedRow, UnsavedValue, ViewEntry, WorkEntry,
 };
 use tidewire_core::message::{
-    Only, Position, RareAttributes, Reason, RecordAction, RecordBulk, Tag, Topic,
+    BackendKind, Only, Position, QueryReason, RareAttributes, Reason, RecordAction, RecordBulk,
+    Tag, Topic,
 };
 use tidewire_core::principal::Credential;
 use tidewire_core::publication::OwnedPublication;
@@ -17,6 +19,7 @@ use tidewire_core::rate::Operation;
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::store::{Dropped, Incarnation, StoredKey, StoredRecord, Version};
 use tidewire_core::time::WallTime;
+use tidewire_core::view::View;
 
 use super::DecodeError;
 use super::field::{
@@ -40,7 +43,7 @@ choices! {
         11 ListenNotice { 1 provider, 2 topic, 3 pattern, 4 name, 5 notice },
         12 Rpc[entry],
         13 RpcDelivery[delivery],
-        14 Online { 1 user, 2 session },
+        14 Online { 1 user, 2 session, 3 reply },
         15 Offline { 1 user, 2 shard },
         16 PresenceQuery { 1 reply, 2 users },
         17 ReplyPart { 1 reply, 2 part },
@@ -50,6 +53,50 @@ choices! {
         21 RightsPassed { 1 from, 2 number },
         22 Work[entry],
         23 SessionEnded { 1 session },
+        24 View[entry],
+        25 Query[entry],
+        26 Backend[entry],
+        27 Scope[entry],
+        28 RightsSent { 1 from, 2 number },
+    }
+
+    BackendEntry {
+        1 Serve { 1 backend, 2 namespaces },
+        2 Lost { 1 backend, 2 sent },
+        3 Notice { 1 backend, 2 from, 3 message },
+        4 Confirmed { 1 backend, 2 count },
+        5 Command { 1 backend, 2 message },
+        6 Broadcast[message],
+        7 Ask { 1 backend, 2 ask, 3 timeout_ms, 4 message },
+        8 Asked { 1 backend, 2 ask, 3 count, 4 is_refused },
+        9 Response { 1 backend, 2 ask, 3 message },
+        10 AskOver { 1 backend, 2 ask },
+    }
+
+    ScopeEntry {
+        1 Join { 1 session, 2 scope, 3 user, 4 state, 5 is_member },
+        2 Update { 1 session, 2 scope, 3 state },
+        3 Leave { 1 session, 2 scope },
+        4 Subscribe { 1 session, 2 serial, 3 scope },
+        5 Release { 1 session, 2 scope },
+        6 Joined { 1 session, 2 scope },
+        7 Full { 1 session, 2 scope },
+        8 Snapshot { 1 session, 2 serial, 3 owner, 4 scope, 5 data },
+        9 Changed { 1 owner, 2 scope, 3 data },
+    }
+
+    QueryEntry {
+        1 Collect { 1 run, 2 reader, 3 prefix, 4 query },
+        2 Collected { 1 run, 2 shard, 3 rows, 4 is_last, 5 is_lost },
+        3 Subscribe { 1 session, 2 serial, 3 principal, 4 prefix, 5 query },
+        4 Release { 1 session, 2 serial },
+        5 Refresh { 1 session, 2 serial },
+        6 Snapshot { 1 session, 2 serial, 3 owner, 4 query, 5 data },
+        7 Ended { 1 session, 2 serial, 3 reason, 4 data },
+        8 Changed { 1 owner, 2 query, 3 data },
+        9 Watch { 1 query, 2 owner, 3 prefix, 4 text, 5 principal },
+        10 Unwatch { 1 query, 2 owner, 3 prefix },
+        11 Written { 1 query, 2 row },
     }
 
     HistoryEntry {
@@ -110,18 +157,21 @@ choices! {
         11 VersionExists { 1 version, 2 data, 3 action, 4 correlation, 5 write_ack },
         12 InvalidVersion { 1 version, 2 action, 3 correlation, 4 write_ack },
         13 Refused { 1 why, 2 action, 3 serial, 4 correlation, 5 write_ack },
+        14 Resumed[resumed],
     }
 
     Snapshot {
         1 Read(1 found),
         2 Head(1 version),
         3 Nothing,
+        4 Known[tag],
     }
 
     Published {
         1 Changed { 1 version, 2 change, 3 full },
         2 Deleted,
         3 Provided[provided],
+        4 Created[incarnation],
     }
 
     Asker {
@@ -131,6 +181,7 @@ choices! {
         4 EventRight { 1 address, 2 ticket },
         5 Reauthorize { 1 address, 2 ticket },
         6 Record { 1 owner, 2 name },
+        7 Query { 1 address, 2 run },
     }
 
     Listening {
@@ -174,6 +225,15 @@ choices! {
         4 SessionEnded { 1 session },
     }
 
+    ViewEntry {
+        1 Marker { 1 from, 2 view, 3 returned },
+        2 Closed { 1 from, 2 view, 3 slots },
+        3 Passed { 1 from, 2 view },
+        4 Records { 1 session, 2 principal, 3 names },
+        5 Providers { 1 provider, 2 names },
+        6 Users { 1 shard, 2 users },
+    }
+
     Revoked {
         1 User[user],
         2 Credential[credential],
@@ -185,6 +245,7 @@ choices! {
         3 Certificate[id],
         4 Password[id],
         5 Operator[id],
+        6 Backend[id],
     }
 
     Dropped {
@@ -195,6 +256,18 @@ choices! {
 }
 
 structs! {
+    OwnedBackend {
+        1 kind,
+        2 session,
+        3 name,
+        4 data,
+        5 correlation,
+        6 names,
+        7 except,
+        8 attachments,
+    }
+    UnsavedRow { 1 name, 2 value }
+    UnsavedValue { 1 version, 2 data }
     Address { 1 node, 2 shard }
     SessionId { 1 address, 2 index, 3 generation }
     PendingReplyId { 1 address, 2 index, 3 number }
@@ -216,6 +289,8 @@ structs! {
     }
     HistoryGap { 1 missed }
     RecordRequest { 1 session, 2 principal, 3 what }
+    AnnouncedRecord { 1 name, 2 serial, 3 epoch, 4 shown }
+    AnnouncedUser { 1 user, 2 before, 3 count }
     BulkName { 1 name, 2 index, 3 serial }
     Reauthorization { 1 ticket, 2 serial, 3 epoch }
     OwnedWrite {
@@ -231,6 +306,7 @@ structs! {
     OwnedPut { 1 correlation, 2 only, 3 data }
     Tag { 1 incarnation, 2 version }
     RecordAnswer { 1 session, 2 name, 3 reply, 4 what }
+    Resumed { 1 serial, 2 epoch, 3 provided, 4 shown, 5 snapshot }
     Stored { 1 existed, 2 tag }
     StoredRecord { 1 incarnation, 2 version, 3 data, 4 write_keys }
     StoredKey { 1 user, 2 key, 3 version }
@@ -251,10 +327,39 @@ wrappers! {
     Version(u32)
     Incarnation(u64)
     WallTime(u64)
+    View(u64)
 }
 
 numbers! {
-    Topic { 0 Connection, 1 Auth, 2 Event, 3 Record, 4 Rpc, 5 Presence }
+    Topic { 0 Connection, 1 Auth, 2 Event, 3 Record, 4 Rpc, 5 Presence, 6 Query, 7 Backend }
+    BackendKind {
+        1 Serve,
+        2 Served,
+        3 Opened,
+        4 Accept,
+        5 Refuse,
+        6 Event,
+        7 Answer,
+        8 Send,
+        9 Answered,
+        10 Broadcast,
+        11 Join,
+        12 Leave,
+        13 End,
+        14 EndConnection,
+        15 Closed,
+        16 Confirm,
+        17 Ask,
+        18 Response,
+        19 Asked,
+        20 Tell,
+        21 Told,
+        22 Reply,
+        100 NotABackend,
+        101 InvalidCommand,
+        102 AskFailed,
+    }
+    QueryReason { 0 Invalid, 1 TooLarge, 2 TooMany, 3 Unavailable, 4 Rule }
     RecordBulk {
         0 Subscribe,
         1 Unsubscribe,

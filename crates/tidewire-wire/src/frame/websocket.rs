@@ -200,9 +200,15 @@ pub fn server_frame_bytes(frames: &[u8]) -> Option<usize> {
 /// The payload of a whole frame of a server, which is not compressed. `None` if it is not text.
 #[must_use]
 pub fn server_text(frame: &[u8]) -> Option<&[u8]> {
+    let (opcode, payload) = server_payload(frame)?;
+    (opcode == Opcode::Text).then_some(payload)
+}
+
+/// The opcode and payload of a whole frame of a server, which is not compressed.
+#[must_use]
+pub fn server_payload(frame: &[u8]) -> Option<(Opcode, &[u8])> {
     let header = Header::decode(frame, Role::Client, false).ok()??;
-    let is_text = header.opcode == Opcode::Text;
-    is_text.then(|| &frame[header.bytes..])
+    Some((header.opcode, frame.get(header.bytes..)?))
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ impl CloseWords {
 
 fn reason_code(reason: CloseReason) -> CloseCode {
     match reason {
-        CloseReason::AuthUnavailable => CloseCode::TRY_AGAIN_LATER,
+        CloseReason::AuthUnavailable | CloseReason::NoBackend => CloseCode::TRY_AGAIN_LATER,
         _ => CloseCode::POLICY,
     }
 }
@@ -74,10 +74,12 @@ fn reason_text(reason: CloseReason) -> &'static str {
         CloseReason::Expired => "the login has expired",
         CloseReason::Revoked => "the login was revoked",
         CloseReason::AuthenticationTimeout => "no login within the time allowed",
-        CloseReason::Silent => "nothing heard for two heartbeat intervals",
+        CloseReason::Silent => "no heartbeat within the time allowed",
         CloseReason::Refused => "closed for a limit too often",
         CloseReason::NotCaughtUp => "a record that changed could not be read",
         CloseReason::DetachedTooLong => "without a connection for too long",
         CloseReason::LoggedOut => "logged out, and this server has no anonymous users",
+        CloseReason::NoBackend => "no backend serves the namespace now",
+        CloseReason::Dismissed | CloseReason::Disconnected => "disconnected by the application",
     }
 }

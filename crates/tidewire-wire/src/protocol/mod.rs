@@ -11,14 +11,14 @@ mod session;
 use std::fmt::Debug;
 
 use thiserror::Error;
-use tidewire_core::message::Message;
-use tidewire_core::settings::{Liveness, ServerPings};
+use tidewire_core::message::{Backend, Message};
+use tidewire_core::settings::Liveness;
 
 use crate::frame::websocket::{CloseCode, Opcode, PayloadKind};
 
 pub use close::{CloseCause, CloseWords};
 pub use encoding::Encoding;
-pub use handshake::{HandshakeRefusal, HandshakeRequest, Terms};
+pub use handshake::{ExchangeRefusal, Handshake, HandshakeRefusal, HandshakeRequest, Terms};
 pub use parts::{Part, Parts};
 pub use session::{
     Namespace, NamespaceRefusal, NamespaceReply, ResumeRefusal, SessionReply, SessionRequest,
@@ -97,7 +97,7 @@ pub trait Codec {
     const PATHS: Paths;
     /// The WebSocket subprotocols of which a client must offer one. If it is empty, the handshake negotiates none.
     const SUBPROTOCOLS: &'static [&'static str];
-    /// Which side pings, and how long a peer may be silent.
+    /// Which side pings.
     const LIVENESS: Liveness;
     /// Whether a peer introduces itself before its login. The default is for protocols whose peers log in with their first message.
     const INTRODUCES: bool = false;
@@ -107,6 +107,15 @@ pub trait Codec {
     /// variant, and shows whether the peer is alive.
     const NAMESPACED: Option<Variant> = None;
 
+    /// The protocol of the connections that are to become the transport of a session, if it is another one with the same form of the change.
+    const SWITCHES_AS: Option<Protocol> = None;
+    /// The namespace in which a connection has a session from its beginning, which a backend serves. The protocol has no paths if no backend
+    /// serves it. The default is for protocols whose peers log in.
+    const OPENS: Option<&'static str> = None;
+
+    /// The name of the protocol in the admin page for sessions of exchanges. The default is for protocols without them.
+    const EXCHANGE_NAME: &'static str = Self::NAME;
+
     /// The facts about earlier messages of a connection that the meaning of its next one depends on. Each idle connection has one, so it is
     /// small; without such facts it is `()`, which costs a connection no byte.
     type State: Debug + Default;
@@ -114,11 +123,44 @@ pub trait Codec {
     /// A payload that was checked, with the texts that had to be unescaped for its message.
     type Payload<'a>;
 
-    /// The answer to a request that must not open a WebSocket, although it has one of the paths. The default is for protocols without
-    /// rules about requests.
-    fn handshake_refusal(_request: &HandshakeRequest<'_>) -> Option<HandshakeRefusal> {
+    /// The purpose of a request for one of the paths. The default is for protocols without rules about requests, which have no sessions of
+    /// exchanges.
+    ///
+    /// # Errors
+    /// The answer to a request that has none.
+    fn handshake<'a>(_request: &HandshakeRequest<'a>) -> Result<Handshake<'a>, HandshakeRefusal> {
+        Ok(Handshake::WebSocket)
+    }
+
+    /// The answer to a request that the server refuses for this reason; `None` if the protocol has no answer for it.
+    fn exchange_refusal(_refusal: ExchangeRefusal, _is_upgrade: bool) -> Option<HandshakeRefusal> {
         None
     }
+
+    /// Appends the frames that a new session of exchanges begins with. `token` names it in later requests.
+    fn greet_exchange(_terms: &Terms, _token: &str, _out: &mut Vec<u8>) {}
+
+    /// The state of a connection that is to become the transport of a session of exchanges.
+    fn switching_state() -> Self::State {
+        Self::State::default()
+    }
+
+    /// Appends the first messages of a request's body as frames of a client, at least one of them, and not many more than `bytes_max` bytes.
+    /// Returns the bytes of the body behind which the next call continues.
+    ///
+    /// # Errors
+    /// The body is not a list of messages.
+    fn exchange_input(
+        _body: &[u8],
+        _bytes_max: usize,
+        _out: &mut Vec<u8>,
+    ) -> Result<usize, ForeignPayload> {
+        Err(ForeignPayload::Violation("the protocol has no exchanges"))
+    }
+
+    /// Appends frames of the server as the body of an answer. Without frames it is the body that ends a poll without a message. `is_late`
+    /// if the session has ended before the request.
+    fn exchange_output(_frames: &[u8], _is_late: bool, _out: &mut Vec<u8>) {}
 
     /// Appends the frames that a new peer gets before it has sent anything. The default is for protocols whose peers begin.
     fn greet(_terms: &Terms, _out: &mut Vec<u8>) {}
@@ -165,6 +207,15 @@ pub trait Codec {
     /// sessions end with their connections.
     #[inline(always)]
     fn session_request<'p>(_payload: &'p Self::Payload<'_>) -> Option<SessionRequest<'p>> {
+        None
+    }
+
+    /// The message of a payload for the backend of its session, and the namespace of the session. It counts instead of the message and
+    /// the request of the payload, if backends serve the namespace. The default is for protocols whose connections have one session.
+    #[inline(always)]
+    fn application<'p>(
+        _payload: &'p Self::Payload<'_>,
+    ) -> Option<(Namespace<'p>, Box<Backend<'p>>)> {
         None
     }
 
@@ -221,6 +272,12 @@ macro_rules! protocols {
                 match self { $(Self::$protocol(payload) => <$codec as Codec>::session_request(payload),)+ }
             }
 
+            /// See [`Codec::application`].
+            #[must_use]
+            pub fn application(&self) -> Option<(Namespace<'_>, Box<Backend<'_>>)> {
+                match self { $(Self::$protocol(payload) => <$codec as Codec>::application(payload),)+ }
+            }
+
             /// Whether the message of this payload is not complete yet.
             #[must_use]
             #[inline(always)]
@@ -251,6 +308,17 @@ macro_rules! protocols {
             #[must_use]
             pub fn new(protocol: Protocol) -> Self {
                 match protocol { $(Protocol::$protocol => Self::$protocol(Default::default()),)+ }
+            }
+
+            /// The codec of a connection that is to become the transport of a session of exchanges.
+            #[must_use]
+            pub fn switching(protocol: Protocol) -> Self {
+                match protocol {
+                    $(Protocol::$protocol => match <$codec as Codec>::SWITCHES_AS {
+                        Some(other) => Self::switching(other),
+                        None => Self::$protocol(<$codec as Codec>::switching_state()),
+                    },)+
+                }
             }
 
             /// Its protocol.
@@ -304,6 +372,12 @@ macro_rules! protocols {
                 match self { $(Self::$protocol => <$codec as Codec>::NAME,)+ }
             }
 
+            /// See [`Codec::EXCHANGE_NAME`].
+            #[must_use]
+            pub const fn exchange_name(self) -> &'static str {
+                match self { $(Self::$protocol => <$codec as Codec>::EXCHANGE_NAME,)+ }
+            }
+
             /// The clients that speak it.
             #[must_use]
             pub const fn clients(self) -> &'static str {
@@ -340,7 +414,7 @@ macro_rules! protocols {
                 match self { $(Self::$protocol => <$codec as Codec>::SUBPROTOCOLS,)+ }
             }
 
-            /// Which side pings, and how long a peer may be silent.
+            /// Which side pings.
             #[must_use]
             pub const fn liveness(self) -> Liveness {
                 match self { $(Self::$protocol => <$codec as Codec>::LIVENESS,)+ }
@@ -350,6 +424,12 @@ macro_rules! protocols {
             #[must_use]
             pub const fn namespaced(self) -> Option<Variant> {
                 match self { $(Self::$protocol => <$codec as Codec>::NAMESPACED,)+ }
+            }
+
+            /// See [`Codec::OPENS`].
+            #[must_use]
+            pub const fn opens(self) -> Option<&'static str> {
+                match self { $(Self::$protocol => <$codec as Codec>::OPENS,)+ }
             }
 
             /// Whether a peer introduces itself before its login.
@@ -364,10 +444,37 @@ macro_rules! protocols {
                 match self { $(Self::$protocol => <$codec as Codec>::COMPRESSES,)+ }
             }
 
-            /// See [`Codec::handshake_refusal`].
+            /// The purpose of a request for one of its paths.
+            ///
+            /// # Errors
+            /// The answer to a request that has none.
+            pub fn handshake<'a>(self, request: &HandshakeRequest<'a>) -> Result<Handshake<'a>, HandshakeRefusal> {
+                match self { $(Self::$protocol => <$codec as Codec>::handshake(request),)+ }
+            }
+
+            /// See [`Codec::exchange_refusal`].
             #[must_use]
-            pub fn handshake_refusal(self, request: &HandshakeRequest<'_>) -> Option<HandshakeRefusal> {
-                match self { $(Self::$protocol => <$codec as Codec>::handshake_refusal(request),)+ }
+            pub fn exchange_refusal(self, refusal: ExchangeRefusal, is_upgrade: bool) -> Option<HandshakeRefusal> {
+                match self { $(Self::$protocol => <$codec as Codec>::exchange_refusal(refusal, is_upgrade),)+ }
+            }
+
+            /// See [`Codec::greet_exchange`].
+            pub fn greet_exchange(self, terms: &Terms, token: &str, out: &mut Vec<u8>) {
+                match self { $(Self::$protocol => <$codec as Codec>::greet_exchange(terms, token, out),)+ }
+            }
+
+            /// Appends the first messages of a request's body as frames of a client, at least one of them, and not many more than `bytes_max`
+            /// bytes. Returns the bytes of the body behind which the next call continues.
+            ///
+            /// # Errors
+            /// The body is not a list of messages.
+            pub fn exchange_input(self, body: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<usize, ForeignPayload> {
+                match self { $(Self::$protocol => <$codec as Codec>::exchange_input(body, bytes_max, out),)+ }
+            }
+
+            /// See [`Codec::exchange_output`].
+            pub fn exchange_output(self, frames: &[u8], is_late: bool, out: &mut Vec<u8>) {
+                match self { $(Self::$protocol => <$codec as Codec>::exchange_output(frames, is_late, out),)+ }
             }
 
             /// See [`Codec::greet`].
@@ -428,6 +535,8 @@ protocols! {
     DeepstreamJson: deepstream::json::DeepstreamJson;
     /// `docs/socketio.md`.
     SocketIo: socketio::SocketIo, in folder socketio;
+    /// `docs/socketio.md`.
+    EngineIo: socketio::bare::EngineIo;
 }
 
 impl Protocol {
@@ -435,10 +544,7 @@ impl Protocol {
     #[must_use]
     pub fn liveness_of(self, variant: Variant) -> Liveness {
         match self.namespaced() == Some(variant) {
-            true => Liveness {
-                server_pings: ServerPings::Never,
-                silent_intervals_max: u32::MAX,
-            },
+            true => Liveness::Unchecked,
             false => self.liveness(),
         }
     }
@@ -470,15 +576,5 @@ mod tests {
             "{}",
             size_of::<Payload<'_>>()
         );
-    }
-
-    #[test]
-    fn peers_have_an_interval_to_answer_a_ping() {
-        for protocol in Protocol::ALL {
-            assert!(
-                protocol.liveness().silent_intervals_max >= 2,
-                "{protocol:?}"
-            );
-        }
     }
 }

@@ -11,6 +11,17 @@ pub enum Namespace<'a> {
     Named(&'a str),
 }
 
+impl<'a> Namespace<'a> {
+    /// Its name. That of the main one is `/`.
+    #[must_use]
+    pub fn name(self) -> &'a str {
+        match self {
+            Self::Main => "/",
+            Self::Named(name) => name,
+        }
+    }
+}
+
 /// A request about the session of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionRequest<'a> {
@@ -54,6 +65,14 @@ pub enum SessionRequest<'a> {
     },
     /// The peer ends the connection. The answer is a close frame.
     Close,
+    /// The connection, which was opened for it, can carry the session of exchanges. The transport sends the frames and answers polls of the
+    /// session at once, until the peer continues with [`SessionRequest::Switch`].
+    Probe {
+        /// Frames.
+        frames: &'a [u8],
+    },
+    /// The session of exchanges continues on this connection.
+    Switch,
 }
 
 /// A reply to a [`SessionRequest`].

@@ -167,6 +167,7 @@ impl Vector {
                 .collect(),
             requestor_name: fields.requestor_name.as_deref(),
             requestor_data: fields.requestor_data.as_deref(),
+            ..Fields::default()
         }
     }
 }

@@ -15,7 +15,11 @@ fn posts() -> Vec<Post> {
     let samples = samples::all().into_iter();
     let posts = (0..).zip(samples);
     posts
-        .map(|(shard, (_, entry))| Post { shard, entry })
+        .map(|(shard, (_, entry))| Post {
+            shard,
+            entry,
+            from: shard / 2,
+        })
         .collect()
 }
 

@@ -1,22 +1,26 @@
 //! One entry for each variant and for each field that may be absent, with the names of the vectors.
 
 mod parts;
+mod scopes;
 
 use std::sync::Arc;
 
+use tidewire_core::attachments::Attachments;
 use tidewire_core::binary::{Binary, EventPayload};
 use tidewire_core::entry::*;
 use tidewire_core::json::{Path, Token};
 use tidewire_core::listen_pattern::ListenPattern;
 use tidewire_core::message::{
-    Only, Position, RareAttributes, Reason, RecordAction, RecordBulk, Tag, Topic,
+    Backend, BackendKind, Only, Position, QueryReason, RareAttributes, Reason, RecordAction,
+    RecordBulk, Tag, Topic,
 };
 use tidewire_core::permission::AllowAll;
 use tidewire_core::principal::Credential;
 use tidewire_core::publication::OwnedPublication;
 use tidewire_core::rate::Operation;
 use tidewire_core::rights::{Revoked, RightsChange};
-use tidewire_core::store::{Dropped, StoredKey, StoredRecord, Version, WriteKeys};
+use tidewire_core::store::{Dropped, Incarnation, StoredKey, StoredRecord, Version, WriteKeys};
+use tidewire_core::view::View;
 
 use self::parts::*;
 
@@ -46,11 +50,22 @@ pub fn number(entry: &Entry) -> usize {
         Entry::RightsPassed { .. } => 21,
         Entry::Work(_) => 22,
         Entry::SessionEnded { .. } => 23,
+        Entry::View(_) => 24,
+        Entry::Query(_) => 25,
+        Entry::Backend(_) => 26,
+        Entry::Scope(_) => 27,
+        Entry::RightsSent { .. } => 28,
     }
 }
 
 /// The entries with the names of their vectors.
 pub fn all() -> Vec<(&'static str, Entry)> {
+    let mut all = first();
+    all.extend(scopes::all());
+    all
+}
+
+fn first() -> Vec<(&'static str, Entry)> {
     let pattern = || ListenPattern::compile(name("price/.*")).expect("the pattern compiles");
     let steps = OwnedPatch {
         text: name(""),
@@ -287,6 +302,10 @@ pub fn all() -> Vec<(&'static str, Entry)> {
             answer(granted(Snapshot::Read(None))),
         ),
         (
+            "granted with a known state",
+            answer(granted(Snapshot::Known(tag()))),
+        ),
+        (
             "granted with a version",
             answer(granted(Snapshot::Head(Some(Version(0))))),
         ),
@@ -475,6 +494,10 @@ pub fn all() -> Vec<(&'static str, Entry)> {
                 Some(session(3)),
             ),
         ),
+        (
+            "record created",
+            published(Published::Created(Incarnation(9)), None),
+        ),
         ("record deleted", published(Published::Deleted, None)),
         (
             "record provided",
@@ -553,7 +576,17 @@ pub fn all() -> Vec<(&'static str, Entry)> {
                 pattern: pattern(),
                 provider: session(9),
                 principal: full_principal(Credential::Certificate(name("0a"))),
-                reply: reply(),
+                reply: Some(reply()),
+            }),
+        ),
+        (
+            "known listen",
+            Entry::Listening(Listening::Add {
+                topic: Topic::Event,
+                pattern: pattern(),
+                provider: session(9),
+                principal: principal(),
+                reply: None,
             }),
         ),
         (
@@ -709,6 +742,15 @@ pub fn all() -> Vec<(&'static str, Entry)> {
             Entry::Online {
                 user: name("anna"),
                 session: session(1),
+                reply: None,
+            },
+        ),
+        (
+            "online, answered",
+            Entry::Online {
+                user: name("anna"),
+                session: session(1),
+                reply: Some(reply()),
             },
         ),
         (
@@ -776,12 +818,23 @@ pub fn all() -> Vec<(&'static str, Entry)> {
             revoke(Revoked::Credential(Credential::Operator(name("1")))),
         ),
         (
+            "backend revoked",
+            revoke(Revoked::Credential(Credential::Backend(name("1")))),
+        ),
+        (
             "restored",
             rights(RightsChange::Restore(Revoked::User(name("anna")))),
         ),
         (
             "rights passed",
             Entry::RightsPassed {
+                from: shard(0, 1),
+                number: 6,
+            },
+        ),
+        (
+            "rights sent",
+            Entry::RightsSent {
                 from: shard(0, 1),
                 number: 6,
             },
@@ -820,6 +873,363 @@ pub fn all() -> Vec<(&'static str, Entry)> {
             Entry::SessionEnded {
                 session: session(1),
             },
+        ),
+        (
+            "view marker",
+            Entry::View(ViewEntry::Marker {
+                from: shard(2, 1),
+                view: View(300),
+                returned: Vec::new(),
+            }),
+        ),
+        (
+            "view marker with returned slots",
+            Entry::View(ViewEntry::Marker {
+                from: shard(2, 1),
+                view: View(300),
+                returned: vec![0, 4_095],
+            }),
+        ),
+        (
+            "slots closed",
+            Entry::View(ViewEntry::Closed {
+                from: shard(2, 1),
+                view: View(300),
+                slots: vec![0, 4_095],
+            }),
+        ),
+        (
+            "no slot closed",
+            Entry::View(ViewEntry::Closed {
+                from: shard(2, 1),
+                view: View(300),
+                slots: Vec::new(),
+            }),
+        ),
+        (
+            "view passed",
+            Entry::View(ViewEntry::Passed {
+                from: shard(2, 1),
+                view: View(300),
+            }),
+        ),
+        (
+            "subscriptions announced",
+            Entry::View(ViewEntry::Records {
+                session: session(1),
+                principal: principal(),
+                names: vec![
+                    AnnouncedRecord {
+                        name: name("a"),
+                        serial: 3,
+                        epoch: 77,
+                        shown: Some(tag()),
+                    },
+                    AnnouncedRecord {
+                        name: name("b"),
+                        serial: 0,
+                        epoch: 0,
+                        shown: None,
+                    },
+                ],
+            }),
+        ),
+        (
+            "providers announced",
+            Entry::View(ViewEntry::Providers {
+                provider: session(1),
+                names: vec![name("sum"), name("product")],
+            }),
+        ),
+        (
+            "users announced",
+            Entry::View(ViewEntry::Users {
+                shard: shard(2, 1),
+                users: vec![
+                    AnnouncedUser {
+                        user: name("anna"),
+                        before: 1,
+                        count: 2,
+                    },
+                    AnnouncedUser {
+                        user: name("ben"),
+                        before: 0,
+                        count: 0,
+                    },
+                ],
+            }),
+        ),
+        (
+            "subscription resumed",
+            answer(Answer::Resumed(Box::new(Resumed {
+                serial: 3,
+                epoch: 78,
+                provided: true,
+                shown: Some(tag()),
+                snapshot: Snapshot::Read(Some((tag(), json("{}")))),
+            }))),
+        ),
+        (
+            "subscription resumed as shown",
+            answer(Answer::Resumed(Box::new(Resumed {
+                serial: 0,
+                epoch: 0,
+                provided: false,
+                shown: None,
+                snapshot: Snapshot::Nothing,
+            }))),
+        ),
+        (
+            "asked by a query",
+            asks(Asker::Query {
+                address: shard(1, 2),
+                run: 5,
+            }),
+        ),
+        (
+            "query collects",
+            Entry::Query(QueryEntry::Collect {
+                run: 5,
+                reader: shard(1, 2),
+                prefix: name("cards/"),
+                query: json("{}"),
+            }),
+        ),
+        (
+            "records collected",
+            Entry::Query(QueryEntry::Collected {
+                run: 5,
+                shard: shard(2, 1),
+                rows: vec![
+                    UnsavedRow {
+                        name: name("cards/1"),
+                        value: Some(UnsavedValue {
+                            version: Version(3),
+                            data: json("{}"),
+                        }),
+                    },
+                    UnsavedRow {
+                        name: name("cards/2"),
+                        value: None,
+                    },
+                ],
+                is_last: true,
+                is_lost: false,
+            }),
+        ),
+        (
+            "records lost",
+            Entry::Query(QueryEntry::Collected {
+                run: 5,
+                shard: shard(2, 1),
+                rows: Vec::new(),
+                is_last: true,
+                is_lost: true,
+            }),
+        ),
+        (
+            "query subscribed",
+            Entry::Query(QueryEntry::Subscribe {
+                session: session(1),
+                serial: 3,
+                principal: principal(),
+                prefix: name("cards/"),
+                query: json("{}"),
+            }),
+        ),
+        (
+            "query released",
+            Entry::Query(QueryEntry::Release {
+                session: session(1),
+                serial: 3,
+            }),
+        ),
+        (
+            "query refreshed",
+            Entry::Query(QueryEntry::Refresh {
+                session: session(1),
+                serial: 3,
+            }),
+        ),
+        (
+            "query result",
+            Entry::Query(QueryEntry::Snapshot {
+                session: session(1),
+                serial: 3,
+                owner: shard(1, 2),
+                query: 9,
+                data: json("{\"rows\":[]}"),
+            }),
+        ),
+        (
+            "query ended",
+            Entry::Query(QueryEntry::Ended {
+                session: session(1),
+                serial: 3,
+                reason: QueryReason::Rule,
+                data: json("{}"),
+            }),
+        ),
+        (
+            "query changed",
+            Entry::Query(QueryEntry::Changed {
+                owner: shard(1, 2),
+                query: 9,
+                data: json("[]"),
+            }),
+        ),
+        (
+            "query watches",
+            Entry::Query(QueryEntry::Watch {
+                query: 9,
+                owner: shard(1, 2),
+                prefix: name("cards/"),
+                text: json("{}"),
+                principal: principal(),
+            }),
+        ),
+        (
+            "query no longer watches",
+            Entry::Query(QueryEntry::Unwatch {
+                query: 9,
+                owner: shard(1, 2),
+                prefix: name("cards/"),
+            }),
+        ),
+        (
+            "record written for a query",
+            Entry::Query(QueryEntry::Written {
+                query: 9,
+                row: UnsavedRow {
+                    name: name("cards/2"),
+                    value: None,
+                },
+            }),
+        ),
+        (
+            "backend serves",
+            Entry::Backend(BackendEntry::Serve {
+                backend: session(9),
+                namespaces: vec![name("/"), name("/room/*")],
+            }),
+        ),
+        (
+            "backend lost",
+            Entry::Backend(BackendEntry::Lost {
+                backend: session(9),
+                sent: 300,
+            }),
+        ),
+        (
+            "event for a backend",
+            Entry::Backend(BackendEntry::Notice {
+                backend: session(9),
+                from: shard(2, 3),
+                message: Arc::new(OwnedBackend {
+                    data: Some(json("[\"said\",{\"_placeholder\":true,\"num\":0}]")),
+                    correlation: Some("7".into()),
+                    attachments: Attachments::new([[0xff]]),
+                    ..OwnedBackend::about(BackendKind::Event, session(4))
+                }),
+            }),
+        ),
+        (
+            "messages confirmed by a backend",
+            Entry::Backend(BackendEntry::Confirmed {
+                backend: session(9),
+                count: 3,
+            }),
+        ),
+        (
+            "command of a backend",
+            Entry::Backend(BackendEntry::Command {
+                backend: session(9),
+                message: Box::new(OwnedBackend {
+                    name: Some(name("")),
+                    names: vec![name("a"), name("b")],
+                    ..OwnedBackend::about(BackendKind::Join, session(4))
+                }),
+            }),
+        ),
+        (
+            "broadcast of a backend",
+            Entry::Backend(BackendEntry::Broadcast(Arc::new(OwnedBackend {
+                names: vec![name("chat#a")],
+                except: vec![name("chat#b")],
+                data: Some(json("1")),
+                ..OwnedBackend::of(&Backend::new(BackendKind::Broadcast))
+            }))),
+        ),
+        (
+            "ask of a backend",
+            Entry::Backend(BackendEntry::Ask {
+                backend: session(9),
+                ask: 300,
+                timeout_ms: 5_000,
+                message: Arc::new(OwnedBackend {
+                    names: vec![name("chat#a")],
+                    data: Some(json("[\"who\"]")),
+                    correlation: Some("ask-1".into()),
+                    ..OwnedBackend::about(BackendKind::Ask, session(4))
+                }),
+            }),
+        ),
+        (
+            "message to other backends",
+            Entry::Backend(BackendEntry::Ask {
+                backend: session(9),
+                ask: 300,
+                timeout_ms: 0,
+                message: Arc::new(OwnedBackend {
+                    name: Some(name("/chat")),
+                    data: Some(json("[\"said\"]")),
+                    ..OwnedBackend::of(&Backend::new(BackendKind::Tell))
+                }),
+            }),
+        ),
+        (
+            "sessions asked",
+            Entry::Backend(BackendEntry::Asked {
+                backend: session(9),
+                ask: 300,
+                count: 7,
+                is_refused: false,
+            }),
+        ),
+        (
+            "ask refused",
+            Entry::Backend(BackendEntry::Asked {
+                backend: session(9),
+                ask: 0,
+                count: 0,
+                is_refused: true,
+            }),
+        ),
+        (
+            "answer to an ask",
+            Entry::Backend(BackendEntry::Response {
+                backend: session(9),
+                ask: 300,
+                message: Box::new(OwnedBackend {
+                    data: Some(json("[{\"_placeholder\":true,\"num\":0}]")),
+                    attachments: Attachments::new([[0xff]]),
+                    ..OwnedBackend::of(&Backend::new(BackendKind::Response))
+                }),
+            }),
+        ),
+        (
+            "ask over",
+            Entry::Backend(BackendEntry::AskOver {
+                backend: session(9),
+                ask: Some(0),
+            }),
+        ),
+        (
+            "all asks over",
+            Entry::Backend(BackendEntry::AskOver {
+                backend: session(9),
+                ask: None,
+            }),
         ),
     ]
 }

@@ -32,9 +32,11 @@ fn entries_have_the_bytes_of_the_vectors() {
     let expected: Vec<&str> = samples.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, expected);
     for (vector, (name, entry)) in vectors.iter().zip(samples) {
+        let from = &vector["message"]["posts"][0]["from"];
         let encoded = batch(&[Post {
             shard: 5,
             entry: entry.clone(),
+            from: from.as_u64().unwrap_or(0) as u16,
         }]);
         assert_eq!(encoded, bytes(vector, "bytes"), "{name}");
         let (posts, error) = decode([&encoded[..]], LIMITS);

@@ -2,9 +2,11 @@
 
 import type { EventContext } from '../event.js';
 import type { EntryOf, ListNames } from '../lists.js';
-import type { AnyPath, Argument, EventsOf, Names, Optional, RecordsOf, Result, RpcsOf, ValueAt, ValueOf } from '../schema.js';
+import type { DocIn, Row, Selected } from '../live-query.js';
+import type { AnyPath, Argument, EventsOf, Names, Optional, RecordsOf, Result, RpcsOf, ScopesOf, ValueAt, ValueOf } from '../schema.js';
 import type { RpcContext } from '../provide.js';
 import type { RequestOptions } from '../request.js';
+import type { Member } from '../scopes.js';
 import type { Live } from './live.js';
 
 /** The document of a record. */
@@ -21,6 +23,23 @@ export type Ready<Value> = Live<Value> & { readonly value: Value };
 
 /** The entries of an app's list. */
 export type EntryIn<App, Name> = Name extends ListNames<App> ? EntryOf<ValueOf<RecordsOf<App>, Name>> : never;
+
+/** The rows of a query. */
+export type RowsIn<App, Collection extends string> = ReadonlyArray<Row<DocIn<App, Collection>>>;
+
+/** The rows of a query that selects parts of the documents. */
+export type PartsIn<App, Collection extends string> = ReadonlyArray<Row<Selected<DocIn<App, Collection>>>>;
+
+/** The state of a member. */
+export type StateIn<App, Name> = Name extends Names<ScopesOf<App>> ? ValueOf<ScopesOf<App>, Name> : never;
+
+/** The members of a scope. */
+export type MembersIn<App, Name> = ReadonlyArray<Member<StateIn<App, Name>>>;
+
+/** The member that is this session, in addition to the members of a scope. */
+export interface SelfIn<App, Name> {
+  readonly self: Member<StateIn<App, Name>> | undefined;
+}
 
 /** A callback for the events of a name. */
 export type Heard<App, Name extends Names<EventsOf<App>>> = (payload: ValueOf<EventsOf<App>, Name>, context: EventContext) => void;

@@ -6,6 +6,7 @@ import { hooks } from '@tidewire/react'
 /** Each name with the type of its value. A wrong name, path or value does not compile. */
 export interface App {
   records: { [name: `lists/${string}`]: List }
+  scopes: { [name: `lists/${string}`]: Reader }
 }
 
 export interface List {
@@ -16,6 +17,12 @@ export interface List {
 export interface Item {
   text: string
   done: boolean
+}
+
+/** The state of a member of a list. */
+export interface Reader {
+  name: string
+  item?: string
 }
 
 /** `npm run dev` sets the address. A built page connects to the server that serves it. */

@@ -1,11 +1,13 @@
 import { Client } from '@tidewire/client'
+import { scopesOf } from '@tidewire/client/scopes'
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import { WebSocket } from 'ws'
 import type { App } from '../src/tidewire.ts'
 import { startServer } from './server.ts'
 
-test('two clients share a list, and the rules refuse a long title', async (t) => {
+/** The clients of two users. */
+async function twoClients(t: TestContext) {
   const address = await startServer(t)
   const clientOf = (username: string) => new Client<App>(address, { webSocket: WebSocket, auth: { username } })
   const [alice, bob] = [clientOf('alice'), clientOf('bob')]
@@ -14,6 +16,11 @@ test('two clients share a list, and the rules refuse a long title', async (t) =>
     bob.close()
   })
   await Promise.all([alice.connect(), bob.connect()])
+  return [alice, bob] as const
+}
+
+test('two clients share a list, and the rules refuse a long title', async (t) => {
+  const [alice, bob] = await twoClients(t)
 
   const hers = alice.record.open('lists/first')
   await hers.setWithAck({ title: 'groceries' })
@@ -25,4 +32,14 @@ test('two clients share a list, and the rules refuse a long title', async (t) =>
 
   await assert.rejects(hers.setWithAck('title', 'x'.repeat(61)), { code: 'MESSAGE_DENIED' })
   assert.equal(hers.value?.title, 'groceries')
+})
+
+test('the members of a list see each other, and the rules refuse the name of another user', async (t) => {
+  const [alice, bob] = await twoClients(t)
+  await scopesOf(alice).join('lists/first', { name: 'alice', item: 'milk' }).ready
+  const seen = new Promise((done) => scopesOf(bob).follow('lists/first', (members) => done(members.map(({ user, state }) => [user, state.item]))))
+  assert.deepEqual(await seen, [['alice', 'milk']])
+
+  const refused = scopesOf(bob).join('lists/first', { name: 'alice' }, { onEnd: () => {} })
+  await assert.rejects(refused.ready, { code: 'MESSAGE_DENIED' })
 })

@@ -20,6 +20,7 @@ class Topic(IntEnum):
     RECORD = 5
     RPC = 6
     PRESENCE = 7
+    QUERY = 32
 
 
 class Position(NamedTuple):
@@ -111,6 +112,7 @@ FIELDS: dict[int, dict[int, str]] = {
         1: "action", 2: "original_topic", 3: "original_action", 4: "data", 5: "correlation_id", 6: "is_error", 7: "is_ack", 8: "name",
         9: "names",
     },
+    Topic.QUERY: {1: "action", 2: "data", 3: "correlation_id", 4: "is_error", 6: "name"},
 }  # fmt: skip
 """The fields of each topic by their numbers, in ascending order."""
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -90,6 +90,7 @@ impl Endpoint {
         let (sender, accepted) = mpsc::channel(ACCEPTED_MAX);
         self.peers.insert(peer.fingerprint, sender.clone());
         Ok(Direct {
+            local: self.local.ip(),
             is_first: self.identity.fingerprint() < peer.fingerprint,
             peer,
             config: Arc::new(config),
@@ -153,6 +154,8 @@ enum Dial {
 
 /// The carrier to one peer.
 pub struct Direct {
+    /// The address of this endpoint.
+    local: IpAddr,
     peer: PeerAddress,
     /// Whether the fingerprint of this process is the lower one.
     is_first: bool,
@@ -208,7 +211,7 @@ impl Direct {
                     if waiting.as_mut().poll(context).is_pending() {
                         return;
                     }
-                    let dialing = dial(self.peer.address, Arc::clone(&self.config));
+                    let dialing = dial(self.local, self.peer.address, Arc::clone(&self.config));
                     self.dial = Some(Dial::Connecting(Box::pin(dialing)));
                 }
                 Some(Dial::Connecting(connecting)) => {
@@ -229,18 +232,38 @@ impl Direct {
     }
 }
 
-async fn dial(address: SocketAddr, config: Arc<ClientConfig>) -> io::Result<Connection> {
-    let connect = async {
-        let socket = TcpStream::connect(address).await?;
+async fn dial(
+    local: IpAddr,
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+) -> io::Result<Connection> {
+    let connecting = async {
+        let socket = connect(local, address).await?;
         set_options(&socket);
         let name = ServerName::IpAddress(address.ip().into());
         let stream = TlsConnector::from(config).connect(name, socket).await?;
         Ok(Connection::new(stream, true))
     };
-    match timeout(CONNECT_TIMEOUT, connect).await {
+    match timeout(CONNECT_TIMEOUT, connecting).await {
         Ok(connected) => connected,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
+}
+
+/// Connects from the address on which the endpoint listens, if it is a single one, so that firewalls know both ends of each link.
+async fn connect(local: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
+    let is_usable = !local.is_unspecified()
+        && local.is_ipv4() == address.is_ipv4()
+        && local.is_loopback() == address.ip().is_loopback();
+    if !is_usable {
+        return TcpStream::connect(address).await;
+    }
+    let socket = match local {
+        IpAddr::V4(_) => TcpSocket::new_v4()?,
+        IpAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.bind(SocketAddr::new(local, 0))?;
+    socket.connect(address).await
 }
 
 impl Carrier for Direct {

@@ -1,15 +1,15 @@
 //! Listeners, which are sessions with patterns: their registrations and the ends of these.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::sync::Arc;
 
 use super::ListenOwner;
 use super::work::{Reauthorization, WithdrawnPattern};
-use crate::address::SessionId;
+use crate::address::{Address, SessionId};
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Entry, Listening};
-use crate::listen_pattern::Expression;
+use crate::listen_pattern::{Expression, ListenPattern};
 use crate::message::Topic;
 use crate::principal::Principal;
 use crate::text::Name;
@@ -84,6 +84,10 @@ impl ListenOwner {
                 let order = self.next_listener;
                 self.next_listener += 1;
                 self.by_session.insert(session, order);
+                *self
+                    .listeners_by_node
+                    .entry(session.address.node)
+                    .or_default() += 1;
                 let listener = Listener {
                     session,
                     principal,
@@ -115,6 +119,29 @@ impl ListenOwner {
             }));
         }
         self.plan_rematch(turn);
+    }
+
+    /// The entries for a shard that has just learned of this one: the patterns of the sessions here, and that this owner takes a census.
+    pub(crate) fn introduced(&self, own: Address) -> Vec<Listening> {
+        let local = self.listeners.values();
+        let local = local.filter(|listener| listener.session.address == own);
+        let patterns = local.flat_map(|listener| {
+            listener.patterns.values().filter_map(|pattern| {
+                Some(Listening::Add {
+                    topic: pattern.topic,
+                    pattern: ListenPattern::compile(pattern.text.clone())?,
+                    provider: listener.session,
+                    principal: Arc::clone(&listener.principal),
+                    reply: None,
+                })
+            })
+        });
+        let has_events = !self.events.patterns.is_empty();
+        let census = has_events.then_some(Listening::Census {
+            owner: own,
+            round: self.census,
+        });
+        patterns.chain(census).collect()
     }
 
     /// The numbers of a listener and of its pattern.
@@ -185,10 +212,7 @@ impl ListenOwner {
             .numbers
             .remove(&(pattern.topic, pattern.text.clone()));
         if listener.patterns.is_empty() {
-            self.unanswered -= listener.unanswered;
-            self.by_session.remove(&listener.session);
-            self.listeners.remove(&order);
-            self.list.trim(&self.listeners);
+            self.remove_listener(order);
         }
         let topic = pattern.topic;
         if !pattern.names.is_empty() {
@@ -206,6 +230,23 @@ impl ListenOwner {
                 owner: turn.shard.address,
             }));
         }
+    }
+
+    /// Removes a listener that has no patterns left.
+    fn remove_listener(&mut self, order: u64) {
+        let Some(listener) = self.listeners.remove(&order) else {
+            return;
+        };
+        self.unanswered -= listener.unanswered;
+        self.by_session.remove(&listener.session);
+        let node = listener.session.address.node;
+        if let btree_map::Entry::Occupied(mut count) = self.listeners_by_node.entry(node) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        self.list.trim(&self.listeners);
     }
 
     /// Withdraws all patterns of a lost node's sessions, and ends the interest of its shards in events.

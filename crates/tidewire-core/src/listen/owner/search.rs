@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::ListenOwner;
 use super::listener::Candidate;
 use super::order::Visit;
-use super::state::{Phase, Progress, Search};
+use super::state::{Phase, Progress, Round, Search};
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::message::Topic;
@@ -28,6 +28,7 @@ impl ListenOwner {
         let now = self.clock + 1;
         let tried = self.next_pattern;
         let visit = self.first_visit(turn);
+        let is_one_node = self.is_one_node(turn);
         let state = self.topic_state_mut(topic);
         let Some(name) = state.queue.pop_front() else {
             return;
@@ -44,7 +45,7 @@ impl ListenOwner {
                     has_matched: wanted.has_matched && !all,
                     was_busy: false,
                     phase: if all {
-                        Phase::all(visit, tried)
+                        Phase::all(first_round(is_one_node, wanted.node), visit, tried)
                     } else {
                         Phase::New {
                             at,
@@ -71,6 +72,12 @@ impl ListenOwner {
         } else {
             Visit::in_order()
         }
+    }
+
+    /// Whether all listeners are sessions of this node.
+    fn is_one_node<E: Effects>(&self, turn: &TurnContext<'_, E>) -> bool {
+        let own = turn.shard.address.node;
+        self.listeners_by_node.keys().all(|node| *node == own)
     }
 
     /// Makes steps of one search until it has a candidate, ends, or the turn has no steps left.
@@ -122,27 +129,25 @@ impl ListenOwner {
         let began = progress.began;
         let (order, number) = match &mut progress.phase {
             Phase::All {
-                silent,
+                round,
                 visit,
                 patterns_end,
             } => {
                 let Some(order) = visit.listener(&self.list, &self.listeners) else {
-                    let is_last = std::mem::replace(silent, true);
                     visit.restart();
                     self.spend(1);
-                    if is_last {
+                    let Some(next) = round.next() else {
                         return self.search_new_patterns(topic, name, progress);
-                    }
+                    };
+                    *round = next;
                     return SearchStep::More;
                 };
                 let next = self.listeners.get(&order).and_then(|listener| {
-                    let is_asked = if *silent {
-                        listener.was_silent(began)
-                    } else {
-                        !listener.is_silent()
-                    };
                     let mut patterns = listener.patterns.range(visit.pattern..*patterns_end);
-                    is_asked.then(|| patterns.next())?
+                    round
+                        .tries(listener, began)
+                        .then(|| patterns.next())
+                        .flatten()
                 });
                 let Some((&number, _)) = next else {
                     visit.advance();
@@ -208,10 +213,13 @@ impl ListenOwner {
         progress: &mut Progress,
     ) -> SearchStep {
         let next = self.next_pattern;
-        if let Some(wanted) = self.topic_state_mut(topic).wanted.get_mut(name) {
-            wanted.tried = next;
-        }
-        progress.phase = Phase::all(self.first_visit(turn), next);
+        let is_one_node = self.is_one_node(turn);
+        let Some(wanted) = self.topic_state_mut(topic).wanted.get_mut(name) else {
+            return SearchStep::End;
+        };
+        wanted.tried = next;
+        let round = first_round(is_one_node, wanted.node);
+        progress.phase = Phase::all(round, self.first_visit(turn), next);
         SearchStep::More
     }
 
@@ -236,6 +244,15 @@ impl ListenOwner {
             asked: SmallVec::new(),
         };
         SearchStep::More
+    }
+}
+
+/// The first round of a search among all listeners, for a name whose first subscriber is on that node.
+fn first_round(is_one_node: bool, node: u16) -> Round {
+    if is_one_node {
+        Round::OneNode
+    } else {
+        Round::Near(node)
     }
 }
 

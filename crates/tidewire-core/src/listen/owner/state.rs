@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::listener::Candidate;
+use super::listener::{Candidate, Listener};
 use super::order::Visit;
 use crate::address::Address;
 use crate::text::{Name, Payload};
@@ -11,6 +11,8 @@ use crate::text::{Name, Payload};
 pub(super) struct Wanted {
     /// The shards with subscribers of an event. `RecordOwner` counts the subscribers of a record.
     pub(super) shards: SmallVec<[Address; 2]>,
+    /// The node of the first subscriber. A search asks the listeners there first.
+    pub(super) node: u16,
     /// Patterns below this number were tried.
     pub(super) tried: u64,
     /// Whether the last search has met a pattern that matches.
@@ -68,8 +70,7 @@ pub(super) struct Progress {
 pub(super) enum Phase {
     /// All listeners.
     All {
-        /// Whether this is the second round, for the listeners that left their last question unanswered.
-        silent: bool,
+        round: Round,
         visit: Visit,
         /// Patterns from this number on were added during the search, and are tried after all others.
         patterns_end: u64,
@@ -78,11 +79,45 @@ pub(super) enum Phase {
     New { at: u64, asked: SmallVec<[u64; 2]> },
 }
 
+/// The listeners that a pass through all of them tries. A listener is silent if it left its last question unanswered.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Round {
+    /// Listeners of this node, except the silent ones.
+    Near(u16),
+    /// Listeners of other nodes than this one, except the silent ones.
+    Far(u16),
+    /// All listeners, except the silent ones: they are on one node.
+    OneNode,
+    Silent,
+}
+
+impl Round {
+    /// The round after this one.
+    pub(super) fn next(self) -> Option<Self> {
+        match self {
+            Self::Near(node) => Some(Self::Far(node)),
+            Self::Far(_) | Self::OneNode => Some(Self::Silent),
+            Self::Silent => None,
+        }
+    }
+
+    /// Whether it tries a listener, in a search that began at that moment of the owner's clock.
+    pub(super) fn tries(self, listener: &Listener, began: u64) -> bool {
+        let is_of = |node: u16| listener.session.address.node == node;
+        match self {
+            Self::Near(node) => is_of(node) && !listener.is_silent(),
+            Self::Far(node) => !is_of(node) && !listener.is_silent(),
+            Self::OneNode => !listener.is_silent(),
+            Self::Silent => listener.was_silent(began),
+        }
+    }
+}
+
 impl Phase {
     /// All listeners in the order of `visit`, with their patterns below the number `patterns_end`.
-    pub(super) fn all(visit: Visit, patterns_end: u64) -> Self {
+    pub(super) fn all(round: Round, visit: Visit, patterns_end: u64) -> Self {
         Self::All {
-            silent: false,
+            round,
             visit,
             patterns_end,
         }

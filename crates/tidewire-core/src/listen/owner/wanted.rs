@@ -12,9 +12,14 @@ use crate::message::Topic;
 use crate::text::Name;
 
 impl ListenOwner {
-    /// Notes that a record has its first subscriber.
-    pub(crate) fn record_wanted<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, name: &Name) {
-        self.add_name(Topic::Record, name.clone());
+    /// Notes that a record has its first subscriber, on that node.
+    pub(crate) fn record_wanted<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        name: &Name,
+        node: u16,
+    ) {
+        self.add_name(Topic::Record, name.clone(), node);
         self.work(turn);
     }
 
@@ -40,7 +45,7 @@ impl ListenOwner {
             return;
         }
         if wanted && !self.events.wanted.contains_key(&name) {
-            self.add_name(Topic::Event, name.clone());
+            self.add_name(Topic::Event, name.clone(), shard.node);
         }
         let Some(known) = self.events.wanted.get_mut(&name) else {
             return;
@@ -59,8 +64,22 @@ impl ListenOwner {
         }
     }
 
-    /// Adds a name with its first subscriber, and queues its search if there are patterns.
-    pub(super) fn add_name(&mut self, topic: Topic, name: Name) {
+    /// Lets go of events. A listener that provides one, or has the question about it, gets a notice. The next owner searches again.
+    pub(crate) fn leave<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        is_leaving: impl Fn(&str) -> bool,
+    ) {
+        let wanted = self.events.wanted.keys();
+        let leaving: Vec<Name> = wanted.filter(|name| is_leaving(name)).cloned().collect();
+        for name in leaving {
+            self.remove_name(turn, Topic::Event, &name);
+        }
+        self.work(turn);
+    }
+
+    /// Adds a name with its first subscriber on that node, and queues its search if there are patterns.
+    pub(super) fn add_name(&mut self, topic: Topic, name: Name, node: u16) {
         let tried = self.next_pattern;
         let state = self.topic_state_mut(topic);
         let has_patterns = !state.patterns.is_empty();
@@ -72,6 +91,7 @@ impl ListenOwner {
         };
         let wanted = Wanted {
             shards: SmallVec::new(),
+            node,
             tried,
             has_matched: false,
             search,

@@ -2,10 +2,10 @@
 //!
 //! The owner decides; this module only turns its decisions into messages and updates the session's subscriptions.
 
-use super::post_request;
 use super::subscription::{
     TOPIC, forget_subscription, grant, is_asked_again, release, subscription_bytes,
 };
+use super::{note_incarnation, note_shown, note_version, post_request};
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
@@ -14,7 +14,7 @@ use crate::entry::{
     Snapshot,
 };
 use crate::message::{
-    Change, Message, Reason, Record, RecordAction, RecordBulk, Refusal, WireVersion, Write,
+    Change, Message, Reason, Record, RecordAction, RecordBulk, Refusal, Tag, WireVersion, Write,
 };
 use crate::store::Version;
 use crate::text::{Name, Payload};
@@ -30,6 +30,14 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
         reply,
         what,
     } = answer;
+    if ends_read(&what)
+        && turn
+            .sessions
+            .find_mut(id)
+            .is_some_and(|session| session.end_read())
+    {
+        turn.out.resume(id);
+    }
     match what {
         Answer::Granted {
             serial,
@@ -64,6 +72,16 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
             if !grant(turn, id, &name, serial, epoch, value_bytes) {
                 return true;
             }
+            let shown = match &snapshot {
+                Snapshot::Read(found) => found.as_ref().map(|(tag, _)| *tag),
+                Snapshot::Known(tag) => Some(*tag),
+                Snapshot::Head(version) => version.map(|version| Tag {
+                    incarnation: 0,
+                    version: on_wire(version),
+                }),
+                Snapshot::Nothing => None,
+            };
+            note_shown(turn, &name, shown);
             if provided {
                 turn.send(
                     id,
@@ -75,6 +93,7 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
             }
             tell(turn, id, &name, &snapshot);
         }
+        Answer::Resumed(resumed) => super::resumed(turn, id, &name, *resumed),
         Answer::Snapshot(snapshot) => tell(turn, id, &name, &snapshot),
         Answer::NotFound => {
             let refusal = Refusal {
@@ -187,6 +206,17 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
     true
 }
 
+/// Whether this is the answer to a read of a single record. Each such read gets one.
+fn ends_read(answer: &Answer) -> bool {
+    match answer {
+        Answer::Snapshot(Snapshot::Read(_) | Snapshot::Head(_)) | Answer::NotFound => true,
+        Answer::Refused { action, .. } => {
+            matches!(action, RecordAction::Read | RecordAction::Head)
+        }
+        _ => false,
+    }
+}
+
 pub(super) fn tell<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -210,7 +240,7 @@ pub(super) fn tell<E: Effects>(
             name,
             version: version.map_or(MISSING, on_wire),
         },
-        Snapshot::Nothing => return,
+        Snapshot::Nothing | Snapshot::Known(_) => return,
     };
     turn.send(id, &Message::Record(message));
 }
@@ -228,6 +258,7 @@ pub(crate) fn published<E: Effects>(
             change,
             full,
         } => {
+            note_version(turn, name, on_wire(*version));
             let write = Write {
                 name,
                 version: on_wire(*version),
@@ -256,6 +287,7 @@ pub(crate) fn published<E: Effects>(
             let message = Message::Record(Record::Write(write, change));
             turn.fan_out_value(name, except, &message, full.len());
         }
+        Published::Created(incarnation) => note_incarnation(turn, name, *incarnation),
         // The subscriptions end here, so a lagging session could not receive the message later.
         Published::Deleted => {
             turn.fan_out_to_all(

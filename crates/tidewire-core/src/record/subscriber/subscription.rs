@@ -68,15 +68,15 @@ pub(super) fn begin_subscription<E: Effects>(
     if !has_room {
         return Begun::NoRoom;
     }
-    session.serial = session.serial.wrapping_add(1);
+    let state = session.state(turn.shard.seed);
+    state.serial = state.serial.wrapping_add(1);
+    let serial = state.serial;
     let subscription = RecordSubscription {
-        serial: session.serial,
+        serial,
         granted: None,
         again: false,
     };
-    let serial = session.serial;
-    let subscriptions = &mut session.state(turn.shard.seed).subscriptions;
-    subscriptions.insert(name.clone(), subscription);
+    state.subscriptions.insert(name.clone(), subscription);
     turn.sessions.add_state_bytes(id, subscription_bytes(name));
     Begun::New(serial)
 }

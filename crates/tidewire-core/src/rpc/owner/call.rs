@@ -16,6 +16,9 @@ use crate::table;
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
+/// Providers of other nodes that a search for one on the requestor's node passes, so that a call costs little however many there are.
+const NEAR_SEARCH_MAX: usize = 256;
+
 /// A call that has no response yet, with its provider.
 #[derive(Debug)]
 pub(super) struct Running {
@@ -74,14 +77,14 @@ impl RpcOwner {
         self.assign(turn, call, SmallVec::new());
     }
 
-    /// Passes a call to a random provider that was not tried yet.
+    /// Passes a call to a random provider that was not tried yet, on the node of the requestor if there is one.
     fn assign<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         call: Box<OwnedCall>,
         tried: SmallVec<[SessionId; 2]>,
     ) {
-        let Some(provider) = self.choose(&call.name, &tried) else {
+        let Some(provider) = self.choose(&call, &tried) else {
             notify_requestor(turn, &call, CallNotice::Failed(Reason::NoProvider));
             return;
         };
@@ -148,16 +151,21 @@ impl RpcOwner {
         );
     }
 
-    /// A provider that was not tried yet: the first one at or after a random position. So the search visits at most one more provider
-    /// than were tried or have ended.
-    fn choose(&mut self, name: &Name, tried: &[SessionId]) -> Option<SessionId> {
-        let providers = self.providers.get(name)?;
+    /// A provider that was not tried yet, at or after a random position: the first one on the node of the requestor, or else the first one.
+    /// The search visits a limited number of providers in addition to those that were tried or have ended.
+    fn choose(&mut self, call: &OwnedCall, tried: &[SessionId]) -> Option<SessionId> {
+        let providers = self.providers.get(&call.name)?;
         let first = self.random.below(providers.len());
         let (before, from) = providers.split_at(first);
-        let mut untried = from.iter().chain(before);
-        untried
-            .find(|provider| !tried.contains(provider) && !self.ended.contains(*provider))
-            .copied()
+        let untried = from.iter().chain(before).copied();
+        let mut untried =
+            untried.filter(|provider| !tried.contains(provider) && !self.ended.contains(provider));
+        let any = untried.next()?;
+        let is_near = |provider: &SessionId| provider.address.node == call.requestor.address.node;
+        if is_near(&any) {
+            return Some(any);
+        }
+        Some(untried.take(NEAR_SEARCH_MAX).find(is_near).unwrap_or(any))
     }
 
     /// A correlation id is unique only for its requestor. A provider needs a different id for each of its calls.

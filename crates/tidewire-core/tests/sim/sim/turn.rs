@@ -81,6 +81,11 @@ impl Sim {
         self.shards[shard].end_turn(self.now, &mut self.outside);
         for (shard, request) in std::mem::take(&mut self.outside.store_requests) {
             let (store, asked) = match request {
+                StoreRequest::Scan { .. }
+                | StoreRequest::Find { .. }
+                | StoreRequest::Index { .. } => {
+                    panic!("this simulation makes no queries")
+                }
                 StoreRequest::Load { store, names } => {
                     for name in &names {
                         self.is_routed(name, store)?;
@@ -185,7 +190,7 @@ impl Sim {
                 what: CallAnswer::Withdrawn,
                 ..
             }) => self.rpcs.turned_back(correlation),
-            Entry::Online { user, session } => self.presences.count(user, Some(*session)),
+            Entry::Online { user, session, .. } => self.presences.count(user, Some(*session)),
             Entry::Offline { user, .. } => self.presences.count(user, None),
             _ => {}
         }

@@ -255,6 +255,7 @@ fn subscriptions(view: &ConnectionView) -> Option<usize> {
 fn protocol(view: &ConnectionView) -> &'static str {
     match view.carriage {
         Carriage::WebSocket(protocol) => protocol.name(),
+        Carriage::Exchanges(protocol) => protocol.exchange_name(),
         Carriage::Http => "http",
     }
 }

@@ -3,9 +3,9 @@
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
-use tidewire_core::store::{Loaded, StoreError};
+use tidewire_core::store::{Loaded, ScanPage, StoreError};
 use tidewire_core::text::{Name, RESERVED};
-use tidewire_store::thread::{Scan, ScanPage, StoreClient};
+use tidewire_store::thread::{Scan, StoreClient};
 use tokio::sync::oneshot;
 
 use super::{Outcome, Page, PageRequest, parameter, shown};

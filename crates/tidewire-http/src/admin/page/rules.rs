@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use tidewire_config::Problem;
 use tidewire_config::value::Rules;
 use tidewire_core::text::Payload;
+use tidewire_rules::set::RuleSet;
 
 use super::{BODY_BYTES_MAX, Outcome, Page, PageRequest, read, shown};
 use crate::admin::api::{Refusal, invalid};
-use crate::permission::load;
+use crate::permission::{compile, load};
 use crate::rule_case::{Case, CaseText, explained};
 
 /// The body of a request to explain a case.
@@ -32,6 +33,15 @@ struct Question {
 impl Page {
     pub(super) fn rules(&self, asked: &PageRequest) -> Outcome {
         self.log_view(asked, "rules");
+        if let Some(now) = self.parts.admin.rights.rules() {
+            let body = json!({
+                "kind": "file",
+                "file": format!("{} (change {} of the cluster)", now.rules.file(), now.number),
+                "text": now.rules.text(),
+                "problems": [],
+            });
+            return Ok(shown(StatusCode::OK, &body));
+        }
         let Rules::File(path) = &self.parts.rules else {
             let body = json!({ "kind": word(&self.parts.rules) });
             return Ok(shown(StatusCode::OK, &body));
@@ -59,21 +69,7 @@ impl Page {
         let body = read(&mut asked.request.body, BODY_BYTES_MAX).await?;
         let question: Question = serde_json::from_slice(&body)
             .map_err(|error| invalid(format!("the body is not a case: {error}")))?;
-        let Rules::File(path) = &self.parts.rules else {
-            let reason = format!(
-                "permissions is {}, so there are no rules",
-                word(&self.parts.rules)
-            );
-            return Err(Refusal::new(StatusCode::CONFLICT, "NO_RULES", reason));
-        };
-        let rules = load(path).map_err(|problems| {
-            let problems: Vec<String> = problems.iter().map(Problem::to_string).collect();
-            let reason = format!(
-                "the rule file is invalid, so older rules are in force: {}",
-                problems.join("; ")
-            );
-            Refusal::new(StatusCode::CONFLICT, "RULES_WRONG", reason)
-        })?;
+        let rules = self.rules_in_force()?;
         let about = format!(
             "{} {} as {}",
             question.rule,
@@ -128,6 +124,26 @@ impl Page {
             "oldData": old.and_then(|old| serde_json::from_str::<Value>(&old).ok()),
         });
         Ok(shown(StatusCode::OK, &body))
+    }
+
+    /// The rules of the cluster, or of the file of a node alone.
+    fn rules_in_force(&self) -> Result<RuleSet, Refusal> {
+        let loaded = match (self.parts.admin.rights.rules(), &self.parts.rules) {
+            (Some(now), _) => compile(now.rules.text(), now.rules.file()),
+            (None, Rules::File(path)) => load(path),
+            (None, rules) => {
+                let reason = format!("permissions is {}, so there are no rules", word(rules));
+                return Err(Refusal::new(StatusCode::CONFLICT, "NO_RULES", reason));
+            }
+        };
+        loaded.map_err(|problems| {
+            let problems: Vec<String> = problems.iter().map(Problem::to_string).collect();
+            let reason = format!(
+                "the rule file is invalid, so older rules are in force: {}",
+                problems.join("; ")
+            );
+            Refusal::new(StatusCode::CONFLICT, "RULES_WRONG", reason)
+        })
     }
 
     /// The current value of a record.

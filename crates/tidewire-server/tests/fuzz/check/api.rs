@@ -401,6 +401,8 @@ fn check_path(path: &str, reached: &mut Reached) {
         "/api/auth/sign-up" => Some("SignUp"),
         "/sse" => Some("Stream"),
         "/openapi.json" => Some("Description"),
+        "/records" => Some("Query"),
+        _ if path.starts_with("/events/") => Some("Event"),
         _ => escaped.map(|_| "Record"),
     };
     assert_eq!(fuzzing::route(path).as_deref(), expected, "{path}");

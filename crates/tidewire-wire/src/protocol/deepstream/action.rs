@@ -136,4 +136,42 @@ pub mod presence {
     pub const MESSAGE_PERMISSION_ERROR: u32 = 101;
     pub const MESSAGE_DENIED: u32 = 102;
     pub const MULTIPLE_SUBSCRIPTIONS: u32 = 103;
+    // Tidewire's additions, far from deepstream's possible new numbers.
+    pub const SCOPE_JOIN: u32 = 60;
+    pub const SCOPE_JOINED: u32 = 61;
+    pub const SCOPE_UPDATE: u32 = 62;
+    pub const SCOPE_LEAVE: u32 = 63;
+    pub const SCOPE_SUBSCRIBE: u32 = 64;
+    pub const SCOPE_UNSUBSCRIBE: u32 = 65;
+    pub const SCOPE_SNAPSHOT: u32 = 66;
+    pub const SCOPE_CHANGED: u32 = 67;
+    pub const INVALID_SCOPE_DATA: u32 = 120;
+    pub const STATE_TOO_LARGE: u32 = 121;
+    pub const TOO_MANY_SCOPES: u32 = 122;
+    pub const SCOPE_FULL: u32 = 123;
+    pub const NOT_A_MEMBER: u32 = 124;
+    pub const SCOPE_UNAVAILABLE: u32 = 125;
+}
+
+/// Topic QUERY, an addition of Tidewire.
+pub mod query {
+    pub const READ: u32 = 1;
+    pub const READ_AND_COUNT: u32 = 2;
+    pub const RESULT: u32 = 3;
+    pub const SUBSCRIBE: u32 = 4;
+    pub const UNSUBSCRIBE: u32 = 5;
+    pub const SNAPSHOT: u32 = 6;
+    pub const CHANGED: u32 = 7;
+    pub const INVALID_QUERY: u32 = 100;
+    pub const QUERY_TOO_LARGE: u32 = 101;
+    pub const TOO_MANY_QUERIES: u32 = 102;
+    pub const QUERY_UNAVAILABLE: u32 = 103;
+    pub const QUERY_RULE: u32 = 104;
+}
+
+/// Refusals of topic BACKEND. `BackendKind` has all numbers.
+pub mod backend {
+    pub const NOT_A_BACKEND: u32 = 100;
+    pub const INVALID_COMMAND: u32 = 101;
+    pub const ASK_FAILED: u32 = 102;
 }

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use tidewire_core::address::{Address, SessionId};
 use tidewire_core::attachments::ATTACHMENTS_MAX;
 use tidewire_core::message::Position;
 use tidewire_core::trace::Trace;
@@ -31,11 +32,20 @@ pub enum WireTopic {
     Rpc,
     /// Presence.
     Presence,
+    /// Queries, an addition of Tidewire.
+    Query,
+    /// Backends, an addition of Tidewire.
+    Backend,
 }
 
+/// The number of the topic of queries, far from deepstream's possible new topics.
+const QUERY_NUMBER: u32 = 32;
+/// The number of the topic of backends.
+const BACKEND_NUMBER: u32 = 33;
+
 impl WireTopic {
-    /// All topics, by number from 1.
-    pub const ALL: [Self; 7] = [
+    /// The topics with consecutive numbers, from 1.
+    const NUMBERED: [Self; 7] = [
         Self::Parser,
         Self::Connection,
         Self::Auth,
@@ -48,13 +58,21 @@ impl WireTopic {
     /// The topic of a number, `None` for numbers that no client uses.
     #[must_use]
     pub fn from_wire(number: u32) -> Option<Self> {
-        Self::ALL.get(number.checked_sub(1)? as usize).copied()
+        match number {
+            QUERY_NUMBER => Some(Self::Query),
+            BACKEND_NUMBER => Some(Self::Backend),
+            _ => Self::NUMBERED.get(number.checked_sub(1)? as usize).copied(),
+        }
     }
 
     /// The number on the wire.
     #[must_use]
     pub fn to_wire(self) -> u32 {
-        self as u32 + 1
+        match self {
+            Self::Query => QUERY_NUMBER,
+            Self::Backend => BACKEND_NUMBER,
+            _ => self as u32 + 1,
+        }
     }
 
     pub(super) fn layout(self) -> &'static [Option<Field>] {
@@ -66,6 +84,8 @@ impl WireTopic {
             Self::Record => &RECORD,
             Self::Rpc => &RPC,
             Self::Presence => &PRESENCE,
+            Self::Query => &QUERY,
+            Self::Backend => &BACKEND,
         }
     }
 }
@@ -108,6 +128,11 @@ pub(super) enum Field {
     Attachments,
     RequestorName,
     RequestorData,
+    Session,
+    Except,
+    Count,
+    IsLocal,
+    Timeout,
 }
 
 /// Stores fields at their numbers: the index in the table is the number on the wire.
@@ -238,6 +263,29 @@ static PRESENCE: [Option<Field>; 10] = layout(&[
     (9, Field::Names),
 ]);
 
+static QUERY: [Option<Field>; 7] = layout(&[
+    (1, Field::Action),
+    (2, Field::Data),
+    (3, Field::Correlation),
+    (4, Field::IsError),
+    (6, Field::Name),
+]);
+
+static BACKEND: [Option<Field>; 23] = layout(&[
+    (1, Field::Action),
+    (2, Field::Data),
+    (3, Field::Correlation),
+    (4, Field::IsError),
+    (6, Field::Name),
+    (7, Field::Names),
+    (15, Field::Session),
+    (16, Field::Except),
+    (17, Field::Count),
+    (18, Field::IsLocal),
+    (19, Field::Timeout),
+    (22, Field::Attachments),
+]);
+
 /// The length-delimited outer message: the topic, and the bytes of its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
@@ -345,6 +393,16 @@ pub struct Fields<'a> {
     pub requestor_name: Option<&'a str>,
     /// The client data of an rpc's requestor, JSON text.
     pub requestor_data: Option<&'a str>,
+    /// A session that a backend serves.
+    pub session: Option<SessionId>,
+    /// Rooms that are excepted. An empty list equals an absent one.
+    pub except: Cow<'a, [&'a str]>,
+    /// A number of messages.
+    pub count: Option<u32>,
+    /// The message stays on the node.
+    pub is_local: Option<bool>,
+    /// Milliseconds.
+    pub timeout: Option<u32>,
 }
 
 impl<'a> Fields<'a> {
@@ -432,6 +490,11 @@ impl<'a> Fields<'a> {
             }
             Field::RequestorName => self.requestor_name = Some(reader.text()?),
             Field::RequestorData => self.requestor_data = Some(reader.text()?),
+            Field::Session => self.session = Some(parse_session(reader.text()?)?),
+            Field::Except => self.except.to_mut().push(reader.text()?),
+            Field::Count => self.count = Some(reader.number()?),
+            Field::IsLocal => self.is_local = Some(reader.varint()? != 0),
+            Field::Timeout => self.timeout = Some(reader.number()?),
         }
         Ok(())
     }
@@ -448,6 +511,21 @@ impl<'a> Fields<'a> {
                     .names
                     .iter()
                     .for_each(|name| sink.text_field(number, name)),
+                Field::Except => self
+                    .except
+                    .iter()
+                    .for_each(|name| sink.text_field(number, name)),
+                Field::Session => encode_some(self.session, |session| {
+                    sink.text_field(number, &format_session(session));
+                }),
+                Field::Count => {
+                    encode_some(self.count, |count| sink.varint_field(number, count.into()));
+                }
+                Field::Timeout => {
+                    encode_some(self.timeout, |timeout| {
+                        sink.varint_field(number, timeout.into());
+                    });
+                }
                 Field::Versions => self
                     .versions
                     .iter()
@@ -465,6 +543,7 @@ impl<'a> Fields<'a> {
                 | Field::IsWriteAck
                 | Field::Batches
                 | Field::Existed
+                | Field::IsLocal
                 | Field::Jumps => {
                     encode_some(self.flag(*field), |flag| {
                         sink.varint_field(number, flag.into())
@@ -526,6 +605,7 @@ impl<'a> Fields<'a> {
             Field::Batches => self.batches,
             Field::Jumps => self.jumps,
             Field::Existed => self.existed,
+            Field::IsLocal => self.is_local,
             _ => None,
         }
     }
@@ -620,10 +700,42 @@ impl Field {
             | Self::Only
             | Self::Existed
             | Self::SeenVersion
+            | Self::Count
+            | Self::IsLocal
+            | Self::Timeout
             | Self::Version => WireType::Varint,
             _ => WireType::Bytes,
         }
     }
+}
+
+/// The text of a session: the numbers of node, shard, slot and generation.
+pub(super) fn format_session(session: SessionId) -> String {
+    let SessionId {
+        address: Address { node, shard },
+        index,
+        generation,
+    } = session;
+    format!("{node}.{shard}.{index}.{generation}")
+}
+
+/// Parses the text of a session.
+pub(super) fn parse_session(text: &str) -> Result<SessionId, DecodeError> {
+    let parse = || {
+        let mut parts = text.split('.');
+        let mut next = || parts.next();
+        let session = SessionId {
+            address: Address {
+                node: next()?.parse().ok()?,
+                shard: next()?.parse().ok()?,
+            },
+            index: next()?.parse().ok()?,
+            generation: next()?.parse().ok()?,
+        };
+        // Each session has one text only.
+        (format_session(session) == text).then_some(session)
+    };
+    parse().ok_or(DecodeError::Session)
 }
 
 fn encode_some<T>(value: Option<T>, encode: impl FnOnce(T)) {

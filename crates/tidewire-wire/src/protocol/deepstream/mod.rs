@@ -4,6 +4,7 @@
 //! [`Message`]. One frame carries one message.
 
 mod action;
+mod backend;
 mod connection;
 mod emit;
 mod event;
@@ -11,13 +12,15 @@ pub mod fields;
 pub mod json;
 mod listen;
 mod presence;
+mod query;
 mod record;
 mod rpc;
+mod scope;
 mod write;
 
 use thiserror::Error;
 use tidewire_core::message::{Connection, Message, Reason, Refusal, Topic};
-use tidewire_core::settings::{Liveness, PEER_PINGS};
+use tidewire_core::settings::Liveness;
 
 use super::{CloseCause, CloseWords, Codec, ForeignPayload, Introduction, Paths, Variant};
 use crate::frame::websocket::{self, Opcode, PayloadKind};
@@ -39,6 +42,9 @@ pub enum DecodeError {
     /// An error answer without its original action, or with an impossible one.
     #[error("original action missing or unknown")]
     OriginalAction,
+    /// A text that names no session.
+    #[error("not a session")]
+    Session,
 }
 
 /// The reader of an encoded message.
@@ -194,7 +200,7 @@ impl Codec for Deepstream {
     const HAS_BATCHES: bool = true;
     const PATHS: Paths = Paths::Option("network.paths");
     const SUBPROTOCOLS: &'static [&'static str] = &[];
-    const LIVENESS: Liveness = PEER_PINGS;
+    const LIVENESS: Liveness = Liveness::PeerPings;
     const INTRODUCES: bool = true;
 
     type State = ();
@@ -249,7 +255,8 @@ fn decode_fields(topic: WireTopic, body: &[u8]) -> Result<Message<'_>, DecodeErr
 #[inline]
 fn from_wire(topic: WireTopic, mut fields: Fields<'_>) -> Result<Message<'_>, DecodeError> {
     let action = fields.action;
-    if topic != WireTopic::Event && (fields.bytes.is_some() || !fields.attachments.is_empty()) {
+    let has_payload = matches!(topic, WireTopic::Event | WireTopic::Backend);
+    if !has_payload && (fields.bytes.is_some() || !fields.attachments.is_empty()) {
         // Records and rpcs have JSON only. An empty text is not JSON, so the engine refuses it.
         fields.data = Some("");
     }
@@ -269,10 +276,18 @@ fn from_wire(topic: WireTopic, mut fields: Fields<'_>) -> Result<Message<'_>, De
             record::from_wire(fields)?.map(Message::Record),
         ),
         WireTopic::Rpc => (Topic::Rpc, rpc::from_wire(fields)?.map(Message::Rpc)),
-        WireTopic::Presence => (
-            Topic::Presence,
-            presence::from_wire(fields)?.map(Message::Presence),
-        ),
+        WireTopic::Presence => match scope::from_wire(&fields) {
+            Some(message) => return Ok(Message::Scope(message)),
+            None => (
+                Topic::Presence,
+                presence::from_wire(fields)?.map(Message::Presence),
+            ),
+        },
+        WireTopic::Query => (Topic::Query, query::from_wire(fields).map(Message::Query)),
+        WireTopic::Backend => {
+            let message = backend::from_wire(fields).map(Box::new);
+            (Topic::Backend, message.map(Message::Backend))
+        }
     };
     Ok(message.unwrap_or(Message::UnknownAction { topic, action }))
 }
@@ -288,6 +303,9 @@ fn to_wire<'m>(dialect: Dialect, message: &'m Message<'_>) -> (WireTopic, Fields
         Message::Record(message) => (WireTopic::Record, record::to_wire(dialect, message)),
         Message::Rpc(message) => (WireTopic::Rpc, rpc::to_wire(dialect, message)),
         Message::Presence(message) => (WireTopic::Presence, presence::to_wire(message)),
+        Message::Scope(message) => (WireTopic::Presence, scope::to_wire(message)),
+        Message::Query(message) => (WireTopic::Query, query::to_wire(message)),
+        Message::Backend(message) => (WireTopic::Backend, backend::to_wire(message)),
         Message::UnknownTopic => (
             WireTopic::Parser,
             Fields::new(action::parser::UNKNOWN_TOPIC),
@@ -304,6 +322,8 @@ fn topic_to_wire(topic: Topic) -> WireTopic {
         Topic::Record => WireTopic::Record,
         Topic::Rpc => WireTopic::Rpc,
         Topic::Presence => WireTopic::Presence,
+        Topic::Query => WireTopic::Query,
+        Topic::Backend => WireTopic::Backend,
     }
 }
 

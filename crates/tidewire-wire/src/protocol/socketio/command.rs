@@ -7,9 +7,9 @@ use tidewire_core::attachments::{Attachment, Attachments};
 use tidewire_core::binary::Binary;
 use tidewire_core::json::{self, Literal};
 use tidewire_core::message::{Call, Event, Message, Publication, Rpc};
+use tidewire_core::namespace::event_of;
 
 use super::packet::{Packet, is_event, is_placeholder};
-use crate::protocol::Namespace;
 
 /// A command.
 #[derive(Debug)]
@@ -68,8 +68,7 @@ impl<'a> Command<'a> {
 
     /// The command with the names that the rooms of a namespace have in the engine. They do not begin with `/`, which rules can't name.
     fn within(self, namespace: &str) -> Self {
-        let namespace = namespace.strip_prefix('/').unwrap_or(namespace);
-        let name = |room: Cow<'_, str>| Cow::Owned(format!("{namespace}#{room}"));
+        let name = |room: Cow<'_, str>| Cow::Owned(event_of(namespace, &room));
         match self {
             Self::Join(rooms) => Self::Join(rooms.into_iter().map(name).collect()),
             Self::Leave(rooms) => Self::Leave(rooms.into_iter().map(name).collect()),
@@ -109,7 +108,6 @@ impl<'a> Command<'a> {
             return None;
         };
         Some(Box::new(AttachedPublication {
-            namespace: packet.namespace.into(),
             room: room.into(),
             data: data.into(),
             attachments: Attachments::new(attachments)?,
@@ -149,7 +147,6 @@ impl<'a> Command<'a> {
 /// A `$to` with its attachments.
 #[derive(Debug)]
 pub struct AttachedPublication {
-    namespace: Box<str>,
     room: Box<str>,
     data: Box<str>,
     attachments: Attachments,
@@ -157,11 +154,6 @@ pub struct AttachedPublication {
 }
 
 impl AttachedPublication {
-    /// The session that publishes.
-    pub fn namespace(&self) -> Namespace<'_> {
-        super::namespace(&self.namespace)
-    }
-
     /// Its message for the engine. A message of one binary argument is an event of bytes, as clients of other protocols publish it.
     pub fn message(&self) -> Message<'_> {
         let mut all = self.attachments.iter();

@@ -8,6 +8,7 @@ use tidewire_core::json;
 use tidewire_core::message::{Auth, Connection, Event, Message, Publication, Reason, Refusal, Rpc};
 
 use super::SocketIo;
+use super::application;
 use super::engine_io::random_id;
 use super::packet::{Packet, PacketType, is_event};
 use crate::protocol::{Codec as _, NamespaceRefusal, Variant};
@@ -44,6 +45,7 @@ pub fn text(variant: Variant, message: &Message<'_>) -> String {
             failed(Some(call.correlation), "PROVIDER_ERROR", message, *data)
         }
         Message::Rpc(Rpc::Error(refused)) => refusal(refused),
+        Message::Backend(message) => application::text(message),
         _ => String::new(),
     }
 }

@@ -6,7 +6,7 @@ use tidewire_core::binary::Binary;
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, EventAction, EventBulk, Listen, Message, Only, Position,
     Presence, PresenceAction, Publication, Reason, Record, RecordAction, RecordBulk, Refusal, Rpc,
-    RpcAction, Tag, Topic, Write, WriteKey,
+    RpcAction, Scope, ScopeAction, ScopeReason, Tag, Topic, Write, WriteKey,
 };
 use tidewire_core::time::Instant;
 use tidewire_core::trace::Trace;
@@ -37,6 +37,16 @@ const RECORD_BULKS: [RecordBulk; 6] = [
     RecordBulk::Notify,
 ];
 
+const SCOPE_REASONS: [ScopeReason; 8] = [
+    ScopeReason::Denied,
+    ScopeReason::RuleFailed,
+    ScopeReason::Invalid,
+    ScopeReason::TooLarge,
+    ScopeReason::TooMany,
+    ScopeReason::Full,
+    ScopeReason::NotMember,
+    ScopeReason::Unavailable,
+];
 const PRESENCE_ACTIONS: [PresenceAction; 6] = [
     PresenceAction::QueryAll,
     PresenceAction::Query,
@@ -79,6 +89,7 @@ impl Pool {
         );
         messages.extend(self.rpcs().into_iter().map(Message::Rpc));
         messages.extend(self.presences().into_iter().map(Message::Presence));
+        messages.extend(self.scopes().into_iter().map(Message::Scope));
         messages
     }
 
@@ -593,6 +604,33 @@ impl Pool {
             rpcs.push(Rpc::Error(call.refusal(Reason::InvalidCorrelation, action)));
         }
         rpcs
+    }
+
+    fn scopes(&self) -> Vec<Scope<'_>> {
+        let name = self.name.as_str();
+        let data = self.json.as_str();
+        let mut scopes = vec![
+            Scope::Join { name, state: data },
+            Scope::Joined { name, data },
+            Scope::Update { name, state: data },
+            Scope::Leave { name },
+            Scope::Subscribe { name },
+            Scope::Unsubscribe { name },
+            Scope::Snapshot { name, data },
+            Scope::Changed { name, data },
+        ];
+        for action in [
+            ScopeAction::Join,
+            ScopeAction::Update,
+            ScopeAction::Subscribe,
+        ] {
+            scopes.extend(SCOPE_REASONS.map(|reason| Scope::Error {
+                reason,
+                action,
+                name,
+            }));
+        }
+        scopes
     }
 
     fn presences(&self) -> Vec<Presence<'_>> {

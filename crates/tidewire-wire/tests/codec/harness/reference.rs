@@ -112,6 +112,32 @@ struct Record {
     key: Option<String>,
 }
 
+topic!(Query { int32 action = "1", string data = "2", string correlation = "3", bool is_error = "4", string name = "6", });
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Backend {
+    #[prost(int32, optional, tag = "1")]
+    action: Option<i32>,
+    #[prost(string, optional, tag = "2")]
+    data: Option<String>,
+    #[prost(string, optional, tag = "3")]
+    correlation: Option<String>,
+    #[prost(bool, optional, tag = "4")]
+    is_error: Option<bool>,
+    #[prost(string, optional, tag = "6")]
+    name: Option<String>,
+    #[prost(string, repeated, tag = "7")]
+    names: Vec<String>,
+    #[prost(string, repeated, tag = "16")]
+    except: Vec<String>,
+    #[prost(int32, optional, tag = "17")]
+    count: Option<i32>,
+    #[prost(bool, optional, tag = "18")]
+    is_local: Option<bool>,
+    #[prost(int32, optional, tag = "19")]
+    timeout: Option<i32>,
+}
+
 /// Asserts that prost reads the same topic, body and fields from a payload that our decoder took.
 ///
 /// # Panics
@@ -160,6 +186,14 @@ pub fn assert_same(payload: &[u8], topic: WireTopic, body: &[u8], fields: &Field
             flags is_error is_ack; numbers original_action; names),
         WireTopic::Presence => same!(Presence: texts data correlation name; flags is_error is_ack;
             numbers original_topic original_action; names),
+        WireTopic::Query => {
+            same!(Query: texts data correlation name; flags is_error; numbers;)
+        }
+        WireTopic::Backend => {
+            same!(Backend: texts data correlation name; flags is_error is_local; numbers count timeout; names);
+            let other = Backend::decode(body).expect("prost reads the fields");
+            assert_eq!(other.except, *fields.except);
+        }
         WireTopic::Record => {
             same!(Record: texts data correlation name subscription path key; flags is_error is_ack is_write_ack existed;
                 numbers original_action only; names);

@@ -72,4 +72,9 @@ keys! {
     Attachments = "attachments",
     RequestorName = "requestorName",
     RequestorData = "requestorData",
+    Session = "session",
+    Except = "except",
+    Count = "count",
+    IsLocal = "isLocal",
+    Timeout = "timeout",
 }

@@ -10,7 +10,7 @@ mod write;
 
 use thiserror::Error;
 use tidewire_core::message::Message;
-use tidewire_core::settings::{Liveness, PEER_PINGS};
+use tidewire_core::settings::Liveness;
 
 use super::{DecodeError, Dialect, VARIANTS, introduction, to_wire};
 use crate::frame::websocket::{self, Opcode, PayloadKind};
@@ -76,7 +76,7 @@ impl Codec for DeepstreamJson {
     const HAS_BATCHES: bool = false;
     const PATHS: Paths = Paths::Option("network.json_paths");
     const SUBPROTOCOLS: &'static [&'static str] = &[];
-    const LIVENESS: Liveness = PEER_PINGS;
+    const LIVENESS: Liveness = Liveness::PeerPings;
     const INTRODUCES: bool = true;
 
     type State = ();

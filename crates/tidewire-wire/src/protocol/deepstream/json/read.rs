@@ -11,7 +11,7 @@ use tidewire_core::message::{Message, Position};
 use super::TextError;
 use super::key::Key;
 use crate::protobuf::FieldError;
-use crate::protocol::deepstream::fields::{Field, Fields, WireTopic};
+use crate::protocol::deepstream::fields::{Field, Fields, WireTopic, parse_session};
 use crate::protocol::deepstream::{DecodeError, from_wire};
 use crate::traceparent;
 
@@ -33,6 +33,7 @@ pub struct JsonFields<'a> {
     numbers: Fields<'static>,
     texts: SmallVec<[(Field, Cow<'a, str>); 4]>,
     names: Vec<Cow<'a, str>>,
+    except: Vec<Cow<'a, str>>,
     versions: Vec<(Cow<'a, str>, i32)>,
     positions: Vec<(Cow<'a, str>, Option<Position>)>,
     bytes: Option<Vec<u8>>,
@@ -70,6 +71,7 @@ impl<'a> JsonFields<'a> {
             numbers: Fields::default(),
             texts: SmallVec::new(),
             names: Vec::new(),
+            except: Vec::new(),
             versions: Vec::new(),
             positions: Vec::new(),
             bytes: None,
@@ -118,6 +120,10 @@ impl<'a> JsonFields<'a> {
             missed: numbers.missed,
             epoch: numbers.epoch,
             offset: numbers.offset,
+            session: numbers.session,
+            count: numbers.count,
+            is_local: numbers.is_local,
+            timeout: numbers.timeout,
             trace: numbers.trace.clone(),
             bytes: self.bytes.as_deref(),
             ..Fields::default()
@@ -128,6 +134,7 @@ impl<'a> JsonFields<'a> {
             }
         }
         fields.names = self.names.iter().map(|name| &**name).collect();
+        fields.except = self.except.iter().map(|name| &**name).collect();
         let versions = self.versions.iter();
         fields.versions = versions
             .map(|(name, version)| (&**name, *version))
@@ -172,11 +179,17 @@ impl<'a> JsonFields<'a> {
             Field::Batches => fields.batches = Some(flag(value)?),
             Field::Jumps => fields.jumps = Some(flag(value)?),
             Field::Trace => fields.trace = traceparent::parse(&text(value)?).map(Box::new),
-            Field::Names => {
-                let names = entries(value, '[')?;
-                self.names = names
-                    .map(|(_, name)| text(name))
-                    .collect::<Result<_, _>>()?;
+            Field::Session => fields.session = Some(parse_session(&text(value)?)?),
+            Field::Count => fields.count = Some(number(value)?),
+            Field::IsLocal => fields.is_local = Some(flag(value)?),
+            Field::Timeout => fields.timeout = Some(number(value)?),
+            Field::Names | Field::Except => {
+                let names = entries(value, '[')?.map(|(_, name)| text(name));
+                let names = names.collect::<Result<_, _>>()?;
+                match field {
+                    Field::Names => self.names = names,
+                    _ => self.except = names,
+                }
             }
             Field::Versions => {
                 let versions = entries(value, '{')?;

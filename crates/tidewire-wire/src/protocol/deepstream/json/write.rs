@@ -7,7 +7,7 @@ use tidewire_core::message::Position;
 
 use super::key::name;
 use crate::protobuf::Sink;
-use crate::protocol::deepstream::fields::{Field, Fields, WireTopic};
+use crate::protocol::deepstream::fields::{Field, Fields, WireTopic, format_session};
 use crate::protocol::deepstream::{Dialect, action};
 use crate::traceparent;
 
@@ -55,6 +55,18 @@ fn write_field(
                 write_names(&fields.names, sink);
             }
         }
+        Field::Except => {
+            if !fields.except.is_empty() {
+                member(field, sink);
+                write_names(&fields.except, sink);
+            }
+        }
+        Field::Session => {
+            if let Some(session) = fields.session {
+                member(field, sink);
+                literal(&format_session(session), sink);
+            }
+        }
         Field::Versions => {
             if is_answer || !fields.versions.is_empty() {
                 member(field, sink);
@@ -66,6 +78,7 @@ fn write_field(
         | Field::IsWriteAck
         | Field::Batches
         | Field::Existed
+        | Field::IsLocal
         | Field::Jumps => {
             if let Some(flag) = fields.flag(field) {
                 member(field, sink);
@@ -77,6 +90,8 @@ fn write_field(
         | Field::OriginalTopic
         | Field::OriginalAction
         | Field::Only
+        | Field::Count
+        | Field::Timeout
         | Field::Missed => {
             if let Some(number) = number(fields, field) {
                 member(field, sink);
@@ -146,6 +161,8 @@ fn number(fields: &Fields<'_>, field: Field) -> Option<i64> {
         Field::OriginalAction => fields.original_action.map(i64::from),
         Field::Only => fields.only.map(i64::from),
         Field::Missed => fields.missed.map(i64::from),
+        Field::Count => fields.count.map(i64::from),
+        Field::Timeout => fields.timeout.map(i64::from),
         _ => None,
     }
 }

@@ -1,0 +1,319 @@
+//! The sessions of a shard and their backends: the assignment, the loss of a backend, and the time that a session waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Backends, Known, backed_mut};
+use crate::address::SessionId;
+use crate::context::TurnContext;
+use crate::effect::{CloseReason, Effects};
+use crate::entry::OwnedBackend;
+use crate::hub::HubTopic;
+use crate::message::{Backend, BackendKind, Message};
+use crate::namespace::{covers, room_of};
+use crate::publication::InterestTopic;
+use crate::session::backed::Backed;
+use crate::session::{LocalSessionId, Phase};
+use crate::text::{Name, Payload};
+
+/// The reason for a session in a namespace that no backend serves. Clients know this text.
+const INVALID_NAMESPACE: &str = r#"{"message":"Invalid namespace"}"#;
+
+/// How long a new session waits for a backend that serves its namespace while other backends are connected. An application that adds a
+/// namespace may name it to a client over another connection than the backend's, and the client may then be faster.
+const UNKNOWN_NAMESPACE_WAIT: Duration = Duration::from_millis(500);
+
+/// The backend for a session.
+enum Choice {
+    /// By its index.
+    Backend(usize),
+    /// A backend serves the namespace, and has too many messages now, or it was lost a moment ago.
+    Later,
+    /// No backend serves the namespace.
+    Nothing,
+}
+
+impl Backends {
+    /// Handles that a peer wants to open a session in a namespace of backends.
+    pub(crate) fn open<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        id: SessionId,
+        namespace: Name,
+        handshake: Payload,
+    ) {
+        let seed = turn.shard.seed;
+        let Some(session) = turn.sessions.find_mut(id) else {
+            return;
+        };
+        if !matches!(session.phase, Phase::Login) {
+            return;
+        }
+        session.phase = Phase::Checking;
+        let now = turn.now.monotonic;
+        let backed = Backed::new(namespace, handshake, now);
+        let bytes = backed.bytes();
+        session.state(seed).backed = Some(Box::new(backed));
+        turn.sessions.add_state_bytes(id, bytes);
+        self.await_backend(turn, id);
+        let known_by = now + UNKNOWN_NAMESPACE_WAIT;
+        self.known_by.push(known_by, LocalSessionId::of(id));
+        self.assign(turn);
+    }
+
+    /// Begins the time in which a session has to get a backend.
+    fn await_backend<E: Effects>(&mut self, turn: &TurnContext<'_, E>, id: SessionId) {
+        self.unserved.push_back(id);
+        let deadline = turn.now.monotonic + turn.shard.settings.backend_grace;
+        self.deadlines.push(deadline, LocalSessionId::of(id));
+    }
+
+    /// Closes the sessions whose time has ended without a backend, and refuses new ones whose namespace is still unknown.
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        let now = turn.now.monotonic;
+        let mut is_due = false;
+        while self.known_by.pop_due(now).is_some() {
+            is_due = true;
+        }
+        if is_due {
+            self.assign(turn);
+        }
+        while self.lost.front().is_some_and(|(until, _)| *until <= now) {
+            self.lost.pop_front();
+        }
+        while let Some(local_id) = self.deadlines.pop_due(now) {
+            let id = local_id.session(turn.shard.address);
+            if backed_mut(turn, id).is_some_and(|it| it.backend.is_none() && !it.has_ended) {
+                turn.out.close(id, CloseReason::NoBackend);
+            }
+        }
+        self.asks.deadline_reached(now);
+        self.own_asks_deadline_reached(turn);
+    }
+
+    /// Handles that a backend serves these namespaces.
+    pub(super) fn serving<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        backend: SessionId,
+        namespaces: Vec<Name>,
+    ) {
+        match self.find(backend) {
+            Some(known) => known.namespaces = namespaces,
+            None => self.known.push(Known {
+                backend,
+                namespaces,
+                sessions: 0,
+                posted: 0,
+                unconfirmed: Default::default(),
+                bytes: 0,
+                waiting: Default::default(),
+            }),
+        }
+        self.announce_count(turn);
+        self.assign(turn);
+    }
+
+    /// Sends the backends of this shard the number of all backends of the node.
+    fn announce_count<E: Effects>(&self, turn: &mut TurnContext<'_, E>) {
+        let count = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        for backend in self.own.keys() {
+            let backends = Backend {
+                count,
+                ..Backend::new(BackendKind::Served)
+            };
+            turn.send(*backend, &Message::Backend(Box::new(backends)));
+        }
+    }
+
+    /// Assigns the sessions without a backend, as far as backends have room.
+    fn assign<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        let mut later = Vec::new();
+        while let Some(id) = self.unserved.pop_front() {
+            let backed = backed_mut(turn, id).filter(|backed| backed.backend.is_none());
+            let Some(backed) = backed else {
+                continue;
+            };
+            let namespace = backed.namespace.clone();
+            let refusable_at = backed.since + UNKNOWN_NAMESPACE_WAIT;
+            let is_new = backed.id.is_none();
+            let is_refusable = is_new && refusable_at <= turn.now.monotonic;
+            match self.choose(turn, &namespace) {
+                Choice::Backend(index) => self.hand_over(turn, index, id),
+                Choice::Nothing if is_refusable => refuse(turn, id, INVALID_NAMESPACE),
+                Choice::Nothing | Choice::Later => later.push(id),
+            }
+            if !self.known.iter().any(|known| known.has_room(turn)) {
+                break;
+            }
+        }
+        for id in later.into_iter().rev() {
+            self.unserved.push_front(id);
+        }
+    }
+
+    /// The backend with the fewest sessions. Shards with equal numbers begin with different ones.
+    fn choose<E: Effects>(&self, turn: &TurnContext<'_, E>, namespace: &str) -> Choice {
+        let first = usize::from(turn.shard.address.shard) % self.known.len().max(1);
+        let serving = || {
+            let known = self.known.iter().enumerate();
+            known.filter(|(_, known)| known.serves(namespace))
+        };
+        let with_room = serving().filter(|(_, known)| known.has_room(turn));
+        let fewest = with_room.min_by_key(|(index, known)| {
+            let distance = (index + self.known.len() - first) % self.known.len();
+            (known.sessions, distance)
+        });
+        if let Some((index, _)) = fewest {
+            return Choice::Backend(index);
+        }
+        let mut lost = self.lost.iter().flat_map(|(_, namespaces)| namespaces);
+        let is_served = serving().next().is_some() || self.known.is_empty();
+        match is_served || lost.any(|it| covers(it, namespace)) {
+            true => Choice::Later,
+            false => Choice::Nothing,
+        }
+    }
+
+    /// Passes a session to a backend: its handshake and rooms, then the messages that wait for a backend.
+    fn hand_over<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        index: usize,
+        id: SessionId,
+    ) {
+        let memberships = turn.hub.memberships(id, turn.sessions);
+        let Some(backed) = backed_mut(turn, id) else {
+            return;
+        };
+        let events = memberships.iter().filter_map(|(topic, name)| {
+            (*topic == HubTopic::Interest(InterestTopic::Event)).then_some(name)
+        });
+        let rooms = events.filter_map(|event| room_of(&backed.namespace, event));
+        let opened = OwnedBackend {
+            name: Some(backed.namespace.clone()),
+            data: Some(backed.handshake.clone()),
+            correlation: backed.id.as_deref().map(Box::from),
+            names: rooms.map(Name::from).collect(),
+            ..OwnedBackend::about(BackendKind::Opened, id)
+        };
+        let known = &mut self.known[index];
+        known.sessions += 1;
+        backed.backend = Some(known.backend);
+        let backlog = std::mem::take(&mut backed.backlog);
+        let was_waiting = std::mem::take(&mut backed.is_waiting);
+        known.post(turn, Arc::new(opened));
+        for message in backlog {
+            known.post(turn, message);
+        }
+        if was_waiting {
+            turn.out.resume(id);
+        }
+    }
+
+    /// Handles that a backend has confirmed some messages of this shard.
+    pub(super) fn confirmed<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        backend: SessionId,
+        count: u32,
+    ) {
+        let Some(known) = self.find(backend) else {
+            return;
+        };
+        let had_room = known.has_room(turn);
+        let count = (count as usize).min(known.unconfirmed.len());
+        for message in known.unconfirmed.drain(..count) {
+            known.bytes -= message.bytes();
+        }
+        if !had_room {
+            // Only then sessions may wait for this backend.
+            self.assign(turn);
+        }
+        let Some(known) = self.find(backend) else {
+            return;
+        };
+        if !known.has_room(turn) {
+            return;
+        }
+        let limits = &turn.shard.settings.limits;
+        let room = limits.backend_messages_max - known.unconfirmed.len();
+        let continuing = known.waiting.len().min(room);
+        for id in known.waiting.drain(..continuing) {
+            let backed = backed_mut(turn, id).filter(|backed| backed.backend == Some(backend));
+            if let Some(backed) = backed {
+                backed.is_waiting = false;
+                turn.out.resume(id);
+            }
+        }
+    }
+
+    /// Handles the end of a backend, which was sent `sent` messages of this shard. Its sessions wait for another one.
+    pub(super) fn lost<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        backend: SessionId,
+        sent: u64,
+    ) {
+        let position = self.known.iter().position(|it| it.backend == backend);
+        let Some(known) = position.map(|index| self.known.remove(index)) else {
+            return;
+        };
+        self.announce_count(turn);
+        let until = turn.now.monotonic + turn.shard.settings.backend_grace;
+        self.lost.push_back((until, known.namespaces));
+        let confirmed = known.posted - known.unconfirmed.len() as u64;
+        let unsent = usize::try_from(sent.saturating_sub(confirmed)).unwrap_or(usize::MAX);
+        for index in 0..turn.sessions.table_len() as u32 {
+            let Some(id) = turn.sessions.at(index).map(|session| session.id) else {
+                continue;
+            };
+            let backed = backed_mut(turn, id).filter(|it| it.backend == Some(backend));
+            if let Some(backed) = backed {
+                backed.backend = None;
+                self.await_backend(turn, id);
+            }
+        }
+        // A message that the backend was sent may have had an effect, so no other backend gets it. The handshake of a session is sent again.
+        for message in known.unconfirmed.into_iter().skip(unsent) {
+            let is_kept = matches!(message.kind, BackendKind::Event | BackendKind::Answered);
+            let session = message.session.filter(|_| is_kept);
+            if let Some(backed) = session.and_then(|id| backed_mut(turn, id)) {
+                backed.backlog.push(message);
+            }
+        }
+        self.assign(turn);
+    }
+
+    /// Counts that a backend no longer serves a session.
+    pub(super) fn release(&mut self, backend: SessionId) {
+        if let Some(known) = self.find(backend) {
+            known.sessions -= 1;
+        }
+    }
+}
+
+/// Refuses a session that is not open.
+pub(super) fn refuse<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, data: &str) {
+    let Some(session) = turn.sessions.find_mut(id) else {
+        return;
+    };
+    session.phase = Phase::Login;
+    session.refused = session.refused.saturating_add(1);
+    forget(turn, id);
+    let refused = Backend {
+        data: Some(data),
+        ..Backend::new(BackendKind::Refuse)
+    };
+    turn.send(id, &Message::Backend(Box::new(refused)));
+    turn.out.resume(id);
+}
+
+/// Forgets that backends serve a session.
+fn forget<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
+    let state = turn.sessions.find_mut(id).and_then(|it| it.state.as_mut());
+    let Some(backed) = state.and_then(|with| with.backed.take()) else {
+        return;
+    };
+    turn.sessions.remove_state_bytes(id, backed.bytes());
+}

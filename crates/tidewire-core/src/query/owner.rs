@@ -1,0 +1,352 @@
+//! Live queries at their owner, which the slot of their normal form selects. Equal queries of principals with the same rights are one.
+//!
+//! A live query first asks all shards to report the writes of its collection that change its selection (`Watch`), and then reads its first
+//! rows like a query that is evaluated once. A report that arrives while the rows are read is newer than the rows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidewire_query::{Query, QueryLimits};
+
+use super::collection::id_of;
+use super::live::LiveQuery;
+use super::reader::QueryReader;
+use super::rights::may_read;
+use super::rows::{LoadedRow, TooLarge};
+use super::run::{Failure, Purpose, Run};
+use crate::address::{Address, SessionId};
+use crate::context::TurnContext;
+use crate::effect::Effects;
+use crate::entry::{Entry, QueryEntry, UnsavedRow};
+use crate::permission::QueryRight;
+use crate::principal::Principal;
+use crate::text::{Name, Payload};
+
+/// The live queries that a shard owns.
+#[derive(Debug, Default)]
+pub(super) struct LiveQueries {
+    pub(super) queries: BTreeMap<u64, LiveQuery>,
+    by_key: BTreeMap<Box<str>, u64>,
+    /// The query of each subscriber.
+    by_subscriber: BTreeMap<(SessionId, u32), u64>,
+    next: u64,
+    bytes: usize,
+}
+
+/// A subscription of a session, at the owner of the query.
+pub(crate) struct Subscriber {
+    pub(crate) session: SessionId,
+    pub(crate) serial: u32,
+    pub(crate) principal: Arc<Principal>,
+}
+
+impl QueryReader {
+    /// Subscribes a session to a live query.
+    pub(crate) fn subscribe<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        subscriber: Subscriber,
+        prefix: Name,
+        text: Payload,
+    ) {
+        let Subscriber {
+            session,
+            serial,
+            principal,
+        } = subscriber;
+        let Ok(query) = Query::parse(text.as_str(), &QueryLimits::default()) else {
+            return;
+        };
+        let mut key = format!("{prefix:?}\n{}", query.normal_form());
+        match turn.shard.permission.query_right(&prefix) {
+            // The rules do not decide the rights of an operator.
+            QueryRight::Common if principal.is_operator() => key.push_str(&class_of(&principal)),
+            QueryRight::Common => {}
+            QueryRight::ByPrincipal => key.push_str(&class_of(&principal)),
+            // The session's shard learns of the new rules soon, and ends the subscription.
+            QueryRight::ByOthers => return,
+        }
+        let lives = &mut self.live;
+        let number = match lives.by_key.get(&*key) {
+            Some(number) => *number,
+            None => {
+                let number = lives.next;
+                lives.next += 1;
+                let key: Box<str> = key.into();
+                lives.by_key.insert(key.clone(), number);
+                let live = LiveQuery::new(
+                    key,
+                    prefix.clone(),
+                    text.clone(),
+                    query,
+                    Arc::clone(&principal),
+                    turn.shard.settings.limits.query_result_bytes_max,
+                    turn.shard.seed,
+                );
+                lives.queries.insert(number, live);
+                let watch = QueryEntry::Watch {
+                    query: number,
+                    owner: turn.shard.address,
+                    prefix,
+                    text,
+                    principal,
+                };
+                turn.post_all(&Entry::Query(watch));
+                number
+            }
+        };
+        lives.by_subscriber.insert((session, serial), number);
+        if let Some(live) = lives.queries.get_mut(&number)
+            && live.subscribers.insert((session, serial))
+        {
+            live.shards.add(session.address);
+            live.waiting.push((session, serial));
+        }
+        self.continue_live(turn, number);
+    }
+
+    /// Sends a subscriber the whole result again.
+    pub(crate) fn refresh<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        session: SessionId,
+        serial: u32,
+    ) {
+        let Some(&number) = self.live.by_subscriber.get(&(session, serial)) else {
+            return;
+        };
+        if let Some(live) = self.live.queries.get_mut(&number)
+            && !live.waiting.contains(&(session, serial))
+        {
+            live.waiting.push((session, serial));
+        }
+        self.continue_live(turn, number);
+    }
+
+    /// The number of live queries that this shard owns.
+    pub(crate) fn live_count(&self) -> usize {
+        self.live.queries.len()
+    }
+
+    /// Bytes of these queries.
+    pub(super) fn live_bytes(&self) -> usize {
+        self.live.bytes
+    }
+
+    /// Ends a subscription, and the query with its last one.
+    pub(crate) fn release<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        session: SessionId,
+        serial: u32,
+    ) {
+        let Some(number) = self.live.by_subscriber.remove(&(session, serial)) else {
+            return;
+        };
+        let Some(live) = self.live.queries.get_mut(&number) else {
+            return;
+        };
+        live.subscribers.remove(&(session, serial));
+        live.waiting.retain(|waiting| *waiting != (session, serial));
+        let was_counted = live.shards.remove(session.address);
+        debug_assert!(was_counted, "each subscriber is counted");
+        if live.subscribers.is_empty() {
+            self.drop_live(turn, number);
+        }
+    }
+
+    /// Takes records whose newest values shards have reported, each authorized here as well.
+    pub(crate) fn reported<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        number: u64,
+        rows: Vec<UnsavedRow>,
+    ) {
+        for row in rows {
+            let Some(live) = self.live.queries.get_mut(&number) else {
+                return;
+            };
+            let Some(id) = id_of(&live.prefix, &row.name) else {
+                continue;
+            };
+            let value = row.value.as_ref().filter(|value| {
+                may_read(
+                    turn.shard,
+                    turn.now,
+                    &live.principal,
+                    &row.name,
+                    &value.data,
+                )
+            });
+            let value = value.map(|value| (value.version, value.data.as_str()));
+            turn.shard
+                .count_work(value.map_or(0, |(_, data)| data.len()));
+            let outcome = live.write(&mut self.tape, id, value);
+            self.show(turn, number, outcome);
+        }
+        self.continue_live(turn, number);
+    }
+
+    /// Takes the rows that a live query has requested.
+    pub(super) fn live_loaded<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        number: u64,
+        outcome: Result<Vec<LoadedRow>, Failure>,
+    ) {
+        let Some(live) = self.live.queries.get_mut(&number) else {
+            return;
+        };
+        match outcome {
+            Ok(rows) => {
+                let outcome = live.loaded(rows);
+                self.show(turn, number, outcome);
+                self.continue_live(turn, number);
+            }
+            Err(failure) => self.end_live(turn, number, failure),
+        }
+    }
+
+    /// Forgets all live queries: they were authorized by earlier rules, or the shards that report to them have changed. The shards of the
+    /// subscribers subscribe them again.
+    pub(crate) fn drop_all_live<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        for number in self.live.queries.keys().copied().collect::<Vec<_>>() {
+            self.drop_live(turn, number);
+        }
+    }
+
+    /// Forgets the subscribers of a lost node.
+    pub(crate) fn lose_subscribers<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        node: u16,
+    ) {
+        let subscribers = self.live.by_subscriber.keys();
+        let lost = subscribers.filter(|(session, _)| session.address.node == node);
+        for (session, serial) in lost.copied().collect::<Vec<_>>() {
+            self.release(turn, session, serial);
+        }
+    }
+
+    /// Posts the changes of a query to the shards of its subscribers.
+    fn show<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        number: u64,
+        outcome: Result<Option<Payload>, TooLarge>,
+    ) {
+        let Some(live) = self.live.queries.get(&number) else {
+            return;
+        };
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(data)) => {
+                for shard in live.shards.shards() {
+                    let changed = QueryEntry::Changed {
+                        owner: turn.shard.address,
+                        query: number,
+                        data: data.clone(),
+                    };
+                    turn.post(shard, Entry::Query(changed));
+                }
+            }
+            Err(TooLarge) => self.end_live(turn, number, Failure::Result),
+        }
+    }
+
+    /// Requests the rows that a query needs; without such, sends its result to the subscribers that wait for it.
+    fn continue_live<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, number: u64) {
+        let Some(live) = self.live.queries.get_mut(&number) else {
+            return;
+        };
+        let bytes = live.bytes();
+        self.live.bytes = self.live.bytes - live.counted_bytes + bytes;
+        live.counted_bytes = bytes;
+        if let Some(refill) = live.request() {
+            let run = Run::new(
+                Purpose::Live(number),
+                Arc::clone(&live.principal),
+                live.prefix.clone(),
+                live.text.as_str(),
+                live.query().clone(),
+                Some(refill),
+                turn.shard,
+            );
+            let run_number = self.add(run);
+            return self.start(turn, run_number);
+        }
+        if live.is_loading() || live.waiting.is_empty() {
+            return;
+        }
+        match live.snapshot() {
+            Ok(data) => {
+                for (session, serial) in std::mem::take(&mut live.waiting) {
+                    let snapshot = QueryEntry::Snapshot {
+                        session,
+                        serial,
+                        owner: turn.shard.address,
+                        query: number,
+                        data: data.clone(),
+                    };
+                    turn.post(session.address, Entry::Query(snapshot));
+                }
+            }
+            Err(TooLarge) => self.end_live(turn, number, Failure::Result),
+        }
+    }
+
+    /// Ends a query for all of its subscribers.
+    fn end_live<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        number: u64,
+        failure: Failure,
+    ) {
+        let (reason, data) = failure.refusal(turn.shard);
+        if let Some(live) = self.live.queries.get(&number) {
+            for (session, serial) in live.subscribers.iter().copied() {
+                let ended = QueryEntry::Ended {
+                    session,
+                    serial,
+                    reason,
+                    data: Payload::from_checked(&data),
+                };
+                turn.post(session.address, Entry::Query(ended));
+            }
+        }
+        self.drop_live(turn, number);
+    }
+
+    fn drop_live<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, number: u64) {
+        let Some(live) = self.live.queries.remove(&number) else {
+            return;
+        };
+        self.live.by_key.remove(&live.key);
+        self.live.bytes -= live.counted_bytes;
+        for subscriber in &live.subscribers {
+            self.live.by_subscriber.remove(subscriber);
+        }
+        self.forget_live_run(number);
+        let unwatch = QueryEntry::Unwatch {
+            query: number,
+            owner: turn.shard.address,
+            prefix: live.prefix,
+        };
+        turn.post_all(&Entry::Query(unwatch));
+    }
+}
+
+/// The parts of a principal that decide its rights, as text: those that rules can distinguish, and whether it is an operator. Rules do
+/// not decide about operators.
+fn class_of(principal: &Principal) -> String {
+    format!(
+        "\n{:?}\n{:?}\n{:?}\n{}",
+        principal.user_id.as_str(),
+        principal.server_data().map(Payload::as_str),
+        principal.client_data().map(Payload::as_str),
+        principal.is_operator(),
+    )
+}
+
+/// The shard and the number of a live query, by which its changes find their subscribers.
+pub(crate) type LiveId = (Address, u64);

@@ -1,0 +1,57 @@
+//! The part of a session that belongs to backends (`backend/`).
+
+use std::sync::Arc;
+
+use crate::address::SessionId;
+use crate::entry::OwnedBackend;
+use crate::text::{Name, Payload};
+use crate::time::Instant;
+
+/// Memory of such a session in addition to its handshake and namespace.
+const BACKED_BYTES: usize = 200;
+
+/// The state of a session that a backend serves.
+#[derive(Debug)]
+pub(crate) struct Backed {
+    pub(crate) namespace: Name,
+    /// For the first backend, and for each later one.
+    pub(crate) handshake: Payload,
+    /// When its peer wanted to open it.
+    pub(crate) since: Instant,
+    pub(crate) backend: Option<SessionId>,
+    /// The public id that the first backend has given it.
+    pub(crate) id: Option<Name>,
+    /// Messages that a lost backend was not sent.
+    pub(crate) backlog: Vec<Arc<OwnedBackend>>,
+    /// Whether its next message waits for a backend.
+    pub(crate) is_waiting: bool,
+    /// Whether its peer has ended it.
+    pub(crate) has_left: bool,
+    /// Whether it is closed because it is silent.
+    pub(crate) is_silent: bool,
+    /// Whether a backend has ended it. Its peer may not know that yet.
+    pub(crate) has_ended: bool,
+}
+
+impl Backed {
+    /// A session without a backend.
+    pub(crate) fn new(namespace: Name, handshake: Payload, since: Instant) -> Self {
+        Self {
+            namespace,
+            handshake,
+            since,
+            backend: None,
+            id: None,
+            backlog: Vec::new(),
+            is_waiting: false,
+            has_left: false,
+            is_silent: false,
+            has_ended: false,
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        BACKED_BYTES + self.namespace.len() + self.handshake.as_str().len()
+    }
+}

@@ -1,0 +1,416 @@
+//! The clients of a run: their messages, the answers to them, and their knowledge.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use tidewire_core::address::SessionId;
+use tidewire_core::message::{
+    Change, Event, EventAction, Message, Record, RecordAction, RecordBulk, Rpc, Scope, Write,
+};
+
+pub const RECORDS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+pub const EVENTS: [&str; 3] = ["stored/a", "stored/b", "stored/c"];
+pub const RPCS: [&str; 4] = ["r/a", "r/b", "r/c", "r/d"];
+pub const SCOPES: [&str; 4] = ["s/a", "s/b", "s/c", "s/d"];
+
+/// The writes that a record contains: each sets a member of its own.
+pub type Writes = BTreeSet<u64>;
+
+/// A message of a client.
+#[derive(Clone, Debug)]
+pub enum Said {
+    Subscribe(&'static str),
+    Unsubscribe(&'static str),
+    /// An acknowledged write.
+    Write(&'static str, u64),
+    /// A subscription to an event with history, and an event.
+    Follow(&'static str),
+    Publish(&'static str),
+    Provide(&'static str),
+    Unprovide(&'static str),
+    /// A member of a scope, with its state.
+    Join(&'static str, u64),
+    Update(&'static str, u64),
+    Leave(&'static str),
+    Watch(&'static str),
+    Unwatch(&'static str),
+}
+
+/// A message to a client.
+#[derive(Clone, Debug)]
+pub enum Heard {
+    /// The answer to a subscription.
+    Value(String, i64, Writes),
+    /// A change: one write, or the whole value.
+    Patched(String, i64, u64),
+    Replaced(String, i64, Writes),
+    Written(u64),
+    NotWritten(u64),
+    Refused(String),
+    Deleted(String),
+    /// An event, the position at which events begin, and the one behind events that are missing.
+    Event(String, u64),
+    Position(String, u64),
+    Gap(String, u64),
+    NotFollowed(String),
+    /// The members of a scope by their ids, and their changes: `None` for one that has left.
+    Members(String, Members),
+    MembersChanged(String, Vec<(Word, String, Option<u64>)>),
+    ScopeRefused(String),
+    Other,
+}
+
+/// The states of the members of a scope, by their ids.
+pub type Members = BTreeMap<String, u64>;
+
+/// The kind of a change of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    Joined,
+    Updated,
+    Left,
+}
+
+/// The id of the member that a session is.
+pub fn member_id(session: SessionId) -> String {
+    let address = session.address;
+    format!(
+        "{}.{}.{}.{}",
+        address.node, address.shard, session.index, session.generation
+    )
+}
+
+/// The knowledge of a client about a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known {
+    Requested,
+    Value(i64, Writes),
+}
+
+/// A client with its session.
+#[derive(Debug)]
+pub struct Client {
+    pub session: SessionId,
+    /// Whether it may miss versions.
+    pub coalesces: bool,
+    pub writes: bool,
+    pub inbox: VecDeque<Said>,
+    pub waits: bool,
+    pub records: BTreeMap<String, Known>,
+    pub unanswered: BTreeSet<u64>,
+    /// The offsets of the last events that it has.
+    pub events: BTreeMap<String, u64>,
+    pub follows: BTreeSet<&'static str>,
+    pub provided: BTreeSet<&'static str>,
+    /// Its states in scopes, and the scopes whose members it follows.
+    pub joined: BTreeMap<&'static str, u64>,
+    pub watches: BTreeSet<&'static str>,
+    pub members: BTreeMap<String, Members>,
+}
+
+impl Client {
+    pub fn new(session: SessionId, coalesces: bool, writes: bool) -> Self {
+        Self {
+            session,
+            coalesces,
+            writes,
+            inbox: VecDeque::new(),
+            waits: false,
+            records: BTreeMap::new(),
+            unanswered: BTreeSet::new(),
+            events: BTreeMap::new(),
+            follows: BTreeSet::new(),
+            provided: BTreeSet::new(),
+            joined: BTreeMap::new(),
+            watches: BTreeSet::new(),
+            members: BTreeMap::new(),
+        }
+    }
+
+    /// Notes that the shard has taken a message.
+    pub fn took(&mut self, said: &Said) {
+        match said {
+            Said::Subscribe(name) => {
+                let known = self.records.entry((*name).to_owned());
+                known.or_insert(Known::Requested);
+            }
+            Said::Unsubscribe(name) => {
+                self.records.remove(*name);
+            }
+            Said::Write(_, id) => {
+                self.unanswered.insert(*id);
+            }
+            Said::Follow(name) => {
+                self.follows.insert(name);
+            }
+            Said::Provide(name) => {
+                self.provided.insert(name);
+            }
+            Said::Unprovide(name) => {
+                self.provided.remove(name);
+            }
+            Said::Join(scope, state) | Said::Update(scope, state) => {
+                self.joined.insert(scope, *state);
+            }
+            Said::Leave(scope) => {
+                self.joined.remove(scope);
+            }
+            Said::Watch(scope) => {
+                self.watches.insert(scope);
+            }
+            Said::Unwatch(scope) => {
+                self.watches.remove(scope);
+                self.members.remove(*scope);
+            }
+            Said::Publish(_) => {}
+        }
+    }
+
+    /// Notes what the client hears. `may_regress` after a crash: the newest versions may be lost.
+    pub fn hear(&mut self, heard: &Heard, may_regress: bool) -> Result<(), String> {
+        match heard {
+            Heard::Value(name, version, writes) => {
+                if let Some(known) = self.records.get_mut(name) {
+                    if *known != Known::Requested {
+                        return Err(format!("a second answer for {name}"));
+                    }
+                    *known = Known::Value(*version, writes.clone());
+                }
+            }
+            Heard::Patched(name, version, write) => {
+                if let Some(Known::Value(before, writes)) = self.records.get_mut(name) {
+                    if *version != *before + 1 {
+                        return Err(format!("{name} goes from {before} to {version} by a patch"));
+                    }
+                    *before = *version;
+                    if !writes.insert(*write) {
+                        return Err(format!("write {write} arrives twice"));
+                    }
+                }
+            }
+            Heard::Replaced(name, version, writes) => {
+                if let Some(Known::Value(before, known)) = self.records.get_mut(name) {
+                    let is_next = *version == *before + 1;
+                    if !may_regress || !self.coalesces && !is_next {
+                        return Err(format!("{name} goes from {before} to {version} by a value"));
+                    }
+                    (*before, *known) = (*version, writes.clone());
+                }
+            }
+            Heard::Written(id) | Heard::NotWritten(id) => {
+                if !self.unanswered.remove(id) {
+                    return Err(format!("a second answer to write {id}"));
+                }
+            }
+            Heard::Refused(name) => {
+                self.records.remove(name);
+            }
+            Heard::Deleted(name) => {
+                if !may_regress {
+                    return Err(format!("{name} is deleted"));
+                }
+                self.records.remove(name);
+            }
+            Heard::Event(name, offset) => {
+                if let Some(last) = self.events.get_mut(name) {
+                    if *offset != *last + 1 {
+                        return Err(format!("{name} goes from event {last} to {offset}"));
+                    }
+                    *last = *offset;
+                }
+            }
+            Heard::Position(name, offset) => {
+                if self.events.insert(name.clone(), *offset).is_some() {
+                    return Err(format!("a second position of {name}"));
+                }
+            }
+            Heard::Gap(name, offset) => {
+                if !may_regress {
+                    return Err(format!("a gap in {name}"));
+                }
+                self.events.insert(name.clone(), *offset);
+            }
+            Heard::NotFollowed(name) => {
+                self.follows.retain(|known| *known != name.as_str());
+                self.events.remove(name);
+            }
+            // The shard had sent it before it took the end of the subscription.
+            Heard::Members(scope, _) | Heard::MembersChanged(scope, _)
+                if !self.watches.contains(scope.as_str()) => {}
+            Heard::Members(scope, members) => {
+                self.members.insert(scope.clone(), members.clone());
+            }
+            Heard::MembersChanged(scope, changes) => {
+                let Some(members) = self.members.get_mut(scope) else {
+                    return Err(format!("changes of {scope} before its list"));
+                };
+                for (word, id, state) in changes {
+                    let known = match state {
+                        Some(state) => members.insert(id.clone(), *state),
+                        None => members.remove(id),
+                    };
+                    if *word != Word::Joined && known.is_none() {
+                        return Err(format!("{id} is not in {scope}: {word:?}"));
+                    }
+                }
+            }
+            Heard::ScopeRefused(scope) => return Err(format!("{scope} is refused")),
+            Heard::Other => {}
+        }
+        Ok(())
+    }
+}
+
+/// Calls `give` with the message.
+pub fn with_message<T>(said: &Said, give: impl FnOnce(&Message<'_>) -> T) -> T {
+    let (path, id);
+    let bulk = |action, name| {
+        Message::Record(Record::Bulk {
+            action,
+            names: vec![name],
+            correlation: Some("s"),
+        })
+    };
+    let message = match said {
+        Said::Subscribe(name) => bulk(RecordBulk::SubscribeCreateAndRead, *name),
+        Said::Unsubscribe(name) => bulk(RecordBulk::Unsubscribe, *name),
+        Said::Follow(name) => Message::Event(Event::Subscribe {
+            names: vec![name],
+            correlation: Some("f"),
+            positions: vec![(name, None)],
+        }),
+        Said::Publish(name) => Message::Event(Event::publication(name, Some("1"))),
+        Said::Provide(name) => Message::Rpc(Rpc::Provide {
+            names: vec![name],
+            correlation: Some("p"),
+        }),
+        Said::Unprovide(name) => Message::Rpc(Rpc::Unprovide {
+            names: vec![name],
+            correlation: Some("p"),
+        }),
+        Said::Join(name, number) | Said::Update(name, number) => {
+            id = number.to_string();
+            let state = id.as_str();
+            Message::Scope(match said {
+                Said::Join(..) => Scope::Join { name, state },
+                _ => Scope::Update { name, state },
+            })
+        }
+        Said::Leave(name) => Message::Scope(Scope::Leave { name }),
+        Said::Watch(name) => Message::Scope(Scope::Subscribe { name }),
+        Said::Unwatch(name) => Message::Scope(Scope::Unsubscribe { name }),
+        Said::Write(name, number) => {
+            path = format!("w{number}");
+            id = number.to_string();
+            let write = Write {
+                name,
+                version: -1,
+                correlation: Some(&id),
+                write_ack: true,
+                key: None,
+            };
+            let change = Change::Patch {
+                path: &path,
+                data: Some("1"),
+            };
+            Message::Record(Record::Write(write, change))
+        }
+    };
+    give(&message)
+}
+
+/// The content of a message to a client.
+pub fn heard(message: &Message<'_>) -> Heard {
+    let message = match message {
+        Message::Record(message) => message,
+        Message::Scope(message) => return heard_of_scope(message),
+        Message::Event(Event::Publication(publication)) => {
+            let offset = publication.rare.as_ref().and_then(|rare| rare.offset);
+            let name = publication.name.to_owned();
+            return offset.map_or(Heard::Other, |offset| Heard::Event(name, offset));
+        }
+        Message::Event(Event::Position { name, position }) => {
+            return Heard::Position((*name).to_owned(), position.offset);
+        }
+        Message::Event(Event::HistoryGap { name, first, .. }) => {
+            let before = first.map_or(0, |first| first.offset - 1);
+            return Heard::Gap((*name).to_owned(), before);
+        }
+        Message::Event(Event::Error(refusal)) if refusal.action == EventAction::Subscribe => {
+            return Heard::NotFollowed(refusal.name.unwrap_or_default().to_owned());
+        }
+        _ => return Heard::Other,
+    };
+    match message {
+        Record::ReadResponse {
+            name,
+            version,
+            data,
+            ..
+        } => Heard::Value((*name).to_owned(), i64::from(*version), writes(data)),
+        Record::Write(write, change) => {
+            let (name, version) = (write.name.to_owned(), i64::from(write.version));
+            match change {
+                Change::Patch { path, .. } => Heard::Patched(name, version, number(path)),
+                Change::Update { data } => {
+                    Heard::Replaced(name, version, writes(data.unwrap_or_default()))
+                }
+                _ => Heard::Other,
+            }
+        }
+        Record::WriteAck { correlation, .. } => Heard::Written(id(*correlation)),
+        Record::Error(refusal) => match refusal.action {
+            RecordAction::Bulk(_) => Heard::Refused(refusal.name.unwrap_or_default().to_owned()),
+            _ => Heard::NotWritten(id(refusal.correlation)),
+        },
+        Record::Deleted { name } => Heard::Deleted((*name).to_owned()),
+        _ => Heard::Other,
+    }
+}
+
+fn heard_of_scope(message: &Scope<'_>) -> Heard {
+    let list = |data: &str| -> Vec<serde_json::Value> {
+        let data: serde_json::Value = serde_json::from_str(data).expect("JSON");
+        let list = data.get("members").unwrap_or(&data).as_array();
+        list.expect("a list").clone()
+    };
+    let id = |value: &serde_json::Value| value["id"].as_str().expect("an id").to_owned();
+    match *message {
+        Scope::Snapshot { name, data } => {
+            let members = list(data);
+            let members = members.iter();
+            let members = members.map(|it| (id(it), it["state"].as_u64().expect("a state")));
+            Heard::Members(name.to_owned(), members.collect())
+        }
+        Scope::Changed { name, data } => {
+            let changes = list(data);
+            let changes = changes.iter().map(|it| {
+                let word = match it["type"].as_str() {
+                    Some("joined") => Word::Joined,
+                    Some("updated") => Word::Updated,
+                    _ => Word::Left,
+                };
+                (word, id(it), it["state"].as_u64())
+            });
+            Heard::MembersChanged(name.to_owned(), changes.collect())
+        }
+        Scope::Error { name, .. } => Heard::ScopeRefused(name.to_owned()),
+        _ => Heard::Other,
+    }
+}
+
+/// The writes that a value contains.
+pub fn writes(data: &str) -> Writes {
+    let keys = data.split('"').skip(1).step_by(2);
+    keys.map(number).collect()
+}
+
+fn number(path: &str) -> u64 {
+    let digits = path.trim_start_matches('w');
+    digits.parse().expect("a path of a write")
+}
+
+fn id(correlation: Option<&str>) -> u64 {
+    let id = correlation.and_then(|id| id.parse().ok());
+    id.expect("the correlation id of a write")
+}

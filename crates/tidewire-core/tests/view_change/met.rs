@@ -1,0 +1,74 @@
+//! The cases that runs met.
+
+/// See the documentation of this module.
+#[derive(Debug, Default)]
+pub struct Met {
+    pub joins: usize,
+    pub drains: usize,
+    pub crashes: usize,
+    /// Views that were adopted before the hand-over of the one before was complete.
+    pub overlaps: usize,
+    /// Writes that were acknowledged, and those whose outcome was unknown or that were refused.
+    pub acknowledged: usize,
+    pub refused: usize,
+    /// Whole values that replaced missed changes, and sessions that were closed because they allow none.
+    pub values: usize,
+    pub not_caught_up: usize,
+    /// Lists of members, those that replaced an earlier one, and changes of members.
+    pub lists: usize,
+    pub lists_again: usize,
+    pub member_changes: usize,
+    /// Changes of rights, those that were acknowledged, sessions that were closed by them, changes of rules that were acknowledged, and
+    /// subscriptions that rules have denied.
+    pub changes: usize,
+    pub settled: usize,
+    pub revoked: usize,
+    pub rules: usize,
+    pub denied: usize,
+}
+
+impl Met {
+    fn counts(&self) -> [usize; 16] {
+        [
+            self.joins,
+            self.drains,
+            self.crashes,
+            self.overlaps,
+            self.acknowledged,
+            self.refused,
+            self.values,
+            self.not_caught_up,
+            self.lists,
+            self.lists_again,
+            self.member_changes,
+            self.changes,
+            self.settled,
+            self.revoked,
+            self.rules,
+            self.denied,
+        ]
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        self.joins += other.joins;
+        self.drains += other.drains;
+        self.crashes += other.crashes;
+        self.overlaps += other.overlaps;
+        self.acknowledged += other.acknowledged;
+        self.refused += other.refused;
+        self.values += other.values;
+        self.not_caught_up += other.not_caught_up;
+        self.lists += other.lists;
+        self.lists_again += other.lists_again;
+        self.member_changes += other.member_changes;
+        self.changes += other.changes;
+        self.settled += other.settled;
+        self.revoked += other.revoked;
+        self.rules += other.rules;
+        self.denied += other.denied;
+    }
+
+    pub fn has_everything(&self) -> bool {
+        self.counts().iter().all(|count| *count > 0)
+    }
+}

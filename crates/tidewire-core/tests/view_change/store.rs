@@ -1,0 +1,104 @@
+//! A store that does one request after the other, and takes no commit of a process that its view does not have.
+
+use std::collections::BTreeMap;
+
+use tidewire_core::address::Address;
+use tidewire_core::effect::{StoreCompletion, StoreRequest};
+use tidewire_core::store::{Loaded, StoreChange, StoreError, StoredRecord, Written};
+use tidewire_core::text::Name;
+use tidewire_core::view::View;
+
+/// A request, with the process that has sent it.
+#[derive(Debug)]
+pub struct Sent {
+    pub from: Address,
+    pub birth: u64,
+    /// The newest view whose hand-over was complete at the shard.
+    pub handed_over: View,
+    pub request: StoreRequest,
+}
+
+/// The records of the store.
+#[derive(Debug, Default)]
+pub struct Store {
+    pub records: BTreeMap<Name, StoredRecord>,
+    /// The last shard that has used a name, and its view.
+    users: BTreeMap<Name, (Address, u64, View)>,
+}
+
+impl Store {
+    /// Does a request. `is_member` tells whether the process belongs to the view.
+    pub fn complete(&mut self, sent: Sent, is_member: bool) -> Result<StoreCompletion, String> {
+        Ok(match sent.request {
+            StoreRequest::Scan { .. } | StoreRequest::Find { .. } | StoreRequest::Index { .. } => {
+                panic!("this simulation makes no queries")
+            }
+            StoreRequest::Load { ref names, .. } => {
+                if is_member {
+                    for name in names {
+                        self.used(&sent, name)?;
+                    }
+                }
+                let load = |name: &Name| {
+                    let found = self.records.get(name).cloned();
+                    (
+                        name.clone(),
+                        Ok(found.map_or(Loaded::Missing, Loaded::Found)),
+                    )
+                };
+                let records = names.iter().map(load).collect();
+                StoreCompletion::Loaded { records }
+            }
+            StoreRequest::Commit {
+                store,
+                batch,
+                ref writes,
+            } => {
+                let result = match is_member {
+                    true => {
+                        let mut written = Vec::new();
+                        for write in writes.iter() {
+                            self.used(&sent, &write.name)?;
+                            let stored = self.records.get(&write.name);
+                            if !write.expected.is_met(stored) && !write.change.is_done(stored) {
+                                written.push(Written::Refused);
+                                continue;
+                            }
+                            match &write.change {
+                                StoreChange::Put(record) => {
+                                    self.records.insert(write.name.clone(), record.clone());
+                                }
+                                StoreChange::Delete => {
+                                    self.records.remove(&write.name);
+                                }
+                            }
+                            written.push(Written::Done);
+                        }
+                        Ok(written)
+                    }
+                    false => Err(StoreError::stale_view(View(0), View(1), false)),
+                };
+                StoreCompletion::Committed {
+                    store,
+                    batch,
+                    result,
+                }
+            }
+        })
+    }
+
+    /// Notes that a shard uses a name. Two shards use it only one after the other, with the hand-over of a view between them.
+    fn used(&mut self, sent: &Sent, name: &Name) -> Result<(), String> {
+        let now = (sent.from, sent.birth, sent.handed_over);
+        if let Some((user, birth, view)) = self.users.insert(name.clone(), now)
+            && (user, birth) != (sent.from, sent.birth)
+            && view >= sent.handed_over
+        {
+            return Err(format!(
+                "{:?} uses {name:?} with view {:?} after {user:?} with view {view:?}",
+                sent.from, sent.handed_over
+            ));
+        }
+        Ok(())
+    }
+}

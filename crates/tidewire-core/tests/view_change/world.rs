@@ -1,0 +1,919 @@
+//! Nodes with their clients, the registry and the store, in virtual time.
+
+mod rights;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidewire_core::address::{Address, Epoch, SessionId};
+use tidewire_core::effect::{AuthCompletion, AuthOutcome, CloseReason, Flow, Format, Input};
+use tidewire_core::engine::{Shard, ShardConfig};
+use tidewire_core::history_rules::{HistoryRule, HistoryRules, Keep};
+use tidewire_core::message::{Auth, Message};
+use tidewire_core::name_pattern::NamePattern;
+use tidewire_core::permission::AllowAll;
+use tidewire_core::principal::Principal;
+use tidewire_core::settings::Settings;
+use tidewire_core::store::Opened;
+use tidewire_core::text::Name;
+use tidewire_core::time::{Instant, Now, WallTime};
+use tidewire_core::view::{ClusterView, MemberId, MemberState, View};
+
+use crate::client::{
+    Client, EVENTS, Heard, Known, Members, RECORDS, RPCS, SCOPES, Said, Writes, member_id,
+    with_message, writes,
+};
+use crate::met::Met;
+use crate::outside::{Mail, Outside};
+use crate::random::Random;
+use crate::store::Store;
+use crate::views::{NODE_SHARDS, Views};
+use rights::{REVOCABLE, Rights};
+
+const NODES_MAX: u16 = 4;
+const CLIENTS: usize = 12;
+/// All pending work ends within this number of rounds.
+const ROUNDS_MAX: usize = 2_000;
+
+/// A broken promise.
+#[derive(Debug)]
+pub struct Violation(pub String);
+
+type Checked = Result<(), Violation>;
+
+fn ensure(holds: bool, why: impl FnOnce() -> String) -> Checked {
+    match holds {
+        true => Ok(()),
+        false => Err(Violation(why())),
+    }
+}
+
+/// A process.
+#[derive(Debug)]
+struct Node {
+    birth: u64,
+    /// The newest view that its driver has passed to its shards.
+    view: View,
+    /// The processes that it has linked.
+    linked: BTreeMap<u16, u64>,
+}
+
+/// See the documentation of this module.
+pub struct World {
+    seed: u64,
+    random: Random,
+    now: Now,
+    views: Views,
+    nodes: BTreeMap<u16, Node>,
+    shards: BTreeMap<Address, Shard>,
+    outside: Outside,
+    store: Store,
+    clients: Vec<Client>,
+    next_session: u32,
+    next_write: u64,
+    /// The acknowledged writes of each record.
+    acknowledged: BTreeMap<&'static str, Writes>,
+    written: BTreeMap<u64, &'static str>,
+    has_crashes: bool,
+    rights: Rights,
+    met: Met,
+}
+
+impl World {
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let has_crashes = random.chance(60);
+        let mut world = Self {
+            seed,
+            random,
+            now: Now {
+                monotonic: Instant(1_000_000_000),
+                wall: WallTime(1_700_000_000_000),
+            },
+            views: Views::new(seed),
+            nodes: BTreeMap::new(),
+            shards: BTreeMap::new(),
+            outside: Outside::new(),
+            store: Store::default(),
+            clients: Vec::new(),
+            next_session: 0,
+            next_write: 0,
+            acknowledged: BTreeMap::new(),
+            written: BTreeMap::new(),
+            has_crashes,
+            rights: Rights::default(),
+            met: Met::default(),
+        };
+        world.start(1, MemberState::Active);
+        for node in 2..=1 + world.random.below(3) as u16 {
+            world.start(node, MemberState::Active);
+        }
+        world
+    }
+
+    /// Runs with changes of views, then until everything is at rest.
+    pub fn run(mut self) -> Result<Met, Violation> {
+        for _ in 0..CLIENTS {
+            self.connect();
+        }
+        for _ in 0..300 + self.random.below(900) {
+            self.step()?;
+        }
+        self.repair();
+        self.rest()?;
+        self.is_right()?;
+        Ok(self.met)
+    }
+
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn live(&self) -> Vec<Address> {
+        self.shards.keys().copied().collect()
+    }
+
+    fn node_numbers(&self) -> Vec<u16> {
+        self.nodes.keys().copied().collect()
+    }
+
+    fn step(&mut self) -> Checked {
+        let live = self.live();
+        let shard = *self.random.pick(&live);
+        match self.random.below(200) {
+            0..80 => self.turn(shard, false)?,
+            80..110 => self.client_acts(),
+            110..150 => {
+                let wires: Vec<(u16, u16)> = self.outside.wires.keys().copied().collect();
+                if !wires.is_empty() {
+                    let wire = *self.random.pick(&wires);
+                    for _ in 0..=self.random.below(8) {
+                        self.outside.deliver(wire);
+                    }
+                }
+            }
+            150..164 => self.store_answers()?,
+            164..170 => self.show_interest(shard),
+            170..174 => self.time_passes(),
+            174..184 => self.reads_view(),
+            184..189 => self.links(),
+            189..193 => self.promotes(),
+            193..194 => {
+                self.shards
+                    .get_mut(&shard)
+                    .map(|shard| shard.shrink_cache(usize::MAX));
+            }
+            194 => self.changes_rights(),
+            195..197 => {
+                let index = self.random.below(self.clients.len());
+                self.close(index);
+                self.connect();
+            }
+            _ => self.changes(),
+        }
+        Ok(())
+    }
+
+    /// A node joins, leaves, crashes, or is evicted after a crash.
+    fn changes(&mut self) {
+        let active = self.views.with(MemberState::Active);
+        let lost: Vec<u16> = self.lost_members();
+        match self.random.below(10) {
+            0..4 => {
+                let absent: Vec<u16> = (1..=NODES_MAX)
+                    .filter(|node| !self.nodes.contains_key(node))
+                    .collect();
+                if !absent.is_empty() {
+                    let node = *self.random.pick(&absent);
+                    self.start(node, MemberState::Joining);
+                    self.met.joins += 1;
+                }
+            }
+            4..6 if active.len() > 1 && lost.is_empty() => {
+                self.views
+                    .set(*self.random.pick(&active), MemberState::Leaving);
+                self.met.drains += 1;
+            }
+            6..8 if self.has_crashes && self.nodes.len() > 1 => {
+                let node = *self.random.pick(&self.node_numbers());
+                let survives = active
+                    .iter()
+                    .any(|other| *other != node && self.nodes.contains_key(other));
+                if survives {
+                    self.crash(node);
+                }
+            }
+            _ if !lost.is_empty() => {
+                let node = *self.random.pick(&lost);
+                self.views.remove(node);
+            }
+            _ => {}
+        }
+    }
+
+    /// Members of the view whose process has ended.
+    fn lost_members(&self) -> Vec<u16> {
+        let members = self.views.current.members.iter().map(|member| member.id);
+        let lost = members.filter(|id| self.birth(id.node) != Some(id.birth));
+        lost.map(|id| id.node).collect()
+    }
+
+    fn birth(&self, node: u16) -> Option<u64> {
+        self.nodes.get(&node).map(|known| known.birth)
+    }
+
+    /// A process starts, and adds itself to the view.
+    fn start(&mut self, node: u16, state: MemberState) {
+        let birth = self.views.number();
+        self.views.add(node, birth, state);
+        let view = self.views.view().expect("some member is active");
+        let known = Node {
+            birth,
+            view: View(0),
+            linked: BTreeMap::new(),
+        };
+        self.nodes.insert(node, known);
+        self.outside.births.insert(node, birth);
+        for shard in 0..NODE_SHARDS {
+            let address = Address { node, shard };
+            let config = ShardConfig {
+                address,
+                slots: Arc::clone(&view.slots),
+                settings: settings(),
+                permission: Arc::new(AllowAll),
+                seed: self.seed ^ (birth << 8) ^ u64::from(shard),
+                opened: vec![Opened {
+                    epoch: Epoch(1),
+                    opening: birth,
+                }],
+            };
+            self.shards.insert(address, Shard::new(config));
+            self.outside.mailboxes.insert(address, VecDeque::new());
+        }
+        // The first view precedes all sessions.
+        if let Some(known) = self.nodes.get_mut(&node) {
+            known.view = view.number;
+        }
+        for shard in 0..NODE_SHARDS {
+            self.receive(Address { node, shard }, Mail::Adopt(view.clone()));
+        }
+        // A node reads the changes of rights before it has clients, maybe after it is linked.
+        if self.random.chance(50) {
+            self.outside.read_changes(node);
+        }
+    }
+
+    fn crash(&mut self, node: u16) {
+        self.met.crashes += 1;
+        let random = &mut self.random;
+        self.outside
+            .end_node(node, |coming| random.below(coming + 1));
+        self.ended(node);
+    }
+
+    fn ended(&mut self, node: u16) {
+        self.nodes.remove(&node);
+        self.shards.retain(|shard, _| shard.node != node);
+        self.clients
+            .retain(|client| client.session.address.node != node);
+        for (other, known) in &mut self.nodes {
+            if known.linked.remove(&node).is_some() && self.random.chance(50) {
+                for shard in 0..NODE_SHARDS {
+                    let address = Address {
+                        node: *other,
+                        shard,
+                    };
+                    let mailbox = self.outside.mailboxes.get_mut(&address);
+                    mailbox.expect("it lives").push_back(Mail::Lost(node));
+                }
+            }
+        }
+        while self.clients.len() < CLIENTS {
+            self.connect();
+        }
+    }
+
+    /// The driver of a node reads the current view. It may have missed earlier ones.
+    fn reads_view(&mut self) {
+        let numbers = self.node_numbers();
+        let node = *self.random.pick(&numbers);
+        self.node_reads_view(node);
+    }
+
+    fn node_reads_view(&mut self, node: u16) {
+        let (current, birth) = (self.views.current.number, self.nodes[&node].birth);
+        if self.nodes[&node].view >= current {
+            return;
+        }
+        match self.views.current.has(MemberId { node, birth }) {
+            true => {
+                if let Some(view) = self.views.view() {
+                    self.pass_view(node, &view);
+                }
+            }
+            // It has been evicted, or has left.
+            false => {
+                self.outside.end_node(node, |coming| coming);
+                self.ended(node);
+            }
+        }
+    }
+
+    fn pass_view(&mut self, node: u16, view: &ClusterView) {
+        if let Some(known) = self.nodes.get_mut(&node) {
+            known.view = view.number;
+        }
+        for shard in 0..NODE_SHARDS {
+            let mailbox = self.outside.mailboxes.get_mut(&Address { node, shard });
+            let mailbox = mailbox.expect("the node lives");
+            mailbox.push_back(Mail::Adopt(view.clone()));
+        }
+        self.outside.read_changes(node);
+    }
+
+    /// Two processes link each other.
+    fn links(&mut self) {
+        let numbers = self.node_numbers();
+        let (one, other) = (*self.random.pick(&numbers), *self.random.pick(&numbers));
+        self.link(one, other);
+    }
+
+    fn link(&mut self, one: u16, other: u16) {
+        if one == other || self.nodes[&one].linked.contains_key(&other) {
+            return;
+        }
+        for (node, peer) in [(one, other), (other, one)] {
+            let birth = self.nodes[&peer].birth;
+            if let Some(known) = self.nodes.get_mut(&node) {
+                known.linked.insert(peer, birth);
+            }
+            for shard in 0..NODE_SHARDS {
+                let mailbox = self.outside.mailboxes.get_mut(&Address { node, shard });
+                let mailbox = mailbox.expect("the node lives");
+                mailbox.push_back(Mail::Joined(peer, birth));
+            }
+        }
+    }
+
+    /// A joining node becomes active, or a node that has handed over everything leaves.
+    fn promotes(&mut self) {
+        let joining = self.views.with(MemberState::Joining);
+        let active = self.views.with(MemberState::Active);
+        for node in joining {
+            let Some(known) = self.nodes.get(&node) else {
+                continue;
+            };
+            if active.iter().all(|other| known.linked.contains_key(other)) {
+                self.views.set(node, MemberState::Active);
+                return;
+            }
+        }
+        for node in self.views.with(MemberState::Leaving) {
+            let Some(known) = self.nodes.get(&node) else {
+                continue;
+            };
+            let (view, current) = (known.view, self.views.current.number);
+            let mut shards = self.shards.iter().filter(|(shard, _)| shard.node == node);
+            if view == current && shards.all(|(_, shard)| shard.handed_over() == current) {
+                self.views.remove(node);
+                return;
+            }
+        }
+    }
+
+    /// Nothing changes any longer: lost nodes are evicted, joining ones become active, leaving ones go.
+    fn repair(&mut self) {
+        self.store_confirms();
+        for node in self.lost_members() {
+            self.views.remove(node);
+        }
+        if self.views.with(MemberState::Active).is_empty() {
+            let numbers = self.node_numbers();
+            self.views.set(numbers[0], MemberState::Active);
+        }
+    }
+
+    fn rest(&mut self) -> Checked {
+        let mut still = 0;
+        for _ in 0..ROUNDS_MAX {
+            still = if self.round()? { 0 } else { still + 1 };
+            if still == 5 {
+                return Ok(());
+            }
+        }
+        let stages = self
+            .shards
+            .iter()
+            .map(|(address, shard)| (address, shard.view(), shard.handed_over(), shard.counts()));
+        let stages: Vec<_> = stages.collect();
+        let members = &self.views.current;
+        ensure(false, || format!("no rest: {members:?} {stages:?}"))
+    }
+
+    /// Lets each shard and each client do its pending work once. Returns whether work is left.
+    fn round(&mut self) -> Result<bool, Violation> {
+        for node in self.node_numbers() {
+            if self.nodes.contains_key(&node) {
+                self.node_reads_view(node);
+            }
+        }
+        self.promotes();
+        let numbers = self.node_numbers();
+        for one in &numbers {
+            for other in &numbers {
+                self.link(*one, *other);
+            }
+        }
+        let wires: Vec<(u16, u16)> = self.outside.wires.keys().copied().collect();
+        for wire in wires {
+            while self.outside.deliver(wire) {}
+        }
+        for shard in self.live() {
+            self.turn(shard, true)?;
+            self.show_interest(shard);
+        }
+        let has_stored = !self.outside.store.is_empty();
+        while !self.outside.store.is_empty() {
+            self.store_answers()?;
+        }
+        let awaited = std::mem::take(&mut self.outside.awaited);
+        for session in awaited {
+            self.input(session.address, Input::Drained { session });
+        }
+        self.time_passes();
+        let outside = &self.outside;
+        let current = self.views.current.number;
+        let soon = self.now.monotonic + Duration::from_secs(10);
+        Ok(has_stored
+            || outside.mailboxes.values().any(|mail| !mail.is_empty())
+            || outside.wires.values().any(|wire| !wire.is_empty())
+            || outside.pending.values().any(|changes| !changes.is_empty())
+            || !outside.awaited.is_empty()
+            || self.shards.values().any(|shard| {
+                shard.has_work()
+                    || shard.next_deadline().is_some_and(|due| due <= soon)
+                    || shard.handed_over() != current
+            })
+            || self
+                .clients
+                .iter()
+                .any(|client| !client.waits && !client.inbox.is_empty()))
+    }
+
+    /// Runs one turn of a shard, which sees all or some of its mailbox.
+    fn turn(&mut self, address: Address, all: bool) -> Checked {
+        let Some(shard) = self.shards.get_mut(&address) else {
+            return Ok(());
+        };
+        self.outside.at = address;
+        shard.begin_turn(self.now, &mut self.outside);
+        self.follow_up(address);
+        let length = self.outside.mailboxes[&address].len();
+        let seen = match all {
+            true => length,
+            false => self.random.below(length + 1),
+        };
+        for _ in 0..seen {
+            let mailbox = self.outside.mailboxes.get_mut(&address);
+            if let Some(mail) = mailbox.and_then(VecDeque::pop_front) {
+                self.receive(address, mail);
+            }
+        }
+        for index in 0..self.clients.len() {
+            if self.clients[index].session.address == address {
+                self.read_connection(index, all);
+            }
+        }
+        let due = self.shards[&address].next_deadline();
+        if due.is_some_and(|due| due <= self.now.monotonic) {
+            self.input(address, Input::DeadlineReached);
+        }
+        self.outside.at = address;
+        let Some(shard) = self.shards.get_mut(&address) else {
+            return Ok(());
+        };
+        self.outside.handed_over = shard.handed_over();
+        shard.end_turn(self.now, &mut self.outside);
+        let mut received = Vec::new();
+        let log = &self.outside.log;
+        shard.flush(|session, _, spans| {
+            for span in spans {
+                let heard = &log[span.start as usize..span.end as usize];
+                received.extend(heard.iter().map(|heard| (session, heard.clone())));
+            }
+        });
+        for (session, heard) in received {
+            self.hear(session, &heard)?;
+        }
+        self.has_sent(address, all);
+        self.end_closed()?;
+        self.rights_hold()
+    }
+
+    fn receive(&mut self, address: Address, mail: Mail) {
+        let Some(shard) = self.shards.get_mut(&address) else {
+            return;
+        };
+        self.outside.at = address;
+        match mail {
+            Mail::Local(entry) => return self.input(address, Input::Entry(entry)),
+            Mail::Linked { from, birth, entry } => {
+                return self.input(address, Input::Linked { from, birth, entry });
+            }
+            Mail::Lost(node) => return self.input(address, Input::NodeLost { node }),
+            Mail::Rights(number, change) => {
+                return self.input(address, Input::Rights { number, change });
+            }
+            Mail::Joined(node, birth) => {
+                self.outside.links.insert((address, node), birth);
+                let joined = shard.node_joined(self.now, node, birth, &mut self.outside);
+                joined.expect("births only grow");
+            }
+            Mail::Adopt(view) => {
+                if shard.handed_over() != shard.view() {
+                    self.met.overlaps += 1;
+                }
+                shard.adopt(self.now, &view, &mut self.outside);
+            }
+        }
+        self.follow_up(address);
+    }
+
+    fn input(&mut self, address: Address, input: Input) {
+        let Some(shard) = self.shards.get_mut(&address) else {
+            return;
+        };
+        self.outside.at = address;
+        shard.handle(self.now, input, &mut self.outside);
+        self.follow_up(address);
+    }
+
+    /// Decides logins at once, and lets clients continue.
+    fn follow_up(&mut self, address: Address) {
+        for request in std::mem::take(&mut self.outside.logins) {
+            let principal = Principal::new(Name::from(user_of(request.session)));
+            let completion = AuthCompletion {
+                session: request.session,
+                outcome: AuthOutcome::Accepted(Arc::new(principal)),
+            };
+            self.input(address, Input::Auth(completion));
+        }
+        for session in std::mem::take(&mut self.outside.resumed) {
+            let mut clients = self.clients.iter_mut();
+            if let Some(client) = clients.find(|client| client.session == session) {
+                client.waits = false;
+            }
+        }
+    }
+
+    fn read_connection(&mut self, index: usize, all: bool) {
+        let count = if all {
+            usize::MAX
+        } else {
+            self.random.below(4)
+        };
+        for _ in 0..count {
+            let client = &mut self.clients[index];
+            if client.waits {
+                return;
+            }
+            let Some(said) = client.inbox.front().cloned() else {
+                return;
+            };
+            let session = client.session;
+            let Some(shard) = self.shards.get_mut(&session.address) else {
+                return;
+            };
+            self.outside.at = session.address;
+            let flow = with_message(&said, |message| {
+                shard.message(self.now, session, message, &mut self.outside)
+            });
+            match flow {
+                Flow::Taken => {
+                    client.inbox.pop_front();
+                    client.took(&said);
+                }
+                Flow::Wait => client.waits = true,
+            }
+            self.follow_up(session.address);
+        }
+    }
+
+    fn hear(&mut self, session: SessionId, heard: &Heard) -> Checked {
+        self.may_hear(session, heard)?;
+        let mut clients = self.clients.iter_mut();
+        let Some(client) = clients.find(|client| client.session == session) else {
+            return Ok(());
+        };
+        match heard {
+            Heard::Written(id) => {
+                self.met.acknowledged += 1;
+                let name = self.written[id];
+                self.acknowledged.entry(name).or_default().insert(*id);
+            }
+            Heard::NotWritten(_) => self.met.refused += 1,
+            Heard::Replaced(..) => self.met.values += 1,
+            Heard::Members(scope, _) => {
+                self.met.lists += 1;
+                self.met.lists_again += usize::from(client.members.contains_key(scope));
+            }
+            Heard::MembersChanged(..) => self.met.member_changes += 1,
+            _ => {}
+        }
+        let may_regress = self.met.crashes > 0;
+        let is_strict = !client.coalesces;
+        let heard = client.hear(heard, may_regress);
+        heard.map_err(|why| Violation(format!("{session:?} (strict: {is_strict}): {why}")))
+    }
+
+    fn end_closed(&mut self) -> Checked {
+        for (session, reason) in std::mem::take(&mut self.outside.closed) {
+            let ends = matches!(reason, CloseReason::Revoked | CloseReason::Barred);
+            let is_revoked = ends && user_of(session) == REVOCABLE;
+            let is_behind = reason == CloseReason::NotCaughtUp && self.met.crashes > 0;
+            ensure(is_revoked || is_behind, || {
+                format!("{session:?} is closed: {reason:?}")
+            })?;
+            self.met.not_caught_up += usize::from(is_behind);
+            self.met.revoked += usize::from(is_revoked);
+            let mut clients = self.clients.iter();
+            if let Some(index) = clients.position(|client| client.session == session) {
+                self.close(index);
+                self.connect();
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, index: usize) {
+        let client = self.clients.swap_remove(index);
+        let session = client.session;
+        self.input(session.address, Input::Closed { session });
+    }
+
+    fn connect(&mut self) {
+        let live = self.live();
+        let address = *self.random.pick(&live);
+        let session = SessionId {
+            address,
+            index: self.next_session,
+            generation: 1,
+        };
+        self.next_session += 1;
+        let coalesces = self.random.chance(50);
+        let writes = self.random.chance(40);
+        self.clients.push(Client::new(session, coalesces, writes));
+        let opened = Input::Opened {
+            session,
+            format: Format(0),
+            coalesces: Some(coalesces),
+        };
+        self.input(address, opened);
+        let message = Message::Auth(Auth::Request { data: Some("{}") });
+        if let Some(shard) = self.shards.get_mut(&address) {
+            self.outside.at = address;
+            let flow = shard.message(self.now, session, &message, &mut self.outside);
+            assert_eq!(flow, Flow::Taken);
+        }
+        self.follow_up(address);
+    }
+
+    fn client_acts(&mut self) {
+        let index = self.random.below(self.clients.len());
+        for _ in 0..=self.random.below(4) {
+            if self.random.chance(25) {
+                if let Some(said) = self.acts_in_scope(index) {
+                    self.clients[index].inbox.push_back(said);
+                }
+                continue;
+            }
+            let name: &'static str = self.random.pick::<&'static str>(&RECORDS);
+            let said = match self.clients[index].writes {
+                true if self.random.chance(15) => Said::Publish(pick(&mut self.random, &EVENTS)),
+                true if self.random.chance(20) => {
+                    let name = pick(&mut self.random, &RPCS);
+                    let client = &self.clients[index];
+                    if !client.inbox.is_empty() {
+                        continue;
+                    }
+                    match client.provided.contains(name) {
+                        true => Said::Unprovide(name),
+                        false => Said::Provide(name),
+                    }
+                }
+                false if self.random.chance(15) => {
+                    let name = pick(&mut self.random, &EVENTS);
+                    let client = &self.clients[index];
+                    if client.follows.contains(name) || !client.inbox.is_empty() {
+                        continue;
+                    }
+                    Said::Follow(name)
+                }
+                true => {
+                    self.next_write += 1;
+                    self.written.insert(self.next_write, name);
+                    Said::Write(name, self.next_write)
+                }
+                false if self.random.chance(75) => Said::Subscribe(name),
+                false => {
+                    // The client could not distinguish the answer from that of a later subscription.
+                    let known = self.clients[index].records.get(name);
+                    match known {
+                        Some(Known::Value(..)) => Said::Unsubscribe(name),
+                        _ => continue,
+                    }
+                }
+            };
+            let client = &mut self.clients[index];
+            let is_repeated = match &said {
+                Said::Subscribe(name) => {
+                    let mut waiting = client.inbox.iter();
+                    client.records.contains_key(*name)
+                        || waiting.any(|said| matches!(said, Said::Subscribe(known) | Said::Unsubscribe(known) if known == name))
+                }
+                Said::Unsubscribe(name) => client
+                    .inbox
+                    .iter()
+                    .any(|said| matches!(said, Said::Unsubscribe(known) if known == name)),
+                _ => false,
+            };
+            if !is_repeated {
+                client.inbox.push_back(said);
+            }
+        }
+    }
+
+    /// A message of a client about a scope.
+    fn acts_in_scope(&mut self, index: usize) -> Option<Said> {
+        let scope = pick(&mut self.random, &SCOPES);
+        let state = self.random.below(1_000) as u64;
+        let client = &self.clients[index];
+        if !client.inbox.is_empty() {
+            return None;
+        }
+        let is_member = client.joined.contains_key(scope);
+        Some(match self.random.below(8) {
+            0..2 if is_member => Said::Leave(scope),
+            2..5 if is_member => Said::Update(scope, state),
+            0..5 => Said::Join(scope, state),
+            5 if client.watches.contains(scope) => Said::Unwatch(scope),
+            _ => Said::Watch(scope),
+        })
+    }
+
+    /// At rest, each subscriber of a scope knows its members, and no owner keeps another scope.
+    fn scopes_are_right(&self) -> Checked {
+        let mut used = 0;
+        for scope in SCOPES {
+            let members = self.clients.iter().filter_map(|client| {
+                let state = client.joined.get(scope)?;
+                Some((member_id(client.session), *state))
+            });
+            let members: Members = members.collect();
+            let mut subscribers = self.clients.iter();
+            let has_subscribers = subscribers.any(|client| client.watches.contains(scope));
+            used += usize::from(has_subscribers || !members.is_empty());
+            for client in &self.clients {
+                if !client.watches.contains(scope) {
+                    continue;
+                }
+                let (session, known) = (client.session, client.members.get(scope));
+                ensure(known == Some(&members), || {
+                    format!("{session:?} knows {known:?} of {scope}, members are {members:?}")
+                })?;
+            }
+        }
+        let known: usize = self.shards.values().map(|it| it.counts().scopes).sum();
+        ensure(known == used, || {
+            format!("{used} scopes are used, owners know {known}")
+        })
+    }
+
+    fn store_answers(&mut self) -> Checked {
+        if self.outside.store.is_empty() {
+            return Ok(());
+        }
+        let index = self.random.below(self.outside.store.len());
+        // A shard has one commit in flight, so requests may be done in any order.
+        let sent = self.outside.store.remove(index);
+        let (from, birth) = (sent.from, sent.birth);
+        let id = MemberId {
+            node: from.node,
+            birth,
+        };
+        let is_member = self.views.current.has(id);
+        let completion = self.store.complete(sent, is_member).map_err(Violation)?;
+        if self.birth(from.node) == Some(birth) {
+            self.input(from, Input::Store(completion));
+        }
+        Ok(())
+    }
+
+    fn show_interest(&mut self, shard: Address) {
+        while let Some(up_to) = self.outside.make_visible(shard) {
+            self.input(shard, Input::InterestVisible { up_to });
+        }
+    }
+
+    fn time_passes(&mut self) {
+        self.now.monotonic = self.now.monotonic + Duration::from_millis(20);
+        self.now.wall = WallTime(self.now.wall.0 + 20);
+    }
+
+    /// Checks what must hold at rest.
+    fn is_right(&self) -> Checked {
+        let current = self.views.current.number;
+        for (address, shard) in &self.shards {
+            let complete = shard.handed_over();
+            ensure(complete == current, || {
+                format!("{address:?} has handed over {complete:?}, not {current:?}")
+            })?;
+            let counts = shard.counts();
+            ensure(counts.awaited == 0 && counts.underflows == 0, || {
+                format!("{address:?} still awaits: {counts:?}")
+            })?;
+            ensure(counts.dirty_records == 0, || {
+                format!("{address:?} is dirty")
+            })?;
+        }
+        let users = self.clients.iter().map(|client| user_of(client.session));
+        let users = users.collect::<BTreeSet<_>>().len();
+        let online = self.shards.values();
+        let online: usize = online.map(|shard| shard.counts().users_online).sum();
+        ensure(online == users, || {
+            format!("{users} users have sessions, owners know {online}")
+        })?;
+        let provided = self.clients.iter().flat_map(|client| &client.provided);
+        let provided = provided.collect::<BTreeSet<_>>().len();
+        let known = self.shards.values();
+        let known: usize = known.map(|shard| shard.counts().provided_rpcs).sum();
+        ensure(known == provided, || {
+            format!("{provided} rpcs are provided, owners know {known}")
+        })?;
+        self.scopes_are_right()?;
+        self.rights_are_settled()?;
+        for name in EVENTS {
+            let follows = self.clients.iter();
+            let follows = follows.filter(|client| client.follows.contains(name));
+            let last: BTreeSet<_> = follows.map(|client| client.events.get(name)).collect();
+            ensure(last.len() <= 1 && !last.contains(&None), || {
+                format!("the subscribers of {name} have {last:?}")
+            })?;
+        }
+        for (name, expected) in &self.acknowledged {
+            let stored = self.store.records.get(*name);
+            let stored = stored.map_or(Writes::new(), |record| writes(record.data.as_str()));
+            let lost: BTreeSet<_> = expected.difference(&stored).collect();
+            ensure(lost.is_empty(), || format!("{name} has lost {lost:?}"))?;
+        }
+        for client in &self.clients {
+            let (session, unanswered) = (client.session, &client.unanswered);
+            ensure(unanswered.is_empty(), || {
+                format!("{session:?} has no answer to {unanswered:?}")
+            })?;
+            for (name, known) in &client.records {
+                let stored = self.store.records.get(name.as_str());
+                let stored = stored.map(|record| {
+                    Known::Value(i64::from(record.version.0), writes(record.data.as_str()))
+                });
+                ensure(stored.as_ref() == Some(known), || {
+                    format!("{session:?} knows {known:?} of {name}, the store has {stored:?}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The user of a session: users have sessions on several nodes, and one of them has few.
+fn user_of(session: SessionId) -> &'static str {
+    match session.index % 16 {
+        0 => "carla",
+        1..6 => "ben",
+        6 | 7 => REVOCABLE,
+        _ => "anna",
+    }
+}
+
+fn pick(random: &mut Random, names: &[&'static str]) -> &'static str {
+    random.pick::<&'static str>(names)
+}
+
+fn settings() -> Settings {
+    Settings {
+        history: HistoryRules::new(vec![HistoryRule {
+            pattern: NamePattern::new("stored/*"),
+            count_max: 1_000,
+            bytes_max: 1 << 20,
+            age_max: Duration::from_secs(1_000_000),
+            keep: Keep::Store,
+        }]),
+        heartbeat_interval: Duration::from_secs(1_000_000),
+        login_timeout: None,
+        auth_retry_timeout: None,
+        presence_grace: Duration::from_millis(100),
+        listen_rematch_interval: None,
+        ..Settings::default()
+    }
+}

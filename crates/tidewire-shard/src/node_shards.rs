@@ -1,0 +1,95 @@
+//! Passes what arrives from other nodes to the shards. It takes the way through their mailboxes, so a shard sees entries, losses and new
+//! views in the order in which they were given here.
+
+use std::sync::Arc;
+
+use tidewire_core::entry::Entry;
+use tidewire_core::publication::InterestTopic;
+use tidewire_core::view::ClusterView;
+use tidewire_wire::entry::{INTERESTED, Post};
+
+use super::handle::{Mail, ShardHandle};
+use super::node_link::{DeliveryToken, LinkedEntries, LinkedNode};
+use crate::interest::InterestMap;
+
+/// In place of a shard: none is excluded.
+const NO_SHARD: u16 = u16::MAX;
+
+/// Passes what arrives from other nodes to the shards of this one.
+#[derive(Clone, Debug)]
+pub struct NodeShards {
+    pub(crate) handles: Arc<[ShardHandle]>,
+    pub(crate) interest: Arc<InterestMap>,
+}
+
+impl NodeShards {
+    /// A node is linked. All entries of this birth follow.
+    pub fn joined(&self, node: &LinkedNode) {
+        for handle in self.handles.iter() {
+            handle.0.mailbox.push(Mail::NodeJoined(node.clone()));
+        }
+    }
+
+    /// A node is lost. No entry of its birth follows.
+    pub fn lost(&self, node: u16, birth: u64) {
+        for handle in self.handles.iter() {
+            handle.0.mailbox.push(Mail::NodeLost { node, birth });
+        }
+    }
+
+    /// A view holds. It follows all entries of nodes that it does not have.
+    pub fn adopt(&self, view: &ClusterView) {
+        for handle in self.handles.iter() {
+            handle.0.mailbox.push(Mail::View(view.clone()));
+        }
+    }
+
+    /// Passes entries of a linked node to the shards that they are for, in their order.
+    pub fn deliver(&self, node: u16, birth: u64, posts: Vec<Post>, token: &DeliveryToken) {
+        let mut by_shard: Vec<Vec<(u16, Entry)>> = vec![Vec::new(); self.handles.len()];
+        for Post { shard, entry, from } in posts {
+            if shard != INTERESTED {
+                // A post for a shard that does not exist is of a sender with another view of this node.
+                if let Some(entries) = by_shard.get_mut(usize::from(shard)) {
+                    entries.push((from, entry));
+                }
+                continue;
+            }
+            self.visit_interested(&entry, |shard| {
+                by_shard[usize::from(shard)].push((from, entry.clone()));
+            });
+        }
+        for (handle, entries) in self.handles.iter().zip(by_shard) {
+            if !entries.is_empty() {
+                handle.0.mailbox.push(Mail::Linked(LinkedEntries {
+                    node,
+                    birth,
+                    entries,
+                    _token: Arc::clone(token),
+                }));
+            }
+        }
+    }
+
+    /// Sessions that waited for a congested link may continue.
+    pub fn wake(&self) {
+        for handle in self.handles.iter() {
+            handle.0.mailbox.wake();
+        }
+    }
+
+    fn visit_interested(&self, entry: &Entry, mut visit: impl FnMut(u16)) {
+        let (topic, name) = match entry {
+            Entry::Publication(publication) => (InterestTopic::Event, publication.name.as_str()),
+            Entry::PresenceChanged(change) if change.everyone => (InterestTopic::Everyone, ""),
+            Entry::PresenceChanged(change) => (InterestTopic::User, change.user.as_str()),
+            // Other entries are for one shard.
+            _ => return,
+        };
+        match self.handles.len() {
+            // The interest of a single shard is not in the map.
+            1 => visit(0),
+            _ => self.interest.visit(topic, name, NO_SHARD, visit),
+        }
+    }
+}

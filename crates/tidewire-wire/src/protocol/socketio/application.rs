@@ -1,0 +1,187 @@
+//! Events and acknowledgements as backends get and send them: with all their arguments, whatever the name of the event.
+
+use tidewire_core::attachments::{Attachment, Attachments};
+use tidewire_core::json;
+use tidewire_core::message::{Backend, BackendKind};
+
+use super::answer_frames;
+use super::command::{AttachedPublication, Command};
+use super::packet::{Packet, PacketType, is_event};
+use crate::protocol::Namespace;
+
+/// The message of an event or an acknowledgement for the backend of its session; `None` for other packets.
+pub fn message(
+    packet: &str,
+    attachments: Option<Attachments>,
+) -> Option<(Namespace<'_>, Box<Backend<'_>>)> {
+    // The text was a packet when it arrived.
+    let packet = Packet::parse(packet).ok()?;
+    let kind = match packet.packet_type {
+        PacketType::Event => BackendKind::Event,
+        PacketType::Ack => BackendKind::Answered,
+        _ => return None,
+    };
+    let message = Backend {
+        data: Some(packet.data?),
+        correlation: packet.ack,
+        attachments,
+        ..Backend::new(kind)
+    };
+    Some((super::namespace(packet.namespace), Box::new(message)))
+}
+
+/// A packet with its attachments, which have arrived.
+#[derive(Debug)]
+pub struct Attached {
+    packet: Box<str>,
+    attachments: Attachments,
+    namespace: Box<str>,
+    /// The publication, without a backend.
+    publication: Option<Box<AttachedPublication>>,
+    /// The answer, without a publication.
+    answer: Vec<u8>,
+}
+
+impl Attached {
+    /// A copy of a packet.
+    pub fn of(text: &str, attachments: Vec<Attachment>) -> Option<Box<Self>> {
+        let packet = Packet::parse(text).ok()?;
+        let all = Attachments::new(attachments.iter().cloned())?;
+        let (publication, answer) = match (packet.packet_type, Command::of(&packet)) {
+            (PacketType::Event, Ok(command)) => {
+                (command.with_attachments(&packet, attachments), Vec::new())
+            }
+            (PacketType::Event, Err(refused)) => (None, answer_frames(refused, &packet)),
+            _ => (None, Vec::new()),
+        };
+        Some(Box::new(Self {
+            packet: text.into(),
+            attachments: all,
+            namespace: packet.namespace.into(),
+            publication,
+            answer,
+        }))
+    }
+
+    /// Its message for a backend.
+    pub fn message(&self) -> Option<(Namespace<'_>, Box<Backend<'_>>)> {
+        message(&self.packet, Some(self.attachments.clone()))
+    }
+
+    /// The namespace of its session.
+    pub fn namespace(&self) -> Namespace<'_> {
+        super::namespace(&self.namespace)
+    }
+
+    /// The publication, without a backend.
+    pub fn publication(&self) -> Option<&AttachedPublication> {
+        self.publication.as_deref()
+    }
+
+    /// The frames that answer it without a backend and a publication.
+    pub fn answer(&self) -> &[u8] {
+        &self.answer
+    }
+}
+
+/// Writes a message of a backend as a message of Engine.IO. It is empty if clients get no such message.
+pub fn text(message: &Backend<'_>) -> String {
+    let data = message.data.unwrap_or("[]");
+    let packet = |packet_type, ack, data| {
+        let mut text = String::from("4");
+        let packet = Packet {
+            attachments: message.attachments.as_ref().map_or(0, Attachments::count),
+            ..Packet::new(packet_type, ack, Some(data))
+        };
+        packet.write(&mut text);
+        text
+    };
+    match message.kind {
+        BackendKind::Accept => {
+            let mut data = String::from(r#"{"sid":"#);
+            json::string(message.name.unwrap_or_default(), &mut data);
+            data.push('}');
+            packet(PacketType::Connect, None, &data)
+        }
+        BackendKind::Refuse => packet(PacketType::ConnectError, None, data),
+        // A blank in front of the array would be read as the number of an acknowledgement.
+        BackendKind::Send if is_event(data) => packet(
+            PacketType::Event,
+            message.correlation,
+            data.trim_ascii_start(),
+        ),
+        BackendKind::Send => {
+            let data = format!(r#"["message",{data}]"#);
+            packet(PacketType::Event, message.correlation, &data)
+        }
+        BackendKind::Answer => packet(
+            PacketType::Ack,
+            message.correlation,
+            data.trim_ascii_start(),
+        ),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(kind: BackendKind, correlation: Option<&str>, data: &str, expected: &str) {
+        let message = Backend {
+            data: Some(data),
+            correlation,
+            name: Some("an\"id"),
+            ..Backend::new(kind)
+        };
+        assert_eq!(text(&message), expected);
+    }
+
+    #[test]
+    fn messages_of_backends_are_packets() {
+        check(BackendKind::Accept, None, "", r#"40{"sid":"an\"id"}"#);
+        let refusal = r#"{"message":"no"}"#;
+        check(BackendKind::Refuse, None, refusal, r#"44{"message":"no"}"#);
+        check(BackendKind::Send, None, r#" ["a",1]"#, r#"42["a",1]"#);
+        check(BackendKind::Send, Some("7"), r#"["a"]"#, r#"427["a"]"#);
+        // The client would reconnect because of a reserved name.
+        let reserved = r#"["disconnect"]"#;
+        let expected = r#"42["message",["disconnect"]]"#;
+        check(BackendKind::Send, None, reserved, expected);
+        check(BackendKind::Answer, Some("3"), "[1]", "433[1]");
+        for kind in [BackendKind::Join, BackendKind::Closed, BackendKind::Event] {
+            check(kind, Some("3"), "[1]", "");
+        }
+        let attached = Backend {
+            data: Some(r#"["a",{"_placeholder":true,"num":0}]"#),
+            correlation: Some("1"),
+            attachments: Attachments::new([[1]]),
+            ..Backend::new(BackendKind::Send)
+        };
+        let expected = r#"451-1["a",{"_placeholder":true,"num":0}]"#;
+        assert_eq!(text(&attached), expected);
+    }
+
+    #[test]
+    fn events_and_acknowledgements_have_a_message_for_backends() {
+        let read = |packet| {
+            let (namespace, message) = message(packet, None)?;
+            Some((namespace, message.kind, message.correlation, message.data))
+        };
+        let main = Namespace::Main;
+        let event = read(r#"27["$join","a"]"#);
+        let expected = (
+            main,
+            BackendKind::Event,
+            Some("7"),
+            Some(r#"["$join","a"]"#),
+        );
+        assert_eq!(event, Some(expected));
+        let answered = read(r#"3/chat,7[1]"#);
+        let chat = Namespace::Named("/chat");
+        let expected = (chat, BackendKind::Answered, Some("7"), Some("[1]"));
+        assert_eq!(answered, Some(expected));
+        assert_eq!(read("2"), None, "an event without a name");
+        assert_eq!(read("1"), None);
+    }
+}

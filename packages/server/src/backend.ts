@@ -1,0 +1,423 @@
+// A backend: one connection to a server, which it makes again after a loss, and the sessions that it serves.
+
+import { EventEmitter } from 'node:events';
+import WebSocket from 'ws';
+import { AskError, Asks, millisecondsOf } from './asks.js';
+import { Action, Auth, Connection, Topic, decode, encode, type Message } from './codec.js';
+
+/** The server's handle of a session, valid for one connection of the backend. */
+export type SessionHandle = string;
+
+/** JSON text with the attachments that its placeholders `{"_placeholder":true,"num":0}` select. */
+export interface Payload {
+  data: string;
+  attachments?: readonly Uint8Array[] | undefined;
+}
+
+/** The request of a client, before its session is open. */
+export interface Handshake {
+  /** The address of the client. */
+  address?: string;
+  /** Path and query of its request. */
+  url?: string;
+  /** Whether the request came over TLS. */
+  secure?: boolean;
+  /** Names in lower case, and values. */
+  headers?: Array<[string, string]>;
+  /** The credentials that the client has sent. */
+  auth: Record<string, unknown>;
+}
+
+/** A session that wants to open, or that another backend has served before. */
+export interface OpenedSession {
+  session: SessionHandle;
+  namespace: string;
+  handshake: Handshake;
+  /** The public id, if the session is open already. Then it must not be accepted again. */
+  id?: string | undefined;
+  /** The rooms of a session that is open already. */
+  rooms: readonly string[];
+}
+
+/** Why a session has ended: its client left it, was silent for too long, or its connection was lost. */
+export type EndReason = 'left' | 'silent' | 'lost';
+
+/** The events of a {@link Backend}. */
+export interface BackendEvents {
+  /** The backend is connected and serves its namespaces. */
+  connect: [];
+  /** The connection is lost. The handles of all sessions are invalid now. The backend connects again by itself. */
+  disconnect: [error: Error];
+  opened: [session: OpenedSession];
+  /** An event of a client. With an id the client waits for {@link Backend.answer}. */
+  event: [session: SessionHandle, payload: Payload, id: string | undefined];
+  /** The answer of a client to {@link Backend.send} with this id. */
+  answered: [session: SessionHandle, id: string, payload: Payload];
+  closed: [session: SessionHandle, reason: EndReason];
+  /** Another backend that serves the namespace has sent data. With an id it waits for {@link Backend.reply}. */
+  told: [namespace: string, payload: Payload, id: string | undefined];
+  /** The number of backends of the node has changed. */
+  backends: [count: number];
+  /** The server has refused a command. */
+  error: [error: Error];
+}
+
+export interface BackendOptions {
+  /** The address of the server: `ws://localhost:6020`, `wss://host`, or with `http` and `https`. The path is `/deepstream` if it has none. */
+  url: string;
+  /** The key in `backend.key` of the server. */
+  key: string;
+  /** How often the backend pings the server, in milliseconds. At most the server's `network.heartbeat_interval`. Default 10,000. */
+  pingIntervalMs?: number;
+  /** The longest time between two attempts to connect, in milliseconds. Default 1,000. */
+  reconnectDelayMaxMs?: number;
+}
+
+/** Targets of a broadcast. */
+export interface Broadcast extends Payload {
+  namespace: string;
+  /** Members of any of these rooms get it; without rooms all sessions of the namespace. */
+  rooms?: readonly string[] | undefined;
+  /** Members of any of these rooms do not. */
+  except?: readonly string[] | undefined;
+  /** This session does not. */
+  sender?: SessionHandle | undefined;
+  /** Whether only the sessions of this node get it. */
+  isLocal?: boolean | undefined;
+}
+
+/** A refusal that a later attempt can't change. */
+class FinalError extends Error {}
+
+const FIRST_DELAY_MS = 20;
+/** The time in which the server sends a message to other backends. */
+const TELL_TIMEOUT_MS = 15_000;
+
+/** The address with a scheme of WebSockets and a path. */
+export function addressOf(url: string): string {
+  const address = new URL(url.includes('://') ? url : `ws://${url}`);
+  address.protocol = address.protocol.replace('http', 'ws');
+  if (address.pathname === '/') address.pathname = '/deepstream';
+  return address.href;
+}
+
+/** One backend of a server. It connects at once. */
+export class Backend extends EventEmitter<BackendEvents> {
+  readonly #options: BackendOptions;
+  readonly #address: string;
+  #namespaces: readonly string[] = [];
+  #socket: WebSocket | undefined;
+  #isServing = false;
+  #isClosed = false;
+  #delayMs = FIRST_DELAY_MS;
+  #retry: NodeJS.Timeout | undefined;
+  #ping: NodeJS.Timeout | undefined;
+  #outgoing: Buffer[] = [];
+  #received = 0;
+  #correlations = 0;
+  readonly #asks = new Asks();
+  readonly #waiting = new Map<string, { resolve: () => void; reject: (error: Error) => void }>();
+
+  constructor(options: BackendOptions) {
+    super();
+    this.#options = options;
+    this.#address = addressOf(options.url);
+    if (typeof options.key !== 'string' || options.key === '') throw new TypeError('a backend needs the key of the server; set `key` to the value of backend.key');
+    this.#connect();
+  }
+
+  /** Whether the server has accepted the login. */
+  get isConnected(): boolean {
+    return this.#isServing;
+  }
+
+  /** The namespaces that it serves. */
+  get namespaces(): readonly string[] {
+    return this.#namespaces;
+  }
+
+  /** Serves these namespaces, and no others. It resolves when the server knows them. A `*` at the end matches any text. */
+  serve(namespaces: readonly string[]): Promise<void> {
+    this.#namespaces = [...namespaces];
+    if (!this.#isServing) return new Promise((resolve, reject) => this.#waiting.set(this.#correlation(), { resolve, reject }));
+    return this.#requestNamespaces();
+  }
+
+  /** Opens a session with a public id. */
+  accept(session: SessionHandle, id: string): void {
+    this.#command({ action: Action.ACCEPT, session, name: id });
+  }
+
+  /** Refuses a session. The reason is a JSON object with `message` and maybe `data`. */
+  refuse(session: SessionHandle, reason: string): void {
+    this.#command({ action: Action.REFUSE, session, data: reason });
+  }
+
+  /** Sends a session an event, a JSON array that begins with its name. With an id its client answers. */
+  send(session: SessionHandle, { data, attachments }: Payload, id?: string): void {
+    this.#command({ action: Action.SEND, session, data, attachments, correlationId: id });
+  }
+
+  /** Answers an event. The data are a JSON array. */
+  answer(session: SessionHandle, id: string, { data, attachments }: Payload): void {
+    this.#command({ action: Action.ANSWER, session, data, attachments, correlationId: id });
+  }
+
+  /** Sends an event to the members of rooms. */
+  broadcast({ namespace, rooms, except, sender, isLocal, data, attachments }: Broadcast): void {
+    this.#command({ action: Action.BROADCAST, name: namespace, names: rooms, except, session: sender, isLocal, data, attachments });
+  }
+
+  /**
+   * Sends an event to the members of rooms, and resolves with the answers of their clients, in the order of their arrival. Each answer is a
+   * JSON array.
+   *
+   * @throws {AskError} with the answers that have arrived, if a client has not answered in this number of milliseconds.
+   */
+  ask({ namespace, rooms, except, sender, isLocal, data, attachments }: Broadcast, timeoutMs: number): Promise<Payload[]> {
+    if (!this.#isServing) return Promise.reject(new AskError('the backend has no connection to the server', 'lost'));
+    const timeout = millisecondsOf(timeoutMs);
+    const [correlationId, answers] = this.#asks.begin(timeout);
+    this.#command({ action: Action.ASK, name: namespace, names: rooms, except, session: sender, isLocal, data, attachments, correlationId, timeout });
+    return answers;
+  }
+
+  /**
+   * Sends data to the other backends that serve the namespace, on all nodes. With a number of milliseconds it resolves with their replies, in
+   * the order of their arrival. Without one it resolves, with no replies, when the server has sent them.
+   *
+   * @throws {AskError} with the replies that have arrived, if a backend has not replied in time or could not get it.
+   */
+  tell(namespace: string, { data, attachments }: Payload, timeoutMs?: number): Promise<Payload[]> {
+    if (!this.#isServing) return Promise.reject(new AskError('the backend has no connection to the server', 'lost'));
+    const timeout = timeoutMs === undefined ? undefined : millisecondsOf(timeoutMs);
+    const [correlationId, replies] = this.#asks.begin(timeout ?? TELL_TIMEOUT_MS);
+    this.#command({ action: Action.TELL, name: namespace, data, attachments, correlationId, timeout });
+    return replies;
+  }
+
+  /** Replies to another backend. The data are a JSON array. */
+  reply(id: string, { data, attachments }: Payload): void {
+    this.#command({ action: Action.REPLY, data, attachments, correlationId: id });
+  }
+
+  join(session: SessionHandle, rooms: readonly string[]): void {
+    if (rooms.length > 0) this.#command({ action: Action.JOIN, session, names: rooms });
+  }
+
+  leave(session: SessionHandle, rooms: readonly string[]): void {
+    if (rooms.length > 0) this.#command({ action: Action.LEAVE, session, names: rooms });
+  }
+
+  /** Ends a session, or its connection with all sessions. The backend gets no `closed` for it. */
+  end(session: SessionHandle, withConnection = false): void {
+    this.#command({ action: withConnection ? Action.END_CONNECTION : Action.END, session });
+  }
+
+  /** Ends the connection. The server passes the sessions to other backends, or closes them after `backend.grace`. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    clearTimeout(this.#retry);
+    clearInterval(this.#ping);
+    this.#fail(new Error('the backend was closed'));
+    this.#asks.lost('the backend was closed');
+    const socket = this.#socket;
+    if (!socket || socket.readyState === WebSocket.CLOSED) return;
+    this.#flush();
+    await new Promise<void>((resolve) => {
+      socket.once('close', () => resolve());
+      if (socket.readyState === WebSocket.CONNECTING) socket.terminate();
+      else socket.close(1000);
+    });
+  }
+
+  #connect(): void {
+    const socket = new WebSocket(this.#address, { perMessageDeflate: false });
+    this.#socket = socket;
+    let failure: Error | undefined;
+    socket.on('open', () => this.#write(socket, { topic: Topic.CONNECTION, action: Connection.CHALLENGE, url: this.#address, protocolVersion: '0.1a', sdkType: 'backend', batches: true }));
+    socket.on('message', (frame: Buffer) => {
+      try {
+        for (const message of decode(frame)) this.#handle(socket, message);
+      } catch (error) {
+        failure ??= error as Error;
+        socket.terminate();
+      }
+      this.#confirm();
+    });
+    socket.on('error', (error) => (failure ??= error));
+    socket.on('close', (code, reason) => {
+      clearInterval(this.#ping);
+      if (this.#socket === socket) this.#socket = undefined;
+      const error = failure ?? new Error(`the server has closed the connection of the backend with ${code} ${reason.toString()}`);
+      this.#lost(error);
+    });
+  }
+
+  #lost(error: Error): void {
+    const wasServing = this.#isServing;
+    this.#isServing = false;
+    this.#outgoing = [];
+    this.#received = 0;
+    this.#asks.lost(`the backend has lost its server: ${error.message}`);
+    if (error instanceof FinalError) {
+      this.#isClosed = true;
+      this.#fail(error);
+    }
+    if (wasServing) this.emit('disconnect', error);
+    else if (error instanceof FinalError) this.#report(error);
+    if (this.#isClosed) return;
+    this.#retry = setTimeout(() => this.#connect(), this.#delayMs);
+    this.#delayMs = Math.min(this.#delayMs * 2, this.#options.reconnectDelayMaxMs ?? 1_000);
+  }
+
+  /** Emits an error, unless the app does not listen: then it would end the process. */
+  #report(error: Error): void {
+    if (this.listenerCount('error') > 0) this.emit('error', error);
+    else console.error(`tidewire: ${error.message}`);
+  }
+
+  #fail(error: Error): void {
+    for (const { reject } of this.#waiting.values()) reject(error);
+    this.#waiting.clear();
+  }
+
+  #handle(socket: WebSocket, message: Message): void {
+    if (message.topic === Topic.BACKEND) return this.#handleBackend(message);
+    if (message.topic === Topic.CONNECTION) {
+      if (message.action === Connection.ACCEPT) {
+        const data = JSON.stringify({ backendKey: this.#options.key });
+        this.#write(socket, { topic: Topic.AUTH, action: Auth.REQUEST, data });
+      } else if (message.action === Connection.PING) this.#write(socket, { topic: Topic.CONNECTION, action: Connection.PONG });
+      return;
+    }
+    if (message.topic !== Topic.AUTH) return;
+    if (message.action === Auth.UNSUCCESSFUL) {
+      throw new FinalError(`the server has refused the key of the backend (${message.data ?? 'no reason'}); set the same one in backend.key of the server`);
+    }
+    if (message.action !== Auth.SUCCESSFUL) return;
+    this.#isServing = true;
+    this.#delayMs = FIRST_DELAY_MS;
+    this.#ping = setInterval(() => this.#push({ topic: Topic.CONNECTION, action: Connection.PING }), this.#options.pingIntervalMs ?? 10_000);
+    const waiting = [...this.#waiting.values()];
+    this.#waiting.clear();
+    if (this.#namespaces.length === 0) return void this.emit('connect');
+    this.#requestNamespaces().then(
+      () => {
+        for (const { resolve } of waiting) resolve();
+        this.emit('connect');
+      },
+      (error: Error) => {
+        for (const { reject } of waiting) reject(error);
+        if (waiting.length === 0 && !this.#isClosed && this.#isServing) this.#report(error);
+      },
+    );
+  }
+
+  /** A correlation id that differs from the numbers of acknowledgements. */
+  #correlation(): string {
+    return `serve-${(this.#correlations += 1)}`;
+  }
+
+  #requestNamespaces(): Promise<void> {
+    const correlationId = this.#correlation();
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(correlationId, { resolve, reject });
+      this.#command({ action: Action.SERVE, names: this.#namespaces, correlationId });
+    });
+  }
+
+  #handleBackend({ action, count = 0, session = '', name = '', data = '', names, correlationId, attachments }: Message): void {
+    switch (action) {
+      case Action.SERVED:
+        if (correlationId === undefined) return void this.emit('backends', Math.max(count, 1));
+        this.#waiting.get(correlationId ?? '')?.resolve();
+        return void this.#waiting.delete(correlationId ?? '');
+      case Action.OPENED:
+        this.#received += 1;
+        return void this.emit('opened', { session, namespace: name, handshake: JSON.parse(data) as Handshake, id: correlationId, rooms: names ?? [] });
+      case Action.EVENT:
+        this.#received += 1;
+        return void this.emit('event', session, { data, attachments }, correlationId);
+      case Action.ANSWERED:
+        this.#received += 1;
+        return void this.emit('answered', session, correlationId ?? '', { data, attachments });
+      case Action.CLOSED:
+        this.#received += 1;
+        return void this.emit('closed', session, name as EndReason);
+      case Action.TOLD:
+        this.#received += 1;
+        return void this.emit('told', name, { data, attachments }, correlationId);
+      case Action.RESPONSE:
+        this.#received += 1;
+        return this.#asks.answered(correlationId ?? '', { data, attachments });
+      case Action.ASKED:
+        this.#received += 1;
+        return this.#asks.complete(correlationId ?? '');
+      case Action.ASK_FAILED: {
+        this.#received += 1;
+        const { message, reason } = JSON.parse(data) as { message: string; reason: string };
+        return void this.#asks.refused(correlationId ?? '', message, reason === 'timeout', count);
+      }
+      case Action.NOT_A_BACKEND:
+      case Action.INVALID_COMMAND: {
+        const { message } = JSON.parse(data) as { message: string };
+        if (this.#asks.refused(correlationId ?? '', `the server has refused it: ${message}`)) return;
+        const error = new Error(`the server has refused a command of the backend: ${message}`);
+        const waiting = this.#waiting.get(correlationId ?? '');
+        this.#waiting.delete(correlationId ?? '');
+        return waiting ? waiting.reject(error) : this.#report(error);
+      }
+    }
+  }
+
+  /** Confirms the messages of a frame, so that the server sends further ones. */
+  #confirm(): void {
+    if (this.#received === 0) return;
+    this.#command({ action: Action.CONFIRM, count: this.#received });
+    this.#received = 0;
+  }
+
+  #command(message: Omit<Message, 'topic'>): void {
+    if (this.#isServing) this.#push({ topic: Topic.BACKEND, ...message });
+  }
+
+  /** Sends a message with all others of this turn. */
+  #push(message: Message): void {
+    if (this.#outgoing.push(encode(message)) === 1) queueMicrotask(() => this.#flush());
+  }
+
+  #flush(): void {
+    const frames = this.#outgoing;
+    this.#outgoing = [];
+    const socket = this.#socket;
+    if (socket?.readyState !== WebSocket.OPEN) return;
+    // One write for all frames of the turn.
+    const stream = (socket as unknown as { _socket?: { cork(): void; uncork(): void } })._socket;
+    stream?.cork();
+    for (const frame of frames) socket.send(frame);
+    stream?.uncork();
+  }
+
+  #write(socket: WebSocket, message: Message): void {
+    socket.send(encode(message));
+  }
+}
+
+/** Connects a backend to a running server. It resolves when the server has accepted its login and knows its namespaces. */
+export async function connect(options: BackendOptions & { namespaces?: readonly string[] }): Promise<Backend> {
+  const backend = new Backend(options);
+  try {
+    if (options.namespaces) await backend.serve(options.namespaces);
+    else if (!backend.isConnected) {
+      await new Promise<void>((resolve, reject) => {
+        backend.once('connect', () => resolve());
+        backend.once('error', reject);
+      });
+    }
+  } catch (error) {
+    await backend.close();
+    throw error;
+  }
+  return backend;
+}

@@ -1,0 +1,415 @@
+// The server object of an app: namespaces over one backend.
+
+import { EventEmitter } from 'node:events';
+import { AskError, Backend, startServer, type EndReason, type ServerProcess, type SessionHandle } from '@tidewire/server';
+import type { BroadcastOperator, RemoteSocket } from './broadcast.js';
+import { Namespace, type Adapter, type ExtendedError } from './namespace.js';
+import type { Socket } from './socket.js';
+import { missing, type AckOf, type BroadcastParams, type DefaultEventsMap, type EventNames, type EventParams, type EventsMap, type Room, type SocketId, type WithoutAck } from './types.js';
+
+export interface ServerOptions {
+  /** The address of a running Tidewire server. */
+  url: string;
+  /** The key in `backend.key` of that server. */
+  key: string;
+  /** The address that a started server listens on. Default `127.0.0.1`. */
+  host: string;
+  /** The path of the program of a started server. */
+  program: string;
+  /** The folder with the data of a started server. */
+  dataFolder: string;
+  /** How long sockets wait for the server after the backend has lost it, in milliseconds. Default 10,000, as `backend.grace`. */
+  graceMs: number;
+  /** Only `/socket.io`, which is the path of the server. */
+  path: string;
+}
+
+/** Options of `socket.io` that are options of the Tidewire server, or that there is nothing for. */
+const ELSEWHERE: Record<string, string> = {
+  adapter: 'the server is the adapter, also in a cluster; remove it',
+  allowEIO3: 'clients of version 2 are not supported; update them',
+  allowRequest: 'use a middleware of io.use()',
+  allowUpgrades: 'clients choose with their option `transports`',
+  cleanupEmptyChildNamespaces: 'remove it',
+  connectTimeout: 'set auth.login_timeout of the server',
+  connectionStateRecovery: 'sessions survive the end of a backend, and clients join their rooms again in the handler of `connection`; remove it',
+  cookie: 'the server needs no sticky sessions; remove it',
+  cors: 'set network.origins of the server to the origins of your pages',
+  httpCompression: 'remove it',
+  maxHttpBufferSize: 'set limits.message_bytes_max of the server',
+  parser: 'remove it',
+  perMessageDeflate: 'remove it',
+  pingInterval: 'set network.heartbeat_interval of the server',
+  pingTimeout: 'set network.heartbeat_timeout of the server',
+  serveClient: 'load the client from npm or a CDN',
+  transports: 'clients choose with their option `transports`',
+  upgradeTimeout: 'set auth.login_timeout of the server',
+  wsEngine: 'remove it',
+};
+
+/** Values that change nothing. */
+const WITHOUT_EFFECT: Record<string, unknown> = { allowEIO3: false, cookie: false, httpCompression: false, perMessageDeflate: false, serveClient: false };
+
+/** Events of the server itself. All others are events of the namespace `/`. */
+const OWN_EVENTS = new Set(['error', 'new_namespace', 'newListener', 'removeListener']);
+
+type ParentMatch = (name: string, auth: Record<string, unknown>, next: (error: Error | null, isAllowed: boolean) => void) => void;
+
+const DEFAULT_GRACE_MS = 10_000;
+
+export class Server<
+  ListenEvents extends EventsMap = DefaultEventsMap,
+  EmitEvents extends EventsMap = ListenEvents,
+  ServerSideEvents extends EventsMap = DefaultEventsMap,
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any
+  SocketData = any,
+> extends EventEmitter {
+  readonly sockets: Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData>;
+  /** The counts of `engine` that apps read. */
+  readonly engine: { readonly clientsCount: number };
+  /** The number of backends that the server has. */
+  backendCount = 1;
+  readonly #namespaces = new Map<string, Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData>>();
+  readonly #parents: Array<[ParentMatch, Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData>]> = [];
+  /** The namespace of each session. */
+  readonly #sessions = new Map<SessionHandle, Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData>>();
+  /** Sessions whose namespace a function decides about, with later messages for them. */
+  readonly #opening = new Map<SessionHandle, Array<() => void>>();
+  readonly #options: Partial<ServerOptions>;
+  #backend: Backend | undefined;
+  #process: Promise<ServerProcess> | undefined;
+  #isServeDue = false;
+  #grace: NodeJS.Timeout | undefined;
+  #isClosed = false;
+  readonly #ready = deferred();
+
+  constructor(options: Partial<ServerOptions>);
+  constructor(port: number, options?: Partial<ServerOptions>);
+  constructor(first?: number | Partial<ServerOptions>, second: Partial<ServerOptions> = {}) {
+    super();
+    if (typeof first === 'object' && typeof (first as { listen?: unknown }).listen === 'function') {
+      throw missing('servers that share the port of an http server', 'start `npx tidewire` next to the app and use new Server({ url, key }), or give the clients another port with new Server(port)');
+    }
+    const options = typeof first === 'object' ? first : second;
+    this.#options = options;
+    checkOptions(options);
+    this.sockets = this.of('/');
+    const count = (): number => [...this.#namespaces.values()].reduce((sum, { sockets }) => sum + sockets.size, 0);
+    this.engine = { get clientsCount() { return count(); } };
+    const url = options.url ?? process.env['TIDEWIRE_URL'];
+    const key = options.key ?? process.env['TIDEWIRE_BACKEND_KEY'];
+    if (typeof first === 'number') this.listen(first);
+    else if (url !== undefined && key !== undefined) this.#attach(url, key);
+    else if (url !== undefined || key !== undefined) throw new TypeError('new Server() needs both `url` and `key` of the Tidewire server');
+  }
+
+  /** Resolves when the server is connected and serves the namespaces. It fails if it is not possible. */
+  get ready(): Promise<void> {
+    return this.#ready.promise;
+  }
+
+  /** Starts a server on this port. */
+  listen(port: number): this {
+    if (typeof port !== 'number') throw missing('servers that share the port of an http server', 'use a number, or new Server({ url, key })');
+    if (this.#backend ?? this.#process) throw new Error('the server is attached already');
+    const { host, program, dataFolder } = this.#options;
+    this.#process = startServer({ port, host, program, dataFolder });
+    this.#process.then(
+      ({ url, key, failed }) => {
+        if (this.#isClosed) return;
+        this.#attach(url, key);
+        void failed.then((error) => this.#fail(error));
+      },
+      (error: Error) => this.#fail(error),
+    );
+    return this;
+  }
+
+  attach(port: number): this {
+    return this.listen(port);
+  }
+
+  #fail(error: Error): void {
+    this.#ready.reject(error);
+    if (this.listenerCount('error') > 0) super.emit('error', error);
+    else console.error(`tidewire: ${error.message}`);
+  }
+
+  #attach(url: string, key: string): void {
+    const backend = new Backend({ url, key });
+    this.#backend = backend;
+    backend.on('connect', () => {
+      // Sessions that the server has not kept are not coming back.
+      clearTimeout(this.#grace);
+      this.#grace = setTimeout(() => this.#endUnbound(), this.#options.graceMs ?? DEFAULT_GRACE_MS);
+      this.#ready.resolve();
+    });
+    backend.on('disconnect', () => {
+      this.#sessions.clear();
+      this.#opening.clear();
+      for (const namespace of this.#namespaces.values()) namespace.unbind();
+      clearTimeout(this.#grace);
+      this.#grace = setTimeout(() => this.#endUnbound(), this.#options.graceMs ?? DEFAULT_GRACE_MS);
+    });
+    backend.on('backends', (count) => (this.backendCount = count));
+    backend.on('opened', (opened) => {
+      const { session } = opened;
+      const open = (namespace: Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData> | undefined): void => {
+        if (!namespace) return backend.refuse(session, '{"message":"Invalid namespace"}');
+        this.#sessions.set(session, namespace);
+        namespace.open(opened);
+      };
+      const known = this.#namespaces.get(opened.namespace);
+      if (known) return open(known);
+      // A session of another backend may have sent events that follow at once.
+      const later: Array<() => void> = [];
+      this.#opening.set(session, later);
+      void this.#find(opened.namespace, opened.handshake.auth).then((namespace) => {
+        if (this.#opening.get(session) !== later) return;
+        this.#opening.delete(session);
+        open(namespace);
+        for (const then of later) then();
+      });
+    });
+    backend.on('event', (session, payload, id) => this.#later(session, (socket) => socket.receive(payload, id)));
+    backend.on('answered', (session, id, payload) => this.#later(session, (socket) => socket.answered(id, payload)));
+    backend.on('told', (name, payload, id) => {
+      const namespace = this.#namespaces.get(name);
+      if (namespace) return namespace.siblings.told(payload, id);
+      // A namespace of a pattern that nothing has opened here: there is nothing to say.
+      if (id !== undefined) backend.reply(id, { data: '[]' });
+    });
+    backend.on('closed', (session, reason) => {
+      const later = this.#opening.get(session);
+      if (later) return void later.push(() => this.#closed(session, reason));
+      this.#closed(session, reason);
+    });
+    backend.on('error', (error) => this.#fail(error));
+    this.#serveSoon();
+  }
+
+  #closed(session: SessionHandle, reason: EndReason): void {
+    this.#sessions.get(session)?.closed(session, reason);
+    this.#sessions.delete(session);
+  }
+
+  #later(session: SessionHandle, then: (socket: Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>) => void): void {
+    const later = this.#opening.get(session);
+    if (later) return void later.push(() => this.#later(session, then));
+    const socket = this.#sessions.get(session)?.find(session);
+    if (socket) then(socket);
+  }
+
+  #endUnbound(): void {
+    for (const namespace of this.#namespaces.values()) {
+      for (const socket of [...namespace.sockets.values()]) if (!socket.handle) socket.ended('transport close');
+    }
+  }
+
+  /** Announces the namespaces after the code of this turn has added all. */
+  #serveSoon(): void {
+    if (this.#isServeDue || !this.#backend) return;
+    this.#isServeDue = true;
+    queueMicrotask(() => {
+      this.#isServeDue = false;
+      if (this.#isClosed) return;
+      const names = this.#parents.length > 0 ? ['/*'] : [...this.#namespaces.keys()];
+      this.#backend?.serve(names).catch((error: Error) => {
+        if (!this.#isClosed) this.#fail(error);
+      });
+    });
+  }
+
+  async #find(name: string, auth: Record<string, unknown>): Promise<Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData> | undefined> {
+    const known = this.#namespaces.get(name);
+    if (known) return known;
+    for (const [match, parent] of this.#parents) {
+      const isAllowed = await new Promise<boolean>((resolve) => match(name, auth, (error, allowed) => resolve(!error && allowed)));
+      if (!isAllowed) continue;
+      const made = this.#namespaces.get(name) ?? this.of(name);
+      made.inherit(parent);
+      super.emit('new_namespace', made);
+      return made;
+    }
+    return undefined;
+  }
+
+  /** A namespace; with a pattern or a function, all namespaces that it accepts. */
+  of(name: string | RegExp | ParentMatch, listener?: (socket: Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>) => void): Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData> {
+    let namespace;
+    if (typeof name === 'string') {
+      const full = name.startsWith('/') ? name : `/${name}`;
+      namespace = this.#namespaces.get(full);
+      if (!namespace) {
+        namespace = new Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData>(this, full, this.#link());
+        this.#namespaces.set(full, namespace);
+        if (this.#parents.length === 0) this.#serveSoon();
+      }
+    } else {
+      const match: ParentMatch = typeof name === 'function' ? name : (text, _auth, next) => next(null, name.test(text));
+      namespace = new Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData>(this, `/_${this.#parents.length}`, this.#link());
+      this.#parents.push([match, namespace]);
+      this.#serveSoon();
+    }
+    if (listener) namespace.on('connection', listener);
+    return namespace;
+  }
+
+  /** The commands of the backend. Without one they have no target. */
+  #link(): ConstructorParameters<typeof Namespace>[2] {
+    const of = (): Backend | undefined => this.#backend;
+    return {
+      accept: (...args) => of()?.accept(...args),
+      refuse: (...args) => of()?.refuse(...args),
+      send: (...args) => of()?.send(...args),
+      answer: (...args) => of()?.answer(...args),
+      broadcast: (...args) => of()?.broadcast(...args),
+      ask: (...args) => of()?.ask(...args) ?? Promise.reject(new AskError('the app has no connection to the server', 'lost')),
+      tell: (...args) => of()?.tell(...args) ?? Promise.reject(new AskError('the app has no connection to the server', 'lost')),
+      reply: (...args) => of()?.reply(...args),
+      report: (error) => this.#fail(error),
+      join: (...args) => of()?.join(...args),
+      leave: (...args) => of()?.leave(...args),
+      end: (...args) => of()?.end(...args),
+    };
+  }
+
+  override on(event: 'connection' | 'connect', listener: (socket: Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>) => void): this;
+  override on(event: 'new_namespace', listener: (namespace: Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData>) => void): this;
+  override on(event: 'error', listener: (error: Error) => void): this;
+  override on<Event extends EventNames<ServerSideEvents>>(event: Event, listener: ServerSideEvents[Event]): this;
+  override on(event: string, listener: (...args: never[]) => void): this {
+    if (OWN_EVENTS.has(event)) super.on(event, listener as () => void);
+    else EventEmitter.prototype.on.call(this.sockets, event, listener as () => void);
+    return this;
+  }
+
+  override once(event: 'connection' | 'connect', listener: (socket: Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>) => void): this {
+    this.sockets.once(event, listener);
+    return this;
+  }
+
+  use(middleware: (socket: Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>, next: (error?: ExtendedError) => void) => void): this {
+    this.sockets.use(middleware);
+    return this;
+  }
+
+  override emit<Event extends EventNames<EmitEvents>>(event: Event, ...args: BroadcastParams<EventParams<EmitEvents, Event>>): boolean {
+    return this.sockets.emit(event, ...args);
+  }
+
+  emitWithAck<Event extends EventNames<EmitEvents>>(event: Event, ...args: WithoutAck<EventParams<EmitEvents, Event>>): Promise<Array<AckOf<EventParams<EmitEvents, Event>>>> {
+    return this.sockets.emitWithAck(event, ...args);
+  }
+
+  send(...args: EventParams<EmitEvents, EventNames<EmitEvents>>): this {
+    this.sockets.send(...args);
+    return this;
+  }
+
+  write(...args: EventParams<EmitEvents, EventNames<EmitEvents>>): this {
+    return this.send(...args);
+  }
+
+  to(room: Room | readonly Room[]): BroadcastOperator<EmitEvents, SocketData> {
+    return this.sockets.to(room);
+  }
+
+  in(room: Room | readonly Room[]): BroadcastOperator<EmitEvents, SocketData> {
+    return this.sockets.to(room);
+  }
+
+  except(room: Room | readonly Room[]): BroadcastOperator<EmitEvents, SocketData> {
+    return this.sockets.except(room);
+  }
+
+  compress(compress: boolean): BroadcastOperator<EmitEvents, SocketData> {
+    return this.sockets.compress(compress);
+  }
+
+  get volatile(): BroadcastOperator<EmitEvents, SocketData> {
+    return this.sockets.volatile;
+  }
+
+  get local(): BroadcastOperator<EmitEvents, SocketData> {
+    return this.sockets.local;
+  }
+
+  timeout(timeoutMs: number): BroadcastOperator<EmitEvents, SocketData> {
+    return this.sockets.timeout(timeoutMs);
+  }
+
+  fetchSockets(): Promise<Array<RemoteSocket<EmitEvents, SocketData>>> {
+    return this.sockets.fetchSockets();
+  }
+
+  socketsJoin(rooms: Room | Room[]): void {
+    this.sockets.socketsJoin(rooms);
+  }
+
+  socketsLeave(rooms: Room | Room[]): void {
+    this.sockets.socketsLeave(rooms);
+  }
+
+  disconnectSockets(close = false): void {
+    this.sockets.disconnectSockets(close);
+  }
+
+  allSockets(): Promise<Set<SocketId>> {
+    return this.sockets.allSockets();
+  }
+
+  serverSideEmit<Event extends EventNames<ServerSideEvents>>(event: Event, ...args: BroadcastParams<EventParams<ServerSideEvents, Event>>): boolean {
+    return this.sockets.serverSideEmit(event, ...args);
+  }
+
+  serverSideEmitWithAck<Event extends EventNames<ServerSideEvents>>(event: Event, ...args: WithoutAck<EventParams<ServerSideEvents, Event>>): Promise<Array<AckOf<EventParams<ServerSideEvents, Event>>>> {
+    return this.sockets.serverSideEmitWithAck(event, ...args);
+  }
+
+  /** The server is the adapter: there is nothing to set. */
+  adapter(): Adapter;
+  adapter(adapter: unknown): never;
+  adapter(adapter?: unknown): Adapter {
+    if (adapter !== undefined) throw missing('io.adapter()', ELSEWHERE['adapter'] ?? '');
+    return this.sockets.adapter;
+  }
+
+  /** Disconnects the clients of this backend and ends it. A server that it has started stops. */
+  async close(done?: (error?: Error) => void): Promise<void> {
+    for (const namespace of this.#namespaces.values()) {
+      for (const socket of [...namespace.sockets.values()]) {
+        const { handle } = socket;
+        if (handle) this.#backend?.end(handle, true);
+        socket.ended('server shutting down');
+      }
+    }
+    await this.handOver();
+    done?.();
+  }
+
+  /** Ends this backend without disconnecting its clients: another backend of the server takes them over. A server that it has started stops. */
+  async handOver(): Promise<void> {
+    this.#isClosed = true;
+    clearTimeout(this.#grace);
+    await this.#backend?.close();
+    clearTimeout(this.#grace);
+    await this.#process?.then((server) => server.stop()).catch(() => undefined);
+  }
+}
+
+function checkOptions(options: Partial<ServerOptions>): void {
+  for (const [name, value] of Object.entries(options)) {
+    const instead = ELSEWHERE[name];
+    if (instead !== undefined && value !== undefined && value !== WITHOUT_EFFECT[name]) throw missing(`the option ${name}`, instead);
+  }
+  if (options.path !== undefined && !/^\/socket\.io\/?$/.test(options.path)) throw missing('the option path', 'the path of the server is /socket.io');
+}
+
+function deferred(): { promise: Promise<void>; resolve: () => void; reject: (error: Error) => void } {
+  let [resolve, reject]: [() => void, (error: Error) => void] = [() => undefined, () => undefined];
+  const promise = new Promise<void>((done, fail) => ([resolve, reject] = [done, fail]));
+  // An app that does not wait gets the error as an event.
+  promise.catch(() => undefined);
+  return { promise, resolve, reject };
+}
