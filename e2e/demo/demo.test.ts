@@ -10,7 +10,7 @@ import { client } from '../harness/driver/tidewire.ts';
 import { isFound, planted, type Fault } from '../harness/planted.ts';
 import { Server } from '../harness/server.ts';
 import { eventually, Inbox } from '../harness/wait.ts';
-import { add, connected, entries, openTab, people, scrolling, shares, WIDE, type TabOptions } from './tabs.ts';
+import { add, connected, entries, openTab, people, processorMs, scrolling, shares, WIDE, type TabOptions } from './tabs.ts';
 
 const MARKUP = '<img src=x onerror="document.title = \'broken\'">';
 const LIST = 'tidewire-demo/todos';
@@ -18,15 +18,18 @@ const LIST = 'tidewire-demo/todos';
 /** Its frames show how fast the machine draws now. */
 const PLAIN_LIST = `<!doctype html><div class="rows" style="height: 400px; overflow: auto">${'<p>an entry</p>'.repeat(1_000)}</div>`;
 
-/** For a page: makes every eighth frame of `scrolling` late, until the result is aborted. */
+/** The time between two frames of a screen with 60 Hz. */
+const FRAME_MS = 1_000 / 60;
+
+/** For a page: makes every eighth frame of `scrolling` late, by about 200 ms of work, until the result is aborted. */
 const SLOW_SCROLLING = `(() => {
   const controller = new AbortController();
   let count = 0;
-  const delay = () => {
-    const end = performance.now() + (++count % 8 ? 0 : 250);
-    while (performance.now() < end);
+  const work = () => {
+    if (++count % 8 !== 0) return;
+    for (let i = 0; i < 4e8; i += 1) controller.last = i;
   };
-  document.querySelector('.rows').addEventListener('scroll', delay, { signal: controller.signal });
+  document.querySelector('.rows').addEventListener('scroll', work, { signal: controller.signal });
   return controller;
 })()`;
 
@@ -207,18 +210,26 @@ test('the demo', async (t) => {
       const editing = (async () => {
         for (let i = 1; i <= 10; i += 1) await box(one, `Done: Entry ${i} of 1000`).setChecked(isDone);
       })();
-      const [most, worst] = shares(await scrolling(other), 0.95, 1);
+      let frames: number[] = [];
+      const scroll = async (): Promise<void> => void (frames = await scrolling(other));
+      // Other programs delay frames, but use no processor time of the page.
+      const workMs = BROWSER === 'chromium' ? (await processorMs(other, scroll)) / frames.length : (await scroll(), Infinity);
+      const [most, worst] = shares(frames, 0.95, 1);
       const [plainMost, plainWorst] = shares(await scrolling(plain), 0.95, 1);
       await editing;
       const text = (...ms: number[]): string => ms.map((each) => each.toFixed(1)).join(' and ');
-      inner.diagnostic(`95% and all of the frames: within ${text(most, worst)} ms; of a plain list: within ${text(plainMost, plainWorst)} ms`);
-      return most <= Math.max(50, 3 * plainMost) && worst <= Math.max(250, 3 * plainWorst);
+      inner.diagnostic(
+        `95% and all of the frames: within ${text(most, worst)} ms; of a plain list: within ${text(plainMost, plainWorst)} ms; ` +
+          `processor time of a frame: ${text(workMs)} ms`,
+      );
+      return workMs <= FRAME_MS || (most <= Math.max(50, 3 * plainMost) && worst <= Math.max(250, 3 * plainWorst));
     };
     // WebKit has no graphics card here.
     if (BROWSER !== 'webkit') {
       await eventually(isSmooth, 'a way through the list is smooth');
       const slow = await other.evaluateHandle(SLOW_SCROLLING);
-      assert.equal(await isSmooth(), false, 'the test finds a slow page');
+      // If the machine is busy with other work, the plain list may be as slow for a moment.
+      await eventually(async () => !(await isSmooth()), 'the test finds a slow page');
       await slow.evaluate((controller: any) => controller.abort());
     }
     await scrolling(other);

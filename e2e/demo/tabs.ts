@@ -85,6 +85,21 @@ export function scrolling(page: Page): Promise<number[]> {
   })`);
 }
 
+/** Milliseconds of processor time that the main thread of the page uses during `action`. Only Chromium reports them. */
+export async function processorMs(page: Page, action: () => Promise<unknown>): Promise<number> {
+  const session = await page.context().newCDPSession(page);
+  const used = async (): Promise<number> => {
+    const { metrics } = await session.send('Performance.getMetrics');
+    return metrics.find(({ name }) => name === 'TaskDuration')?.value ?? assert.fail('no metric TaskDuration');
+  };
+  await session.send('Performance.enable', { timeDomain: 'threadTicks' });
+  const before = await used();
+  await action();
+  const ms = 1_000 * ((await used()) - before);
+  await session.detach();
+  return ms;
+}
+
 /** The quantiles `of` of `values`. */
 export function shares<T extends number[]>(values: number[], ...of: T): { [I in keyof T]: number } {
   const sorted = [...values].sort((a, b) => a - b);
