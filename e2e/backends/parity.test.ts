@@ -6,6 +6,7 @@ import { after, before, describe, test, type TestContext } from 'node:test';
 import { Server as Tidewire } from '@tidewire/socket.io';
 import { Server as Reference, type Namespace, type Socket as ServerSocket } from 'socket.io';
 import type { Socket } from 'socket.io-client';
+import * as messagePack from 'socket.io-msgpack-parser';
 import { fresh } from '../harness/names.ts';
 import type { Server } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, happens, within } from '../harness/wait.ts';
@@ -15,6 +16,8 @@ import { KEY, allOf, client, joined, startServer } from './backends.ts';
 interface App {
   io: Reference;
   port: number;
+  /** The options of its clients. */
+  options?: object;
 }
 
 /** The parts of a scenario: a namespace of the app, and its clients. */
@@ -158,7 +161,7 @@ const SCENARIOS: Record<string, Scenario> = {
       socket.onAny((event: string) => note('any', event));
       socket.on('fine', () => socket.emit('user', socket.data.user));
     });
-    const refused = client(t, app.port, { auth: { bad: true } }, name);
+    const refused = client(t, app.port, { ...app.options, auth: { bad: true } }, name);
     const [error] = (await happens(refused, 'connect_error')) as [Error & { data: unknown }];
     note(error.message, error.data, refused.connected);
     const socket = await join({ auth: { bad: false } });
@@ -249,7 +252,7 @@ const SCENARIOS: Record<string, Scenario> = {
       note('connection', socket.nsp.name.replace(prefix, ''));
       socket.on('all', () => socket.nsp.emit('to all of', socket.nsp.name.replace(prefix, '')));
     });
-    const one = await joined(t, app.port, {}, `${prefix}-1`);
+    const one = await joined(t, app.port, { ...app.options }, `${prefix}-1`);
     const second = one.io.socket(`${prefix}-22`);
     if (!second.active) second.connect();
     await happens(second, 'connect');
@@ -259,7 +262,7 @@ const SCENARIOS: Record<string, Scenario> = {
     one.emit('all');
     await first.next();
     note(first.seen, other.seen);
-    const wrong = client(t, app.port, {}, `${prefix}-x`);
+    const wrong = client(t, app.port, { ...app.options }, `${prefix}-x`);
     const [error] = (await happens(wrong, 'connect_error')) as [Error];
     note(error.message);
     return log;
@@ -332,7 +335,7 @@ const SCENARIOS: Record<string, Scenario> = {
       next(socket.handshake.auth['bad'] === true ? new Error('refused') : undefined);
     });
     io.on('connection', (socket) => note('connection', socket.rooms.has('early')));
-    const refused = client(t, app.port, { auth: { bad: true } }, name);
+    const refused = client(t, app.port, { ...app.options, auth: { bad: true } }, name);
     note(((await happens(refused, 'connect_error')) as [Error])[0].message);
     note('rooms', [...io.adapter.rooms.keys()].length, io.sockets.size);
     const socket = await join({ auth: {} });
@@ -396,7 +399,7 @@ const SEEN = new WeakMap<Socket, Inbox<unknown[]>>();
 async function run(t: TestContext, app: App, scenario: Scenario): Promise<unknown> {
   const name = `/${fresh('parity')}`;
   const join = async (options: object = {}): Promise<Socket> => {
-    const socket = client(t, app.port, options, name);
+    const socket = client(t, app.port, { ...app.options, ...options }, name);
     SEEN.set(socket, allOf(socket));
     await happens(socket, 'connect');
     return socket;
@@ -407,32 +410,37 @@ async function run(t: TestContext, app: App, scenario: Scenario): Promise<unknow
 /** Values without `undefined` and with bytes as texts, as JSON has them. */
 const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value)) as unknown;
 
-describe('an application on both packages', () => {
-  let server: Server;
-  let http: HttpServer;
-  let apps: { reference: App; tidewire: App };
-  before(async () => {
-    server = await startServer();
-    const io = new Tidewire({ url: `http://${server.address}`, key: KEY });
-    await within(DEADLINE_MS, io.ready, 'the backend is ready');
-    http = createServer();
-    await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
-    apps = {
-      reference: { io: new Reference(http), port: (http.address() as { port: number }).port },
-      tidewire: { io: io as unknown as Reference, port: server.port },
-    };
-  });
-  after(async () => {
-    await apps.reference.io.close();
-    await apps.tidewire.io.close();
-    await server.dispose();
-  });
+/** The parsers that clients may have. */
+const PARSERS: Record<string, { parser?: typeof messagePack }> = { 'the default parser': {}, MessagePack: { parser: messagePack } };
 
-  for (const [what, scenario] of Object.entries(SCENARIOS)) {
-    test(what, async (t) => {
-      const expected = await run(t, apps.reference, scenario);
-      const found = await run(t, apps.tidewire, scenario);
-      assert.deepEqual(plain(found), plain(expected));
+for (const [parser, options] of Object.entries(PARSERS)) {
+  describe(`an application on both packages, with ${parser}`, () => {
+    let server: Server;
+    let http: HttpServer;
+    let apps: { reference: App; tidewire: App };
+    before(async () => {
+      server = await startServer();
+      const io = new Tidewire({ url: `http://${server.address}`, key: KEY });
+      await within(DEADLINE_MS, io.ready, 'the backend is ready');
+      http = createServer();
+      await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
+      apps = {
+        reference: { io: new Reference(http, options), port: (http.address() as { port: number }).port, options },
+        tidewire: { io: io as unknown as Reference, port: server.port, options },
+      };
     });
-  }
-});
+    after(async () => {
+      await apps.reference.io.close();
+      await apps.tidewire.io.close();
+      await server.dispose();
+    });
+
+    for (const [what, scenario] of Object.entries(SCENARIOS)) {
+      test(what, async (t) => {
+        const expected = await run(t, apps.reference, scenario);
+        const found = await run(t, apps.tidewire, scenario);
+        assert.deepEqual(plain(found), plain(expected));
+      });
+    }
+  });
+}

@@ -52,10 +52,10 @@ impl State {
             inflight_bytes: 0,
             phase: Phase::Open,
             pause_reasons: PauseReasons::default(),
-            binding: match (protocol.introduces(), protocol.namespaced()) {
+            binding: match (protocol.introduces(), protocol.has_namespaces()) {
                 (true, _) => Binding::New,
-                (false, None) => Binding::Introduced,
-                (false, Some(_)) => Binding::Apart,
+                (false, false) => Binding::Introduced,
+                (false, true) => Binding::Apart,
             },
             codec: ConnectionCodec::new(protocol),
             permit,
@@ -216,8 +216,9 @@ pub(crate) enum CloseCause {
 }
 
 impl CloseCause {
-    /// The last message and the close frame, in the words of the protocol.
-    pub(crate) fn frame(self, protocol: Protocol) -> Vec<u8> {
+    /// The last message and the close frame, in the words of the protocol and the variant of the connection's main session.
+    pub(crate) fn frame(self, codec: &ConnectionCodec) -> Vec<u8> {
+        let protocol = codec.protocol();
         let words = |cause| {
             let CloseWords { code, text } = protocol.close_words(cause);
             websocket::close_payload(code, &text)
@@ -237,7 +238,10 @@ impl CloseCause {
         };
         let mut frame = Vec::new();
         if let Self::Engine(reason) = self {
-            let encoding = Encoding::first(protocol, false);
+            let encoding = Encoding {
+                variant: codec.variant(),
+                ..Encoding::first(protocol, false)
+            };
             for message in reason.close_messages() {
                 encoding.encode_frame(message, &mut frame);
             }
@@ -297,7 +301,8 @@ mod tests {
         // Peers without a login have no message about it.
         let all = Protocol::ALL.iter().filter(|it| it.opens().is_none());
         for protocol in all {
-            let frame = CloseCause::Engine(CloseReason::Revoked).frame(*protocol);
+            let codec = ConnectionCodec::new(*protocol);
+            let frame = CloseCause::Engine(CloseReason::Revoked).frame(&codec);
             let mut close_message = Vec::new();
             for message in CloseReason::Revoked.close_messages() {
                 Encoding::first(*protocol, false).encode_frame(message, &mut close_message);
@@ -305,19 +310,20 @@ mod tests {
             assert!(!close_message.is_empty() && frame.starts_with(&close_message));
             assert_eq!(frame[close_message.len()], 0x88);
             let severed = CloseCause::Severed(CloseReason::Revoked);
-            assert_eq!(severed.frame(*protocol)[0], 0x88);
+            assert_eq!(severed.frame(&codec)[0], 0x88);
         }
     }
 
     #[test]
     fn a_goodbye_is_repeated() {
-        assert_eq!(CloseCause::Peer(None).frame(Protocol::ALL[0]), [0x88, 0]);
+        let codec = ConnectionCodec::new(Protocol::ALL[0]);
+        assert_eq!(CloseCause::Peer(None).frame(&codec), [0x88, 0]);
         assert_eq!(
-            CloseCause::Peer(Some(CloseCode::NORMAL)).frame(Protocol::ALL[0]),
+            CloseCause::Peer(Some(CloseCode::NORMAL)).frame(&codec),
             [0x88, 2, 0x03, 0xE8]
         );
         assert_eq!(
-            CloseCause::Frame(FrameError::TooBig).frame(Protocol::ALL[0])[2..4],
+            CloseCause::Frame(FrameError::TooBig).frame(&codec)[2..4],
             1009u16.to_be_bytes()
         );
     }

@@ -113,7 +113,7 @@ impl Conductor {
         let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
             return;
         };
-        let goodbye = cause.frame(connection.state.codec.protocol());
+        let goodbye = cause.frame(&connection.state.codec);
         // A peer that closes only its connection, or that is silent, may come back.
         let outlives = matches!(
             cause,

@@ -428,10 +428,10 @@ impl Conductor {
         let Some(connection) = self.event_loop.connections().get(key) else {
             return;
         };
-        let protocol = connection.state.codec.protocol();
+        let codec = &connection.state.codec;
         let mut body = Vec::new();
-        let frames = CloseCause::Peer(None).frame(protocol);
-        protocol.exchange_output(&frames, false, &mut body);
+        let frames = CloseCause::Peer(None).frame(codec);
+        codec.protocol().exchange_output(&frames, false, &mut body);
         let _ = reply.send(Ok(self.own.answer_body(key, body)));
     }
 
@@ -621,6 +621,7 @@ impl Conductor {
         let is_fault = matches!(cause, CloseCause::Frame(_) | CloseCause::Foreign(_));
         let is_silent = cause == CloseCause::Engine(CloseReason::Silent);
         let is_over = is_by_peer || is_silent || (is_fault && !has_output);
+        let goodbye = (!is_over).then(|| cause.frame(&state.codec));
         if !is_over {
             state.phase = Phase::Lingering;
             state.waiting = None;
@@ -636,9 +637,8 @@ impl Conductor {
         let Some(exchange) = self.exchanges.sessions.get_mut(&key) else {
             return;
         };
-        if !is_over {
+        if let Some(goodbye) = goodbye {
             exchange.is_late = exchange.poll.is_none();
-            let goodbye = cause.frame(protocol);
             self.event_loop.push_bytes(key, &goodbye);
             return self.linger(key);
         }

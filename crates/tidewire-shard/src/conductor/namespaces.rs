@@ -21,7 +21,9 @@ use tidewire_net::connection::Key;
 use tidewire_net::event_loop::EventLoop;
 use tidewire_net::outbox::LogRange;
 use tidewire_net::turn_log::TurnLogs;
-use tidewire_wire::protocol::{Encoding, Namespace, NamespaceRefusal, NamespaceReply, Variant};
+use tidewire_wire::protocol::{
+    Encoding, Namespace, NamespaceRefusal, NamespaceReply, Protocol, Variant,
+};
 
 use super::resumable::ResumableSessions;
 use super::{Conductor, log_ranges};
@@ -285,10 +287,12 @@ impl Namespaces {
                 for range in log_ranges(format, spans) {
                     frames.extend_from_slice(logs.slice(range.format, &range.range));
                 }
-                let protocol = plain_encoding(format).protocol;
+                let Encoding {
+                    protocol, variant, ..
+                } = plain_encoding(format);
                 let range = logs
                     .log_mut(FRAMES)
-                    .append(|out| protocol.put_in_namespace(name, frames, out));
+                    .append(|out| protocol.put_in_namespace(variant, name, frames, out));
                 self.made = Some(Made {
                     name: Arc::clone(name),
                     format,
@@ -332,7 +336,7 @@ impl Conductor {
         let protocol = socket.map(|socket| socket.state.codec.protocol());
         let has_others =
             !self.namespaces.permitted.is_empty() || self.engine.has_backed_namespaces();
-        if has_others && protocol.is_some_and(|it| it.namespaced().is_some()) {
+        if has_others && protocol.is_some_and(Protocol::has_namespaces) {
             let sessions = self.namespaces.connections.entry(connection).or_default();
             sessions.peer = Some(Arc::clone(peer));
         }
@@ -399,8 +403,9 @@ impl Conductor {
         let Some(socket) = self.event_loop.connections().get(connection) else {
             return;
         };
-        let protocol = socket.state.codec.protocol();
-        let (Some(variant), Phase::Open) = (protocol.namespaced(), socket.state.phase) else {
+        let codec = &socket.state.codec;
+        let (protocol, main) = (codec.protocol(), codec.variant());
+        let (Some(variant), Phase::Open) = (protocol.namespaced(main), socket.state.phase) else {
             return;
         };
         let is_backed = self.engine.is_backed(namespace);
@@ -410,8 +415,8 @@ impl Conductor {
         }
         if let Err(refusal) = self.namespaces.admit(connection, namespace, is_backed) {
             let mut frames = Vec::new();
-            protocol
-                .encode_namespace_reply(NamespaceReply::Refused(namespace, refusal), &mut frames);
+            let reply = NamespaceReply::Refused(namespace, refusal);
+            protocol.encode_namespace_reply(main, reply, &mut frames);
             return self.event_loop.push_bytes(connection, &frames);
         }
         let name: Arc<str> = namespace.into();
@@ -477,7 +482,8 @@ impl Conductor {
             return;
         };
         socket.state.binding.set_apart(true);
-        let key = self.open_borrower(connection, Variant::default(), None);
+        let variant = socket.state.codec.variant();
+        let key = self.open_borrower(connection, variant, None);
         let sessions = self.namespaces.connections.entry(connection).or_default();
         sessions.main = Some((key, standing));
     }
@@ -513,12 +519,14 @@ impl Conductor {
         let Some(socket) = self.event_loop.connections().get(connection) else {
             return;
         };
-        let protocol = socket.state.codec.protocol();
+        let codec = &socket.state.codec;
         let borrower = self.namespaces.borrowers.get(&session);
         let name = borrower.and_then(|borrower| borrower.name.clone());
         let namespace = name.as_deref().map_or(Namespace::Main, Namespace::Named);
         let mut frames = Vec::new();
-        protocol.encode_namespace_reply(NamespaceReply::Ended(namespace), &mut frames);
+        let reply = NamespaceReply::Ended(namespace);
+        let protocol = codec.protocol();
+        protocol.encode_namespace_reply(codec.variant(), reply, &mut frames);
         self.pongs.push((connection, frames));
         self.has_unflushed = true;
     }
@@ -541,7 +549,7 @@ impl Conductor {
             return;
         };
         let protocol = codec.protocol();
-        if protocol.namespaced().is_none() && protocol.opens().is_none() {
+        if !protocol.has_namespaces() && protocol.opens().is_none() {
             return;
         }
         let is_open = self.engine.user(id).is_some();

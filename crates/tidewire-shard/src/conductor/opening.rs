@@ -36,7 +36,8 @@ impl Conductor {
             state.codec = ConnectionCodec::switching(protocol);
             // Its session does nothing until the connection carries another one. A ping would be taken for the answer to a probe.
             let protocol = state.codec.protocol();
-            introduction.variant = protocol.namespaced().unwrap_or_default();
+            let first = introduction.variant;
+            introduction.variant = protocol.namespaced(first).unwrap_or_default();
         }
         let format = state.format(introduction);
         match self.event_loop.add_with_tls(stream, &unread, tls, state) {

@@ -11,7 +11,9 @@ use tidewire_net::connection::{Connection, Key};
 use tidewire_net::flush_policy::TURN_BYTES_MAX;
 use tidewire_net::read_buffer::ReadOutcome;
 use tidewire_wire::frame::websocket::{self, Decoded, Event, FrameError, Opcode, PayloadKind};
-use tidewire_wire::protocol::{ForeignPayload, Namespace, Payload, SessionRequest};
+use tidewire_wire::protocol::{
+    ForeignPayload, Introduction, Namespace, Payload, SessionRequest, Variant,
+};
 
 use super::namespaces::{Member, Namespaces};
 use super::resumable::ResumableSessions;
@@ -26,7 +28,7 @@ use crate::stats::{ShardStats, add, topic_index};
 pub(super) const UNCOUNTED_PAYLOAD_MAX: usize = 256;
 /// A read that costs at least this much work, the bytes included, is expensive: the connection is read behind the cheap ones afterwards.
 const EXPENSIVE_READ: u64 = 64 << 10;
-/// A turn that makes expensive reads has one part in this many of the work of other turns, because input that arrives meanwhile waits for it.
+/// A turn that makes expensive reads has one part in this many of the work of other turns, because input that arrives during the turn waits for it.
 const EXPENSIVE_PARTS: u64 = 4;
 /// Cost of inflating a byte, relative to reading it.
 const INFLATION_WORK: usize = 3;
@@ -399,6 +401,7 @@ impl Call<'_> {
                 return Err(violation("the namespace was joined before"));
             }
             (SessionRequest::Join { namespace, .. }, _) => {
+                self.choose_variant(session, connection, read.next_variant());
                 to = with_key(session, self.namespaces.main(key));
                 let is_backed = self.engine.is_backed(Namespace::Main.name());
                 if namespace == Namespace::Main && is_backed {
@@ -449,6 +452,28 @@ impl Call<'_> {
             codec.advance(parts, read);
         }
         Ok(flow)
+    }
+
+    /// Gives the session in the slot of a connection the variant that its peer has chosen with its first message. Other sessions of the
+    /// connection are opened later, with the right one.
+    fn choose_variant(
+        &mut self,
+        session: SessionId,
+        connection: &Connection<State>,
+        variant: Variant,
+    ) {
+        if variant == Variant::default() {
+            return;
+        }
+        let introduction = Introduction {
+            variant,
+            ..Introduction::default()
+        };
+        let format = connection.state.format(introduction);
+        if let Some((format, spans)) = self.engine.set_format(session, format) {
+            let effect = DeferredEffect::Send(session, format, spans);
+            self.sink.deferred.push_back(effect);
+        }
     }
 
     /// Passes the message of a payload to one of the sessions of its connection.

@@ -103,10 +103,6 @@ pub trait Codec {
     const INTRODUCES: bool = false;
     /// Whether the handshake may agree on compression. A protocol that writes several frames for a message has none.
     const COMPRESSES: bool = true;
-    /// The variant of the sessions with a name, if a connection may have several sessions ([`Namespace`]). Its main session has another
-    /// variant, and shows whether the peer is alive.
-    const NAMESPACED: Option<Variant> = None;
-
     /// The protocol of the connections that are to become the transport of a session, if it is another one with the same form of the change.
     const SWITCHES_AS: Option<Protocol> = None;
     /// The namespace in which a connection has a session from its beginning, which a backend serves. The protocol has no paths if no backend
@@ -199,6 +195,23 @@ pub trait Codec {
     #[inline(always)]
     fn advance(_state: &mut Self::State, _payload: &Self::Payload<'_>) {}
 
+    /// The variant of the main session of a connection in this state. The default is for protocols whose peers introduce themselves, or have
+    /// one variant.
+    fn variant(_state: &Self::State) -> Variant {
+        Variant::default()
+    }
+
+    /// The same behind a payload, whose message the engine has not taken yet.
+    fn next_variant(_payload: &Self::Payload<'_>) -> Variant {
+        Variant::default()
+    }
+
+    /// The variant of the sessions with a name, on a connection whose main session has this one, if a connection may have several sessions
+    /// ([`Namespace`]). Theirs is the same for itself. The main session has another one, and shows whether the peer is alive.
+    fn namespaced(_variant: Variant) -> Option<Variant> {
+        None
+    }
+
     /// The message of a payload. `None` if it has none: that gets the answer of an unknown topic, and the session stays open. Unknown kinds
     /// of messages are messages.
     fn message<'p>(payload: &'p Self::Payload<'_>) -> Option<Message<'p>>;
@@ -224,10 +237,10 @@ pub trait Codec {
 
     /// Appends a message about the session of a namespace as a server's WebSocket frame. The default, as the next one, is for protocols whose
     /// connections have one session.
-    fn encode_namespace_reply(_reply: NamespaceReply<'_>, _out: &mut Vec<u8>) {}
+    fn encode_namespace_reply(_variant: Variant, _reply: NamespaceReply<'_>, _out: &mut Vec<u8>) {}
 
-    /// Appends frames of the variant [`Codec::NAMESPACED`] in the form that names the session of the namespace.
-    fn put_in_namespace(_namespace: &str, _frames: &[u8], _out: &mut Vec<u8>) {}
+    /// Appends frames of a variant of [`Codec::namespaced`] in the form that names the session of the namespace.
+    fn put_in_namespace(_variant: Variant, _namespace: &str, _frames: &[u8], _out: &mut Vec<u8>) {}
 
     /// The features that `message` announces, if it is the message with which peers introduce themselves.
     fn introduction(_message: &Message<'_>) -> Option<Introduction> {
@@ -278,6 +291,12 @@ macro_rules! protocols {
                 match self { $(Self::$protocol(payload) => <$codec as Codec>::application(payload),)+ }
             }
 
+            /// See [`Codec::next_variant`].
+            #[must_use]
+            pub fn next_variant(&self) -> Variant {
+                match self { $(Self::$protocol(payload) => <$codec as Codec>::next_variant(payload),)+ }
+            }
+
             /// Whether the message of this payload is not complete yet.
             #[must_use]
             #[inline(always)]
@@ -326,6 +345,12 @@ macro_rules! protocols {
             #[inline(always)]
             pub const fn protocol(&self) -> Protocol {
                 match self { $(Self::$protocol(_) => Protocol::$protocol,)+ }
+            }
+
+            /// See [`Codec::variant`].
+            #[must_use]
+            pub fn variant(&self) -> Variant {
+                match self { $(Self::$protocol(state) => <$codec as Codec>::variant(state),)+ }
             }
 
             /// Reads a payload, whose message is [`Payload::message`]. If that has to wait, the same payload is read again later. `parts` are
@@ -420,10 +445,10 @@ macro_rules! protocols {
                 match self { $(Self::$protocol => <$codec as Codec>::LIVENESS,)+ }
             }
 
-            /// See [`Codec::NAMESPACED`].
+            /// See [`Codec::namespaced`].
             #[must_use]
-            pub const fn namespaced(self) -> Option<Variant> {
-                match self { $(Self::$protocol => <$codec as Codec>::NAMESPACED,)+ }
+            pub fn namespaced(self, variant: Variant) -> Option<Variant> {
+                match self { $(Self::$protocol => <$codec as Codec>::namespaced(variant),)+ }
             }
 
             /// See [`Codec::OPENS`].
@@ -494,13 +519,13 @@ macro_rules! protocols {
             }
 
             /// See [`Codec::encode_namespace_reply`].
-            pub fn encode_namespace_reply(self, reply: NamespaceReply<'_>, out: &mut Vec<u8>) {
-                match self { $(Self::$protocol => <$codec as Codec>::encode_namespace_reply(reply, out),)+ }
+            pub fn encode_namespace_reply(self, variant: Variant, reply: NamespaceReply<'_>, out: &mut Vec<u8>) {
+                match self { $(Self::$protocol => <$codec as Codec>::encode_namespace_reply(variant, reply, out),)+ }
             }
 
             /// See [`Codec::put_in_namespace`].
-            pub fn put_in_namespace(self, namespace: &str, frames: &[u8], out: &mut Vec<u8>) {
-                match self { $(Self::$protocol => <$codec as Codec>::put_in_namespace(namespace, frames, out),)+ }
+            pub fn put_in_namespace(self, variant: Variant, namespace: &str, frames: &[u8], out: &mut Vec<u8>) {
+                match self { $(Self::$protocol => <$codec as Codec>::put_in_namespace(variant, namespace, frames, out),)+ }
             }
 
             /// See [`Codec::introduction`].
@@ -540,10 +565,16 @@ protocols! {
 }
 
 impl Protocol {
+    /// Whether a connection may have several sessions.
+    #[must_use]
+    pub fn has_namespaces(self) -> bool {
+        self.namespaced(Variant::default()).is_some()
+    }
+
     /// The liveness of the sessions of a variant. The main session of a connection pings for those with a name.
     #[must_use]
     pub fn liveness_of(self, variant: Variant) -> Liveness {
-        match self.namespaced() == Some(variant) {
+        match self.namespaced(variant) == Some(variant) {
             true => Liveness::Unchecked,
             false => self.liveness(),
         }

@@ -1,21 +1,20 @@
 //! Events and acknowledgements as backends get and send them: with all their arguments, whatever the name of the event.
 
-use tidewire_core::attachments::{Attachment, Attachments};
+use std::borrow::Cow;
+
+use tidewire_core::attachments::Attachments;
 use tidewire_core::json;
 use tidewire_core::message::{Backend, BackendKind};
 
-use super::answer_frames;
-use super::command::{AttachedPublication, Command};
 use super::packet::{Packet, PacketType, is_event};
+use super::write::Sent;
 use crate::protocol::Namespace;
 
 /// The message of an event or an acknowledgement for the backend of its session; `None` for other packets.
-pub fn message(
-    packet: &str,
+pub fn message<'p>(
+    packet: &Packet<'p>,
     attachments: Option<Attachments>,
-) -> Option<(Namespace<'_>, Box<Backend<'_>>)> {
-    // The text was a packet when it arrived.
-    let packet = Packet::parse(packet).ok()?;
+) -> Option<(Namespace<'p>, Box<Backend<'p>>)> {
     let kind = match packet.packet_type {
         PacketType::Event => BackendKind::Event,
         PacketType::Ack => BackendKind::Answered,
@@ -30,97 +29,38 @@ pub fn message(
     Some((super::namespace(packet.namespace), Box::new(message)))
 }
 
-/// A packet with its attachments, which have arrived.
-#[derive(Debug)]
-pub struct Attached {
-    packet: Box<str>,
-    attachments: Attachments,
-    namespace: Box<str>,
-    /// The publication, without a backend.
-    publication: Option<Box<AttachedPublication>>,
-    /// The answer, without a publication.
-    answer: Vec<u8>,
-}
-
-impl Attached {
-    /// A copy of a packet.
-    pub fn of(text: &str, attachments: Vec<Attachment>) -> Option<Box<Self>> {
-        let packet = Packet::parse(text).ok()?;
-        let all = Attachments::new(attachments.iter().cloned())?;
-        let (publication, answer) = match (packet.packet_type, Command::of(&packet)) {
-            (PacketType::Event, Ok(command)) => {
-                (command.with_attachments(&packet, attachments), Vec::new())
-            }
-            (PacketType::Event, Err(refused)) => (None, answer_frames(refused, &packet)),
-            _ => (None, Vec::new()),
-        };
-        Some(Box::new(Self {
-            packet: text.into(),
-            attachments: all,
-            namespace: packet.namespace.into(),
-            publication,
-            answer,
-        }))
-    }
-
-    /// Its message for a backend.
-    pub fn message(&self) -> Option<(Namespace<'_>, Box<Backend<'_>>)> {
-        message(&self.packet, Some(self.attachments.clone()))
-    }
-
-    /// The namespace of its session.
-    pub fn namespace(&self) -> Namespace<'_> {
-        super::namespace(&self.namespace)
-    }
-
-    /// The publication, without a backend.
-    pub fn publication(&self) -> Option<&AttachedPublication> {
-        self.publication.as_deref()
-    }
-
-    /// The frames that answer it without a backend and a publication.
-    pub fn answer(&self) -> &[u8] {
-        &self.answer
-    }
-}
-
-/// Writes a message of a backend as a message of Engine.IO. It is empty if clients get no such message.
-pub fn text(message: &Backend<'_>) -> String {
+/// The packet of a message of a backend; `None` if clients get no such message.
+pub fn sent<'m>(message: &'m Backend<'_>) -> Option<Sent<'m>> {
     let data = message.data.unwrap_or("[]");
-    let packet = |packet_type, ack, data| {
-        let mut text = String::from("4");
-        let packet = Packet {
-            attachments: message.attachments.as_ref().map_or(0, Attachments::count),
-            ..Packet::new(packet_type, ack, Some(data))
-        };
-        packet.write(&mut text);
-        text
+    let packet = |packet_type, ack, data| Sent {
+        attachments: message.attachments.as_ref().map_or(0, Attachments::count),
+        ..Sent::new(packet_type, ack, data)
     };
-    match message.kind {
+    Some(match message.kind {
         BackendKind::Accept => {
             let mut data = String::from(r#"{"sid":"#);
             json::string(message.name.unwrap_or_default(), &mut data);
             data.push('}');
-            packet(PacketType::Connect, None, &data)
+            packet(PacketType::Connect, None, Cow::Owned(data))
         }
-        BackendKind::Refuse => packet(PacketType::ConnectError, None, data),
+        BackendKind::Refuse => packet(PacketType::ConnectError, None, data.into()),
         // A blank in front of the array would be read as the number of an acknowledgement.
         BackendKind::Send if is_event(data) => packet(
             PacketType::Event,
             message.correlation,
-            data.trim_ascii_start(),
+            data.trim_ascii_start().into(),
         ),
         BackendKind::Send => {
             let data = format!(r#"["message",{data}]"#);
-            packet(PacketType::Event, message.correlation, &data)
+            packet(PacketType::Event, message.correlation, Cow::Owned(data))
         }
         BackendKind::Answer => packet(
             PacketType::Ack,
             message.correlation,
-            data.trim_ascii_start(),
+            data.trim_ascii_start().into(),
         ),
-        _ => String::new(),
-    }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -135,6 +75,10 @@ mod tests {
             ..Backend::new(kind)
         };
         assert_eq!(text(&message), expected);
+    }
+
+    fn text(message: &Backend<'_>) -> String {
+        sent(message).map_or_else(String::new, |sent| sent.text())
     }
 
     #[test]
@@ -164,8 +108,9 @@ mod tests {
 
     #[test]
     fn events_and_acknowledgements_have_a_message_for_backends() {
-        let read = |packet| {
-            let (namespace, message) = message(packet, None)?;
+        let read = |text| {
+            let packet = Packet::parse(text).expect("a packet");
+            let (namespace, message) = message(&packet, None)?;
             Some((namespace, message.kind, message.correlation, message.data))
         };
         let main = Namespace::Main;

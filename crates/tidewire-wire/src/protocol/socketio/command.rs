@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
-use tidewire_core::attachments::{Attachment, Attachments};
+use tidewire_core::attachments::Attachments;
 use tidewire_core::binary::Binary;
 use tidewire_core::json::{self, Literal};
 use tidewire_core::message::{Call, Event, Message, Publication, Rpc};
@@ -98,25 +98,31 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// A copy of a publication with its attachments, which have arrived. Other commands have none.
-    pub fn with_attachments(
-        self,
-        packet: &Packet<'_>,
-        attachments: Vec<Attachment>,
-    ) -> Option<Box<AttachedPublication>> {
-        let Self::To { room, data } = self else {
-            return None;
-        };
-        Some(Box::new(AttachedPublication {
-            room: room.into(),
-            data: data.into(),
-            attachments: Attachments::new(attachments)?,
-            ack: packet.ack.map(Into::into),
-        }))
+    /// A copy that does not borrow.
+    pub fn into_owned(self) -> Command<'static> {
+        fn own(text: Cow<'_, str>) -> Cow<'static, str> {
+            Cow::Owned(text.into_owned())
+        }
+        match self {
+            Self::Join(rooms) => Command::Join(rooms.into_iter().map(own).collect()),
+            Self::Leave(rooms) => Command::Leave(rooms.into_iter().map(own).collect()),
+            Self::To { room, data } => Command::To {
+                room: own(room),
+                data: own(data),
+            },
+            Self::Call { name, data } => Command::Call {
+                name: own(name),
+                data: data.map(own),
+            },
+        }
     }
 
-    /// Its message for the engine.
-    pub fn message(&self, ack: Option<&'a str>) -> Message<'_> {
+    /// Its message for the engine. Only a publication has attachments.
+    pub fn message<'p>(
+        &'p self,
+        ack: Option<&'p str>,
+        attachments: Option<&Attachments>,
+    ) -> Message<'p> {
         fn names<'n>(rooms: &'n [Cow<'_, str>]) -> Vec<&'n str> {
             rooms.iter().map(AsRef::as_ref).collect()
         }
@@ -130,7 +136,7 @@ impl<'a> Command<'a> {
                 names: names(rooms),
                 correlation: ack,
             }),
-            Self::To { room, data } => publish(Publication::new(room, Some(data), None, None), ack),
+            Self::To { room, data } => publish(publication(room, data, attachments), ack),
             Self::Call { name, data } => Message::Rpc(Rpc::Request {
                 call: Call {
                     name,
@@ -144,28 +150,19 @@ impl<'a> Command<'a> {
     }
 }
 
-/// A `$to` with its attachments.
-#[derive(Debug)]
-pub struct AttachedPublication {
-    room: Box<str>,
-    data: Box<str>,
-    attachments: Attachments,
-    ack: Option<Box<str>>,
-}
-
-impl AttachedPublication {
-    /// Its message for the engine. A message of one binary argument is an event of bytes, as clients of other protocols publish it.
-    pub fn message(&self) -> Message<'_> {
-        let mut all = self.attachments.iter();
-        let publication = match (all.next(), all.next()) {
-            (Some(bytes), None) if is_placeholder(&self.data) => {
-                let binary = Binary::new(None, bytes);
-                Publication::new(&self.room, None, None, None).with_binary(Some(binary))
-            }
-            _ => Publication::new(&self.room, Some(&self.data), None, None)
-                .with_attachments(Some(self.attachments.clone())),
-        };
-        publish(publication, self.ack.as_deref())
+/// A message of one binary argument is an event of bytes, as clients of other protocols publish it.
+fn publication<'p>(
+    room: &'p str,
+    data: &'p str,
+    attachments: Option<&Attachments>,
+) -> Publication<'p> {
+    let mut all = attachments.into_iter().flat_map(Attachments::iter);
+    match (all.next(), all.next()) {
+        (Some(bytes), None) if is_placeholder(data) => {
+            let binary = Binary::new(None, bytes);
+            Publication::new(room, None, None, None).with_binary(Some(binary))
+        }
+        _ => Publication::new(room, Some(data), None, None).with_attachments(attachments.cloned()),
     }
 }
 
@@ -244,7 +241,7 @@ mod tests {
         let text = format!("213{event}");
         let packet = Packet::parse(&text).expect("a packet");
         let command = Command::of(&packet);
-        let found = command.map(|command| format!("{:?}", command.message(packet.ack)));
+        let found = command.map(|command| format!("{:?}", command.message(packet.ack, None)));
         let found = found.unwrap_or_else(|refused| refused.code.into());
         assert!(found.contains(expected), "{event}: {found}");
     }
@@ -283,11 +280,10 @@ mod tests {
         let text = format!("2{event}");
         let packet = Packet::parse(&text).expect("a packet");
         let command = Command::of(&packet).expect("a command");
-        let attachments = attachments.iter().map(|bytes| (*bytes).into());
-        let command = command
-            .with_attachments(&packet, attachments.collect())
-            .expect("a publication");
-        let Message::Event(Event::Publication(publication)) = command.message() else {
+        let attachments = Attachments::new(attachments.iter().copied());
+        let Message::Event(Event::Publication(publication)) =
+            command.message(None, attachments.as_ref())
+        else {
             panic!("{command:?}");
         };
         assert!(publication.has_consistent_payload(), "{publication:?}");
@@ -364,7 +360,7 @@ mod tests {
             let text = format!("2/n,13{event}");
             let packet = Packet::parse(&text).expect("a packet");
             let command = Command::of(&packet).expect("a command");
-            let found = format!("{:?}", command.message(packet.ack));
+            let found = format!("{:?}", command.message(packet.ack, None));
             assert!(found.contains(expected), "{event}: {found}");
         }
     }

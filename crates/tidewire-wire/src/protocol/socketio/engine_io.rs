@@ -11,7 +11,7 @@ use crate::protocol::{ExchangeRefusal, Handshake, HandshakeRefusal, HandshakeReq
 /// A client must not ping.
 pub const CLIENT_PING: &str = "the server pings, the client must not";
 
-/// A random id of 20 characters, as long as those of other servers.
+/// A random id of 20 characters, as long as the ids of other servers.
 pub fn random_id() -> String {
     let mut bytes = [0; 15];
     getrandom::fill(&mut bytes).expect("the kernel has random numbers");

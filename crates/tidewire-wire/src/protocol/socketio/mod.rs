@@ -7,12 +7,16 @@ mod application;
 pub mod bare;
 mod command;
 mod engine_io;
+mod form;
+mod message_pack;
+mod owned;
+mod packed;
 mod packet;
 mod polling;
 mod write;
 
-use tidewire_core::attachments::{ATTACHMENTS_MAX, Attachment, Attachments};
-use tidewire_core::message::{Auth, Backend, Connection, Event, Message};
+use tidewire_core::attachments::{ATTACHMENTS_MAX, Attachment};
+use tidewire_core::message::{Auth, Backend, Connection, Message};
 use tidewire_core::settings::Liveness;
 
 use super::{
@@ -21,8 +25,9 @@ use super::{
     SessionReply, SessionRequest, Terms, Variant,
 };
 use crate::frame::websocket::{self, Opcode, PayloadKind};
-use application::Attached;
 use command::{Command, Refused};
+use form::{Form, attachments_of};
+use owned::OwnedPacket;
 use packet::{Packet, PacketType};
 
 /// The codec.
@@ -70,9 +75,13 @@ const COUNTS: [AttachmentCount; ATTACHMENTS_MAX] = [
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// The next message is a packet.
+    /// No packet has arrived. The first one shows the parser of the client.
     #[default]
+    First,
+    /// The next message is a packet.
     Packet,
+    /// All packets are MessagePack, in one message each.
+    Packed,
     /// Attachments of the last packet follow.
     Awaits(AttachmentCount),
     /// The connection may become the transport of a session that polls.
@@ -118,8 +127,10 @@ enum Content<'a> {
     /// An attachment, which others follow.
     Attachment(&'a [u8]),
     /// An earlier packet, of which this was the last attachment.
-    Attached(Box<Attached>),
-    /// The codec answers it without the engine, with these frames. There may be none.
+    Attached(Box<OwnedPacket>),
+    /// A packet in MessagePack.
+    Unpacked(Box<OwnedPacket>),
+    /// The codec answers it without the engine, with these frames. The list may be empty.
     Answer {
         namespace: Option<Namespace<'a>>,
         frames: Vec<u8>,
@@ -171,26 +182,67 @@ fn frame(text: &str) -> Vec<u8> {
     out
 }
 
-/// The answer to an event that is no command. Without a number it has none, as in Socket.IO.
-fn answer<'a>(refused: Refused, packet: &Packet<'a>) -> Content<'a> {
-    Content::Answer {
-        namespace: Some(namespace_of(packet)),
-        frames: answer_frames(refused, packet),
+/// The effect of a packet without a backend.
+#[derive(Debug)]
+enum Decision<'a> {
+    /// The client joins the namespace.
+    Join,
+    /// The server can't have the namespace. The frames refuse it.
+    NoNamespace(Vec<u8>),
+    /// The client leaves the namespace.
+    Leave,
+    /// Boxed, because each payload is moved several times.
+    Command(Box<Command<'a>>),
+    /// The codec answers it with these frames. The list may be empty.
+    Answer(Vec<u8>),
+}
+
+impl Decision<'_> {
+    fn into_owned(self) -> Decision<'static> {
+        match self {
+            Self::Join => Decision::Join,
+            Self::NoNamespace(frames) => Decision::NoNamespace(frames),
+            Self::Leave => Decision::Leave,
+            Self::Command(command) => Decision::Command(Box::new(command.into_owned())),
+            Self::Answer(frames) => Decision::Answer(frames),
+        }
     }
 }
 
-fn answer_frames(refused: Refused, packet: &Packet<'_>) -> Vec<u8> {
-    let Refused { code, message } = refused;
-    match (packet.ack, namespace_of(packet)) {
-        (None, _) => Vec::new(),
-        (ack, Namespace::Main) => frame(&write::failed(ack, code, message, None)),
-        (ack, Namespace::Named(name)) => {
-            let mut frames = Vec::new();
-            let answer = frame(&write::failed(ack, code, message, None));
-            SocketIo::put_in_namespace(name, &answer, &mut frames);
-            frames
+/// Decides about a packet that is complete. Answers have the form.
+fn decide<'a>(packet: &Packet<'a>, form: Form) -> Result<Decision<'a>, ForeignPayload> {
+    Ok(match packet.packet_type {
+        // Its events could not be distinguished from events of a shorter namespace. The other one is for clients without Socket.IO.
+        PacketType::Connect if packet.namespace.contains('#') || namespace_of(packet) == BARE => {
+            let refusal = NamespaceRefusal::Unknown;
+            let refused = write::namespace_refused(packet.namespace, refusal);
+            Decision::NoNamespace(form.frame(&refused))
         }
+        PacketType::Connect => Decision::Join,
+        PacketType::ConnectError => {
+            return Err(violation("only the server refuses connections"));
+        }
+        PacketType::Disconnect => Decision::Leave,
+        // Only backends send events that want an acknowledgement.
+        PacketType::Ack => Decision::Answer(Vec::new()),
+        PacketType::Event => match Command::of(packet) {
+            Ok(command) => Decision::Command(Box::new(command)),
+            Err(refused) => Decision::Answer(answer_frames(refused, packet, form)),
+        },
+    })
+}
+
+/// The answer to an event that is not a command. Without a number it has none, as in Socket.IO.
+fn answer_frames(refused: Refused, packet: &Packet<'_>, form: Form) -> Vec<u8> {
+    let Refused { code, message } = refused;
+    if packet.ack.is_none() {
+        return Vec::new();
     }
+    let failed = write::failed(packet.ack, code, message, None);
+    form.frame(&Packet {
+        namespace: packet.namespace,
+        ..failed.packet()
+    })
 }
 
 fn text<'a>(state: State, text: &'a str) -> Result<Payload<'a>, ForeignPayload> {
@@ -232,46 +284,38 @@ const fn malformed(offset: usize) -> ForeignPayload {
 
 /// Reads a message of Engine.IO, which is a packet.
 fn message<'a>(state: State, text: &'a str) -> Result<Payload<'a>, ForeignPayload> {
-    if matches!(state, State::Awaits(_)) {
-        return Err(violation("attachments must follow their packet"));
+    match state {
+        State::Awaits(_) => return Err(violation("attachments must follow their packet")),
+        State::Packed => return Err(violation("the client has begun with MessagePack")),
+        State::First | State::Packet | State::Probe => {}
     }
     let packet = Packet::parse(text).map_err(|error| malformed(error.0 + 1))?;
     let namespace = namespace_of(&packet);
-    let content = match packet.packet_type {
-        // Its events could not be distinguished from those of a shorter namespace. The other one is for clients without Socket.IO.
-        PacketType::Connect if packet.namespace.contains('#') || namespace == BARE => {
-            Content::Answer {
-                namespace: None,
-                frames: frame(&write::namespace_refused(
-                    packet.namespace,
-                    NamespaceRefusal::Unknown,
-                )),
-            }
-        }
-        PacketType::Connect => Content::Join {
-            namespace,
-            credentials: packet.data.unwrap_or("{}"),
-        },
-        PacketType::ConnectError => {
-            return Err(violation("only the server refuses connections"));
-        }
-        PacketType::Disconnect => Content::Leave(namespace),
-        PacketType::Ack | PacketType::Event if packet.attachments > 0 => Content::Header(text),
-        // Only backends send events that want an acknowledgement.
-        PacketType::Ack => Content::Answer {
-            namespace: Some(namespace),
-            frames: Vec::new(),
-        },
-        PacketType::Event => match Command::of(&packet) {
-            Ok(command) => Content::Command {
+    let is_passed_on = matches!(packet.packet_type, PacketType::Event | PacketType::Ack);
+    let content = if is_passed_on && packet.attachments > 0 {
+        Content::Header(text)
+    } else {
+        match decide(&packet, Form::Text)? {
+            Decision::Join => Content::Join {
                 namespace,
-                command: Box::new(command),
+                credentials: packet.data.unwrap_or("{}"),
+            },
+            Decision::NoNamespace(frames) => Content::Answer {
+                namespace: None,
+                frames,
+            },
+            Decision::Leave => Content::Leave(namespace),
+            Decision::Command(command) => Content::Command {
+                namespace,
+                command,
                 ack: packet.ack,
             },
-            Err(refused) => answer(refused, &packet),
-        },
+            Decision::Answer(frames) => Content::Answer {
+                namespace: Some(namespace),
+                frames,
+            },
+        }
     };
-    let is_passed_on = matches!(packet.packet_type, PacketType::Event | PacketType::Ack);
     Ok(Payload {
         content,
         packet: is_passed_on.then_some(text),
@@ -290,18 +334,17 @@ fn attachment<'a>(parts: &Parts, payload: &'a [u8], is_last: bool) -> Content<'a
     let attachments = parts.attachments().iter().cloned();
     let attachments = attachments.chain([Attachment::from(payload)]).collect();
     // The text was a packet when it arrived, so this is never absent.
-    Attached::of(text, attachments).map_or(IGNORED, Content::Attached)
+    OwnedPacket::attached(text, attachments).map_or(IGNORED, Content::Attached)
 }
 
 impl Codec for SocketIo {
     const NAME: &'static str = "socket.io";
     const CLIENTS: &'static str = "Socket.IO clients";
     const KIND: PayloadKind = PayloadKind::Text;
-    const VARIANTS: u8 = 2;
+    const VARIANTS: u8 = Form::COUNT;
     const HAS_BATCHES: bool = false;
     /// An event with attachments has several messages, which compression would join.
     const COMPRESSES: bool = false;
-    const NAMESPACED: Option<Variant> = Some(Variant(1));
     const PATHS: Paths = Paths::Fixed(&["/socket.io/", "/socket.io"]);
     const SUBPROTOCOLS: &'static [&'static str] = &[];
     const EXCHANGE_NAME: &'static str = "socket.io polling";
@@ -362,7 +405,7 @@ impl Codec for SocketIo {
                 let text_of = text_of.map_err(|error| malformed(error.valid_up_to()))?;
                 match state {
                     State::Probe => probe(text_of),
-                    State::Packet | State::Awaits(_) => text(state, text_of),
+                    state => text(state, text_of),
                 }
             }
             (PayloadKind::Binary, State::Awaits(count)) => Ok(Payload {
@@ -370,7 +413,14 @@ impl Codec for SocketIo {
                 packet: None,
                 next: State::awaiting(count as usize - 1),
             }),
-            (PayloadKind::Binary, _) => Err(violation("no packet has announced the attachment")),
+            (PayloadKind::Binary, State::First | State::Packed) => Ok(Payload {
+                content: Content::Unpacked(OwnedPacket::unpack(payload)?),
+                packet: None,
+                next: State::Packed,
+            }),
+            (PayloadKind::Binary, State::Packet | State::Probe) => {
+                Err(violation("no packet has announced the attachment"))
+            }
         }
     }
 
@@ -387,14 +437,29 @@ impl Codec for SocketIo {
         *state = payload.next;
     }
 
+    fn variant(state: &State) -> Variant {
+        match state {
+            State::Packed => Form::MessagePack.variant(),
+            _ => Form::Text.variant(),
+        }
+    }
+
+    fn next_variant(payload: &Payload<'_>) -> Variant {
+        Self::variant(&payload.next)
+    }
+
+    fn namespaced(variant: Variant) -> Option<Variant> {
+        Some(Form::of(variant).named().variant())
+    }
+
     fn message<'p>(payload: &'p Payload<'_>) -> Option<Message<'p>> {
         Some(match &payload.content {
             Content::Pong => Message::Connection(Connection::Pong),
             Content::Join { credentials, .. } => Message::Auth(Auth::Request {
                 data: Some(credentials),
             }),
-            Content::Command { command, ack, .. } => command.message(*ack),
-            Content::Attached(attached) => attached.publication()?.message(),
+            Content::Command { command, ack, .. } => command.message(*ack, None),
+            Content::Attached(packet) | Content::Unpacked(packet) => return packet.message(),
             Content::Leave(_)
             | Content::Header(_)
             | Content::Attachment(_)
@@ -408,13 +473,9 @@ impl Codec for SocketIo {
     fn session_request<'p>(payload: &'p Payload<'_>) -> Option<SessionRequest<'p>> {
         Some(match &payload.content {
             Content::Command { namespace, .. } => within(*namespace)?,
-            Content::Attached(attached) if attached.publication().is_some() => {
-                within(attached.namespace())?
+            Content::Attached(packet) | Content::Unpacked(packet) => {
+                return packet.session_request();
             }
-            Content::Attached(attached) => SessionRequest::Answer {
-                namespace: Some(attached.namespace()),
-                frames: attached.answer(),
-            },
             Content::Pong | Content::Header(_) | Content::Attachment(_) => return None,
             Content::Join {
                 namespace,
@@ -438,64 +499,45 @@ impl Codec for SocketIo {
 
     fn application<'p>(payload: &'p Payload<'_>) -> Option<(Namespace<'p>, Box<Backend<'p>>)> {
         match &payload.content {
-            Content::Attached(attached) => attached.message(),
-            _ => application::message(payload.packet?, None),
+            Content::Attached(packet) | Content::Unpacked(packet) => packet.application(),
+            // The text was a packet when it arrived.
+            _ => application::message(&Packet::parse(payload.packet?).ok()?, None),
         }
     }
 
     fn encode_session_reply(_: Variant, _: SessionReply<'_>, _: &mut Vec<u8>) {}
 
-    fn encode_namespace_reply(reply: NamespaceReply<'_>, out: &mut Vec<u8>) {
-        let text = match reply {
+    fn encode_namespace_reply(variant: Variant, reply: NamespaceReply<'_>, out: &mut Vec<u8>) {
+        let packet = match reply {
             NamespaceReply::Refused(namespace, refusal) => {
                 write::namespace_refused(namespace, refusal)
             }
-            NamespaceReply::Ended(Namespace::Main) => write::namespace_ended("/"),
-            NamespaceReply::Ended(Namespace::Named(name)) => write::namespace_ended(name),
+            NamespaceReply::Ended(namespace) => write::namespace_ended(namespace.name()),
         };
-        websocket::encode(Opcode::Text, text.as_bytes(), out);
+        Form::of(variant).write(&packet, &[], out);
     }
 
-    fn put_in_namespace(namespace: &str, mut frames: &[u8], out: &mut Vec<u8>) {
-        // The server encoded these frames itself, so they are complete.
-        while let Some(bytes) = websocket::server_frame_bytes(frames) {
-            let (frame, rest) = frames.split_at(bytes);
-            frames = rest;
-            let Some(packet) = websocket::server_text(frame) else {
-                // An attachment belongs to the packet in front of it.
-                out.extend_from_slice(frame);
-                continue;
-            };
-            let (start, end) = packet.split_at(packet::namespace_offset(packet));
-            websocket::encode_header(Opcode::Text, packet.len() + namespace.len() + 1, out);
-            for part in [start, namespace.as_bytes(), b",", end] {
-                out.extend_from_slice(part);
-            }
-        }
+    fn put_in_namespace(variant: Variant, namespace: &str, frames: &[u8], out: &mut Vec<u8>) {
+        Form::of(variant).put_in_namespace(namespace, frames, out);
     }
 
     fn encode(variant: Variant, message: &Message<'_>, out: &mut Vec<u8>) {
-        out.extend_from_slice(write::text(variant, message).as_bytes());
+        if let Message::Connection(Connection::Ping) = message {
+            return out.push(b'2');
+        }
+        let form = Form::of(variant);
+        if let Some(sent) = write::sent(form, message) {
+            form.write_payload(&sent.packet(), &attachments_of(message), out);
+        }
     }
 
     fn encode_frame(variant: Variant, message: &Message<'_>, out: &mut Vec<u8>) {
-        let text = write::text(variant, message);
-        if text.is_empty() {
-            return;
+        if let Message::Connection(Connection::Ping) = message {
+            return websocket::encode(Opcode::Text, b"2", out);
         }
-        websocket::encode(Opcode::Text, text.as_bytes(), out);
-        let attachments = match message {
-            Message::Event(Event::Publication(publication)) => {
-                if let Some(binary) = publication.binary() {
-                    websocket::encode(Opcode::Binary, binary.bytes(), out);
-                }
-                publication.attachments()
-            }
-            Message::Backend(message) => message.attachments.as_ref(),
-            _ => None,
-        };
-        for bytes in attachments.into_iter().flat_map(Attachments::iter) {
-            websocket::encode(Opcode::Binary, bytes, out);
+        let form = Form::of(variant);
+        if let Some(sent) = write::sent(form, message) {
+            form.write(&sent.packet(), &attachments_of(message), out);
         }
     }
 

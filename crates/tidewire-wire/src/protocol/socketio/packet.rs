@@ -1,7 +1,5 @@
 //! Packets of Socket.IO 5: `TYPE[ATTACHMENTS-][NAMESPACE,][ACK][JSON]`, without the digit of the Engine.IO message.
 
-use std::fmt::Write as _;
-
 use smallvec::SmallVec;
 use tidewire_core::attachments::ATTACHMENTS_MAX;
 use tidewire_core::json::{self, JsonKind, JsonLimits, Literal};
@@ -11,7 +9,7 @@ const NAMESPACE_BYTES_MAX: usize = 256;
 /// Digits of the number of an acknowledgement. JavaScript can't count further.
 const ACK_DIGITS_MAX: usize = 16;
 /// Levels of JSON in a packet. The limits of the configuration are lower by default.
-const NESTING_MAX: usize = 128;
+pub const NESTING_MAX: usize = 128;
 /// Events that each side fires itself. The parsers of both sides refuse packets with these names.
 const RESERVED: [&str; 6] = [
     "connect",
@@ -114,6 +112,17 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Whether the text of the packet would be one that [`Packet::parse`] reads so.
+    pub fn is_valid(&self) -> bool {
+        let name = self.namespace;
+        let has_name = name.starts_with('/') && !name.contains(',');
+        let digits = self.ack.map_or(0, str::len);
+        has_name
+            && name.len() <= NAMESPACE_BYTES_MAX
+            && digits <= ACK_DIGITS_MAX
+            && self.is_well_formed()
+    }
+
     fn is_well_formed(&self) -> bool {
         let Some(data) = self.data else {
             return match self.packet_type {
@@ -142,26 +151,28 @@ impl<'a> Packet<'a> {
     }
 
     /// Appends the packet.
-    pub fn write(&self, out: &mut String) {
+    pub fn write(&self, out: &mut Vec<u8>) {
         let digit = match (self.packet_type, self.attachments) {
-            (PacketType::Connect, _) => '0',
-            (PacketType::Disconnect, _) => '1',
-            (PacketType::Event, 0) => '2',
-            (PacketType::Ack, 0) => '3',
-            (PacketType::ConnectError, _) => '4',
-            (PacketType::Event, _) => '5',
-            (PacketType::Ack, _) => '6',
+            (PacketType::Connect, _) => b'0',
+            (PacketType::Disconnect, _) => b'1',
+            (PacketType::Event, 0) => b'2',
+            (PacketType::Ack, 0) => b'3',
+            (PacketType::ConnectError, _) => b'4',
+            (PacketType::Event, _) => b'5',
+            (PacketType::Ack, _) => b'6',
         };
         out.push(digit);
         if self.attachments > 0 {
-            let _ = write!(out, "{}-", self.attachments);
+            out.extend_from_slice(self.attachments.to_string().as_bytes());
+            out.push(b'-');
         }
         if self.namespace != "/" {
-            out.push_str(self.namespace);
-            out.push(',');
+            out.extend_from_slice(self.namespace.as_bytes());
+            out.push(b',');
         }
-        out.push_str(self.ack.unwrap_or_default());
-        out.push_str(self.data.unwrap_or_default());
+        for part in [self.ack, self.data].into_iter().flatten() {
+            out.extend_from_slice(part.as_bytes());
+        }
     }
 }
 
@@ -283,9 +294,9 @@ mod tests {
             let text = frames[0].as_str().expect("text");
             let text = text.strip_prefix('4').expect("a message");
             check(id, text, &vector["packet"], &frames[1..]);
-            let mut written = String::new();
+            let mut written = Vec::new();
             Packet::parse(text).expect("read").write(&mut written);
-            assert_eq!(written, text, "{id}");
+            assert_eq!(written, text.as_bytes(), "{id}");
         }
     }
 

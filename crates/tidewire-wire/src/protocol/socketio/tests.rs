@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 use serde_json::Value;
+use tidewire_core::attachments::Attachments;
+use tidewire_core::message::Event;
 
 use super::*;
 use crate::protocol::ConnectionCodec;
@@ -89,7 +91,7 @@ fn engine_packets_have_their_effect() {
             "open-polling" | "open-ws" | "upgrade" | "noop" => "ignored",
             "pong" | "probe-reply" => "pong",
             "close" => "close",
-            // The texts are no packets of Socket.IO, or belong to long polling.
+            // The texts are not packets of Socket.IO, or belong to long polling.
             "ping" | "probe" | "message-text" | "message-empty" => "refused",
             "payload-three" | "payload-mixed" | "payload-binary" => "refused",
             "payload-binary-empty" | "b64-ws" => "refused",
@@ -297,7 +299,7 @@ fn a_namespace_is_inserted_into_each_packet_and_into_no_attachment() {
         &long,
         &longer,
     ];
-    SocketIo::put_in_namespace("/name", &encoded(&frames), &mut out);
+    SocketIo::put_in_namespace(Variant(1), "/name", &encoded(&frames), &mut out);
     let written = [
         r#"40/name,{"sid":"x"}"#,
         r#"43/name,12[{"ok":true}]"#,
@@ -308,6 +310,191 @@ fn a_namespace_is_inserted_into_each_packet_and_into_no_attachment() {
         &with_name(&longer),
     ];
     assert_eq!(out, encoded(&written));
+}
+
+/// A packet in MessagePack as a client sends it.
+fn packed(packet: Packet<'_>, attachments: &[&[u8]]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    Form::MessagePack.write_payload(&packet, attachments, &mut payload);
+    payload
+}
+
+#[test]
+fn the_first_packet_shows_the_parser_of_the_client() {
+    let join = packed(Packet::new(PacketType::Connect, None, None), &[]);
+    let data = Some(r#"["$join","a"]"#);
+    let event = packed(Packet::new(PacketType::Event, Some("7"), data), &[]);
+    let (mut codec, mut parts) = (
+        ConnectionCodec::new(crate::protocol::Protocol::SocketIo),
+        Parts::default(),
+    );
+    let seen = pass(
+        &mut codec,
+        &mut parts,
+        &[Frame::Text("3"), Frame::Bytes(&join)],
+    );
+    assert!(seen[1].contains("Auth(Request"), "{seen:?}");
+    assert_eq!(codec.variant(), Form::MessagePack.variant());
+    let seen = pass(
+        &mut codec,
+        &mut parts,
+        &[Frame::Bytes(&event), Frame::Text("3")],
+    );
+    assert!(
+        seen[0].contains(r#"names: ["a"], correlation: Some("7")"#),
+        "{seen:?}"
+    );
+    let text = codec.read(&parts, PayloadKind::Text, b"40");
+    assert_eq!(
+        text.err(),
+        Some(violation("the client has begun with MessagePack"))
+    );
+
+    let mut codec = ConnectionCodec::new(crate::protocol::Protocol::SocketIo);
+    pass(&mut codec, &mut parts, &[Frame::Text("40")]);
+    assert_eq!(codec.variant(), Form::Text.variant());
+    assert!(codec.read(&parts, PayloadKind::Binary, &join).is_err());
+}
+
+#[test]
+fn a_packet_in_message_pack_is_for_its_session() {
+    let request = |packet_type, namespace: &str, data| {
+        let payload = packed(
+            Packet {
+                namespace,
+                ..Packet::new(packet_type, None, data)
+            },
+            &[],
+        );
+        let read = SocketIo::read(&State::First, PayloadKind::Binary, &payload);
+        let read = read.expect("a packet");
+        let has_message = SocketIo::message(&read).is_some();
+        (
+            format!("{:?}", SocketIo::session_request(&read)),
+            has_message,
+        )
+    };
+    let (event, ack) = (PacketType::Event, PacketType::Ack);
+    for (packet_type, namespace, data, expected, has_message) in [
+        (
+            PacketType::Connect,
+            "/",
+            None,
+            r#"Join { namespace: Main, credentials: "{}" }"#,
+            true,
+        ),
+        (
+            PacketType::Connect,
+            "/n",
+            Some("{\"a\":1}"),
+            r#"Named("/n"), credentials: "{\"a\":1}""#,
+            true,
+        ),
+        (
+            PacketType::Connect,
+            "/a#b",
+            None,
+            "Answer { namespace: None",
+            false,
+        ),
+        (
+            PacketType::Connect,
+            "/engine.io",
+            None,
+            "Answer { namespace: None",
+            false,
+        ),
+        (
+            PacketType::Disconnect,
+            "/n",
+            None,
+            r#"Leave { namespace: Named("/n") }"#,
+            false,
+        ),
+        (event, "/", Some(r#"["$join","a"]"#), "None", true),
+        (
+            event,
+            "/n",
+            Some(r#"["$join","a"]"#),
+            r#"Within { namespace: "/n" }"#,
+            true,
+        ),
+        (
+            event,
+            "/n",
+            Some(r#"["x"]"#),
+            r#"Answer { namespace: Some(Named("/n"))"#,
+            false,
+        ),
+        (
+            ack,
+            "/",
+            Some("[]"),
+            "Answer { namespace: Some(Main)",
+            false,
+        ),
+    ] {
+        let (found, message) = request(packet_type, namespace, data);
+        assert!(found.contains(expected), "{expected}: {found}");
+        assert_eq!(message, has_message, "{expected}");
+    }
+}
+
+#[test]
+fn binary_values_of_message_pack_are_those_of_attachments() {
+    let data = r#"["$to","room","up",{"_placeholder":true,"num":1},{"_placeholder":true,"num":0}]"#;
+    let payload = packed(
+        Packet {
+            attachments: 2,
+            ..Packet::new(PacketType::Event, None, Some(data))
+        },
+        &[b"ab", b""],
+    );
+    let read = SocketIo::read(&State::Packed, PayloadKind::Binary, &payload).expect("a packet");
+    let message = SocketIo::message(&read).expect("a publication");
+    let mut text = Vec::new();
+    SocketIo::encode_frame(Form::Text.variant(), &message, &mut text);
+    // The attachments are numbered in the order of their values.
+    let header = frame(r#"452-["up",{"_placeholder":true,"num":0},{"_placeholder":true,"num":1}]"#);
+    assert_eq!(
+        text,
+        [&header[..], &[0x82, 0, 0x82, 2, b'a', b'b']].concat()
+    );
+    let mut again = Vec::new();
+    SocketIo::encode_frame(Form::MessagePack.variant(), &message, &mut again);
+    let (opcode, payload) = websocket::server_payload(&again).expect("a frame");
+    assert_eq!(opcode, Opcode::Binary);
+    let unpacked = packed::Unpacked::read(payload).expect("a packet");
+    assert_eq!(unpacked.packet().attachments, 2);
+}
+
+#[test]
+fn a_namespace_completes_a_packet_in_message_pack() {
+    let form = Form::NamedMessagePack;
+    let data = Some(r#"["up",1]"#);
+    let mut frames = Vec::new();
+    for bytes in [1, 40_000] {
+        let data = format!(r#"["up","{}"]"#, "x".repeat(bytes));
+        let packet = Packet::new(PacketType::Event, None, Some(&data));
+        form.write(&packet, &[], &mut frames);
+    }
+    form.write(
+        &Packet::new(PacketType::Ack, Some("3"), data),
+        &[],
+        &mut frames,
+    );
+    let mut out = Vec::new();
+    SocketIo::put_in_namespace(form.variant(), "/name", &frames, &mut out);
+    let mut rest = &out[..];
+    let mut count = 0;
+    while let Some(bytes) = websocket::server_frame_bytes(rest) {
+        let (_, payload) = websocket::server_payload(&rest[..bytes]).expect("a frame");
+        let unpacked = packed::Unpacked::read(payload).expect("a packet");
+        assert_eq!(unpacked.packet().namespace, "/name");
+        rest = &rest[bytes..];
+        count += 1;
+    }
+    assert_eq!((count, rest.len()), (3, 0));
 }
 
 #[test]
@@ -384,7 +571,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_without_a_panic(
-        state in prop_oneof![Just(State::Packet), Just(State::awaiting(10))],
+        state in prop_oneof![Just(State::First), Just(State::Packet), Just(State::Packed), Just(State::awaiting(10))],
         payload in prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..64),
             r#"4[0-7][0-9]{0,2}-?(/[a-z]{0,3},?)?[0-9]{0,2}[\[\]{}",$a-z0-9]{0,40}"#.prop_map(String::into_bytes),

@@ -1,36 +1,72 @@
-//! Writes messages of the engine as text messages of Engine.IO.
+//! The packets of the messages of the engine.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use tidewire_core::attachments::Attachments;
 use tidewire_core::effect::LOGIN_REVOKED;
 use tidewire_core::json;
-use tidewire_core::message::{Auth, Connection, Event, Message, Publication, Reason, Refusal, Rpc};
+use tidewire_core::message::{Auth, Event, Message, Publication, Reason, Refusal, Rpc};
 
-use super::SocketIo;
-use super::application;
 use super::engine_io::random_id;
 use super::packet::{Packet, PacketType, is_event};
-use crate::protocol::{Codec as _, NamespaceRefusal, Variant};
+use super::{Form, application};
+use crate::protocol::NamespaceRefusal;
 
-/// The text for a message. It is empty if the client gets none. Packets of a session with a name lack their namespace, which
-/// [`SocketIo::put_in_namespace`] inserts.
-pub fn text(variant: Variant, message: &Message<'_>) -> String {
-    match message {
-        Message::Connection(Connection::Ping) => "2".into(),
-        Message::Auth(auth) => login(auth),
+/// A packet of the server, in the default namespace.
+#[derive(Debug)]
+pub struct Sent<'m> {
+    pub packet_type: PacketType,
+    /// The number of its attachments.
+    pub attachments: usize,
+    pub ack: Option<&'m str>,
+    pub data: Option<Cow<'m, str>>,
+}
+
+impl<'m> Sent<'m> {
+    /// A packet without attachments.
+    pub fn new(packet_type: PacketType, ack: Option<&'m str>, data: Cow<'m, str>) -> Self {
+        Self {
+            packet_type,
+            attachments: 0,
+            ack,
+            data: Some(data),
+        }
+    }
+
+    /// The packet, borrowed.
+    pub fn packet(&self) -> Packet<'_> {
+        Packet {
+            attachments: self.attachments,
+            ..Packet::new(self.packet_type, self.ack, self.data.as_deref())
+        }
+    }
+
+    /// Its text as a message of Engine.IO.
+    #[cfg(test)]
+    pub fn text(&self) -> String {
+        let mut text = Vec::from("4");
+        self.packet().write(&mut text);
+        String::from_utf8(text).expect("text")
+    }
+}
+
+/// The packet of a message; `None` if clients get no such message. The packets of a session with a name lack their namespace, which
+/// [`crate::protocol::Codec::put_in_namespace`] inserts.
+pub fn sent<'m>(form: Form, message: &'m Message<'_>) -> Option<Sent<'m>> {
+    Some(match message {
+        Message::Auth(auth) => return login(auth),
         Message::Event(Event::Publication(publication)) => event(publication),
-        Message::Event(Event::Ack { correlation, .. }) => match correlation {
-            Some(_) => ack(*correlation, r#"{"ok":true}"#),
-            None => String::new(),
-        },
+        Message::Event(Event::Ack { correlation, .. }) => {
+            ack((*correlation)?, r#"{"ok":true}"#.into())
+        }
         Message::Event(Event::Error(refused)) => {
             let mut refused = *refused;
-            if SocketIo::NAMESPACED == Some(variant) {
+            if form.is_named() {
                 let name = refused.name;
                 refused.name = name.map(|name| name.split_once('#').map_or(name, |(_, room)| room));
             }
-            refusal(&refused)
+            return refusal(&refused);
         }
         Message::Rpc(Rpc::Response { call, data }) => {
             let mut value = String::from(r#"{"ok":true"#);
@@ -38,46 +74,44 @@ pub fn text(variant: Variant, message: &Message<'_>) -> String {
                 let _ = write!(value, r#","value":{data}"#);
             }
             value.push('}');
-            ack(Some(call.correlation), &value)
+            ack(call.correlation, value)
         }
         Message::Rpc(Rpc::RequestError { call, data }) => {
             let message = "the provider has answered with an error";
             failed(Some(call.correlation), "PROVIDER_ERROR", message, *data)
         }
-        Message::Rpc(Rpc::Error(refused)) => refusal(refused),
-        Message::Backend(message) => application::text(message),
-        _ => String::new(),
-    }
+        Message::Rpc(Rpc::Error(refused)) => return refusal(refused),
+        Message::Backend(message) => return application::sent(message),
+        _ => return None,
+    })
 }
 
-fn packet(packet: Packet<'_>) -> String {
-    let mut text = String::from("4");
-    packet.write(&mut text);
-    text
-}
-
-fn login(auth: &Auth<'_>) -> String {
+fn login<'m>(auth: &Auth<'_>) -> Option<Sent<'m>> {
+    let packet = |packet_type, data| Sent::new(packet_type, None, Cow::Owned(data));
     match auth {
         Auth::Successful { .. } => {
             let data = format!(r#"{{"sid":"{}"}}"#, random_id());
-            packet(Packet::new(PacketType::Connect, None, Some(&data)))
+            Some(packet(PacketType::Connect, data))
         }
         // The client leaves the namespace for good, because of the packet that follows. It is connected, so it must not get a refusal.
         Auth::Unsuccessful {
             data: Some(LOGIN_REVOKED),
-        } => String::new(),
+        } => None,
         Auth::Unsuccessful { data } => {
             let data = data.map_or_else(String::new, |data| format!(r#","data":{data}"#));
             let data = format!(r#"{{"message":"Not authorized"{data}}}"#);
-            packet(Packet::new(PacketType::ConnectError, None, Some(&data)))
+            Some(packet(PacketType::ConnectError, data))
         }
-        Auth::TooManyAttempts => packet(Packet::new(PacketType::Disconnect, None, None)),
-        _ => String::new(),
+        Auth::TooManyAttempts => Some(Sent {
+            data: None,
+            ..packet(PacketType::Disconnect, String::new())
+        }),
+        _ => None,
     }
 }
 
 /// The refusal of a namespace.
-pub fn namespace_refused(namespace: &str, refusal: NamespaceRefusal) -> String {
+pub fn namespace_refused(namespace: &str, refusal: NamespaceRefusal) -> Packet<'_> {
     let data = match refusal {
         // The words of other servers.
         NamespaceRefusal::Unknown => r#"{"message":"Invalid namespace"}"#,
@@ -85,70 +119,73 @@ pub fn namespace_refused(namespace: &str, refusal: NamespaceRefusal) -> String {
             r#"{"message":"Too many namespaces","data":{"code":"TOO_MANY_NAMESPACES"}}"#
         }
     };
-    packet(Packet {
+    Packet {
         namespace,
         ..Packet::new(PacketType::ConnectError, None, Some(data))
-    })
+    }
 }
 
 /// The end of a session.
-pub fn namespace_ended(namespace: &str) -> String {
-    packet(Packet {
+pub fn namespace_ended(namespace: &str) -> Packet<'_> {
+    Packet {
         namespace,
         ..Packet::new(PacketType::Disconnect, None, None)
-    })
+    }
 }
 
 /// An event. Its attachments follow; bytes are an attachment.
-fn event(publication: &Publication<'_>) -> String {
+fn event<'m>(publication: &'m Publication<'_>) -> Sent<'m> {
+    let event = |attachments, data| Sent {
+        attachments,
+        ..Sent::new(PacketType::Event, None, data)
+    };
     if publication.binary().is_some() {
         let data = r#"["message",{"_placeholder":true,"num":0}]"#;
-        return packet(Packet {
-            attachments: 1,
-            ..Packet::new(PacketType::Event, None, Some(data))
-        });
+        return event(1, data.into());
     }
-    let event = |data| {
-        packet(Packet {
-            attachments: publication.attachments().map_or(0, Attachments::count),
-            ..Packet::new(PacketType::Event, None, Some(data))
-        })
-    };
+    let attachments = publication.attachments().map_or(0, Attachments::count);
     match publication.data {
-        None => r#"42["message"]"#.into(),
+        None => event(0, r#"["message"]"#.into()),
         // A blank in front of the array would be read as the number of an acknowledgement.
-        Some(data) if is_event(data) => event(data.trim_ascii_start()),
-        Some(data) => event(&format!(r#"["message",{data}]"#)),
+        Some(data) if is_event(data) => event(attachments, data.trim_ascii_start().into()),
+        Some(data) => event(attachments, format!(r#"["message",{data}]"#).into()),
     }
 }
 
-fn ack(number: Option<&str>, value: &str) -> String {
+fn ack(number: &str, value: String) -> Sent<'_> {
     let data = format!("[{value}]");
-    packet(Packet::new(PacketType::Ack, number, Some(&data)))
+    Sent::new(PacketType::Ack, Some(number), data.into())
 }
 
 /// A refused command: its acknowledgement, or an event for the client's log if the command has none.
-pub fn failed(number: Option<&str>, code: &str, message: &str, data: Option<&str>) -> String {
+pub fn failed<'m>(
+    number: Option<&'m str>,
+    code: &str,
+    message: &str,
+    data: Option<&str>,
+) -> Sent<'m> {
     let mut value = format!(r#"{{"ok":false,"code":"{code}","message":"{message}""#);
     if let Some(data) = data {
         let _ = write!(value, r#","data":{data}"#);
     }
     value.push('}');
+    answer(number, value)
+}
+
+fn answer(number: Option<&str>, value: String) -> Sent<'_> {
     match number {
-        Some(_) => ack(number, &value),
-        None => error(&value),
+        Some(number) => ack(number, value),
+        None => {
+            let data = format!(r#"["$error",{value}]"#);
+            Sent::new(PacketType::Event, None, data.into())
+        }
     }
 }
 
-fn error(value: &str) -> String {
-    let data = format!(r#"["$error",{value}]"#);
-    packet(Packet::new(PacketType::Event, None, Some(&data)))
-}
-
-fn refusal<A>(refused: &Refusal<'_, A>) -> String {
+fn refusal<'m, A>(refused: &Refusal<'m, A>) -> Option<Sent<'m>> {
     let (code, message) = match refused.reason {
         // The room is joined, which is the purpose of the command.
-        Reason::MultipleSubscriptions => return String::new(),
+        Reason::MultipleSubscriptions => return None,
         Reason::Denied => ("MESSAGE_DENIED", "a rule or a limit denies it"),
         Reason::RuleFailed => ("MESSAGE_PERMISSION_ERROR", "a rule failed"),
         Reason::NoProvider => ("NO_RPC_PROVIDER", "no session provides this rpc"),
@@ -173,10 +210,7 @@ fn refusal<A>(refused: &Refusal<'_, A>) -> String {
         json::string(name, &mut value);
     }
     value.push('}');
-    match refused.correlation {
-        Some(_) => ack(refused.correlation, &value),
-        None => error(&value),
-    }
+    Some(answer(refused.correlation, value))
 }
 
 #[cfg(test)]
@@ -187,8 +221,12 @@ mod tests {
 
     use super::*;
 
+    fn text_in(form: Form, message: &Message<'_>) -> String {
+        sent(form, message).map_or_else(String::new, |sent| sent.text())
+    }
+
     fn text(message: &Message<'_>) -> String {
-        super::text(Variant(0), message)
+        text_in(Form::Text, message)
     }
 
     fn published(data: Option<&str>) -> String {
@@ -271,19 +309,24 @@ mod tests {
             name: Some("n#a#b"),
             ..Refusal::new(Reason::Denied, EventAction::Subscribe)
         }));
-        assert!(super::text(Variant(1), &refused).contains(r##""name":"a#b""##));
+        assert!(text_in(Form::NamedText, &refused).contains(r##""name":"a#b""##));
         assert!(text(&refused).contains(r##""name":"n#a#b""##));
     }
 
     #[test]
     fn namespaces_are_refused_and_ended() {
         let refusal = NamespaceRefusal::TooMany;
-        assert_eq!(
+        let check = |packet: Packet<'_>, expected| {
+            let mut text = Vec::new();
+            packet.write(&mut text);
+            assert_eq!(String::from_utf8(text).as_deref(), Ok(expected));
+        };
+        check(
             namespace_refused("/n", refusal),
-            r#"44/n,{"message":"Too many namespaces","data":{"code":"TOO_MANY_NAMESPACES"}}"#
+            r#"4/n,{"message":"Too many namespaces","data":{"code":"TOO_MANY_NAMESPACES"}}"#,
         );
-        assert_eq!(namespace_ended("/n"), "41/n,");
-        assert_eq!(namespace_ended("/"), "41");
+        check(namespace_ended("/n"), "1/n,");
+        check(namespace_ended("/"), "1");
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod json_reference;
 pub mod messages;
 pub mod mutate;
 pub mod reference;
+pub mod socketio;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -225,6 +226,7 @@ fn decode_only(bytes: &[u8]) -> usize {
             _ => {}
         }
     }
+    std::hint::black_box(socketio::read_all(&events, |_| {}));
     events.len()
 }
 
@@ -263,6 +265,7 @@ pub fn check(bytes: &[u8]) -> Reached {
             reached.insert((reader, topic, action));
         }
     }
+    socketio::check(&whole);
     reached
 }
 
