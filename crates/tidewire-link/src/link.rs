@@ -277,6 +277,13 @@ impl Link {
         self.end_input(now);
     }
 
+    /// Whether deliveries of the peer are not handled yet.
+    #[must_use]
+    pub fn has_unhandled(&self) -> bool {
+        let peer = self.peer.as_ref();
+        peer.is_some_and(|peer| peer.incoming.handled_to() < peer.incoming.delivered())
+    }
+
     /// The view does not have the peer with this birth any longer: ends its link and those to earlier births.
     pub fn peer_left(&mut self, now: Instant, birth: u64) {
         self.begin_input(now);

@@ -31,27 +31,17 @@ pub enum CarrierEvent {
 
 /// Transports the frames of one link. It may lose, duplicate, reorder or delay them; it never changes, joins or splits them, and bounds its memory.
 pub trait Carrier: Send {
-    /// The next event. Also sends what waits, so the driver must poll it after [`Carrier::send`].
+    /// The next event. Also sends the frames that wait, so the driver must poll it after [`Carrier::send`], unless [`Carrier::flush`] has sent it.
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<CarrierEvent>;
 
     /// Takes a frame. A carrier without a connection or without room drops it.
     fn send(&mut self, frame: &[u8]);
 
+    /// Sends the frames that wait, as far as that blocks no thread. Any thread may call it. Returns whether all were sent: otherwise the carrier must
+    /// be polled.
+    fn flush(&mut self) -> bool;
+
     /// The peer is silent: gives up the connection, which may be dead without an error, and connects again. A carrier that shares its
     /// connection with other peers checks the connection itself and does nothing.
     fn reset(&mut self);
-}
-
-impl<C: Carrier + ?Sized> Carrier for Box<C> {
-    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<CarrierEvent> {
-        (**self).poll_event(context)
-    }
-
-    fn send(&mut self, frame: &[u8]) {
-        (**self).send(frame);
-    }
-
-    fn reset(&mut self) {
-        (**self).reset();
-    }
 }

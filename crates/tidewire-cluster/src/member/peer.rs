@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidewire_core::permission::{Decision, Permission, Question};
 use tidewire_core::store::MemberId;
@@ -13,12 +13,13 @@ use tokio::sync::mpsc;
 use super::route::Target;
 use super::task::{Event, LinkEvent};
 use super::{LinkedMember, Shards};
-use crate::driver::{Command, drive};
+use crate::driver::{self, Command, DrivenLink, drive};
 
 /// Takes the posts for a member.
 #[derive(Clone, Debug)]
 pub struct PeerLink {
     birth: u64,
+    driven: Arc<DrivenLink>,
     commands: mpsc::UnboundedSender<Command>,
     is_congested: Arc<AtomicBool>,
 }
@@ -26,9 +27,10 @@ pub struct PeerLink {
 impl PeerLink {
     /// Takes a batch of posts. Never blocks.
     pub fn post(&self, entries: Vec<u8>) {
-        let birth = self.birth;
-        // A link that has ended is lost already.
-        let _ = self.commands.send(Command::Post { birth, entries });
+        if !self.driven.post(self.birth, entries) {
+            // A link that has ended is lost already.
+            let _ = self.commands.send(Command::Run);
+        }
     }
 
     /// Whether sessions that post to the member must wait.
@@ -57,9 +59,18 @@ pub(super) fn link(peer: Peer, config: Config, target: Target) -> mpsc::Unbounde
             Err(error) => return tracing::error!(%error, "no link to a member is possible"),
         };
         let mut receiver = Receiver::new(peer, back);
-        drive(config, carrier, taken, move |output, stats| {
-            receiver.take(output, stats);
-        })
+        let (driven, handled) = (Arc::clone(&receiver.driven), Arc::clone(&receiver.handled));
+        let handled = move || handled.last();
+        drive(
+            driven,
+            config,
+            carrier,
+            taken,
+            handled,
+            move |output, stats| {
+                receiver.take(output, stats);
+            },
+        )
         .await;
     });
     commands
@@ -69,6 +80,7 @@ pub(super) fn link(peer: Peer, config: Config, target: Target) -> mpsc::Unbounde
 struct Receiver {
     peer: Peer,
     back: mpsc::WeakUnboundedSender<Command>,
+    driven: Arc<DrivenLink>,
     decoder: Decoder,
     handled: Arc<Handled>,
     is_congested: Arc<AtomicBool>,
@@ -80,7 +92,8 @@ impl Receiver {
     fn new(peer: Peer, back: mpsc::WeakUnboundedSender<Command>) -> Self {
         Self {
             decoder: Decoder::new(peer.entries),
-            handled: Arc::new(Handled::new(peer.id.birth, back.clone())),
+            handled: Arc::new(Handled::new(peer.id.birth)),
+            driven: Arc::default(),
             is_congested: Arc::default(),
             is_unreadable: false,
             peer,
@@ -102,6 +115,7 @@ impl Receiver {
                     shard_count: self.peer.shard_count,
                     link: PeerLink {
                         birth,
+                        driven: Arc::clone(&self.driven),
                         commands,
                         is_congested: Arc::clone(&self.is_congested),
                     },
@@ -184,7 +198,6 @@ impl Permission for RulesOfMarker {
 /// The deliveries that the shards have handled. They may end in another order than they came.
 struct Handled {
     birth: u64,
-    commands: mpsc::WeakUnboundedSender<Command>,
     progress: Mutex<Progress>,
 }
 
@@ -203,29 +216,36 @@ struct Token {
 }
 
 impl Handled {
-    fn new(birth: u64, commands: mpsc::WeakUnboundedSender<Command>) -> Self {
+    fn new(birth: u64) -> Self {
         Self {
             birth,
-            commands,
             progress: Mutex::default(),
         }
     }
 
     fn end(&self, number: u64) {
-        let progress = self.progress.lock();
-        let mut progress = progress.unwrap_or_else(PoisonError::into_inner);
-        progress.later.insert(number);
-        let before = progress.up_to;
+        let mut progress = self.progress();
+        if number != progress.up_to + 1 {
+            progress.later.insert(number);
+            return;
+        }
+        progress.up_to = number;
         while progress.later.first() == Some(&(progress.up_to + 1)) {
             progress.later.pop_first();
             progress.up_to += 1;
         }
-        if progress.up_to > before
-            && let Some(commands) = self.commands.upgrade()
-        {
-            let (birth, number) = (self.birth, progress.up_to);
-            let _ = commands.send(Command::Handled { birth, number });
+    }
+
+    fn last(&self) -> driver::Handled {
+        driver::Handled {
+            birth: self.birth,
+            number: self.progress().up_to,
         }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        let progress = self.progress.lock();
+        progress.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -241,21 +261,18 @@ mod tests {
 
     #[test]
     fn deliveries_are_confirmed_in_their_order() {
-        let (commands, mut taken) = mpsc::unbounded_channel();
-        let handled = Arc::new(Handled::new(7, commands.downgrade()));
+        let handled = Arc::new(Handled::new(7));
         let token = |number| Token {
             number,
             handled: Arc::clone(&handled),
         };
+        let confirmed = |number| driver::Handled { birth: 7, number };
         let [one, two, three] = [1, 2, 3].map(token);
         drop(two);
-        assert!(taken.try_recv().is_err(), "the first one is not handled");
+        assert_eq!(handled.last(), confirmed(0), "the first one is not handled");
         drop(one);
+        assert_eq!(handled.last(), confirmed(2));
         drop(three);
-        let mut confirmed = || match taken.try_recv() {
-            Ok(Command::Handled { birth: 7, number }) => number,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!((confirmed(), confirmed()), (2, 3));
+        assert_eq!(handled.last(), confirmed(3));
     }
 }

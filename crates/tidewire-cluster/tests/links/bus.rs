@@ -54,6 +54,10 @@ impl Carrier for Owned {
         self.carrier.send(frame);
     }
 
+    fn flush(&mut self) -> bool {
+        self.carrier.flush()
+    }
+
     fn reset(&mut self) {
         self.carrier.reset();
     }

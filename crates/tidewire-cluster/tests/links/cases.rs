@@ -63,6 +63,60 @@ pub async fn entries_arrive_in_order(ground: &dyn Ground) {
     assert_eq!([first.linked, second.linked], [Some(2), Some(1)]);
 }
 
+/// Shards post at the same time, while frames of the peer arrive. Some posts are too long for the threads of shards.
+pub async fn posts_of_threads_keep_their_order(ground: &dyn Ground) {
+    const THREADS: u8 = 4;
+    const POSTS: u32 = 1_000;
+    const LONG: usize = 20_000;
+    let mut sides = linked(ground).await;
+    let length = move |number: u32| match number % 100 {
+        0 => LONG,
+        _ => 1,
+    };
+    let post = move |thread: u8, number: u32| {
+        let mut post = vec![thread];
+        post.extend(number.to_le_bytes());
+        post.extend(vec![thread; length(number)]);
+        post
+    };
+    let poster = sides[0].poster();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let poster = poster.clone();
+            std::thread::spawn(move || {
+                (0..POSTS).for_each(|number| poster.post(post(thread, number)));
+            })
+        })
+        .collect();
+    let answers = entries(0..2_000);
+    for answer in &answers {
+        sides[1].post(answer.clone());
+        tokio::task::yield_now().await;
+    }
+    let answers = answers.concat();
+    let is_answered = |side: &Side| side.arrived.len() >= answers.len();
+    sides[0].until("the answers", is_answered).await;
+    assert!(sides[0].arrived == answers);
+    let total: usize = (0..POSTS).map(|number| post(0, number).len()).sum();
+    let all = total * usize::from(THREADS);
+    sides[1]
+        .until("all posts", |side| side.arrived.len() >= all)
+        .await;
+    let mut next = [0; THREADS as usize];
+    let mut rest = &sides[1].arrived[..];
+    while let Some(thread) = rest.first() {
+        let number = &mut next[usize::from(*thread)];
+        let expected = post(*thread, *number);
+        assert!(rest.starts_with(&expected), "post {number} of {thread}");
+        rest = &rest[expected.len()..];
+        *number += 1;
+    }
+    assert_eq!(next, [POSTS; THREADS as usize]);
+    for thread in threads {
+        thread.join().expect("a thread");
+    }
+}
+
 /// One turn that is longer than a frame may be, and longer than the window.
 pub async fn a_large_turn_arrives(ground: &dyn Ground) {
     let mut sides = linked(ground).await;
@@ -262,8 +316,8 @@ pub async fn a_full_link_ends(ground: &dyn Ground) {
 /// Calls a macro with the names of all cases, behind the given tokens.
 macro_rules! with_cases {
     ($callback:ident, $($argument:tt)*) => {
-        $callback! { $($argument)*, entries_arrive_in_order a_large_turn_arrives breaks_lose_nothing a_break_is_suspect silence_is_suspect
-            a_cut_of_one_way_is_suspect dead_connections_are_replaced a_new_birth_is_a_new_link a_member_that_left_is_lost a_stuck_peer_is_suspect a_full_link_ends }
+        $callback! { $($argument)*, entries_arrive_in_order posts_of_threads_keep_their_order a_large_turn_arrives breaks_lose_nothing a_break_is_suspect
+            silence_is_suspect a_cut_of_one_way_is_suspect dead_connections_are_replaced a_new_birth_is_a_new_link a_member_that_left_is_lost a_stuck_peer_is_suspect a_full_link_ends }
     };
 }
 pub(crate) use with_cases;

@@ -101,7 +101,7 @@ async fn an_unknown_client_is_refused() {
         fingerprint,
     };
     let dialing = stranger.carrier(to(&here, print)).expect("a certificate");
-    let mut strange = Side::start(config(1, 9), dialing);
+    let mut strange = Side::start(config(1, 9), Box::new(dialing));
     strange
         .until("the stranger is alone", |side| side.suspicion.is_some())
         .await;
@@ -115,7 +115,7 @@ async fn an_unknown_client_is_refused() {
     let mut birth = 0;
     let mut sides = carriers.map(|carrier| {
         birth += 1;
-        Side::start(config(birth as usize - 1, birth), carrier)
+        Side::start(config(birth as usize - 1, birth), Box::new(carrier))
     });
     for side in &mut sides {
         side.until("linked", |side| side.linked.is_some()).await;
@@ -137,9 +137,12 @@ async fn an_unknown_server_is_refused() {
         address: (Ipv4Addr::LOCALHOST, 1).into(),
         fingerprint: print,
     };
-    let mut side = Side::start(config(0, 1), here.carrier(here_to).expect("a certificate"));
+    let mut side = Side::start(
+        config(0, 1),
+        Box::new(here.carrier(here_to).expect("a certificate")),
+    );
     let carrier = impostor.carrier(impostor_to).expect("a certificate");
-    let mut strange = Side::start(config(1, 2), carrier);
+    let mut strange = Side::start(config(1, 2), Box::new(carrier));
     side.until("alone", |side| side.suspicion.is_some()).await;
     strange
         .until("alone", |side| side.suspicion.is_some())

@@ -1,9 +1,10 @@
 //! One process of a test: a link with its driver, and the entries that arrived.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidewire_cluster::carrier::Carrier;
-use tidewire_cluster::driver::{Command, drive};
+use tidewire_cluster::driver::{Command, DrivenLink, Handled, drive};
 use tidewire_link::frame::{Levels, Process};
 use tidewire_link::limits::Limits;
 use tidewire_link::link::{Config, Output, Stats, Suspicion};
@@ -15,9 +16,11 @@ use tokio::time::{Instant, timeout_at};
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
 pub struct Side {
+    driven: Arc<DrivenLink>,
     commands: mpsc::UnboundedSender<Command>,
     outputs: mpsc::UnboundedReceiver<(Output, Stats)>,
     driving: JoinHandle<()>,
+    handled: Arc<Mutex<Handled>>,
     /// The bytes that have arrived since the link began.
     pub arrived: Vec<u8>,
     pub linked: Option<u64>,
@@ -45,17 +48,46 @@ pub fn config(side: usize, birth: u64) -> Config {
     }
 }
 
+/// Posts to the peer of a side, on any thread.
+#[derive(Clone)]
+pub struct Poster {
+    birth: u64,
+    driven: Arc<DrivenLink>,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Poster {
+    pub fn post(&self, entries: Vec<u8>) {
+        if !self.driven.post(self.birth, entries) {
+            self.commands.send(Command::Run).expect("the driver runs");
+        }
+    }
+}
+
 impl Side {
-    pub fn start(config: Config, carrier: impl Carrier + 'static) -> Self {
+    pub fn start(config: Config, carrier: Box<dyn Carrier>) -> Self {
         let (commands, orders) = mpsc::unbounded_channel();
         let (notify, outputs) = mpsc::unbounded_channel();
-        let driving = drive(config, carrier, orders, move |output, stats| {
-            let _ = notify.send((output, stats));
-        });
+        let handled = Arc::new(Mutex::new(Handled::default()));
+        let known = Arc::clone(&handled);
+        let known = move || *known.lock().expect("not poisoned");
+        let driven = Arc::new(DrivenLink::default());
+        let driving = drive(
+            Arc::clone(&driven),
+            config,
+            carrier,
+            orders,
+            known,
+            move |output, stats| {
+                let _ = notify.send((output, stats));
+            },
+        );
         Self {
+            driven,
             commands,
             outputs,
             driving: tokio::spawn(driving),
+            handled,
             arrived: Vec::new(),
             linked: None,
             lost: Vec::new(),
@@ -72,9 +104,17 @@ impl Side {
         Limits::default().link_bytes_max
     }
 
+    /// Posts to the linked birth of the peer.
+    pub fn poster(&self) -> Poster {
+        Poster {
+            birth: self.linked.expect("linked"),
+            driven: Arc::clone(&self.driven),
+            commands: self.commands.clone(),
+        }
+    }
+
     pub fn post(&self, entries: Vec<u8>) {
-        let birth = self.linked.expect("linked");
-        self.order(Command::Post { birth, entries });
+        self.poster().post(entries);
     }
 
     pub fn peer_left(&self, birth: u64) {
@@ -83,8 +123,11 @@ impl Side {
 
     pub fn handle(&mut self) {
         self.is_handling = true;
-        let (birth, number) = (self.linked.expect("linked"), self.delivered);
-        self.order(Command::Handled { birth, number });
+        self.end(self.linked.expect("linked"), self.delivered);
+    }
+
+    fn end(&self, birth: u64, number: u64) {
+        *self.handled.lock().expect("not poisoned") = Handled { birth, number };
     }
 
     fn order(&self, command: Command) {
@@ -115,7 +158,7 @@ impl Side {
                 self.arrived.extend(entries);
                 self.delivered = number;
                 if self.is_handling {
-                    self.order(Command::Handled { birth, number });
+                    self.end(birth, number);
                 }
             }
             Output::Linked { birth, .. } => {

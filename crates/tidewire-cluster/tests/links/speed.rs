@@ -5,6 +5,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lapin::options::ExchangeDeclareOptions;
@@ -14,7 +15,7 @@ use rskafka::client::ClientBuilder;
 use rskafka::client::partition::{OffsetAt, UnknownTopicHandling};
 use tidewire_cluster::carrier::Carrier;
 use tidewire_cluster::carrier::direct::PeerAddress;
-use tidewire_cluster::driver::{Command, drive};
+use tidewire_cluster::driver::{Command, DrivenLink, Handled, drive};
 use tidewire_link::link::Output;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -33,6 +34,7 @@ const WARM_UP: usize = 100;
 const PINGS: usize = 1_000;
 
 struct Driven {
+    link: Arc<DrivenLink>,
     commands: mpsc::UnboundedSender<Command>,
     delivered: std::sync::mpsc::Receiver<usize>,
 }
@@ -52,31 +54,46 @@ fn driven(echoes: bool, carriers: [(Runtime, Make); 2]) -> [Driven; 2] {
         let (commands, orders) = mpsc::unbounded_channel::<Command>();
         let (sender, delivered) = std::sync::mpsc::channel();
         let back = commands.downgrade();
+        let link = Arc::new(DrivenLink::default());
+        let driven = Arc::clone(&link);
         std::thread::spawn(move || {
             runtime.block_on(async move {
                 let config = config(side, first_birth(side));
-                drive(config, make(), orders, move |output, _| {
-                    let order = |command| back.upgrade().map(|back| back.send(command));
-                    match output {
+                let handled = Arc::new(Mutex::new(Handled::default()));
+                let known = Arc::clone(&handled);
+                let known = move || *known.lock().expect("not poisoned");
+                let echoed = Arc::clone(&driven);
+                drive(
+                    driven,
+                    config,
+                    make(),
+                    orders,
+                    known,
+                    move |output, _| match output {
                         Output::Deliver {
                             birth,
                             number,
                             entries,
                         } => {
                             let _ = sender.send(entries.len());
-                            order(Command::Handled { birth, number });
-                            if echoes && side == 1 {
-                                order(Command::Post { birth, entries });
+                            *handled.lock().expect("not poisoned") = Handled { birth, number };
+                            if echoes
+                                && side == 1
+                                && !echoed.post(birth, entries)
+                                && let Some(back) = back.upgrade()
+                            {
+                                let _ = back.send(Command::Run);
                             }
                         }
                         Output::Linked { .. } => drop(sender.send(0)),
                         _ => {}
-                    }
-                })
+                    },
+                )
                 .await;
             });
         });
         drivers.push(Driven {
+            link,
             commands,
             delivered,
         });
@@ -125,11 +142,10 @@ fn bus_carriers(url: &str) -> [(Runtime, Make); 2] {
 }
 
 fn post(driver: &Driven, peer: usize, bytes: usize) {
-    let post = Command::Post {
-        birth: first_birth(peer),
-        entries: vec![1; bytes],
-    };
-    driver.commands.send(post).expect("the driver runs");
+    if !driver.link.post(first_birth(peer), vec![1; bytes]) {
+        let order = driver.commands.send(Command::Run);
+        order.expect("the driver runs");
+    }
 }
 
 fn print(what: &str, mut times: Vec<Duration>) {

@@ -39,6 +39,11 @@ impl Carrier for BusCarrier {
         self.shared.send(self.node, frame);
     }
 
+    /// The task of the connection publishes what waits, without the carrier.
+    fn flush(&mut self) -> bool {
+        true
+    }
+
     /// Does nothing: the peer is silent, but the connection belongs to all peers, and the messages to the own inbox check it.
     fn reset(&mut self) {}
 }

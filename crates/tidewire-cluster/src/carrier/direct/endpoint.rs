@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustls::ClientConfig;
@@ -303,6 +303,16 @@ impl Carrier for Direct {
         if let Some(connection) = &mut self.connection {
             connection.send(frame);
         }
+    }
+
+    fn flush(&mut self) -> bool {
+        // An event that waits, the dial and an error belong to the driver's poll, which must register its waker again too.
+        let mut context = Context::from_waker(Waker::noop());
+        let write = self
+            .connection
+            .as_mut()
+            .map(|connection| connection.poll_write(&mut context));
+        matches!(write, None | Some(Poll::Ready(Ok(()))))
     }
 
     fn reset(&mut self) {
