@@ -7,7 +7,7 @@ import type { Database } from '../harness/database.ts';
 import { fresh } from '../harness/names.ts';
 import { binary, environment, type Server } from '../harness/server.ts';
 import { eventually } from '../harness/wait.ts';
-import { Cluster, complete, evictions, pass, progress, Publishers, SETUPS, view, warns, writers } from './cluster.ts';
+import { Cluster, complete, evictions, pass, progress, Publishers, SETUPS, sum, view, warns, writers } from './cluster.ts';
 
 const RECORD_COUNT = 12;
 const KILLS = Number(process.env['BROKER_KILLS'] ?? 3);
@@ -44,10 +44,13 @@ for (const setup of SETUPS.filter(({ broker }) => broker !== undefined)) {
         const events = await publishers.end();
         await complete(t, nodes, all);
         const writes = all.reduce((sum, writer) => sum + writer.acknowledged, 0);
+        const resent = await sum(nodes, 'tidewire_cluster_link_resent_frames_total');
         console.log(
           `${KILLS} kills: ${events} events on each of ${count} nodes and ${writes} acknowledged writes, none lost or doubled; ` +
-            `reported within ${ms(Math.max(...reportedMs))}; all writers continued after ${ms(median(continuedMs))}, ${ms(Math.max(...continuedMs))} at most`,
+            `reported within ${ms(Math.max(...reportedMs))}; all writers continued after ${ms(median(continuedMs))}, ${ms(Math.max(...continuedMs))} at most; ${resent} frames sent again`,
         );
+        // A link repeats the frames that were on their way when the broker was killed, each once or a few times.
+        assert.ok(resent <= events + writes, `${resent} frames were sent again`);
         assert.equal(all.reduce((sum, writer) => sum + writer.failures, 0), 0, 'no write failed');
         assert.equal(await evictions(nodes), 0, 'no node was evicted');
         for (const node of nodes) assert.equal(await view(node), before, 'the view is the same');

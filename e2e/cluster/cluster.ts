@@ -219,9 +219,12 @@ function gaps(numbers: number[], count: number): string {
   return starts.map((start, index) => `${start} to ${ends[index]}`).join(', ');
 }
 
-export async function evictions(nodes: Server[]): Promise<number> {
-  const counts = await Promise.all(nodes.map((node) => node.metric('tidewire_cluster_evictions_total')));
-  return counts.reduce((sum, count) => sum + count, 0);
+export const evictions = (nodes: Server[]): Promise<number> => sum(nodes, 'tidewire_cluster_evictions_total');
+
+/** The sum of a metric over nodes. */
+export async function sum(nodes: Server[], metric: string): Promise<number> {
+  const values = await Promise.all(nodes.map((node) => node.metric(metric)));
+  return values.reduce((sum, value) => sum + value, 0);
 }
 
 export async function view(node: Server): Promise<number> {

@@ -109,6 +109,13 @@ impl Incoming {
         }
     }
 
+    /// The peer continues after the last frame in order. It sends the later ones in any case, so they are not missing until it has sent
+    /// them: on a slow carrier a request for them would be repeated all the time, and each would bring all of them again.
+    pub fn resume(&mut self) {
+        self.announced = self.delivered;
+        self.request_at = None;
+    }
+
     /// The last of the missing frames, if it is time to request them. Only the first gap is requested: the frames behind it are kept.
     pub fn poll_request(&mut self, now: Instant, round_trip: Duration) -> Option<u64> {
         if self.request_at.is_none_or(|at| now < at) {

@@ -14,6 +14,9 @@ pub struct Limits {
     pub window_bytes: usize,
     /// Bytes of entries in one frame. More entries of one turn are sent in several frames, because brokers limit the size of a message.
     pub frame_bytes_max: usize,
+    /// Bytes of entries that are sent after a break before the peer has acknowledged any. It doubles up to the window while the carrier is
+    /// fast. It is also the length up to which turns that can't be sent yet share a frame.
+    pub start_bytes: usize,
 }
 
 impl Default for Limits {
@@ -24,6 +27,7 @@ impl Default for Limits {
             window_bytes: 4 << 20,
             // NATS and Kafka accept messages of 1 MiB by default.
             frame_bytes_max: 512 << 10,
+            start_bytes: 64 << 10,
         }
     }
 }
@@ -53,6 +57,11 @@ pub const REQUEST_DELAY_MIN: Duration = Duration::from_millis(50);
 pub const RESEND_DELAY_MIN: Duration = Duration::from_millis(100);
 /// The longest one: it doubles while the acknowledgement does not arrive.
 pub const RESEND_DELAY_MAX: Duration = Duration::from_secs(1);
+/// If the peer acknowledges a frame within this time, the link may send twice as much at a time.
+pub const FLIGHT_SHORT: Duration = Duration::from_millis(100);
+/// If the acknowledgement takes longer, the frames wait for each other, and the link sends half as much at a time. Over a broker the messages
+/// with which a process checks its connection wait behind the frames; [`SILENCE_MAX`] is far above twice this time.
+pub const FLIGHT_LONG: Duration = Duration::from_millis(400);
 /// If the process has had no input for this time, it was paused, and the silence of its peers proves nothing. A running process handles time
 /// at least every [`PING_INTERVAL`].
 pub const PAUSE_MIN: Duration = Duration::from_secs(1);

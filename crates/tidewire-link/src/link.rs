@@ -456,7 +456,8 @@ impl Link {
             self.carrier = CarrierState::Resumed;
         }
         if let Some(peer) = &mut self.peer {
-            peer.outgoing.rewind(received);
+            peer.outgoing.resume(received);
+            peer.incoming.resume();
             // The ping tells the peer that its answer has arrived, and measures the time.
             peer.liveness.ping_at = now;
         }

@@ -1,11 +1,16 @@
 //! Frames on their way to the peer: a buffer until the peer has received them, and a window until it has handled them.
+//!
+//! Within the window, the carrier gets only as much at a time as it transports quickly: little after a break, then twice as much with each
+//! quick acknowledgement. A broker that starts again on a busy machine would otherwise get the windows of all links at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tidewire_core::time::Instant;
 
-use crate::limits::{FRAME_COST, Limits, RESEND_DELAY_MAX, RESEND_DELAY_MIN};
+use crate::limits::{
+    FLIGHT_LONG, FLIGHT_SHORT, FRAME_COST, Limits, RESEND_DELAY_MAX, RESEND_DELAY_MIN,
+};
 
 /// The frames that one process sends to one birth of its peer. Their numbers begin with 1.
 #[derive(Debug)]
@@ -29,6 +34,14 @@ pub(crate) struct Outgoing {
     sent: u64,
     /// The cost of the frames after `handled` and before `next`.
     window_bytes: usize,
+    /// The part of it that the peer has not received.
+    flight_bytes: usize,
+    /// The limit of `flight_bytes`. It adapts to the carrier.
+    flight_bytes_max: usize,
+    /// A frame in flight and when it was sent. Its acknowledgement shows how fast the carrier is.
+    timed: Option<(u64, Instant)>,
+    /// Frames have waited for `flight_bytes_max` since the timed one was sent.
+    is_flight_full: bool,
     /// When the peer handled a frame, or the first one was sent.
     handled_at: Instant,
     /// When the oldest frame is sent again.
@@ -55,6 +68,10 @@ impl Outgoing {
             next: 1,
             sent: 0,
             window_bytes: 0,
+            flight_bytes: 0,
+            flight_bytes_max: limits.start_bytes,
+            timed: None,
+            is_flight_full: false,
             handled_at: now,
             resend_at: now,
             resend_delay: RESEND_DELAY_MIN,
@@ -109,7 +126,18 @@ impl Outgoing {
         }
     }
 
+    /// Adds entries behind those that wait. Turns that wait share a frame: after a break thousands of them may wait, and a broker takes
+    /// much longer for as many messages than for their bytes. A frame that was sent never changes, because the peer may have it.
     fn push(&mut self, entries: Vec<u8>) {
+        if self.last() > self.sent
+            && let (Some(frame), Some(cost)) = (self.frames.back_mut(), self.costs.back_mut())
+            && frame.len() + entries.len() <= self.limits.start_bytes
+        {
+            frame.extend_from_slice(&entries);
+            *cost += entries.len();
+            self.buffered_bytes += entries.len();
+            return;
+        }
         let cost = entries.len() + FRAME_COST;
         self.buffered_bytes += cost;
         self.costs.push_back(cost);
@@ -125,6 +153,10 @@ impl Outgoing {
         if self.window_bytes > 0 && self.window_bytes + cost > self.limits.window_bytes {
             return None;
         }
+        if self.flight_bytes > 0 && self.flight_bytes + cost > self.flight_bytes_max {
+            self.is_flight_full = true;
+            return None;
+        }
         if self.next == self.received + 1 {
             self.restart_resend(now);
         }
@@ -132,7 +164,9 @@ impl Outgoing {
             self.handled_at = now;
         }
         let number = self.next;
+        self.timed.get_or_insert((number, now));
         self.window_bytes += cost;
+        self.flight_bytes += cost;
         self.next += 1;
         match number > self.sent {
             true => self.sent = number,
@@ -158,11 +192,16 @@ impl Outgoing {
             return Err(NeverSent);
         }
         if received > self.received {
-            for _ in self.received..received {
+            for number in self.received + 1..=received {
                 let entries = self.frames.pop_front().unwrap_or_default();
-                self.buffered_bytes -= entries.len() + FRAME_COST;
+                let cost = entries.len() + FRAME_COST;
+                self.buffered_bytes -= cost;
+                if number < self.next {
+                    self.flight_bytes -= cost;
+                }
             }
             self.received = received;
+            self.adapt(now);
             self.round_trip = round_trip;
             self.restart_resend(now);
         }
@@ -183,11 +222,40 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Continues after the frame `received`, which the peer has received as the last one.
-    pub fn rewind(&mut self, received: u64) {
+    /// Changes the bytes in flight by the time that the peer's acknowledgement of the timed frame took.
+    fn adapt(&mut self, now: Instant) {
+        let Some((_, sent_at)) = self.timed.take_if(|(number, _)| *number <= self.received) else {
+            return;
+        };
+        let taken = now.since(sent_at);
+        let Limits {
+            start_bytes,
+            window_bytes,
+            ..
+        } = self.limits;
+        if taken > FLIGHT_LONG {
+            self.flight_bytes_max = (self.flight_bytes_max / 2).max(start_bytes);
+        } else if taken <= FLIGHT_SHORT && self.is_flight_full {
+            self.flight_bytes_max = (self.flight_bytes_max * 2).min(window_bytes);
+        }
+        self.is_flight_full = false;
+    }
+
+    /// Continues after the frame `received`, which the peer has received as the last one, as slowly as at the beginning: the carrier is
+    /// new, and may be much slower than before.
+    pub fn resume(&mut self, received: u64) {
+        self.flight_bytes_max = self.limits.start_bytes;
+        self.timed = None;
+        self.is_flight_full = false;
+        self.rewind(received);
+    }
+
+    fn rewind(&mut self, received: u64) {
         self.next = received.clamp(self.received, self.last()) + 1;
         let count = (self.next - self.handled - 1) as usize;
         self.window_bytes = self.costs.iter().take(count).sum();
+        let received = (self.received - self.handled) as usize;
+        self.flight_bytes = self.costs.iter().take(count).skip(received).sum();
     }
 
     /// The frames after `received` up to `missing_to` that were sent and are kept.

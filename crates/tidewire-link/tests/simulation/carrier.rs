@@ -47,12 +47,21 @@ pub struct Direction {
     pub cut_since: Option<Instant>,
     /// Frames that were sent.
     pub count: u64,
+    /// The last frame that was lost, by the order of sending.
+    lost: u64,
+    /// The last frame that was received.
+    received: u64,
+    /// Frames may overtake each other.
+    is_reordering: bool,
 }
 
 impl Direction {
     pub fn send(&mut self, now: Instant, frame: Vec<u8>, faults: &Faults, random: &mut Random) {
         self.count += 1;
+        self.is_reordering |= faults.is_reordering;
         if random.chance(faults.lost_percent) {
+            self.sent += 1;
+            self.lost = self.sent;
             return;
         }
         let copies = 1 + usize::from(random.chance(faults.duplicated_percent));
@@ -76,18 +85,43 @@ impl Direction {
     pub fn receive(&mut self, now: Instant) -> Option<Vec<u8>> {
         loop {
             let entry = self.frames.first_entry()?;
-            if entry.key().0 > now {
+            let (at, number) = *entry.key();
+            if at > now {
                 return None;
             }
             let frame = entry.remove();
             if self.cut_since.is_none() {
+                self.received = number;
                 return Some(frame);
             }
+            self.lose(number);
         }
     }
 
     /// Loses all that is on its way.
     pub fn clear(&mut self) {
+        self.lose(self.sent);
         self.frames.clear();
+    }
+
+    /// The frame that was received last is lost, because its receiver is not connected.
+    pub fn lose_received(&mut self) {
+        self.lose(self.received);
+    }
+
+    fn lose(&mut self, number: u64) {
+        self.lost = self.lost.max(number);
+    }
+
+    /// All that was lost so far is sent again behind the frame that was received last, which is a hello.
+    pub fn note_hello(&mut self) {
+        if self.lost <= self.received {
+            self.lost = 0;
+        }
+    }
+
+    /// Whether frames are missing that may not arrive by themselves.
+    pub fn has_gap(&self) -> bool {
+        self.is_reordering || self.lost > 0
     }
 }

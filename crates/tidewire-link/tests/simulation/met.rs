@@ -22,10 +22,12 @@ pub struct Met {
     pub left: usize,
     pub pauses: usize,
     pub cut_turns: usize,
+    /// Frames that were sent before the peer has acknowledged one.
+    pub starts: usize,
 }
 
 impl Met {
-    fn counts(&self) -> [u64; 19] {
+    fn counts(&self) -> [u64; 20] {
         let counts = [
             self.delivered,
             self.linked,
@@ -43,12 +45,13 @@ impl Met {
             self.left,
             self.pauses,
             self.cut_turns,
+            self.starts,
         ];
-        let mut all = [0; 19];
+        let mut all = [0; 20];
         for (to, from) in all.iter_mut().zip(counts) {
             *to = from as u64;
         }
-        all[16..].copy_from_slice(&[self.resent, self.duplicates, self.early]);
+        all[17..].copy_from_slice(&[self.resent, self.duplicates, self.early]);
         all
     }
 
@@ -76,5 +79,6 @@ impl Met {
         self.left += other.left;
         self.pauses += other.pauses;
         self.cut_turns += other.cut_turns;
+        self.starts += other.starts;
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tidewire_core::time::Instant;
-use tidewire_link::frame::{Levels, Process};
-use tidewire_link::limits::{ANSWER_MAX, BROKEN_MAX, Limits, SILENCE_MAX};
+use tidewire_link::frame::{Frame, Levels, Process};
+use tidewire_link::limits::{ANSWER_MAX, BROKEN_MAX, FRAME_COST, Limits, SILENCE_MAX};
 use tidewire_link::link::{Config, Link, Output, Suspicion};
 
 use crate::carrier::{Direction, Faults};
@@ -18,6 +18,7 @@ const LIMITS: Limits = Limits {
     congestion_bytes: 12_000,
     window_bytes: 8_000,
     frame_bytes_max: 700,
+    start_bytes: 500,
 };
 /// Time from an event to its latest effect, beyond the promised time.
 const SLACK: Duration = Duration::from_millis(100);
@@ -58,6 +59,12 @@ struct Node {
     paused_until: Instant,
     /// The earliest time at which silence counts: the process was paused, or the link began.
     listens_since: Instant,
+    /// The carrier was connected, and no hello has arrived since.
+    awaits_hello: bool,
+    /// The frames that the peer has acknowledged.
+    received: u64,
+    /// The cost of each frame that was sent since the link began or continued after a break, until the peer acknowledges one.
+    started: Option<BTreeMap<u64, usize>>,
 }
 
 /// The bytes from one birth to another.
@@ -113,6 +120,9 @@ fn process(node: usize, birth: u64, now: Instant) -> Node {
         is_stuck: false,
         paused_until: now,
         listens_since: now,
+        awaits_hello: false,
+        received: 0,
+        started: Some(BTreeMap::new()),
     }
 }
 
@@ -265,6 +275,7 @@ impl World {
 
     fn up(&mut self, node: usize) -> Checked {
         self.nodes[node].is_up = true;
+        self.nodes[node].awaits_hello = true;
         self.nodes[node].link.carrier_up(self.now);
         self.take_outputs(node)
     }
@@ -336,8 +347,10 @@ impl World {
         self.take_outputs(node)?;
         while let Some(frame) = self.directions[1 - node].receive(now) {
             if !self.nodes[node].is_up {
+                self.directions[1 - node].lose_received();
                 continue;
             }
+            self.note_frame(node, &frame)?;
             let taken = self.nodes[node].link.handle_frame(now, &frame);
             taken.map_err(|error| format!("node {node} refuses a frame: {error}"))?;
             self.take_outputs(node)?;
@@ -356,6 +369,48 @@ impl World {
         Ok(())
     }
 
+    /// Notes what a received frame changes for the frames that the node sends and requests.
+    fn note_frame(&mut self, node: usize, bytes: &[u8]) -> Checked {
+        let frame = Frame::decode(bytes).map_err(|error| error.to_string())?;
+        let here = &mut self.nodes[node];
+        if frame.to.birth != here.birth {
+            return Ok(());
+        }
+        if here.linked == Some(frame.from.birth) && frame.received > here.received {
+            here.received = frame.received;
+            here.started = None;
+        }
+        if let Some(hello) = frame.hello
+            && (here.awaits_hello || !hello.is_answer)
+        {
+            here.awaits_hello = false;
+            here.started = Some(BTreeMap::new());
+            self.directions[1 - node].note_hello();
+        }
+        Ok(())
+    }
+
+    /// A node sends little until the peer acknowledges something, and requests no frame that is only on its way.
+    fn check_sent(&mut self, node: usize, bytes: &[u8]) -> Checked {
+        let frame = Frame::decode(bytes).map_err(|error| error.to_string())?;
+        if let Some(started) = self.nodes[node]
+            .started
+            .as_mut()
+            .filter(|_| frame.number != 0)
+        {
+            started.insert(frame.number, frame.entries.len() + FRAME_COST);
+            let (count, sent): (usize, usize) = (started.len(), started.values().sum());
+            self.met.starts += 1;
+            ensure(count == 1 || sent <= LIMITS.start_bytes, || {
+                format!("node {node} sends {count} frames with {sent} bytes without an answer")
+            })?;
+        }
+        ensure(
+            frame.missing_to == 0 || self.directions[1 - node].has_gap(),
+            || format!("node {node} requests frames that were not lost"),
+        )
+    }
+
     fn take_outputs(&mut self, node: usize) -> Checked {
         while let Some(output) = self.nodes[node].link.poll_output() {
             self.take_output(node, output)?;
@@ -372,6 +427,7 @@ impl World {
         let birth = self.nodes[node].birth;
         match output {
             Output::Send(frame) => {
+                self.check_sent(node, &frame)?;
                 let (now, faults) = (self.now, self.faults);
                 self.directions[node].send(now, frame, &faults, &mut self.random);
             }
@@ -401,6 +457,8 @@ impl World {
                 self.nodes[node].listens_since = self.now;
                 self.nodes[node].delivered = 0;
                 self.nodes[node].handled = 0;
+                self.nodes[node].received = 0;
+                self.nodes[node].started = Some(BTreeMap::new());
                 self.met.linked += 1;
             }
             Output::NodeLost { birth: peer } => {

@@ -22,6 +22,7 @@ pub const LIMITS: Limits = Limits {
     congestion_bytes: 2_000,
     window_bytes: 1_500,
     frame_bytes_max: 300,
+    start_bytes: 200,
 };
 
 /// One frame may cause this many: the window again, because it is missing or the carrier was new.
