@@ -1,13 +1,14 @@
 // Several servers with one store, and clients that write to them without a pause.
 
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import type { TestContext } from 'node:test';
 import { atEnd } from '../harness/cleanup.ts';
 import { connect, subscribed, type TestClient } from '../harness/client.ts';
 import { Database } from '../harness/database.ts';
 import { fresh } from '../harness/names.ts';
 import { ready } from '../harness/outage.ts';
-import { Server, type ServerOptions } from '../harness/server.ts';
+import { environment, Server, type ServerOptions } from '../harness/server.ts';
 import { eventually, type Inbox } from '../harness/wait.ts';
 import type { Network } from './network.ts';
 
@@ -80,6 +81,13 @@ export class Cluster {
     while (nodes.length < count) nodes.push(await this.node(options));
     return nodes;
   }
+}
+
+/** Runs `tidewire cluster` for a node. */
+export function operator(node: Server, ...words: string[]): { code: number | null; out: string; error: string } {
+  const place = ['--config', node.configFile];
+  const { status, stdout, stderr } = spawnSync(node.binary, ['cluster', ...words, ...place], { env: environment(), encoding: 'utf8' });
+  return { code: status, out: stdout, error: stderr };
 }
 
 /** One client that counts a record up, each time when the last write is acknowledged. */

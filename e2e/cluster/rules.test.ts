@@ -8,7 +8,7 @@ import { fresh } from '../harness/names.ts';
 import { ready } from '../harness/outage.ts';
 import type { Server, ServerOptions } from '../harness/server.ts';
 import { eventually, Inbox } from '../harness/wait.ts';
-import { Cluster, FEW_SETUPS, TROUBLES, warns } from './cluster.ts';
+import { Cluster, FEW_SETUPS, operator, TROUBLES, warns } from './cluster.ts';
 
 const REJOIN_MS_MAX = 60_000;
 /** Almost the longest file of rules. */
@@ -159,10 +159,21 @@ for (const setup of FEW_SETUPS) {
       assert.equal(await allows(t, second, secret, name), false, 'the store keeps the rules');
       assert.deepEqual(await inForce(second), now[0]);
       await third.start();
-      // An operator takes the change back on purpose: the text is an old one, but the file is written.
-      third.setPermissions(OPEN);
-      await reloaded(third, 1);
+      // An operator takes the change back on purpose. The file is an old one, and may be read-only.
+      assert.ok(await warns(third, 'rules_differ'));
+      const wrong = operator(third, 'rules', third.configFile);
+      assert.deepEqual([wrong.code, wrong.out], [1, '']);
+      assert.match(wrong.error, /tidewire\.yml:\d+:\d+: /);
+      const { code, out, error } = operator(third, 'rules', third.permissionsFile);
+      assert.equal(code, 0, error);
+      const { sha256 } = await inForce(second);
+      assert.equal(out, `in force on all nodes: rules permissions.yml, change 3, sha256 ${sha256}\n`);
       for (const node of [second, third]) assert.equal(await allows(t, node, secret, name), true);
+      assert.equal(await warns(third, 'rules_differ'), false);
+      // Or the operator writes the file while its node runs.
+      third.setPermissions(SECRET);
+      await reloaded(third, 1);
+      for (const node of [second, third]) assert.equal(await allows(t, node, secret, name), false);
     });
 
     test('are one change if the files of all nodes are replaced at once', async (t) => {

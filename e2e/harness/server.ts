@@ -345,10 +345,15 @@ export class Server {
     return this.#lineCount;
   }
 
+  /** The path of the rules file. */
+  get permissionsFile(): string {
+    return join(this.folder, 'permissions.yml');
+  }
+
   /** Replaces the rules file atomically while the server runs. */
   setPermissions(text: string): void {
     for (const node of this.nodes) {
-      const file = join(node.folder, 'permissions.yml');
+      const file = node.permissionsFile;
       writeFileSync(`${file}.new`, text);
       renameSync(`${file}.new`, file);
       node.options.permissions = text;

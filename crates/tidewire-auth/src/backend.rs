@@ -12,6 +12,7 @@ use tidewire_core::text::Name;
 use zeroize::Zeroizing;
 
 use super::LoginAttempt;
+use super::fingerprint::Fingerprint;
 use super::login_attempt::Field;
 use super::password::is_same;
 
@@ -50,6 +51,13 @@ impl BackendKeys {
     pub(super) fn reload(&self) -> Result<(), Problem> {
         *self.hashes.write() = read(&self.options)?;
         Ok(())
+    }
+
+    /// The fingerprint of the keys.
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        let hashes = self.hashes.read();
+        let contents: Vec<&[u8]> = hashes.iter().map(|hash| &hash[..]).collect();
+        Fingerprint::of("backend", &contents)
     }
 
     /// The outcome of a login with a key; `None` if the login has no key. A key has at least 128 bits, so guesses need no delay.

@@ -16,6 +16,7 @@ use tidewire_config::section::AuthFile;
 use tidewire_core::principal::Principal;
 use tidewire_core::text::{Name, Payload};
 
+use super::fingerprint::Fingerprint;
 use super::hashing::Hashing;
 use super::password::StoredPassword;
 use super::turns::WaiterGroup;
@@ -47,6 +48,8 @@ struct Users {
     by_name: BTreeMap<String, Arc<User>>,
     /// One decoy for each kind of hash in the file: a password that no user has, as costly to verify as other hashes of its kind.
     decoys: Vec<StoredPassword>,
+    /// Of the whole file.
+    fingerprint: Fingerprint,
 }
 
 impl Users {
@@ -144,6 +147,10 @@ impl Authenticator for File {
         *self.users.write() = Arc::new(users);
         Ok(())
     }
+
+    fn fingerprint(&self) -> Option<Fingerprint> {
+        Some(self.users.read().fingerprint)
+    }
 }
 
 fn read(options: &AuthFile) -> Result<Users, Problem> {
@@ -180,7 +187,11 @@ fn read(options: &AuthFile) -> Result<Users, Problem> {
             decoys.push(user.password.decoy());
         }
     }
-    Ok(Users { by_name, decoys })
+    Ok(Users {
+        by_name,
+        decoys,
+        fingerprint: Fingerprint::of("auth.file", &[text.as_bytes()]),
+    })
 }
 
 fn broken(path: &Path, error: &serde_saphyr::Error) -> Problem {

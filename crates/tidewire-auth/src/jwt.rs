@@ -23,6 +23,7 @@ use self::key::KeySet;
 use self::mapping::Mapping;
 use self::remote::{Address, Counts, Remote, Times};
 use self::token::{Checks, TokenError, Unverified, Verified};
+use super::fingerprint::Fingerprint;
 use super::{AuthDecision, AuthFuture, Authenticator, LoginAttempt, Trouble, outbound, reason};
 
 /// Code for a token that is not accepted. Only the log has the exact reason, so an attacker who invents tokens learns nothing.
@@ -41,6 +42,8 @@ pub struct Jwt {
     /// Whether it is the only member of the chain, so that a missing token is an error.
     is_alone: bool,
     local: RwLock<Arc<KeySet>>,
+    /// Of the secret and the file of keys; the issuer has the same keys for all nodes.
+    fingerprint: RwLock<Fingerprint>,
     remote: Option<Remote>,
     checks: Checks,
     mapping: Mapping,
@@ -57,7 +60,7 @@ impl Jwt {
         ca: Option<&Path>,
         counts: Counts,
     ) -> Result<Self, Problem> {
-        let local = local_keys(&options)?;
+        let (local, fingerprint) = local_keys(&options)?;
         let remote = match address(&options)? {
             None => None,
             Some(address) => {
@@ -94,6 +97,7 @@ impl Jwt {
         Ok(Self {
             mapping: Mapping::new(&options),
             local: RwLock::new(Arc::new(local)),
+            fingerprint: RwLock::new(fingerprint),
             remote,
             checks,
             is_alone,
@@ -192,8 +196,14 @@ impl Authenticator for Jwt {
     }
 
     fn reload(&self) -> Result<(), Problem> {
-        *self.local.write() = Arc::new(local_keys(&self.options)?);
+        let (local, fingerprint) = local_keys(&self.options)?;
+        *self.local.write() = Arc::new(local);
+        *self.fingerprint.write() = fingerprint;
         Ok(())
+    }
+
+    fn fingerprint(&self) -> Option<Fingerprint> {
+        Some(*self.fingerprint.read())
     }
 
     fn run(&self) -> Option<super::Running<'_>> {
@@ -254,19 +264,25 @@ pub fn secret(options: &AuthJwt) -> Result<Option<Zeroizing<Vec<u8>>>, Problem> 
     Ok((!secret.is_empty()).then(|| secret.clone().into_bytes().into()))
 }
 
-fn local_keys(options: &AuthJwt) -> Result<KeySet, Problem> {
-    let mut keys = match &options.key_file.0 {
-        None => KeySet::default(),
-        Some(path) => key::file(path, options.algorithm).map_err(|reason| {
-            Problem::new(path.display(), format!("{reason}; see auth.jwt.key_file"))
-        })?,
+fn local_keys(options: &AuthJwt) -> Result<(KeySet, Fingerprint), Problem> {
+    let (mut keys, text) = match &options.key_file.0 {
+        None => (KeySet::default(), String::new()),
+        Some(path) => {
+            let wrong =
+                |reason| Problem::new(path.display(), format!("{reason}; see auth.jwt.key_file"));
+            let text = key::read(path).map_err(wrong)?;
+            (key::parse(&text, options.algorithm).map_err(wrong)?, text)
+        }
     };
-    if let Some(secret) = secret(options)? {
-        let key = key::secret(&secret, options.algorithm)
+    let secret = secret(options)?;
+    if let Some(secret) = &secret {
+        let key = key::secret(secret, options.algorithm)
             .map_err(|reason| Problem::new("auth.jwt.secret", reason))?;
         keys.0.push(key);
     }
-    Ok(keys)
+    let secret = secret.as_deref().map_or(&[][..], Vec::as_slice);
+    let fingerprint = Fingerprint::of("auth.jwt", &[text.as_bytes(), secret]);
+    Ok((keys, fingerprint))
 }
 
 fn address(options: &AuthJwt) -> Result<Option<Address>, Problem> {

@@ -18,6 +18,7 @@ use tidewire_core::principal::{Credential, Principal};
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 
+use super::fingerprint::Fingerprint;
 use super::password::is_same;
 use super::{AuthDecision, AuthFuture, Authenticator, LoginAttempt, reason};
 
@@ -60,6 +61,7 @@ pub struct Keys {
     options: AuthKeys,
     is_alone: bool,
     table: RwLock<Arc<Table>>,
+    fingerprint: RwLock<Fingerprint>,
 }
 
 impl Keys {
@@ -68,11 +70,12 @@ impl Keys {
     /// # Errors
     /// The file can't be read, or a key in it is invalid.
     pub fn open(options: AuthKeys, is_alone: bool) -> Result<Self, Problem> {
-        let table = RwLock::new(Arc::new(read(&options)?));
+        let (table, fingerprint) = read(&options)?;
         Ok(Self {
             options,
             is_alone,
-            table,
+            table: RwLock::new(Arc::new(table)),
+            fingerprint: RwLock::new(fingerprint),
         })
     }
 
@@ -115,8 +118,14 @@ impl Authenticator for Keys {
     }
 
     fn reload(&self) -> Result<(), Problem> {
-        *self.table.write() = Arc::new(read(&self.options)?);
+        let (table, fingerprint) = read(&self.options)?;
+        *self.table.write() = Arc::new(table);
+        *self.fingerprint.write() = fingerprint;
         Ok(())
+    }
+
+    fn fingerprint(&self) -> Option<Fingerprint> {
+        Some(*self.fingerprint.read())
     }
 }
 
@@ -126,7 +135,7 @@ fn declined(code: &'static str) -> AuthDecision {
     }
 }
 
-fn read(options: &AuthKeys) -> Result<Table, Problem> {
+fn read(options: &AuthKeys) -> Result<(Table, Fingerprint), Problem> {
     let Some(path) = &options.path.0 else {
         return Err(Problem::new(
             "auth.keys.path",
@@ -136,7 +145,8 @@ fn read(options: &AuthKeys) -> Result<Table, Problem> {
     let wrong = |reason: String| Problem::new(path.display(), reason);
     let text = std::fs::read_to_string(path)
         .map_err(|error| wrong(format!("can't be read: {error}; see auth.keys.path")))?;
-    parse(&text).map_err(wrong)
+    let table = parse(&text).map_err(wrong)?;
+    Ok((table, Fingerprint::of("auth.keys", &[text.as_bytes()])))
 }
 
 /// Parses the content of a key file.

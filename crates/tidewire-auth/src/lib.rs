@@ -5,6 +5,7 @@
 mod backend;
 pub mod credentials;
 pub mod file;
+pub mod fingerprint;
 pub mod guess_limiter;
 pub mod hashing;
 pub mod jwt;
@@ -45,6 +46,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
 use backend::BackendKeys;
+use fingerprint::Fingerprint;
 use guess_limiter::{Admission, GuessLimiter, Subject};
 use hashing::Hashing;
 pub use login_attempt::LoginAttempt;
@@ -147,6 +149,11 @@ pub trait Authenticator: Send + Sync {
 
     /// The login field that it reads tokens from, if it accepts tokens.
     fn token_field(&self) -> Option<&str> {
+        None
+    }
+
+    /// The fingerprint of the keys, secrets or users of its options and files, if it has some.
+    fn fingerprint(&self) -> Option<Fingerprint> {
         None
     }
 
@@ -376,6 +383,15 @@ impl AuthChain {
     #[must_use]
     pub fn shared_tickets(&self) -> Option<&Arc<SharedTickets>> {
         self.shared_tickets.as_ref()
+    }
+
+    /// The fingerprints of the keys, secrets and files of users that are in use.
+    #[must_use]
+    pub fn fingerprints(&self) -> Vec<Fingerprint> {
+        let members = self.members.iter();
+        let of_members = members.filter_map(|member| member.fingerprint());
+        let backends = self.backends.iter().map(BackendKeys::fingerprint);
+        of_members.chain(backends).collect()
     }
 
     /// Logins of operators through the admin page, if it is enabled.

@@ -284,8 +284,8 @@ impl Node {
         traces::register(&span_counts, &metrics);
         if let Some(cluster) = &cluster {
             let member = cluster.member().clone();
-            let shared = Arc::clone(&rights);
-            let sample = Box::new(move || cluster::sample(&member, &shared));
+            let (shared, keys) = (Arc::clone(&rights), cluster.keys(&auth));
+            let sample = Box::new(move || cluster::sample(&member, &shared, &keys));
             metrics.register(Box::new(ClusterNumbers(sample)));
             let member = cluster.member().clone();
             status.watch_cluster(Box::new(move || cluster::troubles(&member)));
@@ -480,7 +480,7 @@ impl Node {
             cluster: self
                 .cluster
                 .as_ref()
-                .map(|cluster| cluster.admin(&self.rights)),
+                .map(|cluster| cluster.admin(&self.rights, cluster.keys(&self.auth))),
             reload: Box::new(hang_up),
         }
     }

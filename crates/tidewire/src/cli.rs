@@ -93,6 +93,8 @@ pub enum ClusterCommand {
     Leave,
     /// Evict the member with this number.
     Evict(u16),
+    /// Give the rules of a file to all nodes.
+    Rules(PathBuf),
 }
 
 /// A command of `tidewire rules`.
@@ -298,6 +300,11 @@ fn cluster_command() -> Command {
         .required(true)
         .value_parser(clap::value_parser!(u16))
         .help("Number of the node, as `tidewire cluster status` shows it");
+    let file = Arg::new("file")
+        .value_name("FILE")
+        .required(true)
+        .value_parser(clap::value_parser!(PathBuf))
+        .help("File with the rules");
     Command::new("cluster")
         .about("Show or change the cluster of the running server, by its admin API")
         .subcommand_required(true)
@@ -312,6 +319,11 @@ fn cluster_command() -> Command {
                 .about("Evict another node; it closes its clients and joins again")
                 .arg(node),
         )
+        .subcommand(
+            Command::new("rules")
+                .about("Give the rules of a file to all nodes, and wait until they are in force")
+                .arg(file),
+        )
 }
 
 fn cluster_invocation(
@@ -321,8 +333,14 @@ fn cluster_invocation(
     let (word, deepest) = matches.subcommand().unwrap_or(("status", matches));
     let command = match word {
         "leave" => ClusterCommand::Leave,
-        // Required: clap refuses a command line without it.
+        // The arguments are required: clap refuses a command line without them.
         "evict" => ClusterCommand::Evict(deepest.get_one("node").copied().unwrap_or_default()),
+        "rules" => ClusterCommand::Rules(
+            deepest
+                .get_one::<PathBuf>("file")
+                .cloned()
+                .unwrap_or_default(),
+        ),
         _ => ClusterCommand::Status,
     };
     Ok(Invocation::Cluster(command, sources(deepest, environment)?))
@@ -464,7 +482,7 @@ pub fn parse(
         Some(("health", health)) => Invocation::Health(sources(health, environment)?),
         Some(("hash", _)) => Invocation::Hash,
         Some(("key", key)) => Invocation::Key {
-            // Required: clap refuses a command line without it.
+            // The arguments are required: clap refuses a command line without them.
             id: key.get_one::<String>("id").cloned().unwrap_or_default(),
             user: key.get_one::<String>("user").cloned(),
             lifetime: key.get_one::<Duration>("expires-in").copied(),

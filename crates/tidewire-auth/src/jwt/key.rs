@@ -117,16 +117,15 @@ fn is_hmac(algorithm: Algorithm) -> bool {
     )
 }
 
-/// The keys of a file: a JSON Web Key, a set of them, or public keys as PEM.
+/// The content of a key file.
 ///
 /// # Errors
-/// The file can't be read or is invalid. The text does not contain key material.
-pub fn file(path: &Path, option: Auto<JwtAlgorithm>) -> Result<KeySet, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("can't be read: {error}"))?;
-    parse(&text, option)
+/// The file can't be read.
+pub fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("can't be read: {error}"))
 }
 
-/// Parses the content of a key file.
+/// Parses the content of a key file: a JSON Web Key, a set of them, or public keys as PEM.
 ///
 /// # Errors
 /// The content is invalid. The text does not contain key material.

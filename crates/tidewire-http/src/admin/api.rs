@@ -99,7 +99,7 @@ impl Admin {
             return self.user(method, user, query, body).await;
         }
         if let Some(rest) = path.strip_prefix(cluster::PATH) {
-            return self.cluster(method, rest);
+            return self.cluster(method, rest, query, body).await;
         }
         match (method, path) {
             (&Method::GET, "/admin/v1/status") => Ok((StatusCode::OK, self.status())),

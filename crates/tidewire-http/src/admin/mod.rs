@@ -24,6 +24,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tidewire_rules::limits::RuleLimits;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
@@ -33,7 +34,7 @@ use crate::security_headers::harden;
 
 pub use key::Key;
 
-/// Size limit of a request's body.
+/// Size limit of a request's body, unless it is a file of rules.
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// Size limit of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -161,12 +162,17 @@ impl Server {
 
     async fn act(&self, request: Request<Incoming>) -> Result<(StatusCode, Value), Refusal> {
         let (parts, body) = request.into_parts();
-        let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
+        let bytes_max = match cluster::has_rules(parts.uri.path()) {
+            true => RuleLimits::default().file_bytes_max,
+            false => BODY_BYTES_MAX,
+        };
+        let body = Limited::new(body, bytes_max).collect().await;
         let body = body.map_err(|_| {
+            let kibibytes = bytes_max >> 10;
             Refusal::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "TOO_LARGE",
-                "the body exceeds 64 KiB or did not arrive",
+                format!("the body exceeds {kibibytes} KiB or did not arrive"),
             )
         })?;
         self.admin

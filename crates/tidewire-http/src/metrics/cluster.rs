@@ -19,6 +19,8 @@ pub struct ClusterSample {
     pub evicted_count: u64,
     /// The rules of the cluster that apply on this node, if the cluster has some.
     pub rules: Option<RulesSample>,
+    /// The fingerprints of the keys and files of users that this node uses, by the section of the configuration.
+    pub keys: Vec<(&'static str, String)>,
     /// The members of the view.
     pub members: Vec<MemberSample>,
 }
@@ -92,6 +94,13 @@ impl Collector for ClusterNumbers {
             let mut family = encoder.encode_descriptor("cluster_rules_change", help, None, kind)?;
             let labels = [("sha256", rules.sha256.as_str())];
             gauge(rules.change).encode(family.encode_family(&labels)?)?;
+        }
+        let help = "Always 1, with a fingerprint of the keys or users of each section that this node uses: nodes with different ones decide logins differently";
+        let kind = MetricType::Gauge;
+        let mut family = encoder.encode_descriptor("cluster_keys", help, None, kind)?;
+        for (section, fingerprint) in &sample.keys {
+            let labels = [("section", *section), ("fingerprint", fingerprint.as_str())];
+            gauge(1).encode(family.encode_family(&labels)?)?;
         }
         let help = "Members of the view, by state";
         let kind = MetricType::Gauge;

@@ -1,11 +1,13 @@
 //! The node as a member of a cluster: connects its store, its shards and the links to the other members.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidewire_auth::AuthChain;
 use tidewire_cluster::carrier;
 use tidewire_cluster::member::{
     Member, MemberSnapshot, MemberThread, Settings, Shards, Snapshot, Stage,
@@ -211,11 +213,20 @@ impl Cluster {
     }
 
     /// The orders of an operator.
-    pub(super) fn admin(&self, rights: &Arc<Rights>) -> Box<dyn ClusterAdmin> {
+    pub(super) fn admin(&self, rights: &Arc<Rights>, keys: Keys) -> Box<dyn ClusterAdmin> {
         Box::new(Operator {
             member: self.member().clone(),
             rights: Arc::clone(rights),
+            keys,
         })
+    }
+
+    /// The keys and files that this node uses for logins.
+    pub(super) fn keys(&self, auth: &Arc<AuthChain>) -> Keys {
+        Keys {
+            auth: Arc::clone(auth),
+            secret: self.first_view.key,
+        }
     }
 
     /// Ends the links.
@@ -224,10 +235,31 @@ impl Cluster {
     }
 }
 
+/// The keys and files that this node uses for logins, as operators compare them between nodes.
+pub(super) struct Keys {
+    auth: Arc<AuthChain>,
+    /// Only the nodes know it, so a fingerprint does not help to guess a key.
+    secret: Option<ClusterKey>,
+}
+
+impl Keys {
+    /// The fingerprint of each section of the configuration.
+    pub(super) fn fingerprints(&self) -> Vec<(&'static str, String)> {
+        let Some(ClusterKey(secret)) = &self.secret else {
+            return Vec::new();
+        };
+        let found = self.auth.fingerprints().into_iter();
+        found
+            .map(|found| (found.section, found.shown(secret)))
+            .collect()
+    }
+}
+
 /// The cluster, for the admin API.
 struct Operator {
     member: Member,
     rights: Arc<Rights>,
+    keys: Keys,
 }
 
 impl ClusterAdmin for Operator {
@@ -255,10 +287,12 @@ impl ClusterAdmin for Operator {
                 "since": now.since.0 / 1_000,
             })
         });
+        let keys: BTreeMap<&str, String> = self.keys.fingerprints().into_iter().collect();
         json!({
             "view": snapshot.view.0,
             "frozen": snapshot.is_frozen,
             "rules": rules,
+            "keys": keys,
             "members": members,
         })
     }
@@ -290,7 +324,7 @@ fn state_name(state: MemberState) -> &'static str {
 }
 
 /// The metrics of the cluster.
-pub(super) fn sample(member: &Member, rights: &Rights) -> ClusterSample {
+pub(super) fn sample(member: &Member, rights: &Rights, keys: &Keys) -> ClusterSample {
     let Snapshot {
         own,
         view,
@@ -316,6 +350,7 @@ pub(super) fn sample(member: &Member, rights: &Rights) -> ClusterSample {
             change: now.number,
             sha256: now.rules.sha256().to_owned(),
         }),
+        keys: keys.fingerprints(),
         members: members.into_iter().map(of_member).collect(),
     }
 }
