@@ -22,6 +22,27 @@ test('a suite passes if all its commands pass, and fails at the first command th
   assert.equal(bad?.reason, 'false: ended with 1');
 });
 
+test('the report repeats what failed in a suite, once each, with the names of the tests', async () => {
+  const tap = ['ok 1 - good', '    not ok 2 - a list scrolls', "      error: 'did not happen'", '    not ok 2 - a list scrolls', '# pass 1'];
+  const cargo = ['test a::good ... ok', 'test a::bad ... FAILED', 'error: test failed, to rerun pass --lib'];
+  const print = (lines: string[]): string[] => ['sh', '-c', `${lines.map((line) => `echo "${line}"`).join('; ')}; exit 3`];
+  for (const group of [{}, { group: 'g' }]) {
+    const other = suite('other', [['true']], group);
+    const outcomes = await runSuites([suite('node', [print(tap)], group), other, suite('rust', [print(cargo)], group)], [], []);
+    const lines = report(outcomes).split('\n').map((line) => line.trim());
+    assert.match(lines[0] ?? '', /^failed +node/);
+    assert.deepEqual(lines.slice(1, 3), ['not ok 2 - a list scrolls', "error: 'did not happen'"]);
+    assert.match(lines[3] ?? '', /^passed +other/);
+    assert.deepEqual(lines.slice(5, 7), ['test a::bad ... FAILED', 'error: test failed, to rerun pass --lib']);
+  }
+});
+
+test('a program that outlives its command does not hold up the suite', async () => {
+  const [outcome] = await runSuites([suite('quick', [['sh', '-c', 'sleep 20 & echo done']])], [], []);
+  assert.equal(outcome?.state, 'passed');
+  assert.ok((outcome?.seconds ?? 99) < 10, `${outcome?.seconds} s`);
+});
+
 test('a missing program that cannot be installed fails the suite with the install command', async () => {
   const needs = [{ program: 'no-such-program', install: ['false', 'no-such-program'] }];
   const [outcome] = await runSuites([suite('needy', [['true']], { needs })], [], []);

@@ -1,11 +1,13 @@
 // Runs suites in order, and the suites of a group at the same time. It installs missing programs, enforces the budgets, and reports at
-// the end which suites passed, failed or were skipped by name. A suite that could not run has failed.
+// the end which suites passed, failed or were skipped by name, and what failed in them. A suite that could not run has failed.
 
 import { spawn } from 'node:child_process';
-import { accessSync, closeSync, constants, createReadStream, mkdtempSync, openSync, rmSync } from 'node:fs';
-import { cpus, tmpdir } from 'node:os';
+import { once } from 'node:events';
+import { accessSync, constants } from 'node:fs';
+import { cpus } from 'node:os';
 import { delimiter, join } from 'node:path';
-import { pipeline } from 'node:stream/promises';
+import { setTimeout as pause } from 'node:timers/promises';
+import { failureLines } from './failures.ts';
 
 /** A program that a suite needs, and the command that installs it. */
 export interface Need {
@@ -30,8 +32,13 @@ export interface Suite {
   group?: string;
 }
 
-/** Where the output of a command goes: to the output of this process, or into an open file. */
-type Output = 'inherit' | number;
+/** Takes the output of a command. Without it, the command shares the output of this process. */
+type Output = ((chunk: Buffer) => void) | undefined;
+
+/** A program that outlives its command may keep the output open. The rest of the output is awaited for this time. */
+const REST_MS = 1_000;
+/** Lines about the failures of one suite in the report. */
+const FAILURES_MAX = 12;
 
 /** The result of a suite. */
 export interface Outcome {
@@ -40,6 +47,8 @@ export interface Outcome {
   seconds: number;
   /** Why it failed. */
   reason?: string;
+  /** The lines of its output that name failures. */
+  failures?: string[];
 }
 
 /** Runs the suites whose names are not in `skip`. If `only` is not empty, runs only the suites that it names. */
@@ -74,7 +83,6 @@ function groupsOf(suites: Suite[]): Suite[][] {
 }
 
 async function runTogether(suites: Suite[]): Promise<Outcome[]> {
-  const folder = mkdtempSync(join(tmpdir(), 'tidewire-suites-'));
   console.log(`\n... ${suites.map(({ name }) => name).join(', ')}`);
   // The package manager can install for only one suite at a time.
   const missing = new Map<Suite, Outcome>();
@@ -82,24 +90,22 @@ async function runTogether(suites: Suite[]): Promise<Outcome[]> {
     const outcome = await missingNeed(suite);
     if (outcome) missing.set(suite, outcome);
   }
-  let shown = Promise.resolve();
-  const outcomes = await Promise.all(
+  return Promise.all(
     suites.map(async (suite) => {
-      const file = join(folder, suite.name);
-      const output = openSync(file, 'w');
-      const outcome = missing.get(suite) ?? (await runCommands(suite, output));
-      closeSync(output);
-      shown = shown.then(async () => {
-        console.log(title(suite));
-        await pipeline(createReadStream(file), process.stdout, { end: false });
-        showSeconds(suite, outcome);
-      });
-      return outcome;
+      const output: Buffer[] = [];
+      const outcome = missing.get(suite) ?? (await runCommands(suite, (chunk) => output.push(chunk)));
+      console.log(title(suite));
+      process.stdout.write(Buffer.concat(output));
+      showSeconds(suite, outcome);
+      return withFailures(outcome, output);
     }),
   );
-  await shown;
-  rmSync(folder, { recursive: true });
-  return outcomes;
+}
+
+/** The outcome with what its output tells about a failure. */
+function withFailures(outcome: Outcome, output: Buffer[]): Outcome {
+  if (outcome.state !== 'failed') return outcome;
+  return { ...outcome, failures: failureLines(Buffer.concat(output).toString(), FAILURES_MAX) };
 }
 
 /** Returns a function that tells which share of the machine's processor time has been used since this call, by all programs. */
@@ -116,11 +122,12 @@ export function processorShare(): () => number {
   };
 }
 
-/** The table of outcomes and the last line, which counts them. */
+/** The table of outcomes with the failures of each suite, and the last line, which counts them. */
 export function report(outcomes: Outcome[]): string {
-  const lines = outcomes.map(({ name, state, seconds, reason }) => {
+  const lines = outcomes.flatMap(({ name, state, seconds, reason, failures = [] }) => {
     const detail = reason === undefined ? '' : `  ${reason}`;
-    return `  ${state.padEnd(8)} ${name.padEnd(10)} ${seconds.toFixed(0).padStart(5)} s${detail}`;
+    const line = `  ${state.padEnd(8)} ${name.padEnd(10)} ${seconds.toFixed(0).padStart(5)} s${detail}`;
+    return [line, ...failures.map((failure) => `             ${failure}`)];
   });
   const count = (state: Outcome['state']): number => outcomes.filter((outcome) => outcome.state === state).length;
   const skipped = count('skipped') > 0 ? `, ${count('skipped')} skipped` : '';
@@ -136,9 +143,15 @@ export function clock(name: string, seconds: number, budgetSeconds: number): { l
 
 async function runSuite(suite: Suite): Promise<Outcome> {
   console.log(title(suite));
-  const outcome = (await missingNeed(suite)) ?? (await runCommands(suite, 'inherit'));
+  const output: Buffer[] = [];
+  const show = (chunk: Buffer): void => {
+    output.push(chunk);
+    process.stdout.write(chunk);
+  };
+  // Programs show colours and progress only on a terminal.
+  const outcome = (await missingNeed(suite)) ?? (await runCommands(suite, process.stdout.isTTY ? undefined : show));
   showSeconds(suite, outcome);
-  return outcome;
+  return withFailures(outcome, output);
 }
 
 function title({ name, shows }: Suite): string {
@@ -178,27 +191,35 @@ async function install(need: Need): Promise<boolean> {
 }
 
 /** Runs a command within the given seconds. Resolves to the reason of a failure, or to `undefined`. */
-function runCommand(command: string[], seconds: number, output: Output = 'inherit'): Promise<string | undefined> {
+async function runCommand(command: string[], seconds: number, output?: Output): Promise<string | undefined> {
   const [program, ...args] = command as [string, ...string[]];
   const shown = command.join(' ');
-  return new Promise((done) => {
-    // `detached` makes a separate process group, so that the kill also ends processes that the command started.
-    const child = spawn(program, args, { stdio: ['ignore', output, output], detached: true });
-    let late = false;
-    const timer = setTimeout(() => {
-      late = true;
-      if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
-    }, Math.max(0, seconds) * 1000);
-    child.once('error', (error) => {
-      clearTimeout(timer);
-      done(`${shown}: ${error.message}`);
-    });
-    child.once('exit', (code, signal) => {
-      clearTimeout(timer);
-      if (late) done(`${shown}: over its budget`);
-      else done(code === 0 ? undefined : `${shown}: ended with ${code ?? signal}`);
-    });
-  });
+  const stream = output === undefined ? 'inherit' : 'pipe';
+  // `detached` makes a separate process group, so that the kill also ends processes that the command started.
+  const child = spawn(program, args, { stdio: ['ignore', stream, stream], detached: true });
+  for (const stream of [child.stdout, child.stderr]) {
+    if (output !== undefined) stream?.on('data', output);
+  }
+  let late = false;
+  const timer = setTimeout(() => {
+    late = true;
+    if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
+  }, Math.max(0, seconds) * 1000);
+  const closed = once(child, 'close').catch(() => undefined);
+  try {
+    const [code, signal] = (await once(child, 'exit')) as [number | null, string | null];
+    const rest = new AbortController();
+    await Promise.race([closed, pause(REST_MS, undefined, { signal: rest.signal }).catch(() => undefined)]);
+    rest.abort();
+    if (late) return `${shown}: over its budget`;
+    return code === 0 ? undefined : `${shown}: ended with ${code ?? signal}`;
+  } catch (error) {
+    return `${shown}: ${(error as Error).message}`;
+  } finally {
+    clearTimeout(timer);
+    child.stdout?.destroy();
+    child.stderr?.destroy();
+  }
 }
 
 function isInstalled(program: string): boolean {
