@@ -11,24 +11,29 @@ const COMMIT = readFileSync(join(import.meta.dirname, 'older-commit.txt'), 'utf8
 /** Whether the run has upgrades. */
 export const isUpgraded = (): boolean => process.env['OLDER_SERVER'] === '1';
 
-/** The program of the earlier commit. */
-export function olderServer(): string {
+/** The program of the earlier commit. Fails if the clone does not have the commit, so an upgrade is never skipped. */
+export function olderServer(commit = COMMIT): string {
   const folder = join(ROOT, 'target/older');
-  const sources = join(folder, COMMIT);
-  const program = join(folder, `tidewire-${COMMIT}`);
+  const sources = join(folder, commit);
+  const program = join(folder, `tidewire-${commit}`);
+  if (!hasCommit(commit)) {
+    throw new Error(
+      `an upgrade needs the commit ${commit}, which this clone does not have; clone the whole history (git fetch --unshallow), ` +
+        'or name an earlier commit of the history in e2e/cluster/older-commit.txt',
+    );
+  }
   if (existsSync(program)) return program;
-  if (!hasCommit()) throw new Error(`an upgrade needs the commit ${COMMIT}, which this clone does not have; clone the whole history: git fetch --unshallow`);
   mkdirSync(folder, { recursive: true });
-  if (!existsSync(sources)) run('git', ['worktree', 'add', '--detach', sources, COMMIT], { cwd: ROOT });
+  if (!existsSync(sources)) run('git', ['worktree', 'add', '--detach', sources, commit], { cwd: ROOT });
   run('cargo', ['build', '--locked', '--release', '--package', 'tidewire', '--target-dir', join(folder, 'target')], { cwd: sources });
   run('cp', [join(folder, 'target/release/tidewire'), program]);
   run('git', ['worktree', 'remove', '--force', sources], { cwd: ROOT });
   return program;
 }
 
-function hasCommit(): boolean {
+function hasCommit(commit: string): boolean {
   try {
-    run('git', ['cat-file', '-e', `${COMMIT}^{commit}`], { cwd: ROOT });
+    run('git', ['cat-file', '-e', `${commit}^{commit}`], { cwd: ROOT });
     return true;
   } catch {
     return false;
