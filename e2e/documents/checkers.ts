@@ -244,7 +244,7 @@ async function checkRedis(t: TestContext, { text }: Block): Promise<void> {
 
 /** A table or index must be in the source of the store; every other statement runs on these tables. */
 async function checkSql(t: TestContext, { text, word, document }: Block): Promise<void> {
-  const sources = { sqlite: ['sqlite/format.rs'], postgres: ['postgres.rs', 'postgres/registry.rs'] }[word];
+  const sources = { sqlite: ['sqlite/format.rs'], postgres: ['postgres.rs', 'postgres/registry.rs', 'postgres/indexes.rs'] }[word];
   assert.ok(sources, 'add after the word sql which one: sqlite, postgres');
   const content = sources.map((source) => readFileSync(join(REPOSITORY, 'crates/tidewire-store/src', source), 'utf8')).join('\n');
   const plain = (sql: string): string => sql.replace(/\s+/g, ' ').replaceAll('IF NOT EXISTS ', '').trim();

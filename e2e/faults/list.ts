@@ -47,7 +47,7 @@ const FRAMES: Program = { package: 'tidewire-link', target: 'frames', test: 'cor
 const CARRIER: Program = { package: 'tidewire-cluster', target: 'links', test: 'bus::redis' };
 const MEMBERSHIP: Program = { package: 'tidewire-membership', target: 'membership', test: 'every_seed_keeps_every_promise' };
 const SQLITE: Program = { package: 'tidewire-store', target: 'lib', test: 'sqlite::reopened::commits_after_a_failed_sync_survive_a_power_cut' };
-const INDEXES: Program = { package: 'tidewire-store', target: 'lib', test: 'sqlite::indexes::tests::entries_equal_a_rebuild_after_random_writes_and_kills' };
+const INDEXES: Program = { package: 'tidewire-store', target: 'store', test: 'sqlite_indexes::entries_equal_a_rebuild_after_random_writes_and_kills' };
 const MONGODB: Program = { package: 'tidewire-store', target: 'remote_stores', test: 'mongodb::an_abandoned_batch_is_never_written' };
 const parser = (name: string): Program => ({ package: 'tidewire-server', target: 'fuzz', test: `${name}_mutations_find_nothing` });
 const JWT = parser('jwt');

@@ -1,12 +1,13 @@
-// Indexes of collections on the real server: queries over HTTP and live ones use them, rights and unsaved writes included; a new index is
-// built while the server works and survives `kill -9`; other stores refuse the option.
+// Indexes of collections on the real server, in each store that keeps them: queries over HTTP and live ones use them, rights and unsaved
+// writes included; a new index is built while the server works and survives `kill -9`; other stores refuse the option.
 
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
+import { Database } from '../harness/database.ts';
 import { openStream } from '../harness/event-stream.ts';
 import { url } from '../harness/http.ts';
 import { PERMISSIONS, basic, put, queryPath, remove, type Parameters, type Row } from '../harness/queries.ts';
-import { Server } from '../harness/server.ts';
+import { Server, type ServerOptions } from '../harness/server.ts';
 import { hashPassword } from '../harness/users.ts';
 import { eventually } from '../harness/wait.ts';
 
@@ -16,6 +17,8 @@ interface Found {
   explain: { index: string[] | null; entries?: number; records: number; warning?: string };
 }
 
+/** The stores that keep indexes. */
+const STORES = ['sqlite', 'postgres', 'redis'] as const;
 const INDEXES = [['board'], ['board', 'position'], ['board', 'owner']];
 
 function find(server: Server, parameters: Parameters, user = 'root'): Promise<Found> {
@@ -36,10 +39,14 @@ async function cards(server: Server, count: number): Promise<void> {
   }
 }
 
-async function started(t: TestContext, indexes?: string[][]): Promise<Server> {
-  const server = await Server.start({ collections: indexes === undefined ? {} : { cards: { indexes } } });
-  t.after(() => server.dispose());
-  return server;
+async function started(t: TestContext, indexes?: string[][], kind: (typeof STORES)[number] = 'sqlite'): Promise<Server> {
+  const options: ServerOptions = { collections: indexes === undefined ? {} : { cards: { indexes } } };
+  if (kind !== 'sqlite') {
+    const { url } = await Database.during(t, kind);
+    options.store = { kind, [kind]: { url: kind === 'postgres' ? `${url}/postgres` : `${url}/0` } };
+  }
+  // It ends before its database.
+  return Server.during(t, options);
 }
 
 /** Waits until the last of the indexes is complete. */
@@ -47,8 +54,8 @@ async function complete(server: Server): Promise<void> {
   await eventually(async () => used(await find(server, { where: { board: 1 }, sort: ['owner'], limit: 1 })) === 'board,owner', 'the indexes are complete');
 }
 
-test('queries read a part of an index, and change with the records', { timeout: 60_000 }, async (t) => {
-  const server = await started(t, INDEXES);
+async function readsPart(t: TestContext, kind: (typeof STORES)[number]): Promise<void> {
+  const server = await started(t, INDEXES, kind);
   await cards(server, 300);
   const board = await find(server, { where: { board: 3 }, count: 'true', limit: 0 });
   assert.deepEqual([used(board), board.count, board.explain.records], ['board', 30, 0]);
@@ -71,7 +78,7 @@ test('queries read a part of an index, and change with the records', { timeout: 
   await server.kill();
   await server.start();
   assert.deepEqual(ids(await find(server, { where: { board: 3 }, sort: ['position'], limit: 2 })), ['both', '273']);
-});
+}
 
 test('a live query by an index follows the writes', { timeout: 60_000 }, async (t) => {
   const server = await started(t, INDEXES);
@@ -85,8 +92,8 @@ test('a live query by an index follows the writes', { timeout: 60_000 }, async (
   assert.deepEqual([next.event, next.data.map(({ type }: { type: string }) => type)], ['changes', ['removed', 'added']]);
 });
 
-test('a new index is built in the background, also after kill -9, and a removed one is not used', { timeout: 120_000 }, async (t) => {
-  const server = await started(t);
+async function isBuilt(t: TestContext, kind: (typeof STORES)[number]): Promise<void> {
+  const server = await started(t, undefined, kind);
   await cards(server, 3000);
   server.setCollections({ cards: { indexes: INDEXES } });
   await server.kill();
@@ -104,7 +111,12 @@ test('a new index is built in the background, also after kill -9, and a removed 
   await server.start();
   const without = await find(server, { where: { board: 1 }, count: 'true', limit: 1, sort: ['position'] });
   assert.deepEqual([used(without), ids(without), without.count], [undefined, ['0'], 300]);
-});
+}
+
+for (const kind of STORES) {
+  test(`${kind}: queries read a part of an index, and change with the records`, { timeout: 60_000 }, (t) => readsPart(t, kind));
+  test(`${kind}: a new index is built in the background, also after kill -9, and a removed one is not used`, { timeout: 120_000 }, (t) => isBuilt(t, kind));
+}
 
 test('only records that the user may read count, and an equality of the rule needs no records', { timeout: 60_000 }, async (t) => {
   const password = hashPassword('pw');

@@ -106,12 +106,19 @@ fn unstored(config: &Config, collection: &str) -> Option<String> {
     let (option, store) = (0..)
         .map(StoreId)
         .zip(all)
-        .find(|(id, (_, store))| numbers.contains(id) && store.kind != StoreKind::Sqlite)?
+        .find(|(id, (_, store))| numbers.contains(id) && !keeps_indexes(store.kind))?
         .1;
     Some(format!(
-        "the records are in a store with {option} {}, which keeps no indexes; use sqlite, or remove the indexes",
+        "the records are in a store with {option} {}, which keeps no indexes; use sqlite, postgres or redis, or remove the indexes",
         store.kind.format()
     ))
+}
+
+fn keeps_indexes(kind: StoreKind) -> bool {
+    matches!(
+        kind,
+        StoreKind::Sqlite | StoreKind::Postgres | StoreKind::Redis
+    )
 }
 
 fn prefix_problem(config: &Config, prefix: &str) -> Option<String> {

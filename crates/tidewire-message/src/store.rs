@@ -370,6 +370,17 @@ pub enum IndexEnd {
     More,
 }
 
+/// How far a store is with its indexes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexBuild {
+    /// There is nothing to do.
+    Complete,
+    /// There is more to do.
+    Pending,
+    /// There is more to do, but not now: another member of the cluster does it, or one that keeps no indexes must leave first.
+    Waiting,
+}
+
 /// A part of the entries of a read. All parts are from one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexPart {
@@ -475,8 +486,8 @@ pub trait Store: Send {
     }
 
     /// Declares the indexes that the store keeps, by their definitions. A new one is built by [`Store::build_indexes`]; the store removes
-    /// all others. Each commit from then on changes the entries of the declared indexes together with the records. By default a store keeps
-    /// no indexes.
+    /// all others, unless another member of a cluster declares them. Each commit from then on, of all members, changes the entries of the
+    /// declared indexes together with the records. By default a store keeps no indexes.
     ///
     /// # Errors
     /// The store keeps no indexes, or can't be written now.
@@ -487,18 +498,18 @@ pub trait Store: Send {
         }
     }
 
-    /// Whether the store keeps indexes.
+    /// Whether indexes are declared.
     fn has_indexes(&self) -> bool {
         false
     }
 
     /// Adds entries of records to an index that is not complete, or removes entries of an index that is no longer declared: as many as a
-    /// commit may wait for. Returns whether there is more to do.
+    /// commit may wait for. Called again and again, so it must be fast if there is nothing to do.
     ///
     /// # Errors
     /// Nothing has changed, and the step is still to be done.
-    fn build_indexes(&mut self) -> Result<bool, StoreError> {
-        Ok(false)
+    fn build_indexes(&mut self) -> Result<IndexBuild, StoreError> {
+        Ok(IndexBuild::Complete)
     }
 
     /// Closes cleanly: the next opening keeps the epoch. Nothing can be committed afterwards.

@@ -8,6 +8,7 @@ pub mod backup;
 pub mod check;
 pub mod folder;
 pub mod history_sweep;
+mod index_list;
 pub mod memory;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;

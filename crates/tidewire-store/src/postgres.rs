@@ -6,17 +6,19 @@
 
 mod commit;
 mod fence;
+mod indexes;
 mod registry;
 mod runtime;
 mod tls;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::store::{
-    Expected, Incarnation, Loaded, MemberId, Opened, Registry, Store, StoreError, StoreReader,
-    StoreTrouble, StoreWrite, StoredRecord, Version, View, Written,
+    Expected, Incarnation, IndexBuild, IndexEnd, IndexRead, Loaded, MemberId, Opened, Registry,
+    Store, StoreError, StoreReader, StoreTrouble, StoreWrite, StoredRecord, Version, View, Written,
 };
 use tidewire_core::text::{Name, Payload};
 use tokio::task::JoinHandle;
@@ -28,6 +30,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use self::commit::{Columns, Shape};
 use self::fence::Fence;
+use self::indexes::{Declared, Indexes, ReadStatements};
 use self::registry::PostgresRegistry;
 use self::runtime::OwnRuntime;
 use super::range::ScanRange;
@@ -38,7 +41,9 @@ use super::remote::{
 use super::{checksum, write_keys};
 
 /// The version of the stored format, see `spec/store-postgres.md`.
-pub const FORMAT: i64 = 4;
+pub const FORMAT: i64 = 5;
+/// The version of a store that has never had an index. Servers that know no indexes may use it.
+const FORMAT_WITHOUT_INDEXES: i64 = 4;
 
 /// The advisory lock for creating the tables, so that two servers that start at the same time do not both create them.
 const SCHEMA_LOCK: i64 = 0x7469_6465_7769_7265;
@@ -70,6 +75,9 @@ const SET_TIMEOUTS: &str = "SELECT set_config(name, wanted.value, FALSE)
         AS wanted (name, value)
     JOIN pg_settings USING (name)";
 
+/// How often a commit reads the list of indexes again.
+const LIST_READS_MAX: usize = 4;
+
 /// The columns of a record. A program that only reads may find tables of format 1.
 const COLUMNS: &str = "name, incarnation, version, data, checksum, write_keys";
 const COLUMNS_OF_FORMAT_1: &str = "name, incarnation, version, data, checksum, NULL::TEXT";
@@ -85,6 +93,10 @@ pub struct PostgresStore {
     opened: Opened,
     writer: Option<Writer>,
     closed: bool,
+    /// The indexes that this process declares.
+    declared: Vec<Arc<str>>,
+    /// Whether they are not in the list of indexes yet, because a member keeps none.
+    is_undeclared: bool,
 }
 
 /// The reading half, with its own connection.
@@ -133,6 +145,8 @@ struct Session {
     client: Connection,
     load: Statement,
     scan: Statement,
+    /// Prepared by the first read of an index.
+    index_reads: Option<ReadStatements>,
 }
 
 /// The connection for writing.
@@ -142,6 +156,7 @@ struct Writer {
     begin: String,
     /// The statements for the shapes of batches that came so far.
     commits: [Option<Statement>; Shape::COUNT],
+    indexes: Indexes,
     /// The connection's number among those that were opened for writing; 0 if it must not write.
     number: i64,
     /// Whether the database has another generation than the view. Its members must agree on a new one first.
@@ -161,6 +176,8 @@ impl PostgresStore {
             opened,
             writer: Some(writer),
             closed: false,
+            declared: Vec::new(),
+            is_undeclared: false,
         };
         Ok(OpenStore {
             store: Box::new(store),
@@ -249,28 +266,42 @@ impl Store for PostgresStore {
             // The next connection looks again.
             return Err(StoreError::unavailable(NEW_GENERATION));
         }
-        let columns = Columns::new(writes);
-        let answer = self
-            .location
-            .attempt(writer.commit(view, member, &columns))?;
-        if !answer.is_locked {
-            return Err(StoreError::unavailable(
-                "a commit was cancelled at its start",
-            ));
-        }
-        let current = answer.current;
-        if current > view || (current == view && answer.connection.is_none()) {
-            // A member that stays commits on the same connection again.
-            let is_member = answer.connection.is_some();
-            self.writer = is_member.then_some(writer);
-            return Err(StoreError::stale_view(view, current, is_member));
-        }
-        if current < view || answer.connection != Some(writer.number) {
-            let message = "the database was replaced while it was in use";
-            return Err(StoreError::unavailable(message));
-        }
+        let mut reads = 0;
+        let (answer, count) = loop {
+            let entries = writer.indexes.entries(writes);
+            let columns = Columns::new(writes, &entries);
+            let answer = self
+                .location
+                .attempt(writer.commit(view, member, &columns))?;
+            if !answer.is_locked {
+                return Err(StoreError::unavailable(
+                    "a commit was cancelled at its start",
+                ));
+            }
+            let current = answer.current;
+            if current > view || (current == view && answer.connection.is_none()) {
+                // A member that stays commits on the same connection again.
+                let is_member = answer.connection.is_some();
+                self.writer = is_member.then_some(writer);
+                return Err(StoreError::stale_view(view, current, is_member));
+            }
+            if current < view || answer.connection != Some(writer.number) {
+                let message = "the database was replaced while it was in use";
+                return Err(StoreError::unavailable(message));
+            }
+            if answer.indexes == writer.indexes.number {
+                break (answer, columns.len());
+            }
+            // Another member has declared indexes.
+            if reads == LIST_READS_MAX {
+                let message = "members declare indexes again and again";
+                return Err(StoreError::unavailable(message));
+            }
+            reads += 1;
+            writer.indexes = self.location.attempt(Indexes::read(&*writer.client))?;
+        };
         let written = match answer.changed {
-            None if columns.len() == writes.len() => vec![Written::Done; writes.len()],
+            None if count == writes.len() => vec![Written::Done; writes.len()],
             changed => self.settle(&writer, writes, changed)?,
         };
         self.writer = Some(writer);
@@ -282,6 +313,43 @@ impl Store for PostgresStore {
             location: self.location.again()?,
             client: None,
         })))
+    }
+
+    fn set_indexes(&mut self, definitions: &[Arc<str>]) -> Result<(), StoreError> {
+        let mut writer = self.writer()?;
+        let birth = self.opened.opening.cast_signed();
+        let declared = self.location.attempt(async {
+            let declared = indexes::declare(&mut writer.client, birth, definitions, FORMAT).await?;
+            writer.indexes = Indexes::read(&*writer.client).await?;
+            Ok(declared)
+        })?;
+        self.declared = definitions.to_vec();
+        self.is_undeclared = declared == Declared::Waiting;
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    fn has_indexes(&self) -> bool {
+        !self.declared.is_empty()
+    }
+
+    fn build_indexes(&mut self) -> Result<IndexBuild, StoreError> {
+        if self.is_undeclared {
+            let declared = self.declared.clone();
+            self.set_indexes(&declared)?;
+            if self.is_undeclared {
+                return Ok(IndexBuild::Waiting);
+            }
+        }
+        // A new connection knows the list.
+        if (self.writer.as_ref()).is_some_and(|writer| !writer.indexes.is_pending()) {
+            return Ok(IndexBuild::Complete);
+        }
+        let mut writer = self.writer()?;
+        let (indexes, state) = self.location.attempt(indexes::step(&mut writer.client))?;
+        writer.indexes = indexes;
+        self.writer = Some(writer);
+        Ok(state)
     }
 
     /// Marks a clean stop if the server is the only member.
@@ -363,21 +431,46 @@ impl StoreReader for PostgresReader {
         }
         Ok(rows.len() > count_max)
     }
+
+    fn read_index(
+        &mut self,
+        read: &IndexRead,
+        visit: &mut dyn FnMut(&[u8], &str),
+    ) -> Result<IndexEnd, StoreError> {
+        let mut session = self.session()?;
+        let end = self.location.attempt(async {
+            let statements = match &session.index_reads {
+                Some(known) => known.clone(),
+                None => {
+                    let prepared = ReadStatements::prepare(&session.client).await?;
+                    session.index_reads.insert(prepared).clone()
+                }
+            };
+            indexes::read(&mut session.client, &statements, read, visit).await
+        })?;
+        self.session = Some(session);
+        Ok(end)
+    }
 }
 
 /// The parameters of a statement.
 type Values<'a> = Vec<Box<dyn ToSql + Sync + Send + 'a>>;
 
 impl PostgresReader {
+    /// The connection. If the last one was given up, opens a new one.
+    fn session(&mut self) -> Result<Session, StoreError> {
+        self.location.runtime.catch_up();
+        match self.session.take() {
+            Some(session) if !session.client.is_closed() => Ok(session),
+            _ => Ok(self.location.wait(self.location.connect())?),
+        }
+    }
+
     fn query<'a>(
         &mut self,
         what: impl FnOnce(&Session) -> (&Statement, Values<'a>),
     ) -> Result<Vec<Row>, StoreError> {
-        self.location.runtime.catch_up();
-        let session = match self.session.take() {
-            Some(session) if !session.client.is_closed() => session,
-            _ => self.location.wait(self.location.connect())?,
-        };
+        let session = self.session()?;
         let (statement, values) = what(&session);
         let values: Vec<_> = values.iter().map(|value| &**value as _).collect();
         let rows = self
@@ -507,7 +600,7 @@ impl Location {
                 .execute("SELECT pg_advisory_xact_lock($1)", &[&SCHEMA_LOCK])
                 .await
                 .map_err(refusal)?;
-            for schema in [SCHEMA, registry::SCHEMA] {
+            for schema in [SCHEMA, registry::SCHEMA, indexes::SCHEMA] {
                 transaction.batch_execute(schema).await.map_err(refusal)?;
             }
             let opened = registry::begin(&transaction, self.options.membership, generation).await?;
@@ -547,6 +640,7 @@ impl Session {
         Ok(Self {
             load: client.prepare(&format!("SELECT {columns} {LOAD}")).await?,
             scan: client.prepare(&format!("SELECT {columns} {SCAN}")).await?,
+            index_reads: None,
             client,
         })
     }
@@ -566,9 +660,10 @@ impl Writer {
         let has_new_generation =
             membership != Membership::Alone && registry::has_new_generation(&*client).await?;
         Ok(Self {
-            client,
             begin: fence.begin_commit(),
             commits: [const { None }; Shape::COUNT],
+            indexes: Indexes::read(&*client).await?,
+            client,
             number,
             has_new_generation,
         })
@@ -589,7 +684,9 @@ impl Writer {
         };
         let (view, birth) = (view.0.cast_signed(), member.birth.cast_signed());
         let count = columns.len() as i64;
-        let mut values: Vec<&(dyn ToSql + Sync)> = vec![&view, &birth, &self.number, &count];
+        let indexes = self.indexes.number;
+        let mut values: Vec<&(dyn ToSql + Sync)> =
+            vec![&view, &birth, &self.number, &count, &indexes];
         values.extend(columns.arrays());
         // Sent in this order and at once: each future sends its request when it is first polled.
         let (begun, answer, ended) = tokio::join!(
@@ -607,6 +704,7 @@ impl Writer {
             connection: row.try_get(1)?,
             changed: row.try_get(2)?,
             is_locked: row.try_get(3)?,
+            indexes: row.try_get(4)?,
         })
     }
 }
@@ -621,6 +719,8 @@ struct BatchOutcome {
     changed: Option<Vec<Vec<u8>>>,
     /// Whether the commit was within a transaction that held the fence. If not, it has done nothing.
     is_locked: bool,
+    /// The number of the list of indexes. If it is not the one of the batch, the commit has done nothing.
+    indexes: i64,
 }
 
 /// Makes the system notice a server that falls silent, unless the address has other settings.

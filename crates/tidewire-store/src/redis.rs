@@ -4,6 +4,7 @@
 //! All keys have the hash tag `{tidewire}`, so that they are on one node of a Redis cluster.
 
 mod commit;
+mod indexes;
 mod registry;
 mod requests;
 mod row;
@@ -11,14 +12,15 @@ mod upgrade;
 
 use std::collections::HashMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use redis::{
     Client, Connection, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
     ServerErrorKind, TlsCertificates,
 };
 use tidewire_core::store::{
-    Loaded, MemberId, Opened, Registry, Store, StoreError, StoreReader, StoreTrouble, StoreWrite,
-    View, Written,
+    IndexBuild, IndexEnd, IndexRead, Loaded, MemberId, Opened, Registry, Store, StoreError,
+    StoreReader, StoreTrouble, StoreWrite, View, Written,
 };
 use tidewire_core::text::Name;
 
@@ -31,7 +33,9 @@ use super::remote::{
 };
 
 /// The version of the stored format, see `spec/store-redis.md`.
-pub const FORMAT: i64 = 4;
+pub const FORMAT: i64 = 5;
+/// The version of a store that has never had an index. Servers that know no indexes may use it.
+const FORMAT_WITHOUT_INDEXES: i64 = 4;
 
 const META: &str = "{tidewire}:meta";
 const NAMES: &str = "{tidewire}:names";
@@ -46,6 +50,10 @@ pub struct RedisStore {
     opened: Opened,
     writer: Option<Writer>,
     closed: bool,
+    /// The indexes that this process declares.
+    declared: Vec<Arc<str>>,
+    /// Whether they are not in the list of indexes yet, because a member keeps none.
+    is_undeclared: bool,
 }
 
 /// The reading half, with its own connection.
@@ -86,7 +94,7 @@ impl RedisStore {
         let writer = match location.options.membership {
             Membership::Alone => {
                 let number = take_over(&mut connection, opened).map_err(|error| refusal(&error))?;
-                Some(Writer::new(connection, number))
+                Some(Writer::new(connection, number).map_err(|error| refusal(&error))?)
             }
             // The first commit connects, and compares the generation with that of the view.
             Membership::Joins { .. } => None,
@@ -96,6 +104,8 @@ impl RedisStore {
             opened,
             writer,
             closed: false,
+            declared: Vec::new(),
+            is_undeclared: false,
         };
         Ok(OpenStore {
             store: Box::new(store),
@@ -123,7 +133,7 @@ impl RedisStore {
                 {
                     return Err(StoreError::unavailable(NEW_GENERATION));
                 }
-                Writer::new(connection, number)
+                Writer::new(connection, number).map_err(|error| failure(&error))?
             }
         };
         let done = work(&mut writer).map_err(|error| failure(&error))?;
@@ -165,6 +175,38 @@ impl Store for RedisStore {
             location: self.location.clone(),
             connection: None,
         })))
+    }
+
+    fn set_indexes(&mut self, definitions: &[Arc<str>]) -> Result<(), StoreError> {
+        // A member may declare before it writes: it joins the view later.
+        let (mut connection, _) = self.location.connect()?;
+        let is_declared = indexes::declare(&mut connection, self.opened, definitions)
+            .map_err(|error| failure(&error))?;
+        if self.writer.is_some() {
+            self.attempt(Writer::read_indexes)?;
+        }
+        self.declared = definitions.to_vec();
+        self.is_undeclared = !is_declared;
+        Ok(())
+    }
+
+    fn has_indexes(&self) -> bool {
+        !self.declared.is_empty()
+    }
+
+    fn build_indexes(&mut self) -> Result<IndexBuild, StoreError> {
+        if self.is_undeclared {
+            let declared = self.declared.clone();
+            self.set_indexes(&declared)?;
+            if self.is_undeclared {
+                return Ok(IndexBuild::Waiting);
+            }
+        }
+        // A new connection knows the list.
+        if (self.writer.as_ref()).is_some_and(|writer| !writer.has_pending_indexes()) {
+            return Ok(IndexBuild::Complete);
+        }
+        self.attempt(Writer::build)
     }
 
     /// Marks a clean stop if the server is the only member.
@@ -281,6 +323,14 @@ impl StoreReader for RedisReader {
             }
         }
         Ok(has_more)
+    }
+
+    fn read_index(
+        &mut self,
+        read: &IndexRead,
+        visit: &mut dyn FnMut(&[u8], &str),
+    ) -> Result<IndexEnd, StoreError> {
+        self.attempt(|connection| indexes::read(connection, read, visit))
     }
 }
 

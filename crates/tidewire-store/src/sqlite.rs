@@ -21,7 +21,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 use tidewire_core::address::Epoch;
 use tidewire_core::store::{
-    MemberId, Opened, QuotaState, Store, StoreError, StoreReader, StoreWrite, View, Written,
+    IndexBuild, MemberId, Opened, QuotaState, Store, StoreError, StoreReader, StoreWrite, View,
+    Written,
 };
 
 use super::check::CheckReport;
@@ -320,9 +321,9 @@ impl Store for SqliteStore {
         !self.indexes.is_empty()
     }
 
-    fn build_indexes(&mut self) -> Result<bool, StoreError> {
+    fn build_indexes(&mut self) -> Result<IndexBuild, StoreError> {
         if !self.indexes.is_pending() {
-            return Ok(false);
+            return Ok(IndexBuild::Complete);
         }
         let mut indexes = std::mem::take(&mut self.indexes);
         let stepped = self.attempt(|connection| indexes.step(connection));
@@ -333,7 +334,10 @@ impl Store for SqliteStore {
                 return Err(error);
             }
         }
-        Ok(self.indexes.is_pending())
+        Ok(match self.indexes.is_pending() {
+            true => IndexBuild::Pending,
+            false => IndexBuild::Complete,
+        })
     }
 
     fn close(&mut self) -> Result<(), StoreError> {

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use tidewire_core::effect::{StoreCompletion, StoreRequest};
 use tidewire_core::quota::QuotaChange;
 use tidewire_core::store::{
-    Loaded, MemberId, Opened, ScanPage, Store, StoreChange, StoreError, StoreReader, StoreTrouble,
-    StoreWrite, View, Written,
+    IndexBuild, Loaded, MemberId, Opened, ScanPage, Store, StoreChange, StoreError, StoreReader,
+    StoreTrouble, StoreWrite, View, Written,
 };
 use tidewire_core::text::Name;
 
@@ -593,8 +593,8 @@ fn write(
 
 /// Builds indexes while no batch waits, and now and then between commits that never end.
 struct Builds {
-    /// Whether there may be something to build.
-    is_pending: bool,
+    /// The state after the last step.
+    state: IndexBuild,
     /// When the last step ended.
     stepped: Instant,
     /// Whether the last step failed. Only changes are logged.
@@ -603,13 +603,13 @@ struct Builds {
 
 /// While commits never end, a step delays the next one at most this often: builds then take a tenth of the time of the thread.
 const BUILD_PAUSE: Duration = Duration::from_millis(50);
-/// How long a build waits after a failure.
+/// How long a build waits after a failure, and for another member.
 const BUILD_RETRY: Duration = Duration::from_secs(1);
 
 impl Default for Builds {
     fn default() -> Self {
         Self {
-            is_pending: true,
+            state: IndexBuild::Pending,
             stepped: Instant::now(),
             has_failed: false,
         }
@@ -624,12 +624,8 @@ impl Builds {
         tasks: &Receiver<CommitTask>,
         health: &StoreHealth,
     ) -> Option<CommitTask> {
-        while self.is_pending {
-            let pause = match self.has_failed {
-                true => BUILD_RETRY,
-                false => Duration::ZERO,
-            };
-            match tasks.recv_timeout(pause) {
+        while self.state != IndexBuild::Complete {
+            match tasks.recv_timeout(self.pause()) {
                 Ok(task) => return Some(task),
                 Err(mpsc::RecvTimeoutError::Timeout) => self.step(store, health),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return None,
@@ -638,10 +634,19 @@ impl Builds {
         tasks.recv().ok()
     }
 
-    /// Builds after a commit, if the last step was long ago.
+    /// Builds after a commit, if the last step was long ago. A commit may have found indexes that another member has declared, so there may
+    /// be something to build again.
     fn committed(&mut self, store: &mut dyn Store, health: &StoreHealth) {
-        if self.is_pending && !self.has_failed && self.stepped.elapsed() >= BUILD_PAUSE {
+        if self.stepped.elapsed() >= self.pause().max(BUILD_PAUSE) {
             self.step(store, health);
+        }
+    }
+
+    /// The time between two steps while no batch waits.
+    fn pause(&self) -> Duration {
+        match self.has_failed || self.state == IndexBuild::Waiting {
+            true => BUILD_RETRY,
+            false => Duration::ZERO,
         }
     }
 
@@ -649,14 +654,14 @@ impl Builds {
         let stepped = store.build_indexes();
         self.stepped = Instant::now();
         match &stepped {
-            Ok(is_pending) => self.is_pending = *is_pending,
+            Ok(state) => self.state = *state,
             Err(error) if !self.has_failed => {
                 tracing::warn!(%error, "{} can't build an index; it tries again", health.shown());
             }
             Err(_) => {}
         }
         self.has_failed = stepped.is_err();
-        if self.is_pending
+        if self.state == IndexBuild::Pending
             && let Err(error) = store.tidy()
         {
             health.note_commit(Some(&error));

@@ -5,10 +5,14 @@
 
 #![cfg(all(feature = "mongodb", feature = "postgres", feature = "redis"))]
 
+#[path = "store_suite/building_members.rs"]
+mod building_members;
 #[path = "store_suite/cutting_proxy.rs"]
 mod cutting_proxy;
 #[path = "store_suite/fence.rs"]
 mod fence;
+#[path = "store_suite/indexes.rs"]
+mod indexes;
 #[path = "store_suite/members.rs"]
 mod members;
 mod mongodb;
@@ -21,6 +25,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use indexes::Indexed;
 use members::Shared;
 use store_suite::{Open, Subject, load, put, record, scan, with_keys, write};
 use tidewire_core::store::{Dropped, Expected, Loaded, StoreChange, StoreReader, Written};
@@ -75,6 +80,15 @@ impl Subject for Location {
     fn open(&mut self) -> Open {
         let OpenStore { store, opened, .. } = self.try_open().expect("the store opens");
         Open::new((store, opened))
+    }
+}
+
+impl Indexed for Location {
+    fn stray_entries(&mut self) -> u64 {
+        match self.url.starts_with("redis") {
+            true => stray_in_redis(&self.url),
+            false => postgres::stray(&self.url),
+        }
     }
 }
 
@@ -195,6 +209,35 @@ fn an_old_store_is_upgraded(reader: &mut dyn StoreReader, location: &Location) {
     assert_eq!(load(&mut *store, &["a"]), [Loaded::Found(keyed)]);
 }
 
+/// Entries of indexes that a store in Redis does not have. Each entry is in two keys.
+fn stray_in_redis(url: &str) -> u64 {
+    let client = redis::Client::open(url).unwrap();
+    let mut other = client.get_connection().unwrap();
+    let list: std::collections::HashMap<String, Vec<u8>> = redis::cmd("HGETALL")
+        .arg("{tidewire}:indexes")
+        .query(&mut other)
+        .unwrap();
+    let keys: Vec<String> = redis::cmd("KEYS")
+        .arg("{tidewire}:index*:*")
+        .query(&mut other)
+        .unwrap();
+    let is_known = |key: &&String| {
+        let number = key.rsplit(':').next().unwrap();
+        list.contains_key(&format!("definition:{number}"))
+    };
+    for entries in keys
+        .iter()
+        .filter(is_known)
+        .filter(|key| !key.contains("keys"))
+    {
+        let of_names = entries.replace(":index:", ":index-keys:");
+        let count: u64 = redis::cmd("ZCARD").arg(entries).query(&mut other).unwrap();
+        let names: u64 = redis::cmd("HLEN").arg(of_names).query(&mut other).unwrap();
+        assert_eq!(count, names, "{entries}");
+    }
+    keys.iter().filter(|key| !is_known(key)).count() as u64
+}
+
 mod postgres {
     use tidewire_store::postgres::PostgresStore;
     use tokio_postgres::NoTls;
@@ -231,6 +274,36 @@ mod postgres {
         let url = format!("{server}/{name}");
         let open = PostgresStore::open;
         Location { url, open }
+    }
+
+    /// Entries of indexes that the store does not have.
+    pub fn stray(url: &str) -> u64 {
+        let count = "SELECT count(*)::INT FROM tidewire_index_entries
+            WHERE number NOT IN (SELECT number FROM tidewire_indexes)";
+        number(url, count).unwrap().try_into().unwrap()
+    }
+
+    crate::index_suite!(
+        index_suite,
+        super::location(),
+        #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    );
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn three_members_write_and_build() {
+        crate::building_members::three_members_write_and_build(location());
+    }
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn an_index_waits_for_an_older_member() {
+        let location = location();
+        let url = location.url.clone();
+        crate::building_members::an_index_waits_for_an_older_member(location, |birth| {
+            let forget = format!("DELETE FROM tidewire_index_members WHERE birth = {birth}");
+            run(&url, &forget);
+        });
     }
 
     crate::suite!(
@@ -409,10 +482,10 @@ mod postgres {
         run(&location.url, damage);
         let sound = Loaded::Found(record(1, "[1]"));
         assert_eq!(load(&mut *store, &["a", "b"]), [Loaded::Corrupt, sound]);
-        let newer = "UPDATE tidewire_meta SET value = 5 WHERE key = 'format'";
+        let newer = "UPDATE tidewire_meta SET value = 6 WHERE key = 'format'";
         run(&location.url, newer);
         let refused = location.try_open().map(|_| ()).unwrap_err();
-        assert_eq!(refused, RemoteError::NewerFormat { found: 5, known: 4 });
+        assert_eq!(refused, RemoteError::NewerFormat { found: 6, known: 5 });
     }
 
     /// Format 1 had no write keys and no members.
@@ -460,12 +533,31 @@ macro_rules! redis_like {
                 let number = crate::next_number();
                 let url = format!("{}/{number}", address($variable));
                 let _: () = redis::cmd("FLUSHDB").query(&mut connection(&url)).unwrap();
-                let open = RedisStore::open;
-                Location { url, open }
+                Location { url, open: RedisStore::open }
             }
 
             fn connection(url: &str) -> redis::Connection {
                 redis::Client::open(url).unwrap().get_connection().unwrap()
+            }
+
+            crate::index_suite!(index_suite, super::location(), #[ignore = $ignored]);
+
+            #[test]
+            #[ignore = $ignored]
+            fn three_members_write_and_build() {
+                crate::building_members::three_members_write_and_build(location());
+            }
+
+            #[test]
+            #[ignore = $ignored]
+            fn an_index_waits_for_an_older_member() {
+                let location = location();
+                let url = location.url.clone();
+                crate::building_members::an_index_waits_for_an_older_member(location, |birth| {
+                    let mut forget = redis::cmd("HDEL");
+                    forget.arg("{tidewire}:meta").arg(format!("indexes:{birth}"));
+                    let _: i64 = forget.query(&mut connection(&url)).unwrap();
+                });
             }
 
             crate::suite!(suite, super::location(), #[ignore = $ignored]);

@@ -1,6 +1,8 @@
 //! The store suite on the stores that need no server, and tests of the default store only: its files, its lock, and damage to
 //! them.
 
+#[path = "store_suite/indexes.rs"]
+mod indexes;
 #[path = "store_suite/limited.rs"]
 mod limited;
 #[path = "store_suite/moves.rs"]
@@ -11,6 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use indexes::Indexed;
 use limited::LimitedSubject;
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
@@ -74,8 +77,21 @@ impl LimitedSubject for SqliteFolder {
     }
 }
 
+impl Indexed for SqliteFolder {
+    fn stray_entries(&mut self) -> u64 {
+        let stray =
+            "SELECT count(*) FROM index_entries WHERE number NOT IN (SELECT number FROM indexes)";
+        let count: i64 = self
+            .sql()
+            .query_row(stray, [], |row| row.get(0))
+            .expect("a count");
+        count.unsigned_abs()
+    }
+}
+
 suite!(memory, super::MemoryDisk::default());
 suite!(sqlite_file, super::SqliteFolder::default());
+index_suite!(sqlite_indexes, super::SqliteFolder::default());
 
 /// The cases of a store with a size limit.
 macro_rules! limited_suite {

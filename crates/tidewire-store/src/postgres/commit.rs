@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use tidewire_core::store::{Expected, StoreChange, StoreWrite};
 use tokio_postgres::types::ToSql;
 
+use crate::index_list::Entry;
 use crate::{checksum, write_keys};
 
 /// The kinds of writes, each with a separate part of the statement. PostgreSQL replaces a row by an update for about half of the processor
@@ -125,17 +126,40 @@ const PARTS: [Part; KIND_COUNT] = [
 const FENCE: &str = "fence AS MATERIALIZED (
         SELECT (SELECT value FROM tidewire_meta WHERE key = 'view') AS number,
             (SELECT connection FROM tidewire_members WHERE birth = $2 AND is_active) AS connection,
-            transaction_timestamp() <> statement_timestamp() AS is_locked
+            transaction_timestamp() <> statement_timestamp() AS is_locked,
+            (SELECT value FROM tidewire_meta WHERE key = 'indexes') AS indexes
     )";
-const IS_TAKEN: &str = "(SELECT number = $1 AND connection = $3 AND is_locked FROM fence)";
+const IS_TAKEN: &str =
+    "(SELECT number = $1 AND connection = $3 AND is_locked AND indexes = $5 FROM fence)";
 
-/// The parts of a batch, one bit for each kind in it.
+/// Parameters in front of the arrays of the parts.
+const FIRST_ARRAY: usize = 6;
+
+/// Changes entries of indexes, of the records that the parts have changed. An equal entry is not written.
+const ENTRIES: &str = "
+    put_entries AS (
+        INSERT INTO tidewire_index_entries (number, name, key)
+        SELECT entry.* FROM UNNEST($1::BIGINT[], $2::BYTEA[], $3::BYTEA[]) AS entry (number, name, key)
+        WHERE entry.name IN (SELECT name FROM changed) AND NOT EXISTS (
+            SELECT FROM tidewire_index_entries AS kept WHERE kept.number = entry.number
+                AND kept.name = entry.name AND kept.key = entry.key)
+        ON CONFLICT (number, name) DO UPDATE SET key = excluded.key
+    ),
+    removed_entries AS (
+        DELETE FROM tidewire_index_entries AS kept
+        USING UNNEST($4::BIGINT[], $5::BYTEA[]) AS entry (number, name)
+        WHERE kept.number = entry.number AND kept.name = entry.name
+            AND entry.name IN (SELECT name FROM changed)
+    )";
+const ENTRY_ARRAYS: usize = 5;
+
+/// The parts of a batch, one bit for each kind in it, and one for entries of indexes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Shape(u8);
 
 impl Shape {
     /// Number of different shapes.
-    pub(super) const COUNT: usize = 1 << KIND_COUNT;
+    pub(super) const COUNT: usize = 1 << (KIND_COUNT + 1);
 
     pub(super) fn index(self) -> usize {
         self.0.into()
@@ -146,12 +170,12 @@ impl Shape {
     }
 
     /// The statement for batches of this shape. Its parameters are the view, the birth of the member, the number of its connection, the
-    /// number of writes in the parts, and an array for each column of each part. It returns the current view, the newest connection of the
-    /// member or null if it does not belong to the view, if fewer rows than writes were changed the names of all changed rows, and whether the
-    /// fence was locked.
+    /// number of writes in the parts, the number of the list of indexes, and an array for each column of each part and of the entries. It
+    /// returns the current view, the newest connection of the member or null if it does not belong to the view, if fewer rows than writes were
+    /// changed the names of all changed rows, whether the fence was locked, and the number of the list of indexes.
     pub(super) fn statement(self) -> String {
         let mut text = format!("WITH {FENCE}");
-        let mut parameter = 5;
+        let mut parameter = FIRST_ARRAY;
         let parts = PARTS.iter().enumerate().filter(|(kind, _)| self.has(*kind));
         let parts: Vec<&Part> = parts.map(|(_, part)| part).collect();
         for part in &parts {
@@ -188,17 +212,32 @@ impl Shape {
             true => format!("SELECT NULL::BYTEA AS name WHERE FALSE AND {IS_TAKEN}"),
             false => changed.join(" UNION ALL "),
         };
+        let entries = self.entries(parameter);
         write!(
             text,
             ",
-    changed AS ({changed})
+    changed AS ({changed}){entries}
     SELECT number, connection,
         CASE WHEN (SELECT count(*) FROM changed) < $4::BIGINT THEN ARRAY(SELECT name FROM changed) END,
-        is_locked
+        is_locked, indexes
     FROM fence"
         )
         .expect("a text takes everything");
         text
+    }
+
+    /// The part for entries, with their parameters from this one on.
+    fn entries(self, parameter: usize) -> String {
+        if !self.has(KIND_COUNT) {
+            return String::new();
+        }
+        let numbered = (1..=ENTRY_ARRAYS).fold(ENTRIES.to_owned(), |text, array| {
+            text.replace(
+                &format!("${array}:"),
+                &format!("$#{}:", parameter + array - 1),
+            )
+        });
+        format!(",{}", numbered.replace("$#", "$"))
     }
 }
 
@@ -251,15 +290,60 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The writes of a batch by their kind.
+/// The entries of a batch, as one array for each column.
+#[derive(Debug, Default)]
+struct EntryRows<'a> {
+    put_numbers: Vec<i64>,
+    put_names: Vec<&'a [u8]>,
+    keys: Vec<&'a [u8]>,
+    removed_numbers: Vec<i64>,
+    removed_names: Vec<&'a [u8]>,
+}
+
+impl<'a> EntryRows<'a> {
+    fn new(writes: &'a [StoreWrite], entries: &'a [Entry]) -> Self {
+        let mut rows = Self::default();
+        for entry in entries {
+            let name = writes[entry.write_index].name.as_bytes();
+            match &entry.key {
+                Some(key) => {
+                    rows.put_numbers.push(entry.number);
+                    rows.put_names.push(name);
+                    rows.keys.push(key);
+                }
+                None => {
+                    rows.removed_numbers.push(entry.number);
+                    rows.removed_names.push(name);
+                }
+            }
+        }
+        rows
+    }
+
+    fn arrays(&self) -> [&(dyn ToSql + Sync); ENTRY_ARRAYS] {
+        [
+            &self.put_numbers,
+            &self.put_names,
+            &self.keys,
+            &self.removed_numbers,
+            &self.removed_names,
+        ]
+    }
+}
+
+/// The writes of a batch by their kind, and its entries of indexes.
 #[derive(Debug, Default)]
 pub(super) struct Columns<'a> {
     parts: [Rows<'a>; KIND_COUNT],
+    entries: Option<EntryRows<'a>>,
 }
 
 impl<'a> Columns<'a> {
-    pub(super) fn new(writes: &'a [StoreWrite]) -> Self {
+    pub(super) fn new(writes: &'a [StoreWrite], entries: &'a [Entry]) -> Self {
         let mut columns = Self::default();
+        if !entries.is_empty() {
+            columns.entries = Some(EntryRows::new(writes, entries));
+        }
         for write in writes {
             if let Some(kind) = Kind::of(write) {
                 columns.parts[kind as usize].add(write, writes.len());
@@ -276,13 +360,16 @@ impl<'a> Columns<'a> {
     pub(super) fn shape(&self) -> Shape {
         let parts = self.parts.iter().enumerate();
         let used = parts.filter(|(_, rows)| !rows.names.is_empty());
-        Shape(used.fold(0, |bits, (kind, _)| bits | 1 << kind))
+        let kinds = used.fold(0, |bits, (kind, _)| bits | 1 << kind);
+        Shape(kinds | u8::from(self.entries.is_some()) << KIND_COUNT)
     }
 
     /// The arrays for the statement of its shape.
     pub(super) fn arrays(&self) -> impl Iterator<Item = &(dyn ToSql + Sync)> {
         let used = std::iter::zip(&PARTS, &self.parts).filter(|(_, rows)| !rows.names.is_empty());
-        used.flat_map(|(part, rows)| part.columns.iter().map(|column| rows.column(*column)))
+        let columns =
+            used.flat_map(|(part, rows)| part.columns.iter().map(|column| rows.column(*column)));
+        columns.chain(self.entries.iter().flat_map(EntryRows::arrays))
     }
 }
 
@@ -300,7 +387,13 @@ mod tests {
                 .enumerate()
                 .filter(|(kind, _)| shape.has(*kind));
             let arrays: usize = used.map(|(_, part)| part.columns.len()).sum();
-            for parameter in 1..=4 + arrays {
+            let arrays = arrays
+                + if shape.has(KIND_COUNT) {
+                    ENTRY_ARRAYS
+                } else {
+                    0
+                };
+            for parameter in 1..FIRST_ARRAY + arrays {
                 let is_used = text
                     .split('$')
                     .skip(1)
@@ -308,7 +401,10 @@ mod tests {
                     .any(|number| number == parameter.to_string());
                 assert!(is_used, "${parameter} of {text}");
             }
-            assert!(!text.contains(&format!("${}", 5 + arrays)), "{text}");
+            assert!(
+                !text.contains(&format!("${}", FIRST_ARRAY + arrays)),
+                "{text}"
+            );
         }
     }
 }

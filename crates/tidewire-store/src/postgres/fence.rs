@@ -15,6 +15,8 @@ const COMMIT_MS_MAX: i64 = 500;
 
 /// The upper half of the lock's key.
 const KEY_CLASS: i64 = 0x7469_6465;
+/// The same of the lock of the member that builds indexes.
+const BUILD_KEY_CLASS: i64 = KEY_CLASS + 1;
 
 /// The schema of the store. Its name is part of the key, because advisory locks belong to a database, which may have stores in several
 /// schemas.
@@ -90,6 +92,19 @@ impl Fence {
             }
         }
         Ok(())
+    }
+
+    /// Waits until no commit runs, at most for the `lock_timeout` of the transaction. None begins until it ends.
+    pub(super) async fn wait_for_commits(self, client: &impl GenericClient) -> Result<(), Error> {
+        let lock = "SELECT pg_advisory_xact_lock($1)";
+        client.execute(lock, &[&self.key]).await.map(|_| ())
+    }
+
+    /// Makes this the only transaction that builds indexes, unless another one does.
+    pub(super) async fn try_build(self, client: &impl GenericClient) -> Result<bool, Error> {
+        let key = (BUILD_KEY_CLASS << u32::BITS) | (self.key & i64::from(u32::MAX));
+        let lock = "SELECT pg_try_advisory_xact_lock($1)";
+        client.query_one(lock, &[&key]).await?.try_get(0)
     }
 
     async fn end_connections(

@@ -10,7 +10,7 @@ use tidewire_core::view::Generation;
 use tokio_postgres::{Error, GenericClient, IsolationLevel, Transaction};
 
 use super::fence::Fence;
-use super::{Connection, FORMAT, Location, refusal};
+use super::{Connection, FORMAT, FORMAT_WITHOUT_INDEXES, Location, indexes, refusal};
 use crate::remote::{Membership, RemoteError, unknown_member};
 use crate::{epoch_after, view_document};
 
@@ -215,7 +215,7 @@ pub(super) async fn begin(
             known: FORMAT,
         });
     }
-    if found < FORMAT {
+    if found < FORMAT_WITHOUT_INDEXES {
         let added = transaction.batch_execute(ADD_COLUMNS).await;
         added.map_err(refusal)?;
     }
@@ -232,7 +232,8 @@ pub(super) async fn begin(
     };
     let opening = value("opening")? + 1;
     let mut epoch = value("epoch")?;
-    let mut news = vec![("format", FORMAT), ("opening", opening)];
+    let format = found.max(FORMAT_WITHOUT_INDEXES);
+    let mut news = vec![("format", format), ("opening", opening)];
     if membership == Membership::Alone {
         // All slots get one epoch again. It must be later than that of each slot if one has a later one.
         let before = decode(read(transaction).await.map_err(refusal)?);
@@ -268,6 +269,8 @@ pub(super) async fn begin(
         .execute(join, &[&opening, &node, &is_active])
         .await
         .map_err(refusal)?;
+    let begun = indexes::begin(transaction, opening).await;
+    begun.map_err(refusal)?;
     Ok(Opened {
         epoch: Epoch(epoch.cast_unsigned()),
         opening: opening.cast_unsigned(),

@@ -3,12 +3,14 @@
 
 use std::sync::LazyLock;
 
-use redis::{Connection, RedisResult, Script, Value, from_redis_value};
-use tidewire_core::store::{Expected, MemberId, StoreChange, StoreWrite, View};
+use redis::{Connection, ErrorKind, RedisError, RedisResult, Script, Value, from_redis_value};
+use tidewire_core::store::{Expected, IndexBuild, MemberId, StoreChange, StoreWrite, View};
 
-use super::super::recent::Recent;
+use super::indexes::{self, Indexes};
 use super::requests::Requests;
 use super::{META, NAMES, RECORD, record_key, row};
+use crate::index_list::Entry;
+use crate::recent::Recent;
 
 /// Fewest writes of a batch that is a transaction. A smaller one is faster as a script, which needs only one round trip.
 const TRANSACTION_COUNT_MIN: usize = 32;
@@ -17,32 +19,42 @@ const TRANSACTION_COUNT_MIN: usize = 32;
 /// connection twice.
 const TRANSACTION_WRITE_BYTES_MAX: usize = 4 << 10;
 
+/// How often a commit reads the list of indexes again.
+const LIST_READS_MAX: usize = 4;
+
 /// Bytes of a usual key, or of the first line of a row, with those around it in a request.
 const KEY_BYTES: usize = 64;
 
 /// Commits a batch. Keys: the meta key, the key of all names, and one key for each write. Arguments: the view, the birth of the member, the
-/// number of its connection, and two for each write: the bytes with which the stored row must start (`-` for no row, nothing for any
-/// state), and the new row (nothing for a delete). Returns the current view, whether the member belongs to it, whether the connection is
-/// its newest one, and the numbers of the refused writes, counted from 1.
+/// number of its connection, the number of the list of indexes, and two for each write: the bytes with which the stored row must start (`-`
+/// for no row, nothing for any state), and the new row (nothing for a delete). Then for each index with entries its number, the number of its
+/// entries, and for each of them the number of its write and the key in the index (nothing for a delete). Returns the current view, whether the
+/// member belongs to it, whether the connection is its newest one, whether the list of indexes is the current one, and the numbers of the
+/// refused writes, counted from 1.
+///
+/// The entries of a write that was done before are changed as well: if the script ended in the middle, they may be missing.
 ///
 /// A call of a command costs the script more than the command, so it reads and writes many records with each. Lua passes at most 8,000
 /// arguments to a call.
 static COMMIT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local fence = redis.call('HMGET', KEYS[1], 'view', 'member:' .. ARGV[2],
-            'connection:' .. ARGV[2])
+            'connection:' .. ARGV[2], 'indexes')
         local view, is_member, is_newest = fence[1] or '0', fence[2] and '1' or '0', '0'
         if fence[3] == ARGV[3] then is_newest = '1' end
-        local answer = {view, is_member, is_newest}
-        if view ~= ARGV[1] or is_member == '0' or is_newest == '0' then return answer end
-        local sub, name_at = string.sub, #'{tidewire}:record:' + 1
+        local is_listed = (fence[4] or '0') == ARGV[4] and '1' or '0'
+        local answer = {view, is_member, is_newest, is_listed}
+        if view ~= ARGV[1] or is_member == '0' or is_newest == '0' or is_listed == '0' then
+            return answer
+        end
+        local sub, name_at, refused = string.sub, #'{tidewire}:record:' + 1, {}
         for first = 3, #KEYS, 2000 do
             local last = math.min(first + 1999, #KEYS)
             local stored = redis.call('MGET', unpack(KEYS, first, last))
             local rows, names, gone, gone_names = {}, {}, {}, {}
             for place = first, last do
                 local key, found = KEYS[place], stored[place - first + 1]
-                local expected, row = ARGV[place * 2 - 2], ARGV[place * 2 - 1]
+                local expected, row = ARGV[place * 2 - 1], ARGV[place * 2]
                 local is_met = expected == '' or (expected == '-' and not found)
                     or (found and sub(found, 1, #expected) == expected)
                 if is_met and row ~= '' then
@@ -57,6 +69,7 @@ static COMMIT: LazyLock<Script> = LazyLock::new(|| {
                     gone_names[#gone_names + 1] = sub(key, name_at)
                 elseif found and found ~= row or not found and row ~= '' then
                     answer[#answer + 1] = tostring(place - 2)
+                    refused[place] = true
                 end
             end
             if #rows > 0 then redis.call('MSET', unpack(rows)) end
@@ -64,6 +77,45 @@ static COMMIT: LazyLock<Script> = LazyLock::new(|| {
             if #gone > 0 then
                 redis.call('DEL', unpack(gone))
                 redis.call('ZREM', KEYS[2], unpack(gone_names))
+            end
+        end
+        local at = #KEYS * 2 + 1
+        while at <= #ARGV do
+            local entries, keys = '{tidewire}:index:' .. ARGV[at], '{tidewire}:index-keys:' .. ARGV[at]
+            local last = at + 1 + 2 * ARGV[at + 1]
+            at = at + 2
+            while at <= last do
+                local names, new = {}, {}
+                while at <= last and #names < 2000 do
+                    local place = ARGV[at] + 2
+                    if not refused[place] then
+                        names[#names + 1] = sub(KEYS[place], name_at)
+                        new[#names] = ARGV[at + 1]
+                    end
+                    at = at + 2
+                end
+                local old = #names > 0 and redis.call('HMGET', keys, unpack(names)) or {}
+                local added, removed, changed, gone = {}, {}, {}, {}
+                for index, name in ipairs(names) do
+                    local before, key = old[index], new[index]
+                    if before and before ~= key then
+                        removed[#removed + 1] = string.gsub(before, '%z', '%0\\255') .. '\\0' .. name
+                    end
+                    if key == '' then
+                        if before then gone[#gone + 1] = name end
+                    elseif before ~= key then
+                        added[#added + 1] = 0
+                        added[#added + 1] = string.gsub(key, '%z', '%0\\255') .. '\\0' .. name
+                        changed[#changed + 1] = name
+                        changed[#changed + 1] = key
+                    end
+                end
+                if #removed > 0 then redis.call('ZREM', entries, unpack(removed)) end
+                if #added > 0 then
+                    redis.call('ZADD', entries, unpack(added))
+                    redis.call('HSET', keys, unpack(changed))
+                end
+                if #gone > 0 then redis.call('HDEL', keys, unpack(gone)) end
             end
         end
         return answer",
@@ -78,17 +130,25 @@ pub(super) struct Answer {
     pub(super) is_member: bool,
     /// Whether the batch came on the newest connection of the member.
     pub(super) is_newest: bool,
+    /// Whether the member knows the current indexes.
+    is_listed: bool,
     /// The numbers of the refused writes, counted from 1.
     pub(super) refused: Vec<usize>,
 }
 
 impl Answer {
+    /// Whether the store takes batches of this view from the connection.
+    fn is_of(&self, view: View) -> bool {
+        self.is_member && self.is_newest && self.current == view
+    }
+
     /// The answer of a batch that was done in this view, but for the refused writes.
     fn done(view: View, refused: Vec<usize>) -> Self {
         Self {
             current: view,
             is_member: true,
             is_newest: true,
+            is_listed: true,
             refused,
         }
     }
@@ -175,6 +235,8 @@ struct Fence {
     own: Option<u64>,
     /// The newest connection of the member.
     newest: Option<u64>,
+    /// The number of the list of indexes.
+    indexes: Option<u64>,
 }
 
 impl Fence {
@@ -182,25 +244,31 @@ impl Fence {
     fn request(birth: u64, requests: &mut Requests) {
         requests.add(["WATCH", META]);
         let (own, newest) = (format!("member:{birth}"), format!("connection:{birth}"));
-        requests.add(["HMGET", META, "members", "view", &own, &newest]);
+        requests.add(["HMGET", META, "members", "view", &own, &newest, "indexes"]);
     }
 
     /// Receives their responses.
     fn receive(birth: u64, connection: &mut Connection) -> RedisResult<Self> {
         received(connection)?;
-        let [member_count, view, own, newest] = from_redis_value(received(connection)?)?;
+        let [member_count, view, own, newest, indexes] = from_redis_value(received(connection)?)?;
         Ok(Self {
             birth,
             member_count,
             view,
             own,
             newest,
+            indexes,
         })
     }
 
     /// Whether the fields are those of this member and view.
     fn is_of(&self, (view, member): (View, MemberId)) -> bool {
         (self.birth, self.view) == (member.birth, Some(view.0))
+    }
+
+    /// Whether the list of indexes has this number.
+    fn has_list(&self, number: u64) -> bool {
+        self.indexes.unwrap_or(0) == number
     }
 
     /// Whether the connection with this number is the only one that may write records.
@@ -221,18 +289,38 @@ pub(super) struct Writer {
     /// The meta key as it was when this connection began to watch it; absent if it is not watched. If the key has changed since, Redis does
     /// no transaction.
     watched: Option<Fence>,
+    indexes: Indexes,
 }
 
 impl Writer {
     /// The connection with this number.
-    pub(super) fn new(connection: Connection, number: u64) -> Self {
-        Self {
+    pub(super) fn new(mut connection: Connection, number: u64) -> RedisResult<Self> {
+        Ok(Self {
+            indexes: Indexes::read(&mut connection)?,
             connection,
             number,
             view: View(0),
             states: Recent::default(),
             watched: None,
-        }
+        })
+    }
+
+    /// Whether an index is to be built or removed.
+    pub(super) fn has_pending_indexes(&self) -> bool {
+        self.indexes.is_pending()
+    }
+
+    /// Reads which indexes the store has.
+    pub(super) fn read_indexes(&mut self) -> RedisResult<()> {
+        self.indexes = Indexes::read(&mut self.connection)?;
+        Ok(())
+    }
+
+    /// Does a step of a build or of a removal.
+    pub(super) fn build(&mut self) -> RedisResult<IndexBuild> {
+        let (indexes, state) = indexes::step(&mut self.connection)?;
+        self.indexes = indexes;
+        Ok(state)
     }
 
     /// The connection.
@@ -250,8 +338,19 @@ impl Writer {
             self.view = owner.0;
             self.states = Recent::default();
         }
-        let answer = self.decided(owner, writes)?;
-        if answer.is_member && answer.is_newest && answer.current == owner.0 {
+        let mut answer = self.decided(owner, writes)?;
+        let mut reads = 0;
+        while !answer.is_listed && answer.is_of(owner.0) {
+            // Another member has declared indexes.
+            if reads == LIST_READS_MAX {
+                let text = "members declare indexes again and again";
+                return Err(RedisError::from((ErrorKind::Client, text)));
+            }
+            reads += 1;
+            self.read_indexes()?;
+            answer = self.decided(owner, writes)?;
+        }
+        if answer.is_of(owner.0) {
             for write in writes {
                 self.states.note(&write.name, write.change.leaves());
             }
@@ -263,6 +362,11 @@ impl Writer {
     }
 
     fn decided(&mut self, owner: (View, MemberId), writes: &[StoreWrite]) -> RedisResult<Answer> {
+        // Only the script finds the entries that the records had.
+        let entries = self.indexes.entries(writes);
+        if !entries.is_empty() {
+            return self.script(owner, writes, &entries);
+        }
         // Several members may write. Until the view changes, only a script can compare and write.
         let has_others = self
             .watched
@@ -281,7 +385,7 @@ impl Writer {
                 return Ok(answer);
             }
         }
-        script(&mut self.connection, self.number, owner, writes)
+        self.script(owner, writes, &[])
     }
 
     /// Commits a batch whose expectations are known to be met, with one transaction and no read. `None` if it was not done.
@@ -297,7 +401,7 @@ impl Writer {
     ) -> RedisResult<Option<Answer>> {
         let birth = owner.1.birth;
         let fence = match self.watched {
-            Some(fence) if fence.is_of(owner) => fence,
+            Some(fence) if fence.is_of(owner) && fence.has_list(self.indexes.number) => fence,
             _ => {
                 let mut requests = Requests::with_capacity(4 * KEY_BYTES);
                 Fence::request(birth, &mut requests);
@@ -307,7 +411,10 @@ impl Writer {
                     .insert(Fence::receive(birth, &mut self.connection)?)
             }
         };
-        if !fence.is_of(owner) || !fence.is_alone(self.number) {
+        if !fence.is_of(owner)
+            || !fence.is_alone(self.number)
+            || !fence.has_list(self.indexes.number)
+        {
             return Ok(None);
         }
         let bytes = data_bytes(writes) + (2 * writes.len() + 8) * KEY_BYTES;
@@ -369,7 +476,11 @@ impl Writer {
             Value::Array(found) => found,
             _ => Vec::new(),
         };
-        if !fence.is_of(owner) || !fence.is_alone(self.number) || found.len() != writes.len() {
+        if !fence.is_of(owner)
+            || !fence.is_alone(self.number)
+            || !fence.has_list(self.indexes.number)
+            || found.len() != writes.len()
+        {
             redis::cmd("UNWATCH").exec(connection)?;
             return Ok(None);
         }
@@ -407,40 +518,50 @@ impl Writer {
             Err(_) => Ok(None),
         }
     }
-}
 
-fn script(
-    connection: &mut Connection,
-    number: u64,
-    (view, member): (View, MemberId),
-    writes: &[StoreWrite],
-) -> RedisResult<Answer> {
-    let mut call = COMMIT.prepare_invoke();
-    call.key(META).key(NAMES);
-    call.arg(view.0).arg(member.birth).arg(number);
-    for write in writes {
-        let (mut expected, mut row) = (Vec::new(), Vec::new());
-        match write.expected {
-            Expected::Anything => {}
-            Expected::Missing => expected.push(b'-'),
-            Expected::At(incarnation, version) => {
-                row::append_state(incarnation, version, &mut expected);
+    /// Commits a batch as a script.
+    fn script(
+        &mut self,
+        (view, member): (View, MemberId),
+        writes: &[StoreWrite],
+        entries: &[Entry],
+    ) -> RedisResult<Answer> {
+        let mut call = COMMIT.prepare_invoke();
+        call.key(META).key(NAMES);
+        call.arg(view.0).arg(member.birth).arg(self.number);
+        call.arg(self.indexes.number);
+        for write in writes {
+            let (mut expected, mut row) = (Vec::new(), Vec::new());
+            match write.expected {
+                Expected::Anything => {}
+                Expected::Missing => expected.push(b'-'),
+                Expected::At(incarnation, version) => {
+                    row::append_state(incarnation, version, &mut expected);
+                }
+            }
+            if let StoreChange::Put(record) = &write.change {
+                row::append(&write.name, record, &mut row);
+            }
+            call.key(record_key(&write.name)).arg(expected).arg(row);
+        }
+        for of_index in entries.chunk_by(|one, next| one.number == next.number) {
+            call.arg(of_index[0].number).arg(of_index.len());
+            for entry in of_index {
+                let key = entry.key.as_deref().unwrap_or_default();
+                call.arg(entry.write_index + 1).arg(key);
             }
         }
-        if let StoreChange::Put(record) = &write.change {
-            row::append(&write.name, record, &mut row);
-        }
-        call.key(record_key(&write.name)).arg(expected).arg(row);
+        let answer: Vec<u64> = call.invoke(&mut self.connection)?;
+        let (fence, refused) = answer.split_first_chunk().unwrap_or((&[0; 4], &[]));
+        let [current, is_member, is_newest, is_listed] = *fence;
+        Ok(Answer {
+            current: View(current),
+            is_member: is_member == 1,
+            is_newest: is_newest == 1,
+            is_listed: is_listed == 1,
+            refused: refused.iter().map(|number| *number as usize).collect(),
+        })
     }
-    let answer: Vec<u64> = call.invoke(connection)?;
-    let (fence, refused) = answer.split_first_chunk().unwrap_or((&[0; 3], &[]));
-    let [current, is_member, is_newest] = *fence;
-    Ok(Answer {
-        current: View(current),
-        is_member: is_member == 1,
-        is_newest: is_newest == 1,
-        refused: refused.iter().map(|number| *number as usize).collect(),
-    })
 }
 
 /// The next response. If it is an error, others may be unread, so the caller must give up the connection.

@@ -1,8 +1,8 @@
 //! The registry of members in Redis, and the scripts that change who may write.
 //!
 //! All of it is in the meta hash: `view`, `body` with the document of the view, `members` (their number), `member:BIRTH` with the node of each
-//! member, `joining:BIRTH` with the node of each process that belongs to no view yet, and `connection:BIRTH`. So a transaction that watches
-//! this one key notices each change.
+//! member, `joining:BIRTH` with the node of each process that belongs to no view yet, `connection:BIRTH`, and `indexes:BIRTH` with the indexes
+//! that a process declares. So a transaction that watches this one key notices each change.
 
 use std::sync::LazyLock;
 
@@ -13,12 +13,12 @@ use tidewire_core::store::{
 };
 use tidewire_core::view::Generation;
 
-use super::{Location, META};
+use super::{FORMAT_WITHOUT_INDEXES, Location, META};
 use crate::remote::{Membership, unknown_member};
 use crate::{epoch_after, view_document};
 
-/// Stores an opening. Arguments: this version's format, the former opening, the epoch, the number of the node, whether the process writes
-/// alone, and then the document of its view. Returns format, epoch and opening, or the opening 0 if there was another one in between. The
+/// Stores an opening. Arguments: the format of a store that has never had an index, the former opening, the epoch, the number of the node,
+/// whether the process writes alone, then the document of its view, and the newest format that this version reads. Returns format, epoch and opening, or the opening 0 if there was another one in between. The
 /// format is raised before the records are changed, so that no older server opens a store that has rows and hashes.
 static OPEN: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
@@ -26,10 +26,10 @@ static OPEN: LazyLock<Script> = LazyLock::new(|| {
         redis.call('HSETNX', meta, 'format', ARGV[1])
         redis.call('HSETNX', meta, 'epoch', '0')
         local format = redis.call('HGET', meta, 'format')
-        if tonumber(format) > tonumber(ARGV[1]) then return {format, '0', '0'} end
+        if tonumber(format) > tonumber(ARGV[7]) then return {format, '0', '0'} end
         if (redis.call('HGET', meta, 'opening') or '0') ~= ARGV[2] then return {format, '0', '0'} end
         if tonumber(format) < 3 then redis.call('HSET', meta, 'upgrading', '1') end
-        redis.call('HSET', meta, 'format', ARGV[1])
+        if tonumber(format) < tonumber(ARGV[1]) then redis.call('HSET', meta, 'format', ARGV[1]) end
         local opening = tostring(redis.call('HINCRBY', meta, 'opening', 1))
         if ARGV[5] == '1' then
             for _, field in ipairs(redis.call('HKEYS', meta)) do
@@ -40,6 +40,7 @@ static OPEN: LazyLock<Script> = LazyLock::new(|| {
         else
             redis.call('HSET', meta, 'joining:' .. opening, ARGV[4])
         end
+        redis.call('HSET', meta, 'indexes:' .. opening, '')
         return {format, redis.call('HGET', meta, 'epoch'), opening}",
     )
 });
@@ -81,7 +82,7 @@ static PROPOSE: LazyLock<Script> = LazyLock::new(|| {
         for _, field in ipairs(redis.call('HKEYS', meta)) do
             local birth = string.match(field, '^member:(%d+)$')
             if birth and not members[birth] then
-                redis.call('HDEL', meta, field, 'connection:' .. birth)
+                redis.call('HDEL', meta, field, 'connection:' .. birth, 'indexes:' .. birth)
             end
         end
         for birth, node in pairs(members) do
@@ -185,12 +186,13 @@ pub(super) fn open(
         view.generation = generation.clone();
         let (found, epoch, opening): (i64, u64, u64) = OPEN
             .key(META)
-            .arg(format)
+            .arg(FORMAT_WITHOUT_INDEXES)
             .arg(meta.opening)
             .arg(epoch.0)
             .arg(own.node)
             .arg(u8::from(is_alone))
             .arg(view_document::encode(&view))
+            .arg(format)
             .invoke(connection)?;
         if found > format || opening > 0 {
             let epoch = Epoch(epoch);

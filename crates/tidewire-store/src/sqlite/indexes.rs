@@ -1,8 +1,5 @@
-//! Indexes of collections: their entries change in the transaction of the records, and a new index is built in steps between commits.
-//!
-//! The database knows which indexes it has, so every program that writes records keeps them, whatever its configuration. Commits change the
-//! entries of an index from the moment in which it is declared. So a build has to add the entries of older records only, and may end and
-//! continue at any place.
+//! Indexes of collections: their entries change in the transaction of the records, and a new index is built in steps between commits
+//! (`index_list.rs`).
 
 use std::sync::Arc;
 
@@ -10,20 +7,13 @@ use rusqlite::types::ValueRef;
 use rusqlite::{
     CachedStatement, Connection, OptionalExtension, Transaction, TransactionBehavior, params,
 };
-use tidewire_core::indexes::{CollectionIndex, Tape, belongs, parse_definition};
+use tidewire_core::indexes::Tape;
 use tidewire_core::store::{IndexEnd, IndexRead};
 
+use super::super::index_list::{
+    BUILDING, COMPLETE, IndexList, KeptIndex, REMOVED, STEP_BYTES, STEP_ROWS,
+};
 use super::super::range::prefix_end;
-
-/// The states of an index.
-const BUILDING: i64 = 0;
-const COMPLETE: i64 = 1;
-const REMOVED: i64 = 2;
-
-/// Records or entries of a step of a build. A commit may wait for a step, which takes a few milliseconds.
-const STEP_ROWS: usize = 500;
-/// Bytes of records after which a step ends.
-const STEP_BYTES: usize = 1 << 20;
 
 const LIST: &str = "SELECT number, definition, state, position FROM indexes ORDER BY number";
 const FIND: &str = "SELECT key FROM index_entries WHERE name = ?1 AND number = ?2";
@@ -39,25 +29,10 @@ const ASCENDING: &str = "SELECT key, name FROM index_entries
 const DESCENDING: &str = "SELECT key, name FROM index_entries
     WHERE number = ?1 AND key >= ?2 AND key < ?3 ORDER BY key DESC, name DESC LIMIT ?4";
 
-/// An index of the database.
-#[derive(Debug)]
-struct KeptIndex {
-    number: i64,
-    definition: String,
-    /// The prefix of the names of its records.
-    prefix: String,
-    index: CollectionIndex,
-    state: i64,
-    /// The last record that a build has handled.
-    position: String,
-}
-
 /// The indexes of a database.
 #[derive(Debug, Default)]
 pub(super) struct Indexes {
-    kept: Vec<KeptIndex>,
-    /// Indexes whose entries are to be removed.
-    removed: Vec<i64>,
+    list: IndexList,
     tape: Tape,
 }
 
@@ -68,25 +43,10 @@ impl Indexes {
         let mut list = connection.prepare_cached(LIST)?;
         let mut rows = list.query([])?;
         while let Some(row) = rows.next()? {
-            let (number, state) = (row.get(0)?, row.get(2)?);
-            let definition: String = row.get(1)?;
-            let parsed = match state {
-                REMOVED => None,
-                _ => parse_definition(&definition),
-            };
-            // An unknown definition is not kept, so its entries are removed before they become wrong.
-            let Some((collection, index)) = parsed else {
-                indexes.removed.push(number);
-                continue;
-            };
-            indexes.kept.push(KeptIndex {
-                number,
-                prefix: format!("{collection}/"),
-                index,
-                state,
-                position: row.get(3)?,
-                definition,
-            });
+            let (number, definition) = (row.get(0)?, row.get(1)?);
+            indexes
+                .list
+                .add(number, definition, row.get(2)?, row.get(3)?);
         }
         Ok(indexes)
     }
@@ -97,27 +57,15 @@ impl Indexes {
         connection: &mut Connection,
         definitions: &[Arc<str>],
     ) -> rusqlite::Result<Self> {
+        let definitions: Vec<&str> = definitions.iter().map(|text| &**text).collect();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let is_declared =
-            |kept: &KeptIndex| definitions.iter().any(|text| **text == *kept.definition);
-        for kept in self.kept.iter().filter(|kept| !is_declared(kept)) {
+        for number in self.list.undeclared(&definitions) {
             let change = "UPDATE indexes SET state = ?2 WHERE number = ?1";
-            transaction.execute(change, params![kept.number, REMOVED])?;
-            let paths = shown(&kept.definition);
-            tracing::info!(
-                index = paths,
-                "the index is no longer declared, so its entries are removed"
-            );
+            transaction.execute(change, params![number, REMOVED])?;
         }
-        let is_known = |text: &Arc<str>| self.kept.iter().any(|kept| *kept.definition == **text);
-        for text in definitions.iter().filter(|text| !is_known(text)) {
+        for text in self.list.missing(&definitions) {
             let change = "INSERT INTO indexes (definition, state, position) VALUES (?1, ?2, '')";
-            transaction.execute(change, params![&**text, BUILDING])?;
-            let paths = shown(text);
-            tracing::info!(
-                index = paths,
-                "the index is new, so its entries are added in the background"
-            );
+            transaction.execute(change, params![text, BUILDING])?;
         }
         let declared = Self::of(&transaction)?;
         transaction.commit()?;
@@ -126,37 +74,28 @@ impl Indexes {
 
     /// Whether there is nothing to keep.
     pub(super) fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+        self.list.kept.is_empty()
     }
 
     /// Whether an index is to be built or removed.
     pub(super) fn is_pending(&self) -> bool {
-        !self.removed.is_empty() || self.kept.iter().any(|kept| kept.state == BUILDING)
+        self.list.is_pending()
     }
 
     /// Does a step of a build or of a removal. Returns the state after it.
     pub(super) fn step(&mut self, connection: &mut Connection) -> rusqlite::Result<Self> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        if let Some(number) = self.removed.first() {
+        if let Some(number) = self.list.removed.first() {
             let rows = transaction.execute(CLEAR, params![number, STEP_ROWS as i64])?;
             if rows < STEP_ROWS {
                 transaction.execute("DELETE FROM indexes WHERE number = ?1", [number])?;
             }
-        } else {
-            let Self { kept, tape, .. } = self;
-            if let Some(building) = kept.iter().find(|kept| kept.state == BUILDING) {
-                build(&transaction, building, tape)?;
-            }
+        } else if let Some(building) = self.list.building() {
+            build(&transaction, building, &mut self.tape)?;
         }
         let indexes = Self::of(&transaction)?;
         transaction.commit()?;
-        for kept in &self.kept {
-            let is_complete =
-                |other: &&KeptIndex| other.number == kept.number && other.state == COMPLETE;
-            if kept.state == BUILDING && indexes.kept.iter().any(|other| is_complete(&other)) {
-                tracing::info!(index = shown(&kept.definition), "the index is complete");
-            }
-        }
+        indexes.list.log_completed(&self.list);
         Ok(indexes)
     }
 
@@ -170,15 +109,10 @@ impl Indexes {
         }
         Ok(Some(Keeper {
             entries: Entries::prepare(transaction)?,
-            kept: &self.kept,
+            kept: &self.list.kept,
             tape: &mut self.tape,
         }))
     }
-}
-
-/// A definition for people.
-fn shown(definition: &str) -> String {
-    definition.replace('\n', " ")
 }
 
 /// Adds the entries of the next records to an index.
@@ -201,7 +135,7 @@ fn build(
             ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes,
             _ => &[],
         };
-        if belongs(&index.prefix, &name) {
+        if index.has(&name) {
             entries.put(
                 index,
                 tape,
@@ -247,9 +181,7 @@ impl<'transaction> Entries<'transaction> {
         name: &str,
         data: &str,
     ) -> rusqlite::Result<()> {
-        let id = name.get(index.prefix.len()..).unwrap_or_default();
-        // Indexes have no versions.
-        let key = index.index.key(tape.read(id, 0, data).as_ref());
+        let key = index.key(tape, name, data);
         self.replace(index.number, name, Some(&key))
     }
 
@@ -281,7 +213,7 @@ pub(super) struct Keeper<'transaction> {
 impl Keeper<'_> {
     /// Notes that a record has this value now, or is deleted.
     pub(super) fn written(&mut self, name: &str, data: Option<&str>) -> rusqlite::Result<()> {
-        for index in self.kept.iter().filter(|kept| belongs(&kept.prefix, name)) {
+        for index in self.kept.iter().filter(|kept| kept.has(name)) {
             match data {
                 Some(data) => self.entries.put(index, self.tape, name, data)?,
                 None => self.entries.replace(index.number, name, None)?,
@@ -325,6 +257,3 @@ pub(super) fn read(
     }
     Ok(IndexEnd::Complete)
 }
-
-#[cfg(test)]
-mod tests;
