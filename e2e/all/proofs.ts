@@ -85,6 +85,12 @@ export const PROOFS: Proof[] = [
     figures: [/\d+ pairs of query and record agree .*/, /\d+ seeds, \d+ steps, .*/],
   },
   {
+    name: 'query-oracles',
+    command: npm('oracles'),
+    env: { ORACLE_PAIRS: '1000000' },
+    figures: [/\d+ pairs of selector and record: .*/, /mingo agrees on the order .*/, /pass \d+/, /fail \d+/],
+  },
+  {
     name: 'fuzz-faults',
     command: npm('fuzz-faults', '--', '300'),
     figures: FAULTS.filter(({ fuzzTarget }) => fuzzTarget !== undefined).map(({ name }) => new RegExp(`${name}: .*`)),

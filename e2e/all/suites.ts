@@ -164,11 +164,12 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'clients',
-    shows: 'the JavaScript codec against ours, patches and rules against Node, the unmodified deepstream client against the binary',
+    shows: 'the JavaScript codec against ours, patches, rules and queries against Node, queries against mingo and sift, the unmodified deepstream client against the binary',
     needs: [OPENSSL],
     commands: [
       npm('codec'),
       npm('parity'),
+      npm('oracles'),
       npm('test'),
     ],
     budgetSeconds: 900,
