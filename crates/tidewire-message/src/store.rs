@@ -504,7 +504,7 @@ pub trait Store: Send {
     }
 
     /// Adds entries of records to an index that is not complete, or removes entries of an index that is no longer declared: as many as a
-    /// commit may wait for. Called again and again, so it must be fast if there is nothing to do.
+    /// commit may wait for. Called after each commit, so it must be fast if there is nothing to do.
     ///
     /// # Errors
     /// Nothing has changed, and the step is still to be done.

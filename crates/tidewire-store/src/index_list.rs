@@ -8,7 +8,7 @@ use tidewire_core::indexes::{CollectionIndex, Tape, belongs, parse_definition};
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use tidewire_core::store::{StoreChange, StoreWrite};
 
-/// Commits change its entries, and those of older records are added.
+/// Commits change its entries, and a build adds the entries of older records.
 pub(crate) const BUILDING: i64 = 0;
 /// It has an entry for each record.
 pub(crate) const COMPLETE: i64 = 1;
@@ -107,7 +107,7 @@ impl IndexList {
         })
     }
 
-    /// Those of the definitions that are not among the indexes, which are to be built.
+    /// The definitions that are not among the indexes, which are to be built.
     pub(crate) fn missing<'a>(
         &'a self,
         definitions: &'a [&'a str],

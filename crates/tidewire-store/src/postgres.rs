@@ -294,7 +294,7 @@ impl Store for PostgresStore {
             }
             // Another member has declared indexes.
             if reads == LIST_READS_MAX {
-                let message = "members declare indexes again and again";
+                let message = "the list of indexes changed during each attempt";
                 return Err(StoreError::unavailable(message));
             }
             reads += 1;

@@ -43,7 +43,7 @@ pub(super) const SCHEMA: &str = "
     );
     INSERT INTO tidewire_meta VALUES ('indexes', 0) ON CONFLICT DO NOTHING;";
 
-/// Notes the definitions that a process declares. Those of processes that have left end.
+/// Notes the definitions that a process declares, and forgets the definitions of processes that have left.
 const SET_DECLARED: &str = "INSERT INTO tidewire_index_members VALUES ($1, $2) ON CONFLICT (birth) DO UPDATE SET definitions = $2";
 const FORGET_LEFT: &str = "DELETE FROM tidewire_index_members AS gone WHERE NOT EXISTS
     (SELECT FROM tidewire_members AS member WHERE member.birth = gone.birth)";

@@ -343,7 +343,7 @@ impl Writer {
         while !answer.is_listed && answer.is_of(owner.0) {
             // Another member has declared indexes.
             if reads == LIST_READS_MAX {
-                let text = "members declare indexes again and again";
+                let text = "the list of indexes changed during each attempt";
                 return Err(RedisError::from((ErrorKind::Client, text)));
             }
             reads += 1;
