@@ -167,7 +167,6 @@ test('what the package does not have is refused with a sentence', async (t) => {
   const cases: Array<[() => unknown, RegExp]> = [
     [() => new Server(http as never), /does not have servers that share the port of an http server; start `npx tidewire`/],
     [() => new Server({ cors: { origin: '*' } } as never), /the option cors; set network\.origins of the server/],
-    [() => new Server({ connectionStateRecovery: {} } as never), /connectionStateRecovery/],
     [() => new Server({ allowEIO3: true } as never), /clients of version 2 are not supported/],
     [() => new Server({ path: '/other' }), /the path of the server is \/socket\.io/],
     [() => new Server({ url: 'http://localhost' }), /needs both `url` and `key`/],

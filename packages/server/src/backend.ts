@@ -143,9 +143,9 @@ export class Backend extends EventEmitter<BackendEvents> {
     return this.#requestNamespaces();
   }
 
-  /** Opens a session with a public id. */
-  accept(session: SessionHandle, id: string): void {
-    this.#command({ action: Action.ACCEPT, session, name: id });
+  /** Opens a session with a public id. Its client may get a secret, too, with which it asks for the same session after a loss. */
+  accept(session: SessionHandle, id: string, secret?: string): void {
+    this.#command({ action: Action.ACCEPT, session, name: id, correlationId: secret });
   }
 
   /** Refuses a session. The reason is a JSON object with `message` and maybe `data`. */

@@ -13,6 +13,8 @@ export interface Targets {
   except: ReadonlySet<Room>;
   sender?: Socket | undefined;
   isLocal?: boolean | undefined;
+  /** Whether clients that come back do not get it. */
+  isVolatile?: boolean | undefined;
 }
 
 /** The time for acknowledgements without `timeout()`, as in `socket.io`. */
@@ -23,6 +25,7 @@ type Done = (error: Error | null, responses: unknown) => void;
 
 interface Flags {
   isLocal?: boolean;
+  isVolatile?: boolean;
   /** Whether an acknowledgement gets one answer instead of a list. */
   isSingle?: boolean;
   timeoutMs?: number | undefined;
@@ -104,9 +107,9 @@ export class BroadcastOperator<EmitEvents extends EventsMap = DefaultEventsMap, 
     return this.#with(this.#rooms, this.#except);
   }
 
-  /** The server may drop a volatile event; this one sends it like others. */
+  /** A client that comes back does not get a volatile event that it has missed. Otherwise the server sends it as others. */
   get volatile(): BroadcastOperator<EmitEvents, SocketData> {
-    return this.#with(this.#rooms, this.#except);
+    return this.#with(this.#rooms, this.#except, { isVolatile: true });
   }
 
   get local(): BroadcastOperator<EmitEvents, SocketData> {
@@ -139,7 +142,7 @@ export class BroadcastOperator<EmitEvents extends EventsMap = DefaultEventsMap, 
   }
 
   #targets(): Targets {
-    return { rooms: this.#rooms, except: this.#except, sender: this.#sender, isLocal: this.#flags.isLocal };
+    return { rooms: this.#rooms, except: this.#except, sender: this.#sender, isLocal: this.#flags.isLocal, isVolatile: this.#flags.isVolatile };
   }
 
   #ask(event: string, args: readonly unknown[], done: Done): void {
@@ -161,6 +164,11 @@ export class BroadcastOperator<EmitEvents extends EventsMap = DefaultEventsMap, 
     if (this.#flags.isLocal) return own;
     const others = await this.#namespace.siblings.fetchSockets(this.#selection());
     return [...own, ...others.map((details) => new RemoteSocket<EmitEvents, SocketData>(this.#namespace, details))];
+  }
+
+  /** The ids of the same sockets. */
+  async allSockets(): Promise<Set<SocketId>> {
+    return new Set((await this.fetchSockets()).map(({ id }) => id));
   }
 
   socketsJoin(rooms: Room | Room[]): void {

@@ -3,6 +3,7 @@
 export { BroadcastOperator, RemoteSocket } from './broadcast.js';
 export { Namespace } from './namespace.js';
 export type { ExtendedError } from './namespace.js';
+export type { RecoveryOptions } from './recovery.js';
 export { Server } from './server.js';
 export { Server as default } from './server.js';
 export type { ServerOptions } from './server.js';

@@ -4,7 +4,8 @@ import { randomBytes } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import type { Backend, Broadcast, OpenedSession, Payload, SessionHandle } from '@tidewire/server';
 import { BroadcastOperator, type RemoteSocket, type Targets } from './broadcast.js';
-import { publicationOf } from './payload.js';
+import { payloadOf, publicationOf } from './payload.js';
+import { Recovery, newSecret, secretIn, type RecoveryOptions, type SavedSocket } from './recovery.js';
 import type { Server } from './server.js';
 import { Siblings, type Selection } from './siblings.js';
 import { Socket, handshakeOf } from './socket.js';
@@ -65,18 +66,25 @@ export class Namespace<
   readonly sockets = new Map<SocketId, Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>>();
   readonly adapter = new Adapter();
   readonly link: Link;
+  /** The events for clients that come back, if the app wants that. */
+  readonly recovery: Recovery | undefined;
   /** The other backends. */
   readonly siblings: Siblings = new Siblings(this as unknown as Namespace);
   readonly #middlewares: Array<Middleware<Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>>> = [];
   /** Sessions whose middlewares run, and open ones, by the server's handle. */
   readonly #byHandle = new Map<SessionHandle, Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>>();
+  /** Open sockets by the secrets of their clients. */
+  readonly #bySecret = new Map<string, Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>>();
+  /** Sessions whose clients come back, until the other backends are known. */
+  readonly #recovering = new Set<SessionHandle>();
 
   /** Only the server makes namespaces. */
-  constructor(server: Server<ListenEvents, EmitEvents, ServerSideEvents, SocketData>, name: string, link: Link) {
+  constructor(server: Server<ListenEvents, EmitEvents, ServerSideEvents, SocketData>, name: string, link: Link, recovery?: RecoveryOptions) {
     super();
     this.server = server;
     this.name = name;
     this.link = link;
+    this.recovery = recovery && new Recovery(recovery);
   }
 
   /** Adds a listener for new sockets, or for an event of other apps. */
@@ -171,8 +179,8 @@ export class Namespace<
     this.#all().disconnectSockets(close);
   }
 
-  async allSockets(): Promise<Set<SocketId>> {
-    return new Set((await this.fetchSockets()).map(({ id }) => id));
+  allSockets(): Promise<Set<SocketId>> {
+    return this.#all().allSockets();
   }
 
   /** Sends an event to the apps of the other backends. If the last argument is a function, it gets their answers. */
@@ -212,7 +220,8 @@ export class Namespace<
 
   /** Sends an event to sockets. */
   publish(event: string, args: readonly unknown[], to: Targets): void {
-    this.link.broadcast(this.#broadcast(event, args, to));
+    checkName(event);
+    this.link.broadcast(this.#broadcast(event, args, to, this.kept(event, args, to)));
   }
 
   /** Sends an event to sockets and resolves with the answers of their clients. */
@@ -220,7 +229,7 @@ export class Namespace<
     return this.link.ask(this.#broadcast(event, args, to), timeoutMs);
   }
 
-  #broadcast(event: string, args: readonly unknown[], to: Targets): Broadcast {
+  #broadcast(event: string, args: readonly unknown[], to: Targets, payload = publicationOf(event, args)): Broadcast {
     checkName(event);
     return {
       namespace: this.name,
@@ -228,8 +237,16 @@ export class Namespace<
       except: [...to.except],
       sender: to.sender?.handle,
       isLocal: to.isLocal,
-      ...publicationOf(event, args),
+      ...payload,
     };
+  }
+
+  /** For sockets, too: the payload of an event that clients get again if they have missed it. */
+  kept(event: string, args: readonly unknown[], { rooms, except, sender, isVolatile }: Targets): Payload | undefined {
+    if (!this.recovery || isVolatile) return undefined;
+    const payload = payloadOf([event, ...args, this.recovery.nextOffset()]);
+    this.recovery.keep(payload, rooms, except, sender?.id);
+    return payload;
   }
 
   /** For the server: a session wants to open, or comes from another backend. */
@@ -240,28 +257,73 @@ export class Namespace<
       known.rebind(session, rooms);
       return;
     }
-    const socket = new Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>(this, id ?? randomBytes(15).toString('base64url'), session, handshakeOf(handshake), id !== undefined);
-    this.#byHandle.set(session, socket);
+    const made = (id: SocketId, isRecovered: boolean, pid?: string): Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData> => {
+      const socket = new Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>(this, id, session, handshakeOf(handshake), isRecovered, pid);
+      this.#byHandle.set(session, socket);
+      return socket;
+    };
     if (id !== undefined) {
-      for (const room of rooms) {
-        socket.rooms.add(room);
-        this.adapter.add(room, id);
-      }
+      const socket = made(id, true);
+      socket.restore(rooms);
       return this.#opened(socket, rooms);
     }
-    this.#run(socket, session, 0);
+    const begin = (): void => {
+      const socket = made(randomBytes(15).toString('base64url'), false, this.recovery && newSecret());
+      this.#run(socket, session, 0, () => this.#accept(socket, session));
+    };
+    const { recovery } = this;
+    const pid = recovery && secretIn(handshake.auth);
+    if (!recovery || pid === undefined) return begin();
+    this.#recovering.add(session);
+    void this.siblings.areThere().then((areThere) => {
+      // The client may have gone before the others answered.
+      if (!this.#recovering.delete(session)) return;
+      recovery.noteOthers(areThere);
+      this.#takeOver(pid);
+      const taken = recovery.take(pid, handshake.auth['offset']);
+      if (!taken) return begin();
+      const socket = made(taken.socket.id, true, pid);
+      const accept = (): void => this.#recover(socket, session, taken);
+      if (recovery.skipsMiddlewares) return accept();
+      this.#run(socket, session, 0, accept);
+    });
   }
 
-  #run(socket: Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>, session: SessionHandle, index: number): void {
+  /** Ends a socket that is still connected, as far as the server knows, after its client has connected again. */
+  #takeOver(pid: string): void {
+    const socket = this.#bySecret.get(pid);
+    if (!socket) return;
+    const { handle } = socket;
+    socket.ended('transport close');
+    if (handle) this.link.end(handle, true);
+  }
+
+  /** Opens a socket with the state of an earlier one. The client gets what it has missed before it is connected, as in `socket.io`. */
+  #recover(socket: Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>, session: SessionHandle, { socket: { rooms, data }, missed }: { socket: SavedSocket; missed: Payload[] }): void {
+    socket.restore(rooms);
+    socket.data = data as SocketData;
+    for (const payload of missed) this.link.send(session, payload);
+    this.#accept(socket, session);
+  }
+
+  #accept(socket: Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>, session: SessionHandle): void {
+    this.link.accept(session, socket.id, socket.pid);
+    if (socket.pid !== undefined) {
+      this.#bySecret.set(socket.pid, socket);
+      this.recovery?.began(socket.pid);
+    }
+    this.#opened(socket, []);
+  }
+
+  #run(socket: Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>, session: SessionHandle, index: number, accept: () => void): void {
     const middleware = this.#middlewares[index];
     if (!middleware) {
       // The client may have gone while a middleware waited.
-      if (this.#byHandle.get(session) !== socket) return;
-      this.link.accept(session, socket.id);
-      return this.#opened(socket, []);
+      if (this.#byHandle.get(session) === socket) accept();
+      return;
     }
     middleware(socket, (error) => {
-      if (!error) return this.#run(socket, session, index + 1);
+      if (!error) return this.#run(socket, session, index + 1, accept);
       if (!this.#byHandle.delete(session)) return;
       socket.ended('server namespace disconnect');
       const { message, data } = error;
@@ -285,12 +347,19 @@ export class Namespace<
   closed(session: SessionHandle, reason: keyof typeof REASONS): void {
     const socket = this.#byHandle.get(session);
     this.#byHandle.delete(session);
+    this.#recovering.delete(session);
     socket?.ended(REASONS[reason] ?? 'transport close');
+  }
+
+  /** For the server: the backend serves the namespace, also after it has lost its server. */
+  served(): void {
+    if (this.recovery) void this.siblings.areThere().then((areThere) => this.recovery?.noteOthers(areThere));
   }
 
   /** For sockets: it has ended. */
   forget(socket: Socket): void {
     this.sockets.delete(socket.id);
+    if (socket.pid !== undefined) this.#bySecret.delete(socket.pid);
     if (socket.handle) this.#byHandle.delete(socket.handle);
   }
 
@@ -298,6 +367,7 @@ export class Namespace<
   unbind(): void {
     for (const socket of this.#byHandle.values()) if (!socket.connected) socket.ended('transport close');
     this.#byHandle.clear();
+    this.#recovering.clear();
     for (const socket of this.sockets.values()) socket.rebind(undefined);
   }
 }

@@ -4,6 +4,7 @@ import { EventEmitter } from 'node:events';
 import { AskError, Backend, startServer, type EndReason, type ServerProcess, type SessionHandle } from '@tidewire/server';
 import type { BroadcastOperator, RemoteSocket } from './broadcast.js';
 import { Namespace, type Adapter, type ExtendedError } from './namespace.js';
+import type { RecoveryOptions } from './recovery.js';
 import type { Socket } from './socket.js';
 import { missing, type AckOf, type BroadcastParams, type DefaultEventsMap, type EventNames, type EventParams, type EventsMap, type Room, type SocketId, type WithoutAck } from './types.js';
 
@@ -20,24 +21,31 @@ export interface ServerOptions {
   dataFolder: string;
   /** How long sockets wait for the server after the backend has lost it, in milliseconds. Default 10,000, as `backend.grace`. */
   graceMs: number;
+  /** Gives clients that lose their connections their sockets back, with the events that they have missed. */
+  connectionStateRecovery: RecoveryOptions;
   /** Only `/socket.io`, which is the path of the server. */
   path: string;
 }
 
 /** Options of `socket.io` that are options of the Tidewire server, or that there is nothing for. */
 const ELSEWHERE: Record<string, string> = {
+  addTrailingSlash: 'the server accepts both paths; remove it',
   adapter: 'the server is the adapter, also in a cluster; remove it',
   allowEIO3: 'clients of version 2 are not supported; update them',
   allowRequest: 'use a middleware of io.use()',
   allowUpgrades: 'clients choose with their option `transports`',
   cleanupEmptyChildNamespaces: 'remove it',
   connectTimeout: 'set auth.login_timeout of the server',
-  connectionStateRecovery: 'sessions survive the end of a backend, and clients join their rooms again in the handler of `connection`; remove it',
   cookie: 'the server needs no sticky sessions; remove it',
   cors: 'set network.origins of the server to the origins of your pages',
+  destroyUpgrade: 'remove it',
+  destroyUpgradeTimeout: 'remove it',
   httpCompression: 'remove it',
+  httpRequestBodyTimeout: 'the server limits the time of requests; remove it',
+  initialPacket: 'emit an event in the handler of `connection`',
+  maxBufferedChunks: 'remove it',
   maxHttpBufferSize: 'set limits.message_bytes_max of the server',
-  parser: 'remove it',
+  parser: 'the server reads the default parser and socket.io-msgpack-parser, whichever a client has; remove it',
   perMessageDeflate: 'remove it',
   pingInterval: 'set network.heartbeat_interval of the server',
   pingTimeout: 'set network.heartbeat_timeout of the server',
@@ -142,6 +150,7 @@ export class Server<
       // Sessions that the server has not kept are not coming back.
       clearTimeout(this.#grace);
       this.#grace = setTimeout(() => this.#endUnbound(), this.#options.graceMs ?? DEFAULT_GRACE_MS);
+      for (const namespace of this.#namespaces.values()) namespace.served();
       this.#ready.resolve();
     });
     backend.on('disconnect', () => {
@@ -214,9 +223,13 @@ export class Server<
       this.#isServeDue = false;
       if (this.#isClosed) return;
       const names = this.#parents.length > 0 ? ['/*'] : [...this.#namespaces.keys()];
-      this.#backend?.serve(names).catch((error: Error) => {
-        if (!this.#isClosed) this.#fail(error);
-      });
+      const added = [...this.#namespaces.values()];
+      this.#backend?.serve(names).then(
+        () => added.forEach((namespace) => namespace.served()),
+        (error: Error) => {
+          if (!this.#isClosed) this.#fail(error);
+        },
+      );
     });
   }
 
@@ -226,7 +239,9 @@ export class Server<
     for (const [match, parent] of this.#parents) {
       const isAllowed = await new Promise<boolean>((resolve) => match(name, auth, (error, allowed) => resolve(!error && allowed)));
       if (!isAllowed) continue;
-      const made = this.#namespaces.get(name) ?? this.of(name);
+      const other = this.#namespaces.get(name);
+      if (other) return other;
+      const made = this.#make(name);
       made.inherit(parent);
       super.emit('new_namespace', made);
       return made;
@@ -241,9 +256,8 @@ export class Server<
       const full = name.startsWith('/') ? name : `/${name}`;
       namespace = this.#namespaces.get(full);
       if (!namespace) {
-        namespace = new Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData>(this, full, this.#link());
-        this.#namespaces.set(full, namespace);
-        if (this.#parents.length === 0) this.#serveSoon();
+        namespace = this.#make(full);
+        if (full !== '/') super.emit('new_namespace', namespace);
       }
     } else {
       const match: ParentMatch = typeof name === 'function' ? name : (text, _auth, next) => next(null, name.test(text));
@@ -252,6 +266,15 @@ export class Server<
       this.#serveSoon();
     }
     if (listener) namespace.on('connection', listener);
+    return namespace;
+  }
+
+  #make(name: string): Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData> {
+    const namespace = new Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData>(this, name, this.#link(), this.#options.connectionStateRecovery);
+    this.#namespaces.set(name, namespace);
+    // A pattern serves all names.
+    if (this.#parents.length === 0) this.#serveSoon();
+    else namespace.served();
     return namespace;
   }
 
@@ -367,6 +390,54 @@ export class Server<
     return this.sockets.serverSideEmitWithAck(event, ...args);
   }
 
+  /** @throws always. */
+  get httpServer(): never {
+    throw missing('io.httpServer', 'the server has its own port');
+  }
+
+  /** @throws always. */
+  get encoder(): never {
+    throw missing('io.encoder', 'the server encodes packets');
+  }
+
+  /** @throws always. */
+  attachApp(_app: unknown, _options?: unknown): never {
+    throw missing('io.attachApp()', 'use new Server(port) or new Server({ url, key })');
+  }
+
+  /** @throws always. */
+  bind(_engine: unknown): never {
+    throw missing('io.bind()', 'use new Server(port) or new Server({ url, key })');
+  }
+
+  /** @throws always. */
+  onconnection(_connection: unknown): never {
+    throw missing('io.onconnection()', 'the server has the connections');
+  }
+
+  /** The path of the server. */
+  path(): string;
+  path(path: string): this;
+  path(path?: string): string | this {
+    if (path === undefined) return '/socket.io';
+    checkPath(path);
+    return this;
+  }
+
+  /** The server does not have the files of the client. */
+  serveClient(): boolean;
+  serveClient(isServed: boolean): this;
+  serveClient(isServed?: boolean): boolean | this {
+    if (isServed === undefined) return false;
+    if (isServed) throw missing('io.serveClient()', ELSEWHERE['serveClient'] ?? '');
+    return this;
+  }
+
+  /** @throws always. */
+  connectTimeout(_milliseconds?: number): never {
+    throw missing('io.connectTimeout()', ELSEWHERE['connectTimeout'] ?? '');
+  }
+
   /** The server is the adapter: there is nothing to set. */
   adapter(): Adapter;
   adapter(adapter: unknown): never;
@@ -403,7 +474,11 @@ function checkOptions(options: Partial<ServerOptions>): void {
     const instead = ELSEWHERE[name];
     if (instead !== undefined && value !== undefined && value !== WITHOUT_EFFECT[name]) throw missing(`the option ${name}`, instead);
   }
-  if (options.path !== undefined && !/^\/socket\.io\/?$/.test(options.path)) throw missing('the option path', 'the path of the server is /socket.io');
+  if (options.path !== undefined) checkPath(options.path);
+}
+
+function checkPath(path: string): void {
+  if (!/^\/socket\.io\/?$/.test(path)) throw missing('the option path', 'the path of the server is /socket.io');
 }
 
 function deferred(): { promise: Promise<void>; resolve: () => void; reject: (error: Error) => void } {

@@ -66,6 +66,16 @@ export class Siblings {
     }
   }
 
+  /** Whether other backends serve the namespace. If the server does not answer, there may be some. */
+  async areThere(): Promise<boolean> {
+    try {
+      // No socket is in a room without a name, so the answers are short.
+      return (await this.#request({ rooms: [''], except: [], fetchSockets: { after: {} } })).length > 0;
+    } catch {
+      return true;
+    }
+  }
+
   /** Requests that the other backends do this with their matching sockets. */
   command(selection: Selection, command: Command): void {
     this.#send({ data: JSON.stringify({ ...selection, ...command }) });
@@ -106,6 +116,7 @@ export class Siblings {
 
   /** Handles a message of another backend. */
   told(payload: Payload, id: string | undefined): void {
+    this.#namespace.recovery?.noteOthers(true);
     const reply = (answer: Payload): void => {
       if (id !== undefined) this.#namespace.link.reply(id, answer);
     };

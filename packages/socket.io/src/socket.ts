@@ -59,6 +59,9 @@ export function handshakeOf({ address = '', url = '/', secure = false, headers =
   };
 }
 
+/** The reasons after which a client may come back to its socket. */
+const RECOVERABLE: ReadonlySet<DisconnectReason> = new Set(['ping timeout', 'transport close', 'server shutting down']);
+
 let serials = 0;
 
 interface PendingAck {
@@ -79,8 +82,10 @@ export class Socket<
   readonly id: SocketId;
   readonly nsp: Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData>;
   readonly handshake: Handshake;
-  /** Whether another backend, or this one before it lost its server, has served the session. */
+  /** Whether another backend has served the session before, or a socket continues that had lost its connection. */
   readonly recovered: boolean;
+  /** The secret with which the client can have the socket back. */
+  readonly pid: string | undefined;
   data = {} as SocketData;
   /** Later sockets have larger numbers. */
   readonly serial = (serials += 1);
@@ -91,17 +96,19 @@ export class Socket<
   #acks = new Map<string, PendingAck>();
   #ackCount = 0;
   #timeoutMs: number | undefined;
+  #isVolatile = false;
   readonly #middlewares: Middleware[] = [];
   readonly #catchers = { incoming: [] as Catcher[], outgoing: [] as Catcher[] };
 
   /** Only the namespace makes sockets. */
-  constructor(namespace: Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData>, id: SocketId, handle: SessionHandle, handshake: Handshake, recovered: boolean) {
+  constructor(namespace: Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData>, id: SocketId, handle: SessionHandle, handshake: Handshake, recovered: boolean, pid?: string) {
     super();
     this.nsp = namespace;
     this.id = id;
     this.#handle = handle;
     this.handshake = handshake;
     this.recovered = recovered;
+    this.pid = pid;
   }
 
   get disconnected(): boolean {
@@ -155,8 +162,10 @@ export class Socket<
     const values = args as unknown[];
     const last = values.at(-1);
     for (const catcher of this.#catchers.outgoing) catcher(event, ...values);
+    const isVolatile = this.#isVolatile;
+    this.#isVolatile = false;
     if (typeof last !== 'function') {
-      this.#send([event, ...values]);
+      this.#publish(event, values, isVolatile);
       return true;
     }
     const ack = last as Ack;
@@ -193,6 +202,14 @@ export class Socket<
     if (this.connected && this.#handle) this.nsp.link.send(this.#handle, payloadOf(values), id);
   }
 
+  /** Sends an event without an acknowledgement. While the connection is lost, it waits for the client that comes back. */
+  #publish(event: string, values: Args, isVolatile: boolean): void {
+    const none = new Set<Room>();
+    const kept = this.connected ? this.nsp.kept(event, values, { rooms: new Set([this.id]), except: none, isVolatile }) : undefined;
+    if (!kept) return this.#send([event, ...values]);
+    if (this.#handle) this.nsp.link.send(this.#handle, kept);
+  }
+
   #request(values: Args, timeoutMs: number | undefined, settle: PendingAck['settle']): void {
     const id = `${this.#ackCount}`;
     this.#ackCount += 1;
@@ -216,15 +233,17 @@ export class Socket<
     return this;
   }
 
-  /** The server may drop a volatile event; this one sends it like others. */
+  /** A client that comes back does not get the next event if it has missed it. Otherwise the server sends it as others. */
   get volatile(): this {
+    this.#isVolatile = true;
     return this;
   }
 
   #others(): BroadcastOperator<EmitEvents, SocketData> {
-    const timeoutMs = this.#timeoutMs;
+    const [timeoutMs, isVolatile] = [this.#timeoutMs, this.#isVolatile];
     this.#timeoutMs = undefined;
-    return new BroadcastOperator<EmitEvents, SocketData>(this.nsp as unknown as Namespace, new Set(), new Set(), this as unknown as Socket, { timeoutMs });
+    this.#isVolatile = false;
+    return new BroadcastOperator<EmitEvents, SocketData>(this.nsp as unknown as Namespace, new Set(), new Set(), this as unknown as Socket, { timeoutMs, isVolatile });
   }
 
   get broadcast(): BroadcastOperator<EmitEvents, SocketData> {
@@ -318,6 +337,14 @@ export class Socket<
     return [...this.#catchers.outgoing];
   }
 
+  /** For the namespace: the socket continues in these rooms. */
+  restore(rooms: readonly Room[]): void {
+    for (const room of rooms) {
+      this.rooms.add(room);
+      this.nsp.adapter.add(room, this.id);
+    }
+  }
+
   /** For the namespace: the session is open. The server has it in these rooms. */
   opened(known: readonly Room[]): void {
     this.connected = true;
@@ -377,6 +404,7 @@ export class Socket<
   ended(reason: DisconnectReason): void {
     if (!this.connected) return this.#leaveAll();
     super.emit('disconnecting', reason);
+    this.#save(reason);
     this.#leaveAll();
     this.nsp.forget(this as unknown as Socket);
     this.connected = false;
@@ -390,6 +418,14 @@ export class Socket<
       settle(new Error('socket has been disconnected'), []);
     }
     super.emit('disconnect', reason);
+  }
+
+  /** Keeps its state for a client that comes back, unless one side has ended it. */
+  #save(reason: DisconnectReason): void {
+    const { pid, id, rooms, data } = this;
+    if (pid === undefined) return;
+    if (RECOVERABLE.has(reason)) this.nsp.recovery?.save({ pid, id, rooms: [...rooms], data });
+    else this.nsp.recovery?.forget(pid);
   }
 
   #leaveAll(): void {

@@ -27,7 +27,7 @@ const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
 
 /// Namespaces that one backend may serve.
 const NAMESPACES_MAX: usize = 1_000;
-/// Bytes of the public id of a session.
+/// Bytes of the public id of a session, and of its secret.
 const ID_BYTES_MAX: usize = 128;
 
 /// Work of a recipient of a broadcast to several rooms.
@@ -43,7 +43,7 @@ const NO_SESSION: &str = r#"{"message":"the message needs a session of this node
 const NO_KIND: &str = r#"{"message":"only sessions and the server send such messages"}"#;
 const NO_DATA: &str =
     r#"{"message":"the data are missing, not of the required form, or too large"}"#;
-const NO_ID: &str = r#"{"message":"the id of a session has 1 to 128 bytes"}"#;
+const NO_ID: &str = r#"{"message":"the id and the secret of a session have 1 to 128 bytes"}"#;
 const NO_ROOM: &str =
     r#"{"message":"a room is empty, reserved or too long, or there are too many"}"#;
 const NO_NUMBER: &str =
@@ -107,8 +107,8 @@ impl Backends {
             }
             BackendKind::Broadcast => return self.publish(turn, id, message),
             BackendKind::Accept => {
-                let id = message.name.unwrap_or_default();
-                if id.is_empty() || id.len() > ID_BYTES_MAX {
+                let is_id = |id: &str| !id.is_empty() && id.len() <= ID_BYTES_MAX;
+                if !message.name.is_some_and(is_id) || !message.correlation.is_none_or(is_id) {
                     return Err(NO_ID);
                 }
             }
@@ -303,15 +303,11 @@ impl Backends {
                 let data = command.data.as_ref().map_or("{}", Payload::as_str);
                 refuse(turn, id, data);
             }
-            // The session gets nothing before it is open.
+            // A client that comes back keeps the events that it has missed until its session is open.
+            BackendKind::Send if is_new && command.correlation.is_none() => send(turn, id, command),
+            // Otherwise the session gets nothing before it is open.
             _ if is_new => {}
-            BackendKind::Send | BackendKind::Answer => {
-                let message = Backend {
-                    session: None,
-                    ..command.message()
-                };
-                turn.send(id, &Message::Backend(Box::new(message)));
-            }
+            BackendKind::Send | BackendKind::Answer => send(turn, id, command),
             BackendKind::Join => {
                 for room in command.names.iter().filter(|room| !room.is_empty()) {
                     join(turn, id, &event_of(&namespace, room));
@@ -352,6 +348,15 @@ pub(super) fn audience<E>(turn: &TurnContext<'_, E>, is_local: bool) -> Vec<Addr
     }
 }
 
+/// Sends the client of a session an event or an answer.
+fn send<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, command: &OwnedBackend) {
+    let message = Backend {
+        session: None,
+        ..command.message()
+    };
+    turn.send(id, &Message::Backend(Box::new(message)));
+}
+
 /// Opens a session.
 fn accept<E: Effects>(
     turn: &mut TurnContext<'_, E>,
@@ -370,6 +375,7 @@ fn accept<E: Effects>(
     session.set_flag(SessionFlag::Passing, true);
     let accepted = Backend {
         name: command.name.as_ref().map(Name::as_str),
+        correlation: command.correlation.as_deref(),
         ..Backend::new(BackendKind::Accept)
     };
     turn.send(id, &Message::Backend(Box::new(accepted)));

@@ -193,6 +193,32 @@ fn a_session_opens_when_its_backend_accepts_it() {
 }
 
 #[test]
+fn a_client_that_comes_back_gets_events_before_its_session_opens() {
+    let mut node = node(2);
+    let backend = backend(&mut node, 0, &["/"]);
+    for shard in 0..2 {
+        let session = node.back(shard, "/");
+        let missed = Backend {
+            data: Some(r#"["missed"]"#),
+            ..about(BackendKind::Send, session)
+        };
+        let accept = Backend {
+            name: Some("id"),
+            correlation: Some("secret"),
+            ..about(BackendKind::Accept, session)
+        };
+        node.send(backend, &message(missed));
+        node.send(backend, &message(accept));
+        let seen = node.take(session);
+        assert_eq!(kinds(&seen), ["Send", "Accept"]);
+        assert!(
+            seen[1].contains(r#"correlation: Some("secret")"#),
+            "{seen:?}"
+        );
+    }
+}
+
+#[test]
 fn a_refused_session_gets_the_reason_and_may_try_again() {
     let mut node = node(1);
     let backend = backend(&mut node, 0, &["/"]);
@@ -490,11 +516,24 @@ fn commands_that_can_not_be_executed_have_no_effect() {
     }
     let seen = confirm(&mut node, one, 5);
     check_refused(&seen, "InvalidCommand", "more messages are confirmed");
-    // A session gets nothing before it is accepted, and is accepted once.
+    // A session gets events and nothing else before it is accepted, and is accepted once.
     let new = node.back(0, "/");
-    node.send(one, &message(with_data(BackendKind::Send, new)));
     node.send(one, &message(with_data(BackendKind::Join, new)));
+    let asking = Backend {
+        correlation: Some("1"),
+        ..with_data(BackendKind::Send, new)
+    };
+    node.send(one, &message(asking));
     assert!(node.take(new).is_empty());
+    let long = "x".repeat(129);
+    let secret = Backend {
+        name: Some("x"),
+        correlation: Some(&long),
+        ..about(BackendKind::Accept, new)
+    };
+    node.take(one);
+    node.send(one, &message(secret));
+    check_refused(&node.take(one), "InvalidCommand", "1 to 128 bytes");
     assert_eq!(kinds(&accept(&mut node, one, new, "x")), ["Accept"]);
     assert!(accept(&mut node, one, new, "y").is_empty());
     let refuse = Backend {

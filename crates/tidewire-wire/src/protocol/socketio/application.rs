@@ -40,6 +40,10 @@ pub fn sent<'m>(message: &'m Backend<'_>) -> Option<Sent<'m>> {
         BackendKind::Accept => {
             let mut data = String::from(r#"{"sid":"#);
             json::string(message.name.unwrap_or_default(), &mut data);
+            if let Some(secret) = message.correlation {
+                data.push_str(r#","pid":"#);
+                json::string(secret, &mut data);
+            }
             data.push('}');
             packet(PacketType::Connect, None, Cow::Owned(data))
         }
@@ -84,6 +88,8 @@ mod tests {
     #[test]
     fn messages_of_backends_are_packets() {
         check(BackendKind::Accept, None, "", r#"40{"sid":"an\"id"}"#);
+        let with_secret = r#"40{"sid":"an\"id","pid":"\"s"}"#;
+        check(BackendKind::Accept, Some("\"s"), "", with_secret);
         let refusal = r#"{"message":"no"}"#;
         check(BackendKind::Refuse, None, refusal, r#"44{"message":"no"}"#);
         check(BackendKind::Send, None, r#" ["a",1]"#, r#"42["a",1]"#);
