@@ -244,6 +244,12 @@ const SCENARIOS: Record<string, Scenario> = {
     const { log, note } = logs();
     const prefix = `/${fresh('dynamic')}`;
     const parent = app.io.of(new RegExp(`^${prefix}-\\d+$`));
+    const onNamespace = ({ name }: Namespace): void => {
+      if (name.startsWith(prefix)) note('new', name.replace(prefix, ''));
+    };
+    app.io.on('new_namespace', onNamespace);
+    t.after(() => app.io.off('new_namespace', onNamespace));
+    app.io.of(`${prefix}-static`);
     parent.use((socket, next) => {
       note('use', socket.nsp.name.replace(prefix, ''));
       next();
@@ -370,6 +376,104 @@ const SCENARIOS: Record<string, Scenario> = {
     await settled(io, other);
     note(server.rooms.size, io.adapter.rooms.has('late'), io.adapter.rooms.has('later'), io.adapter.sids.has(server.id));
     return log;
+  },
+
+  'events of rooms': async ({ io, join }) => {
+    const { log, note } = logs();
+    const servers: ServerSocket[] = [];
+    io.on('connection', (socket) => servers.push(socket));
+    const ids = (id: string): number => servers.findIndex((socket) => socket.id === id);
+    const clients = [await join(), await join()];
+    for (const event of ['create-room', 'join-room', 'leave-room', 'delete-room']) {
+      io.adapter.on(event, (room: string, id?: string) => note(event, ids(room) < 0 ? room : 'own', id === undefined ? undefined : ids(id)));
+    }
+    const [one, two] = servers as [ServerSocket, ServerSocket];
+    void one.join('x');
+    void two.join('x');
+    void two.join('x');
+    void one.leave('x');
+    void one.leave('none');
+    io.socketsLeave('x');
+    void two.join('y');
+    clients[1]?.disconnect();
+    await eventually(() => io.sockets.size === 1, 'one socket');
+    return log;
+  },
+
+  'catch-all listeners, and methods with a second name': async ({ io, join }) => {
+    const { log, note } = logs();
+    const servers: ServerSocket[] = [];
+    io.on('connection', (socket) => servers.push(socket));
+    const client = await join();
+    const seen = allOf(client);
+    const socket = servers[0] as ServerSocket;
+    const names = ['first', 'second', 'outgoing', 'earlier'];
+    const listeners = names.map((name) => (event: string) => note(name, event));
+    const [first, second, outgoing, earlier] = listeners as [() => void, () => void, () => void, () => void];
+    socket.onAny(first).prependAny(second).onAnyOutgoing(outgoing).prependAnyOutgoing(earlier);
+    const known = (all: unknown[]): unknown => all.map((listener) => names[listeners.indexOf(listener as never)]);
+    note(known(socket.listenersAny()), known(socket.listenersAnyOutgoing()));
+    const heard = new Inbox<void>('events of the client');
+    socket.on('said', () => heard.push());
+    client.emit('said');
+    await heard.next();
+    socket.emit('out');
+    socket.offAny(first).offAnyOutgoing(earlier);
+    client.emit('said');
+    await heard.count(2);
+    socket.emit('out');
+    socket.offAny().offAnyOutgoing();
+    note(socket.listenersAny().length, socket.listenersAnyOutgoing().length, socket.listeners('said').length, io.listeners('connection').length);
+    socket.write('written');
+    socket.in(socket.id).emit('not to itself');
+    socket.local.emit('to no other');
+    io.write('to all');
+    // A volatile event may be lost behind another one.
+    await settled(io, client);
+    socket.volatile.emit('volatile');
+    await settled(io, client);
+    io.volatile.emit('volatile to all');
+    await settled(io, client);
+    io.to(socket.id).compress(true).volatile.local.emit('all flags');
+    await settled(io, client);
+    note((await io.in(socket.id).allSockets()).size, socket.request.url?.startsWith('/socket.io/?'), socket.request.method, typeof socket.request.headers.host);
+    io.once('connection', () => note('once'));
+    await join();
+    await join();
+    await settled(io, client);
+    return [log, seen.seen.filter(([event]) => !String(event).startsWith('mark'))];
+  },
+
+  'the namespace / through the server': async ({ t, app }) => {
+    const { io, port, options } = app;
+    const sockets = new Inbox<ServerSocket>('sockets');
+    io.once('connection', sockets.push);
+    const client = await joined(t, port, { ...options });
+    const seen = allOf(client);
+    const { id } = await sockets.next();
+    client.on('ask', (answer: (value: number) => void) => answer(7));
+    io.socketsJoin('x');
+    io.emit('emit');
+    io.send('send');
+    io.write('write');
+    io.to('x').emit('to');
+    io.in('x').emit('in');
+    io.except('x').emit('except');
+    const compressed = happens(client, 'compress');
+    io.compress(true).emit('compress');
+    await compressed;
+    // A volatile event may be lost behind another one.
+    const arrived = happens(client, 'volatile');
+    io.volatile.emit('volatile');
+    await arrived;
+    io.local.emit('local');
+    io.socketsLeave('x');
+    io.to('x').emit('left');
+    const answers = await io.timeout(DEADLINE_MS).emitWithAck('ask');
+    const known = [(await io.fetchSockets()).map((socket) => socket.id === id), (await io.allSockets()).has(id), io.sockets.sockets.has(id), io.of('/') === io.sockets, io.sockets.server === io, io.path(), io.listeners('error').length];
+    const gone = happens(client, 'disconnect');
+    io.in(id).disconnectSockets();
+    return [seen.seen, answers, known, (await gone)[0]];
   },
 
   'names that are reserved': async ({ io, join }) => {
