@@ -236,6 +236,18 @@ export const PROOFS: Proof[] = [
     figures: [/a client has read .*/, /the process held .*/, /all clients were back .*/, /import of .*/, /backup of .*/, /export of .*/, /fail \d+/],
   },
   {
+    name: 'backend-kills',
+    command: npm('backend-kills'),
+    env: { BACKEND_KILLS: '1000' },
+    figures: [/\d+ events, \d+ handed over and not handled in \d+ kills/, /fail \d+/],
+  },
+  {
+    name: 'upgrades',
+    command: npm('upgrades'),
+    env: { UPGRADES: '1000' },
+    figures: [/loses, doubles and reorders none, \d+ times/, /fail \d+/],
+  },
+  {
     name: 'autobahn',
     command: npm('autobahn'),
     env: { AUTOBAHN_GROUPS: 'all', AUTOBAHN_RESUME: '1' },
