@@ -376,7 +376,7 @@ fn visit_record_refusals(request: &RecordRequest, mut visit: impl FnMut(Entry)) 
                     Some(correlation),
                     false,
                 ),
-                // Nothing comes from the lost owner, and the next one authorizes the subscription again.
+                // This is no decision: the shard of the session asks the next owner (`reauthorize.rs`).
                 RecordOperation::Read(RecordRead::Right(right)) => Answer::Reauthorized {
                     ticket: right.ticket,
                     lost: None,

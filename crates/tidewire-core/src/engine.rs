@@ -312,6 +312,10 @@ impl Shard {
         // Entries for this shard itself run first: they may lose rights or start further checks. Only if no session waits for its
         // reauthorization after that may the barrier treat the newest rules as applied.
         self.tell_self(now, out);
+        self.note_reauthorized();
+    }
+
+    fn note_reauthorized(&mut self) {
         if !self.reauthorizer.is_sweeping()
             && !self.listens.is_reauthorizing()
             && !self.queries.subscriptions.is_unsettled()

@@ -198,6 +198,18 @@ impl Entry {
             _ => false,
         }
     }
+
+    /// Whether it requests the check of a subscription that its session has.
+    pub(crate) fn is_reauthorization(&self) -> bool {
+        use {RecordOperation::Read, RecordRead::Right};
+        matches!(
+            self,
+            Self::RecordRequest(RecordRequest {
+                what: RecordRequestKind::One(_, Read(Right(_))),
+                ..
+            })
+        )
+    }
 }
 
 /// The marker of a change of rights, see the module `barrier`.

@@ -157,6 +157,13 @@ impl Handover {
         self.stage != Stage::Complete || self.is_ahead
     }
 
+    /// Whether the owner of a name may have let go of it, or may do so before it has answered what this shard has requested.
+    pub(crate) fn passes(&self, owner: Address) -> bool {
+        // An owner that has adopted a view refuses requests of shards that have not. Its marker precedes the refusals, and it closes the
+        // view only when it has the marker of this shard. So this shard gets the refusals before it completes the view.
+        self.examines() || self.lost.contains(&owner.node)
+    }
+
     /// Begins the rounds of a view. `slots` is its table.
     pub(crate) fn adopt(&mut self, view: View, shards: Vec<Address>, slots: &Arc<SlotTable>) {
         let mine = slots_of(self.own, slots);

@@ -3,6 +3,10 @@
 //! The work is done in slices, one a turn, so that it delays other sessions little. A session's rights are listed when its turn comes.
 //! Each right is checked where its data is; the right to a record is checked at its owner. A session that has lost a right gets the same
 //! message as for a denied request. A subscription that is requested but not granted yet is checked again when it is granted.
+//!
+//! While a view changes, an owner that lets go of a record answers without a decision, and the answer of a lost owner is missing. The next
+//! owner gets these checks again when the hand-over is complete. Until then the change of rules is not settled: the session still has the
+//! subscription, and earlier messages of it may wait for a client that reads slowly.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -77,6 +81,8 @@ pub(crate) struct Reauthorizer {
     rights: Vec<Right>,
     /// Waiting checks by ticket. An answer with an unknown ticket belongs to an earlier round and is ignored.
     waiting: Map<u64, Waiting>,
+    /// Checks that the owners of their records may not have decided, because the records pass to other owners.
+    undecided: Vec<Waiting>,
     tickets: u64,
     /// Sessions that have lost a right to new rules since the last call of [`Reauthorizer::take_losers`].
     losers: BTreeSet<SessionId>,
@@ -93,6 +99,7 @@ impl Reauthorizer {
             current: None,
             rights: Vec::new(),
             waiting: table::map(seed),
+            undecided: Vec::new(),
             tickets: 0,
             losers: BTreeSet::new(),
             lost: 0,
@@ -107,6 +114,7 @@ impl Reauthorizer {
         self.current = None;
         self.rights.clear();
         self.waiting.clear();
+        self.undecided.clear();
     }
 
     /// Schedules one session.
@@ -123,7 +131,7 @@ impl Reauthorizer {
 
     /// When the next slice is due: at once, unless it waits for other shards.
     pub(crate) fn next(&self) -> Option<Instant> {
-        (self.has_next() && self.waiting.len() < WAITING_MAX).then_some(Instant(0))
+        (self.has_next() && self.has_room()).then_some(Instant(0))
     }
 
     /// The number of subscriptions, registrations and patterns that have ended because their right was lost.
@@ -136,6 +144,10 @@ impl Reauthorizer {
         std::mem::take(&mut self.losers)
     }
 
+    fn has_room(&self) -> bool {
+        self.waiting.len() + self.undecided.len() < WAITING_MAX
+    }
+
     fn has_next(&self) -> bool {
         self.index.is_some()
             || !self.rights.is_empty()
@@ -143,7 +155,8 @@ impl Reauthorizer {
     }
 
     fn end_sweep(&mut self) {
-        if self.is_sweeping && !self.has_next() && self.waiting.is_empty() {
+        let is_waiting = !self.waiting.is_empty() || !self.undecided.is_empty();
+        if self.is_sweeping && !self.has_next() && !is_waiting {
             self.is_sweeping = false;
         }
     }
@@ -160,7 +173,7 @@ impl Reauthorizer {
         // is read for each right, because the session may have ended or renewed its login between two slices. The number of waiting
         // checks is limited, so a rule that reads other records can't flood their owners.
         for _ in 0..SLICE {
-            if self.waiting.len() >= WAITING_MAX {
+            if !self.has_room() {
                 return;
             }
             let Some((id, right)) = self.current.zip(self.rights.pop()) else {
@@ -201,12 +214,13 @@ impl Reauthorizer {
         self.end_sweep();
     }
 
-    /// Handles the decision of a record's owner.
+    /// Handles the answer of a record's owner. `passes` tells whether the hand-over of a record is in progress.
     pub(crate) fn record_reauthorized<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         ticket: u64,
         lost: Option<RecordRefusal>,
+        passes: impl Fn(&str) -> bool,
     ) {
         let Some(mut waiting) = self.waiting.remove(&ticket) else {
             return;
@@ -217,15 +231,29 @@ impl Reauthorizer {
             // The principal has changed since the request to the owner, so the decision may be wrong. The owner has to decide again.
             waiting.principal = renewed;
             self.ask_owner(turn, waiting);
-        } else if let (Some(why), Right::Record(name, serial)) = (lost, waiting.right)
-            && subscriber::lose(turn, id, &name, serial, why)
-        {
-            self.count(turn, id);
+        } else if let Right::Record(name, serial) = &waiting.right {
+            match lost {
+                Some(why) => self.lost(turn, id, name, *serial, why),
+                None if passes(name) => self.undecided.push(waiting),
+                None => {}
+            }
         }
         self.end_sweep();
     }
 
-    /// Handles that the owner of a record denies a subscriber the record's new value.
+    /// Asks the owners again that records have after the hand-over of a view.
+    pub(crate) fn records_passed<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        for mut waiting in std::mem::take(&mut self.undecided) {
+            if let Some(principal) = turn.principal(waiting.session) {
+                waiting.principal = principal;
+                self.ask_owner(turn, waiting);
+            }
+        }
+        self.end_sweep();
+    }
+
+    /// Handles that the owner of a record denies a subscriber the record's value. During a sweep that may be due to the new rules, so the
+    /// session counts as a loser before its turn comes.
     pub(crate) fn lost<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -235,7 +263,7 @@ impl Reauthorizer {
         why: RecordRefusal,
     ) {
         if subscriber::lose(turn, id, name, serial, why) {
-            self.lost += 1;
+            self.count(turn, id);
         }
     }
 

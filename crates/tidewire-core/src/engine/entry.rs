@@ -100,6 +100,7 @@ impl Shard {
             rates,
             user_rates,
             reauthorizer,
+            handover,
             ..
         } = self;
         let turn = &mut state.turn(now, out);
@@ -155,7 +156,12 @@ impl Shard {
             Entry::RecordAnswer(RecordAnswer {
                 what: Answer::Reauthorized { ticket, lost },
                 ..
-            }) => reauthorizer.record_reauthorized(turn, ticket, lost),
+            }) => {
+                let context = turn.shard;
+                let passes =
+                    |name: &str| context.is_clustered && handover.passes(context.owner(name));
+                reauthorizer.record_reauthorized(turn, ticket, lost, passes);
+            }
             Entry::RecordAnswer(answer) => {
                 let part = answer
                     .reply

@@ -89,6 +89,7 @@ impl Shard {
         scope::view_changed(turn);
         self.examine_waiting(now, out);
         self.tell_self(now, out);
+        self.note_reauthorized();
     }
 
     /// The number of the adopted view; 0 before the first one.
@@ -164,6 +165,8 @@ impl Shard {
                 let announced = self.handover.take_announced();
                 self.announced(now, announced, out);
                 self.examine_waiting(now, out);
+                self.reauthorizer
+                    .records_passed(&mut self.state.turn(now, out));
             }
             Stage::Complete | Stage::Closing => {}
         }
@@ -343,7 +346,11 @@ impl Shard {
             Examined::Refused => Some(entry),
             Examined::Waits => {
                 let context = &self.state.context;
-                let bytes_max = context.settings.limits.handover_bytes_max;
+                // A session keeps its right if the check of it is refused. Each shard has a limited number of them.
+                let bytes_max = match entry.is_reauthorization() {
+                    true => usize::MAX,
+                    false => context.settings.limits.handover_bytes_max,
+                };
                 let waiting = Waiting {
                     entry,
                     from,
@@ -428,7 +435,10 @@ impl<'e> Subject<'e> {
                     of_session(request.session, names, bytes)
                 }
                 RecordRequestKind::One(name, operation) => {
-                    of_session(request.session, smallvec![&**name], operation.kept_bytes())
+                    // A check of a right waits for no other request of its session: its refusal must precede the end of the hand-over.
+                    let session = Some(request.session).filter(|_| !entry.is_reauthorization());
+                    let (from, bytes) = (request.session.address, operation.kept_bytes());
+                    of(from, session, smallvec![&**name], bytes)
                 }
             },
             Entry::ReadValue { name, asker } => of(asker.address(), None, smallvec![&**name], 0),

@@ -36,9 +36,26 @@ fn every_seed_keeps_every_promise() {
 /// The node at the other end of a lost link may still serve clients until a view without it holds.
 #[test]
 fn a_change_of_rights_waits_for_a_view_without_a_lost_node() {
-    let two_nodes = (0..).map(World::new).find(|world| world.node_count() == 2);
-    let mut world = two_nodes.expect("a seed has two nodes");
+    let mut world = two_nodes();
     if let Err(Violation(why)) = world.loses_a_link_during_a_change() {
         panic!("{why}");
     }
+}
+
+/// Until then the session has the subscription, and earlier messages of it may wait for a client that reads slowly.
+#[test]
+fn a_change_of_rules_waits_for_the_next_owner_of_a_record() {
+    let mut subscribed = 0;
+    for lost in [1, 2] {
+        match two_nodes().loses_an_owner_during_a_change(lost) {
+            Ok(count) => subscribed += count,
+            Err(Violation(why)) => panic!("{why}"),
+        }
+    }
+    assert!(subscribed > 0, "no client was subscribed to a lost owner");
+}
+
+fn two_nodes() -> World {
+    let two_nodes = (0..).map(World::new).find(|world| world.node_count() == 2);
+    two_nodes.expect("a seed has two nodes")
 }

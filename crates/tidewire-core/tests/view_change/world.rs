@@ -503,6 +503,7 @@ impl World {
                 received.extend(heard.iter().map(|heard| (session, heard.clone())));
             }
         });
+        self.note_losers(address);
         for (session, heard) in received {
             self.hear(session, &heard)?;
         }

@@ -4,7 +4,7 @@
 //! The log of the changes is that of the store. Like a node, the world passes a change to all shards of a node before it delivers a marker of
 //! it, and reads the log when a node starts or has a new view.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tidewire_core::address::{Address, SessionId};
@@ -15,8 +15,8 @@ use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
 use tidewire_core::view::{MemberId, View};
 
-use super::{Checked, World, ensure, user_of};
-use crate::client::{Heard, Known};
+use super::{CLIENTS, Checked, Violation, World, ensure, user_of};
+use crate::client::{Client, Heard, Known, Said};
 
 /// The user that is revoked and restored.
 pub const REVOCABLE: &str = "dora";
@@ -66,6 +66,8 @@ pub struct Rights {
     rules: BTreeMap<u64, bool>,
     /// By shard, the newest change before which its messages have left.
     sent: BTreeMap<Address, u64>,
+    /// The sessions that have lost a right since a change was settled at their shards. A node cuts off those that do not read.
+    losers: BTreeSet<SessionId>,
 }
 
 impl World {
@@ -168,6 +170,51 @@ impl World {
         self.rights_are_settled()
     }
 
+    /// Of two nodes, one is lost with records to which clients of the other are subscribed, and rules that deny them change. Returns the
+    /// count of these clients. The rules are not acknowledged before the next owners have denied the subscriptions.
+    pub fn loses_an_owner_during_a_change(&mut self, lost: u16) -> Result<usize, Violation> {
+        self.rest()?;
+        for _ in 0..CLIENTS {
+            self.connect();
+        }
+        let is_guarded = |client: &&mut Client| user_of(client.session) == GUARDED;
+        for client in self.clients.iter_mut().filter(is_guarded) {
+            client.inbox.push_back(Said::Subscribe(GUARDED_RECORD));
+        }
+        self.rest()?;
+        self.crash(lost);
+        let own = self.live();
+        for shard in &own {
+            self.input(*shard, Input::NodeLost { node: lost });
+        }
+        let node = own[0].node;
+        let birth = self.nodes[&node].birth;
+        let maker = MemberId { node, birth };
+        self.rights.rules.insert(1, true);
+        self.outside
+            .changes
+            .push(RightsChange::Rules(Arc::new(Guard)));
+        self.outside.read_changes(node);
+        self.rights.pending.push(Pending { number: 1, maker });
+        for shard in &own {
+            self.turn(*shard, true)?;
+        }
+        self.views.remove(lost);
+        self.node_reads_view(node);
+        // The next owner can't load the record, so it decides nothing.
+        for _ in 0..10 {
+            for shard in &own {
+                self.turn(*shard, true)?;
+            }
+        }
+        let subscribed = self.clients.iter();
+        let subscribed = subscribed.filter(|it| it.records.contains_key(GUARDED_RECORD));
+        let count = subscribed.count();
+        self.rest()?;
+        self.rights_are_settled()?;
+        Ok(count)
+    }
+
     /// The messages of a shard have left. It reports that with the newest change that is settled.
     pub(super) fn has_sent(&mut self, address: Address, all: bool) {
         if !all && self.random.chance(50) {
@@ -176,8 +223,19 @@ impl World {
         if let Some(shard) = self.shards.get_mut(&address) {
             self.outside.at = address;
             let settled = shard.settled();
-            self.rights.sent.insert(address, settled);
+            let before = self.rights.sent.insert(address, settled);
             shard.rights_sent(settled, &mut self.outside);
+            if before != Some(settled) {
+                let losers = &mut self.rights.losers;
+                losers.retain(|session| session.address != address);
+            }
+        }
+    }
+
+    /// Notes the sessions that have lost rights in this turn of a shard.
+    pub(super) fn note_losers(&mut self, address: Address) {
+        if let Some(shard) = self.shards.get_mut(&address) {
+            self.rights.losers.extend(shard.take_losers());
         }
     }
 
@@ -253,13 +311,24 @@ impl World {
             Heard::Event(name, _) | Heard::Position(name, _) | Heard::Gap(name, _) => name,
             Heard::Refused(name) | Heard::NotFollowed(name) => {
                 self.met.denied += usize::from(is_guarded(session, name));
-                return Ok(());
+                return self.is_loser(session, name);
             }
             _ => return Ok(()),
         };
         let is_denied = self.rights.is_guarded && is_guarded(session, name);
         ensure(!is_denied || !self.serves(session.address.node), || {
             format!("{session:?} hears {heard:?} after the rules that deny it are acknowledged")
+        })
+    }
+
+    /// A session that loses a subscription to new rules is one of the losers, so it gets no earlier message after the change is settled.
+    fn is_loser(&self, session: SessionId, name: &str) -> Checked {
+        let mut clients = self.clients.iter();
+        let client = clients.find(|client| client.session == session);
+        let known = client.and_then(|client| client.records.get(name));
+        let has_lost = is_guarded(session, name) && matches!(known, Some(Known::Value(..)));
+        ensure(!has_lost || self.rights.losers.contains(&session), || {
+            format!("{session:?} loses {name} and may get its earlier messages")
         })
     }
 
