@@ -38,6 +38,8 @@ pub struct LinkedMember {
     pub id: MemberId,
     /// The number of its shards.
     pub shard_count: u16,
+    /// The highest version of the protocol between nodes that both know.
+    pub version: u32,
     /// The link to it.
     pub link: PeerLink,
 }

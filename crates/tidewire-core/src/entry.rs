@@ -5,6 +5,7 @@
 
 mod backend;
 mod history;
+mod interest;
 mod listen;
 mod query;
 mod record;
@@ -26,6 +27,7 @@ use crate::text::{Name, Payload};
 
 pub use backend::{BackendEntry, OwnedBackend};
 pub use history::{HistoryEntry, HistoryGap, HistoryPage, HistoryRead};
+pub use interest::InterestEntry;
 pub use listen::{ListenNotice, Listening};
 pub use query::{QueryEntry, UnsavedRow, UnsavedValue};
 pub use record::{
@@ -172,6 +174,8 @@ pub enum Entry {
         /// The number of the change.
         number: u64,
     },
+    /// The interest of the shards of another node. The shard handles it outside of the engine.
+    Interest(InterestEntry),
     /// Between a session's shard and the owners that handle its requests: the session has caused too much work.
     Work(WorkEntry),
     /// To every shard: the session has ended, with all its offers and requests.

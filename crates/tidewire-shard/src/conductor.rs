@@ -64,6 +64,7 @@ use super::sink::{CARRIED, DeferredEffect, Sink, Target};
 use super::stats::{LongestTurn, ShardStats, add, set, time_index};
 use crate::backoff::{Delay, ReconnectBackoff};
 use crate::interest::InterestMap;
+use crate::interest::nodes::OwnInterest;
 use crate::recent_principals::RecentPrincipals;
 use crate::session_token::TokenKey;
 use crate::tracer::Tracer;
@@ -91,6 +92,8 @@ pub(crate) struct Node {
     pub(crate) auth_attempts_max: u32,
     pub(crate) requests: Arc<dyn Requests>,
     pub(crate) tracer: Option<Arc<Tracer>>,
+    /// Whether the node is a member of a cluster.
+    pub(crate) is_member: bool,
 }
 
 /// One shard: its engine, its loop, and the state between them.
@@ -192,19 +195,21 @@ impl Conductor {
         let send_path = event_loop.send_path();
         let memory = event_loop.budget().share();
         let participant = event_loop.budget().join();
+        let mut sink = Sink::new(
+            address,
+            own.clone(),
+            shard_count,
+            node.interest,
+            node.requests,
+            node.tracer,
+            &limits,
+        );
+        sink.own_interest = node.is_member.then(OwnInterest::default);
         Self {
             address,
             engine,
             event_loop,
-            sink: Sink::new(
-                address,
-                own.clone(),
-                shard_count,
-                node.interest,
-                node.requests,
-                node.tracer,
-                &limits,
-            ),
+            sink,
             buffer: ReadBuffer::default(),
             inflater: Inflater::default(),
             batches: Batches::default(),
@@ -403,6 +408,7 @@ impl Conductor {
         self.charge(NO_CONNECTION, 0);
         self.run_deferred();
         self.take_mail();
+        self.announce_interest();
         self.take_loaded();
         if self
             .engine_deadline
@@ -628,7 +634,7 @@ impl Conductor {
                 }
             }
             Mail::Linked(linked) => self.take_linked(linked),
-            Mail::NodeJoined(node) => self.node_joined(node),
+            Mail::NodeJoined(node, interest) => self.node_joined(node, interest),
             Mail::NodeLost { node, birth } => self.node_lost(node, birth),
             Mail::View(view) => self.adopt(&view),
             Mail::Upgraded(connection) => self.add_connection(connection),

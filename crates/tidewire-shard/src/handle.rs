@@ -29,6 +29,7 @@ use super::peer::PeerDetails;
 use super::stats::{Clock, ShardStats};
 use super::tail::Tail;
 use crate::connection_limiter::ConnectionPermit;
+use crate::interest::nodes::NodeInterest;
 use crate::session_token::SessionToken;
 
 /// Entries of the table of connections that one inspection visits.
@@ -173,7 +174,7 @@ pub(crate) enum Mail {
     /// Entries of another node.
     Linked(LinkedEntries),
     /// Another node is linked.
-    NodeJoined(LinkedNode),
+    NodeJoined(LinkedNode, Arc<NodeInterest>),
     /// A life of another node is lost.
     NodeLost {
         node: u16,

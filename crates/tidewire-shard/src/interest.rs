@@ -4,6 +4,7 @@
 //! the subscriber misses nothing that is published after the acknowledgement. Patterns of events are in `pattern.rs`; publishers look at
 //! them only while there are some.
 
+pub(crate) mod nodes;
 mod pattern;
 
 use papaya::{Compute, HashMap, Operation, ResizeMode};
@@ -28,15 +29,26 @@ pub struct InterestMap {
     patterns: PatternInterest,
     users: Topic,
     everyone: Topic,
-    shard_count: usize,
+    shard_count: u16,
+    /// The shards that a reader may find.
+    other_count: usize,
 }
 
 type Topic = Box<[HashMap<Name, Bits>]>;
 
 impl InterestMap {
-    /// An empty map for `shard_count` shards.
+    /// An empty map of the `shard_count` shards of this node, which are its readers too.
     #[must_use]
-    pub fn new(shard_count: usize) -> Self {
+    pub fn new(shard_count: u16) -> Self {
+        Self::with_others(shard_count, usize::from(shard_count) - 1)
+    }
+
+    /// An empty map of the shards of another node.
+    pub(crate) fn of_other_node(shard_count: u16) -> Self {
+        Self::with_others(shard_count, usize::from(shard_count))
+    }
+
+    fn with_others(shard_count: u16, other_count: usize) -> Self {
         let part = |_| HashMap::builder().resize_mode(ResizeMode::Blocking).build();
         let topic = || (0..PARTS).map(part).collect();
         Self {
@@ -45,6 +57,7 @@ impl InterestMap {
             users: topic(),
             everyone: topic(),
             shard_count,
+            other_count,
         }
     }
 
@@ -106,16 +119,19 @@ impl InterestMap {
 
     fn add_pattern_shards(&self, event: &str, except: u16, bits: &mut Bits) {
         // When all other shards are found, the remaining patterns can't add one.
-        let others = self.shard_count - 1;
-        let is_complete = |bits: &Bits| count_without(bits, except) == others;
+        let is_complete = |bits: &Bits| count_without(bits, except) == self.other_count;
         if !is_complete(bits) {
             self.patterns.find(event, bits, is_complete);
         }
     }
 
-    /// Whether there is only one shard, which knows its own interest.
+    pub(crate) fn shard_count(&self) -> u16 {
+        self.shard_count
+    }
+
+    /// Whether the only shard is the only reader, which knows its own interest.
     fn is_alone(&self) -> bool {
-        self.shard_count == 1
+        self.other_count == 0
     }
 
     /// Names that any shard is interested in.

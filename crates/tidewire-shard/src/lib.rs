@@ -205,7 +205,7 @@ impl PreparedShards {
             handles: Vec::new(),
             loops: Vec::new(),
             budget: budget.clone(),
-            interest: Arc::new(InterestMap::new(usize::from(count))),
+            interest: Arc::new(InterestMap::new(count)),
         };
         for index in 0..count {
             let sender = match sends {
@@ -266,6 +266,7 @@ impl PreparedShards {
         let backoff = Arc::new(ReconnectBackoff::new(config.backoff));
         let callers = CallerRates::new(&config.settings.rates, config.names_are_proved);
         let callers = Arc::new(callers);
+        let is_member = config.slots.is_some();
         let slots = config.slots.unwrap_or_else(|| {
             let count = handles.len() as u16;
             Arc::new(SlotTable::of_one_node(&config.cluster_key, count))
@@ -298,6 +299,7 @@ impl PreparedShards {
                 auth_attempts_max: config.settings.auth_attempts_max,
                 requests: config.requests.clone(),
                 tracer: config.tracer.clone(),
+                is_member,
             };
             let terms = Terms {
                 heartbeat_interval: config.settings.heartbeat_interval,

@@ -11,6 +11,7 @@ use tidewire_wire::entry::{INTERESTED, Post};
 use super::handle::{Mail, ShardHandle};
 use super::node_link::{DeliveryToken, LinkedEntries, LinkedNode};
 use crate::interest::InterestMap;
+use crate::interest::nodes::NodeInterest;
 
 /// In place of a shard: none is excluded.
 const NO_SHARD: u16 = u16::MAX;
@@ -25,8 +26,10 @@ pub struct NodeShards {
 impl NodeShards {
     /// A node is linked. All entries of this birth follow.
     pub fn joined(&self, node: &LinkedNode) {
+        let interest = Arc::new(NodeInterest::new(node.shard_count));
         for handle in self.handles.iter() {
-            handle.0.mailbox.push(Mail::NodeJoined(node.clone()));
+            let mail = Mail::NodeJoined(node.clone(), Arc::clone(&interest));
+            handle.0.mailbox.push(mail);
         }
     }
 

@@ -31,6 +31,7 @@ use super::stats::{add, topic_index};
 use super::tail::Tails;
 use super::traces::ShardTraces;
 use crate::interest::InterestMap;
+use crate::interest::nodes::OwnInterest;
 use crate::session_token::OwnedSessionRequest;
 use crate::tracer::Tracer;
 
@@ -113,6 +114,8 @@ pub(crate) struct Sink {
     pub(crate) outgoing: Box<[Vec<Entry>]>,
     /// The posts for other nodes, if one was linked.
     pub(crate) nodes: Option<Box<NodePosts>>,
+    /// The interest of this shard, if its node is a member of a cluster.
+    pub(crate) own_interest: Option<OwnInterest>,
     /// Whether the shard has adopted a view of a cluster.
     pub(crate) is_clustered: bool,
     /// Whether some shard or link is congested, as of the start of the turn.
@@ -166,6 +169,7 @@ impl Sink {
             address,
             own,
             interest,
+            own_interest: None,
             requests,
         }
     }
@@ -174,6 +178,35 @@ impl Sink {
     pub(super) fn request_stores(&mut self) {
         for request in self.store_requests.drain(..) {
             self.requests.store(self.own.index(), request);
+        }
+    }
+
+    /// Other nodes may have confirmed interest changes of this shard, or were lost.
+    pub(super) fn note_visible(&mut self) {
+        if let (Some(own), Some(nodes)) = (&self.own_interest, &self.nodes) {
+            let up_to = nodes.visible().unwrap_or(own.last());
+            self.make_visible(up_to);
+        }
+    }
+
+    /// Whether linked nodes do not know all interest of this shard yet.
+    pub(super) fn has_more_to_announce(&self) -> bool {
+        self.nodes
+            .as_ref()
+            .is_some_and(|nodes| nodes.has_more_to_announce())
+    }
+
+    /// Announces a piece of the interest of this shard to nodes that were linked.
+    pub(super) fn announce_piece(&mut self) {
+        if let (Some(own), Some(nodes)) = (&self.own_interest, &mut self.nodes) {
+            nodes.announce_piece(self.address.shard, own);
+        }
+    }
+
+    fn make_visible(&mut self, number: u64) {
+        match self.deferred.back_mut() {
+            Some(DeferredEffect::Visible(up_to)) => *up_to = number,
+            _ => self.deferred.push_back(DeferredEffect::Visible(number)),
         }
     }
 
@@ -226,11 +259,9 @@ impl Effects for Sink {
     }
 
     fn publish(&mut self, topic: InterestTopic, name: &str, entry: impl Fn() -> Entry) {
-        // Another node finds its interested shards itself. It gets all publications, so none is missed while interest is on its way.
-        if let Some(nodes) = &mut self.nodes
-            && !nodes.is_empty()
-        {
-            nodes.post_to_interested(self.address.shard, entry());
+        // Another node finds its interested shards itself.
+        if let Some(nodes) = &mut self.nodes {
+            nodes.post_to_interested(self.address.shard, topic, name, &entry);
         }
         if self.outgoing.len() == 1 {
             return;
@@ -248,18 +279,21 @@ impl Effects for Sink {
         let Address { node, shard: own } = self.address;
         self.interest
             .visit_pattern_shards(event, own, |shard| visit(Address { node, shard }));
-        // The patterns of other nodes are not known here.
         if let Some(nodes) = &self.nodes {
-            nodes.shards().for_each(visit);
+            nodes.visit_pattern_shards(event, visit);
         }
     }
 
     fn interest(&mut self, number: u64, change: InterestChange) {
-        self.interest.change(self.own.index(), change);
-        match self.deferred.back_mut() {
-            Some(DeferredEffect::Visible(up_to)) => *up_to = number,
-            _ => self.deferred.push_back(DeferredEffect::Visible(number)),
+        if let Some(own) = &mut self.own_interest {
+            own.change(number, &change);
         }
+        if let Some(nodes) = &mut self.nodes {
+            nodes.announce(self.address.shard, number, &change);
+        }
+        self.interest.change(self.own.index(), change);
+        let at_nodes = self.nodes.as_ref().and_then(|nodes| nodes.visible());
+        self.make_visible(at_nodes.unwrap_or(number));
     }
 
     fn store(&mut self, request: StoreRequest) {

@@ -119,7 +119,7 @@ const NOW: Now = Now {
 
 impl Node {
     fn new(permission: &Arc<dyn Permission>) -> Self {
-        let interest = Arc::new(InterestMap::new(usize::from(SHARDS)));
+        let interest = Arc::new(InterestMap::new(SHARDS));
         let mut settings = Settings::default();
         settings.limits.connection_work_max = 0;
         settings.limits.event_patterns_max = 100_000;

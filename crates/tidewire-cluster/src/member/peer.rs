@@ -106,13 +106,14 @@ impl Receiver {
             Output::Deliver {
                 number, entries, ..
             } => return self.deliver(number, &entries),
-            Output::Linked { birth, .. } if birth == self.peer.id.birth => {
+            Output::Linked { birth, level } if birth == self.peer.id.birth => {
                 let Some(commands) = self.back.upgrade() else {
                     return;
                 };
                 self.peer.shards.joined(&LinkedMember {
                     id: self.peer.id,
                     shard_count: self.peer.shard_count,
+                    version: level,
                     link: PeerLink {
                         birth,
                         driven: Arc::clone(&self.driven),

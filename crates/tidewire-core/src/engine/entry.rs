@@ -248,6 +248,8 @@ impl Shard {
             | Entry::RightsSent { .. }
             | Entry::Work(_)
             | Entry::View(_) => {}
+            // Only nodes post it, and their links end at `Input::Linked`.
+            Entry::Interest(_) => {}
             Entry::Value {
                 asker: Asker::Session(_),
                 ..

@@ -63,6 +63,7 @@ impl Shards for MemberShards {
             node: member.id.node,
             birth: member.id.birth,
             shard_count: member.shard_count,
+            version: member.version,
             link: Arc::new(ShardLink(member.link.clone())),
         });
     }

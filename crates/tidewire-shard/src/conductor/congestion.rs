@@ -44,7 +44,7 @@ impl Conductor {
     /// Continues with the connections whose shards have caught up.
     pub(super) fn release_congested(&mut self) {
         let nodes = self.sink.nodes.as_ref();
-        let has_congested_node = nodes.is_some_and(|nodes| nodes.congested().is_some());
+        let has_congested_node = nodes.is_some_and(|nodes| nodes.has_congested());
         let has_congested = self.confirmations.has_congested() || has_congested_node;
         self.sink.has_congested = has_congested;
         if self.congested.is_empty() {
@@ -114,8 +114,7 @@ impl Sink {
             self.visit_interested(InterestTopic::Event, name, |shard| {
                 visit(Target::Shard(shard));
             });
-            // All nodes get all publications.
-            let node = self.nodes.as_ref().and_then(|nodes| nodes.congested());
+            let node = self.nodes.as_ref().and_then(|nodes| nodes.congested(name));
             found = found.or(node.map(Target::Node));
         }
         found

@@ -3,18 +3,19 @@
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::entry::{
     AnnouncedRecord, AnnouncedUser, Answer, Asker, BackendEntry, BulkName, CallAnswer, CallNotice,
-    Entry, HistoryEntry, HistoryGap, HistoryPage, HistoryRead, LaggingReader, ListenNotice,
-    Listening, OwnedBackend, OwnedCall, OwnedKey, OwnedPut, OwnedWrite, PendingReplyId,
-    PresenceChange, Published, QueryEntry, Reauthorization, RecordAnswer, RecordOperation,
-    RecordRead, RecordRefusal, RecordRequest, RecordRequestKind, ReplyPart, Resumed, RpcDelivery,
-    RpcEntry, ScopeEntry, Snapshot, Stored, UnsavedRow, UnsavedValue, ViewEntry, WorkEntry,
+    Entry, HistoryEntry, HistoryGap, HistoryPage, HistoryRead, InterestEntry, LaggingReader,
+    ListenNotice, Listening, OwnedBackend, OwnedCall, OwnedKey, OwnedPut, OwnedWrite,
+    PendingReplyId, PresenceChange, Published, QueryEntry, Reauthorization, RecordAnswer,
+    RecordOperation, RecordRead, RecordRefusal, RecordRequest, RecordRequestKind, ReplyPart,
+    Resumed, RpcDelivery, RpcEntry, ScopeEntry, Snapshot, Stored, UnsavedRow, UnsavedValue,
+    ViewEntry, WorkEntry,
 };
 use tidewire_core::message::{
     BackendKind, Only, Position, QueryReason, RareAttributes, Reason, RecordAction, RecordBulk,
     Tag, Topic,
 };
 use tidewire_core::principal::Credential;
-use tidewire_core::publication::OwnedPublication;
+use tidewire_core::publication::{InterestTopic, OwnedPublication};
 use tidewire_core::rate::Operation;
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::store::{Dropped, Incarnation, StoredKey, StoredRecord, Version};
@@ -58,6 +59,7 @@ choices! {
         26 Backend[entry],
         27 Scope[entry],
         28 RightsSent { 1 from, 2 number },
+        29 Interest[entry],
     }
 
     BackendEntry {
@@ -71,6 +73,12 @@ choices! {
         8 Asked { 1 backend, 2 ask, 3 count, 4 is_refused },
         9 Response { 1 backend, 2 ask, 3 message },
         10 AskOver { 1 backend, 2 ask },
+    }
+
+    InterestEntry {
+        1 Changed { 1 topic, 2 name, 3 wanted, 4 number },
+        2 Complete,
+        3 Visible { 1 number },
     }
 
     ScopeEntry {
@@ -331,6 +339,7 @@ wrappers! {
 }
 
 numbers! {
+    InterestTopic { 0 Event, 1 EventPattern, 2 User, 3 Everyone }
     Topic { 0 Connection, 1 Auth, 2 Event, 3 Record, 4 Rpc, 5 Presence, 6 Query, 7 Backend }
     BackendKind {
         1 Serve,

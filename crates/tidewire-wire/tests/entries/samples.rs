@@ -16,7 +16,7 @@ use tidewire_core::message::{
 };
 use tidewire_core::permission::AllowAll;
 use tidewire_core::principal::Credential;
-use tidewire_core::publication::OwnedPublication;
+use tidewire_core::publication::{InterestTopic, OwnedPublication};
 use tidewire_core::rate::Operation;
 use tidewire_core::rights::{Revoked, RightsChange};
 use tidewire_core::store::{Dropped, Incarnation, StoredKey, StoredRecord, Version, WriteKeys};
@@ -55,6 +55,7 @@ pub fn number(entry: &Entry) -> usize {
         Entry::Backend(_) => 26,
         Entry::Scope(_) => 27,
         Entry::RightsSent { .. } => 28,
+        Entry::Interest(_) => 29,
     }
 }
 
@@ -838,6 +839,23 @@ fn first() -> Vec<(&'static str, Entry)> {
                 from: shard(0, 1),
                 number: 6,
             },
+        ),
+        (
+            "interest changed",
+            Entry::Interest(InterestEntry::Changed {
+                topic: InterestTopic::EventPattern,
+                name: name("news/*"),
+                wanted: true,
+                number: 7,
+            }),
+        ),
+        (
+            "interest complete",
+            Entry::Interest(InterestEntry::Complete),
+        ),
+        (
+            "interest visible",
+            Entry::Interest(InterestEntry::Visible { number: 7 }),
         ),
         (
             "work deferred",
