@@ -84,6 +84,7 @@ fn metrics_of_a_cluster() -> String {
             change: 1,
             sha256: String::new(),
         }),
+        keys: vec![("auth.jwt", String::new())],
         ..ClusterSample::default()
     };
     let mut registry = Registry::with_prefix("tidewire");
