@@ -114,6 +114,7 @@ impl World {
 
     /// Runs with changes of views, then until everything is at rest.
     pub fn run(mut self) -> Result<Met, Violation> {
+        self.rest()?;
         for _ in 0..CLIENTS {
             self.connect();
         }
@@ -197,10 +198,7 @@ impl World {
             }
             6..8 if self.has_crashes && self.nodes.len() > 1 => {
                 let node = *self.random.pick(&self.node_numbers());
-                let survives = active
-                    .iter()
-                    .any(|other| *other != node && self.nodes.contains_key(other));
-                if survives {
+                if self.is_dispensable(node) {
                     self.crash(node);
                 }
             }
@@ -210,6 +208,13 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// Whether another active node may have clients.
+    fn is_dispensable(&self, node: u16) -> bool {
+        let mut active = self.views.with(MemberState::Active).into_iter();
+        active
+            .any(|other| other != node && self.nodes.contains_key(&other) && self.has_served(other))
     }
 
     /// Members of the view whose process has ended.
@@ -375,7 +380,8 @@ impl World {
             };
             let (view, current) = (known.view, self.views.current.number);
             let mut shards = self.shards.iter().filter(|(shard, _)| shard.node == node);
-            if view == current && shards.all(|(_, shard)| shard.handed_over() == current) {
+            let has_handed_over = shards.all(|(_, shard)| shard.handed_over() == current);
+            if view == current && has_handed_over && self.is_dispensable(node) {
                 self.views.remove(node);
                 return;
             }
@@ -653,8 +659,10 @@ impl World {
         self.input(session.address, Input::Closed { session });
     }
 
+    /// A node that joins has clients only after its first view.
     fn connect(&mut self) {
-        let live = self.live();
+        let mut live = self.live();
+        live.retain(|address| self.has_served(address.node));
         let address = *self.random.pick(&live);
         let session = SessionId {
             address,

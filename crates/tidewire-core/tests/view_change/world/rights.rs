@@ -336,8 +336,13 @@ impl World {
     fn serves(&self, node: u16) -> bool {
         let birth = self.birth(node);
         let is_member = birth.is_some_and(|birth| self.views.current.has(MemberId { node, birth }));
+        is_member && self.has_served(node)
+    }
+
+    /// Whether a process has had a complete view, so that it may have clients.
+    pub(super) fn has_served(&self, node: u16) -> bool {
         let mut shards = self.shards.iter().filter(|(shard, _)| shard.node == node);
-        is_member && shards.all(|(_, shard)| shard.handed_over() > View(0))
+        shards.all(|(_, shard)| shard.handed_over() > View(0))
     }
 
     /// Each member that serves clients has applied an acknowledged change, and has sent everything that was decided before.
