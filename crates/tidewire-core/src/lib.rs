@@ -36,6 +36,7 @@ mod event;
 mod event_rights;
 mod expiry;
 mod footprint;
+mod grace;
 mod handover;
 mod hub;
 mod lag;

@@ -9,6 +9,7 @@ use crate::entry::{
     AnnouncedUser, DelayedAck, Entry, PendingReplyId, PresenceChange, ReplyAction, ReplyPart,
     ViewEntry,
 };
+use crate::grace::GracePeriods;
 use crate::hub::{Edge, HubTopic};
 use crate::identity::NAMELESS;
 use crate::json;
@@ -37,7 +38,7 @@ pub(crate) struct PresenceOwner {
     /// The other users, with the number of their sessions on each shard.
     several: BTreeMap<Name, ShardCounts>,
     /// Lost nodes, with the ends of their grace periods.
-    lost: Vec<(Instant, u16)>,
+    lost: GracePeriods,
 }
 
 /// In place of the shards of a lost node whose users still count as online. No node has this number of shards.
@@ -132,27 +133,18 @@ impl PresenceOwner {
             });
         }
         if !users.is_empty() {
-            self.lost.push((until, node));
+            self.lost.begin(node, until);
         }
     }
 
     /// When the first grace period ends.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.lost.iter().map(|(until, _)| *until).min()
+        self.lost.next_deadline()
     }
 
     /// Ends the sessions of nodes whose grace period has passed.
     pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
-        let now = turn.now.monotonic;
-        let (due, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.lost)
-            .into_iter()
-            .partition(|(until, _)| *until <= now);
-        self.lost = left;
-        for (_, node) in due {
-            // The node may have been lost again since.
-            if self.lost.iter().any(|(_, lost)| *lost == node) {
-                continue;
-            }
+        for node in self.lost.take_ended(turn.now.monotonic) {
             let lost = Address {
                 node,
                 shard: LOST_SHARD,

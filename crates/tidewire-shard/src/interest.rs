@@ -18,6 +18,9 @@ use pattern::PatternInterest;
 /// A set of shards, 64 to a word. Most nodes have fewer shards, so the first word is stored in the map itself.
 type Bits = SmallVec<[u64; 1]>;
 
+/// In place of a shard: [`InterestMap::visit`] excludes none.
+pub(crate) const NO_SHARD: u16 = u16::MAX;
+
 /// Parts of the map of a topic. Each part grows separately and in one step, which takes a fraction of a millisecond. Growing in many
 /// steps, as papaya does by default, makes each change ten times as expensive.
 const PARTS: usize = 64;

@@ -10,11 +10,8 @@ use tidewire_wire::entry::{INTERESTED, Post};
 
 use super::handle::{Mail, ShardHandle};
 use super::node_link::{DeliveryToken, LinkedEntries, LinkedNode};
-use crate::interest::InterestMap;
 use crate::interest::nodes::NodeInterest;
-
-/// In place of a shard: none is excluded.
-const NO_SHARD: u16 = u16::MAX;
+use crate::interest::{InterestMap, NO_SHARD};
 
 /// Passes what arrives from other nodes to the shards of this one.
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ use crate::address::{Address, SessionId};
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{Entry, ScopeEntry};
+use crate::grace::GracePeriods;
 use crate::handover::Handover;
 use crate::identity::NAMELESS;
 use crate::json;
@@ -200,7 +201,7 @@ pub(crate) struct ScopeOwner {
     /// The scopes with changes, or with subscribers that wait for the list.
     pub(crate) unsent: BTreeSet<Name>,
     /// Lost nodes, with the ends of their grace periods.
-    lost: Vec<(Instant, u16)>,
+    lost: GracePeriods,
     bytes: usize,
 }
 
@@ -426,26 +427,18 @@ impl ScopeOwner {
             });
         }
         if has_members {
-            self.lost.push((until, node));
+            self.lost.begin(node, until);
         }
     }
 
     /// When the first grace period ends.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.lost.iter().map(|(until, _)| *until).min()
+        self.lost.next_deadline()
     }
 
     /// Removes the members of nodes whose grace period has passed.
     pub(crate) fn deadline_reached(&mut self, now: Instant) {
-        let (due, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.lost)
-            .into_iter()
-            .partition(|(until, _)| *until <= now);
-        self.lost = left;
-        for (_, node) in due {
-            // The node may have been lost again since.
-            if self.lost.iter().any(|(_, lost)| *lost == node) {
-                continue;
-            }
+        for node in self.lost.take_ended(now) {
             for scope in self.scopes.keys().cloned().collect::<Vec<_>>() {
                 self.change(&scope, |known| {
                     let members = known.members.iter();

@@ -13,10 +13,7 @@ use tidewire_core::entry::InterestEntry;
 use tidewire_core::publication::InterestTopic;
 use tidewire_core::text::Name;
 
-use super::InterestMap;
-
-/// In place of a shard: none is excluded.
-const NO_SHARD: u16 = u16::MAX;
+use super::{InterestMap, NO_SHARD};
 
 /// Names that one turn announces to a node that was linked.
 const PIECE: usize = 512;
