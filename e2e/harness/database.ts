@@ -104,7 +104,8 @@ function redisLike(program: string): Kind {
   return {
     command: (folder, port) => [
       program,
-      ...['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--databases', '128', '--save', ''],
+      // Each test of the suite of stores takes a database.
+      ...['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--databases', '1024', '--save', ''],
       ...['--appendonly', 'yes', '--appendfsync', 'always'],
     ],
     encrypted: (folder, port) => [

@@ -522,15 +522,18 @@ mod postgres {
 macro_rules! redis_like {
     ($server:ident, $variable:literal, $ignored:literal) => {
         mod $server {
+            use std::sync::atomic::{AtomicU32, Ordering};
+
             use tidewire_core::store::{Expected, Loaded, StoreChange, Written};
             use tidewire_store::redis::RedisStore;
 
             use crate::store_suite::{Subject, load, put, record, scan, write};
             use crate::{Location, address};
 
-            /// A separate database, emptied.
+            /// A separate database, emptied. The server numbers its databases from 0 to its setting `databases`.
             pub fn location() -> Location {
-                let number = crate::next_number();
+                static NEXT_DATABASE: AtomicU32 = AtomicU32::new(0);
+                let number = NEXT_DATABASE.fetch_add(1, Ordering::Relaxed);
                 let url = format!("{}/{number}", address($variable));
                 let _: () = redis::cmd("FLUSHDB").query(&mut connection(&url)).unwrap();
                 Location { url, open: RedisStore::open }
