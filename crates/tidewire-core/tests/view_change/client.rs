@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tidewire_core::address::SessionId;
 use tidewire_core::message::{
-    Change, Event, EventAction, Message, Record, RecordAction, RecordBulk, Rpc, Scope, Write,
+    Change, Event, EventAction, Message, Record, RecordAction, RecordBulk, Rpc, RpcAction, Scope,
+    Write,
 };
 
 pub const RECORDS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -57,6 +58,8 @@ pub enum Heard {
     Members(String, Members),
     MembersChanged(String, Vec<(Word, String, Option<u64>)>),
     ScopeRefused(String),
+    NotPublished,
+    NotProvided,
     Other,
 }
 
@@ -255,7 +258,7 @@ impl Client {
                 }
             }
             Heard::ScopeRefused(scope) => return Err(format!("{scope} is refused")),
-            Heard::Other => {}
+            Heard::NotPublished | Heard::NotProvided | Heard::Other => {}
         }
         Ok(())
     }
@@ -338,6 +341,12 @@ pub fn heard(message: &Message<'_>) -> Heard {
         }
         Message::Event(Event::Error(refusal)) if refusal.action == EventAction::Subscribe => {
             return Heard::NotFollowed(refusal.name.unwrap_or_default().to_owned());
+        }
+        Message::Event(Event::Error(_)) => {
+            return Heard::NotPublished;
+        }
+        Message::Rpc(Rpc::Error(refusal)) if refusal.action == RpcAction::Provide => {
+            return Heard::NotProvided;
         }
         _ => return Heard::Other,
     };

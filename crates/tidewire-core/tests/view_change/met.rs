@@ -5,6 +5,8 @@
 pub struct Met {
     pub joins: usize,
     pub drains: usize,
+    /// Joins and drains that follow a complete hand-over, in runs that refuse nothing.
+    pub planned: usize,
     pub crashes: usize,
     /// Views that were adopted before the hand-over of the one before was complete.
     pub overlaps: usize,
@@ -28,10 +30,11 @@ pub struct Met {
 }
 
 impl Met {
-    fn counts(&self) -> [usize; 16] {
+    fn counts(&self) -> [usize; 17] {
         [
             self.joins,
             self.drains,
+            self.planned,
             self.crashes,
             self.overlaps,
             self.acknowledged,
@@ -52,6 +55,7 @@ impl Met {
     pub fn add(&mut self, other: &Self) {
         self.joins += other.joins;
         self.drains += other.drains;
+        self.planned += other.planned;
         self.crashes += other.crashes;
         self.overlaps += other.overlaps;
         self.acknowledged += other.acknowledged;

@@ -377,6 +377,6 @@ impl World {
 }
 
 /// Whether some rules deny the name to the user of the session.
-fn is_guarded(session: SessionId, name: &str) -> bool {
+pub(super) fn is_guarded(session: SessionId, name: &str) -> bool {
     user_of(session) == GUARDED && [GUARDED_RECORD, GUARDED_EVENT].contains(&name)
 }
