@@ -16,7 +16,8 @@ const UNIT: Suite = {
 
 process.chdir(resolve(import.meta.dirname, '../..'));
 const start = performance.now();
-const outcomes = await runSuites([...SUITES.filter(({ name }) => name === 'tidy' || name === 'lint'), UNIT], [], []);
+const ofSources = SUITES.filter(({ name }) => ['tidy', 'lint', 'types'].includes(name));
+const outcomes = await runSuites([...ofSources, UNIT], [], []);
 const { line, isWithin } = clock('check', (performance.now() - start) / 1000, BUDGET_SECONDS);
 console.log(`\n${report(outcomes)}\n${line}`);
 process.exitCode = outcomes.every((outcome) => outcome.state === 'passed') && isWithin ? 0 : 1;

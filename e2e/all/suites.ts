@@ -77,7 +77,8 @@ export const SUITES: Suite[] = [
       npm('check'),
       npm('runner'),
     ],
-    budgetSeconds: 180,
+    budgetSeconds: 300,
+    group: 'sources',
   },
   {
     name: 'licences',
@@ -90,14 +91,23 @@ export const SUITES: Suite[] = [
       ['cargo', 'deny', '--offline', 'check', 'licenses', 'bans', 'sources'],
     ],
     budgetSeconds: 240,
+    group: 'sources',
   },
   {
     name: 'lint',
-    shows: 'clippy has no warnings for all targets and features, nor for the server without its connectors; the packages and pages pass the type check',
+    shows: 'clippy has no warnings for all targets and features, nor for the server without its connectors',
     commands: [
       ['cargo', 'clippy', '--locked', '--workspace', '--all-targets', '--all-features', '--', '-D', 'warnings'],
       // The fuzz targets build the server with these features.
       ['cargo', 'clippy', '--locked', '--package', 'tidewire-server', '--no-default-features', '--features', 'fuzzing', '--', '-D', 'warnings'],
+    ],
+    budgetSeconds: 900,
+    group: 'sources',
+  },
+  {
+    name: 'types',
+    shows: 'the packages and pages pass the type check',
+    commands: [
       npmOf('packages/client', 'check'),
       // packages/react gets its types from the built client.
       ...['react', 'vue', 'svelte', 'solid'].map((binding) => npmOf(`packages/${binding}`, 'check')),
@@ -105,7 +115,8 @@ export const SUITES: Suite[] = [
       npmOf('examples/demo', 'check'),
       npmOf('packages/admin', 'check'),
     ],
-    budgetSeconds: 900,
+    budgetSeconds: 400,
+    group: 'sources',
   },
   {
     name: 'faults',
@@ -297,6 +308,7 @@ export const SUITES: Suite[] = [
     needs: [OPENSSL],
     commands: [npm('attacks')],
     budgetSeconds: 600,
+    group: 'attacks',
   },
   {
     name: 'newcomer',
@@ -305,6 +317,7 @@ export const SUITES: Suite[] = [
     // This reuses the workspace's release build; `features.test.ts` checks that the features of both builds agree.
     commands: [npm('newcomer-here')],
     budgetSeconds: 240,
+    group: 'attacks',
   },
   {
     name: 'documents',
