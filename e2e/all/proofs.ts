@@ -242,6 +242,12 @@ export const PROOFS: Proof[] = [
     figures: [/\d+ events, \d+ handed over and not handled in \d+ kills/, /fail \d+/],
   },
   {
+    name: 'deployments',
+    command: npm('deployments'),
+    env: { DEPLOYMENTS: '100', DEPLOYMENT_CLIENTS: '2000', DEPLOYMENT_P99_MS: '250' },
+    figures: [/\d+ deployments: .*/, /fail \d+/],
+  },
+  {
     name: 'upgrades',
     command: npm('upgrades'),
     env: { UPGRADES: '1000' },

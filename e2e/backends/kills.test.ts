@@ -1,57 +1,17 @@
 // Kills of an app whose clients stay connected, while another process of the app is ready. `BACKEND_KILLS` is their number.
 
 import assert from 'node:assert/strict';
-import { spawn, type ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
-import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { test, type TestContext } from 'node:test';
 import type { Socket } from 'socket.io-client';
-import { atEnd } from '../harness/cleanup.ts';
 import type { Server } from '../harness/server.ts';
-import { DEADLINE_MS, eventually, happens, within } from '../harness/wait.ts';
-import { KEY, client, startServer } from './backends.ts';
+import { eventually, happens } from '../harness/wait.ts';
+import { App, type OnLine } from './apps.ts';
+import { client, startServer } from './backends.ts';
 
 const KILLS = Number(process.env['BACKEND_KILLS'] ?? 5);
 /** Messages of a shard that a backend may have and not confirmed. */
 const WINDOW = 20;
 const SHARDS = 2;
-/** How long a process may take to start on a busy machine. */
-const START_MS = 60_000;
-
-type OnLine = (name: string, number: number) => void;
-
-/** An app that serves the clients, with a callback for each event that it handles. */
-class App {
-  readonly #child: ChildProcess;
-  readonly #ready: Promise<void>;
-  readonly #ended: Promise<unknown>;
-
-  constructor(t: TestContext, server: Server, onLine: OnLine) {
-    const args = ['--import', 'tsx', join(import.meta.dirname, 'app.ts'), `http://${server.address}`, KEY];
-    this.#child = spawn(process.execPath, args, { cwd: join(import.meta.dirname, '..'), stdio: ['ignore', 'pipe', 'inherit'] });
-    atEnd(t, () => void this.#child.kill('SIGKILL'));
-    const lines = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
-    this.#ended = once(lines, 'close');
-    this.#ready = new Promise((done) => {
-      lines.on('line', (line) => {
-        if (line === 'ready') return done();
-        const [name = '', number] = line.split(' ');
-        onLine(name, Number(number));
-      });
-    });
-  }
-
-  ready(): Promise<void> {
-    return within(START_MS, this.#ready, 'the app is ready');
-  }
-
-  /** Kills it and resolves when all of its lines were read. */
-  async kill(): Promise<void> {
-    this.#child.kill('SIGKILL');
-    await within(DEADLINE_MS, this.#ended, 'the app has ended');
-  }
-}
 
 /** Clients with the names `0` and so on, whose connections are counted when they end. */
 async function clientsOf(t: TestContext, server: Server, count: number): Promise<{ clients: Socket[]; losses: () => number }> {

@@ -76,6 +76,7 @@ export const FAULTS: Fault[] = [
   { name: 'backend-again', patch: 'backends', foundBy: backends('an_event_that_a_lost_backend_was_sent_is_not_sent_again') },
   { name: 'backend-credit', patch: 'backends', foundBy: backends('a_slow_backend_stops_only_its_own_sessions') },
   { name: 'backend-foreign', patch: 'backends', foundBy: backends('commands_that_can_not_be_executed_have_no_effect') },
+  { name: 'hand-over-early', patch: 'backends', foundBy: behaviour('hand_overs::a_released_session_continues_at_the_next_backend_with_all_events') },
   { name: 'ask-foreign', patch: 'backends', foundBy: behaviour('asks::only_the_sessions_of_an_ask_answer_it_and_only_once') },
   { name: 'ask-limit', patch: 'backends', foundBy: behaviour('asks::answers_that_a_backend_does_not_confirm_are_limited') },
   { name: 'tell-sender', patch: 'backends', foundBy: behaviour('tells::a_backend_gets_the_replies_of_the_others_that_serve_the_namespace') },

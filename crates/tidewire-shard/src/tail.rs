@@ -312,6 +312,8 @@ fn backend<'a>(message: &Backend<'a>) -> Parts<'a> {
         BackendKind::End | BackendKind::EndConnection => Parts::of("end session", name),
         BackendKind::Closed => Parts::of("session closed", name),
         BackendKind::Confirm => Parts::of("confirm", name),
+        BackendKind::HandOver | BackendKind::HandedOver => Parts::of("hand over", name),
+        BackendKind::Release => Parts::of("session released", name),
         BackendKind::NotABackend | BackendKind::InvalidCommand | BackendKind::AskFailed => {
             Parts::of("refused", name).with(message.data)
         }

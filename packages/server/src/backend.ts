@@ -109,6 +109,8 @@ export class Backend extends EventEmitter<BackendEvents> {
   #socket: WebSocket | undefined;
   #isServing = false;
   #isClosed = false;
+  /** Whether it has begun to hand its sessions over. Then it does not connect again. */
+  #isLeaving = false;
   #delayMs = FIRST_DELAY_MS;
   #retry: NodeJS.Timeout | undefined;
   #ping: NodeJS.Timeout | undefined;
@@ -139,7 +141,7 @@ export class Backend extends EventEmitter<BackendEvents> {
   /** Serves these namespaces, and no others. It resolves when the server knows them. A `*` at the end matches any text. */
   serve(namespaces: readonly string[]): Promise<void> {
     this.#namespaces = [...namespaces];
-    if (!this.#isServing) return new Promise((resolve, reject) => this.#waiting.set(this.#correlation(), { resolve, reject }));
+    if (!this.#isServing) return new Promise((resolve, reject) => this.#waiting.set(this.#correlation('serve'), { resolve, reject }));
     return this.#requestNamespaces();
   }
 
@@ -214,6 +216,25 @@ export class Backend extends EventEmitter<BackendEvents> {
     this.#command({ action: withConnection ? Action.END_CONNECTION : Action.END, session });
   }
 
+  /**
+   * Requests that the server gives this backend no further sessions and events. It resolves after the last of them. Then the backend ends what
+   * it does for each session and calls {@link release}, and at last {@link close}. If the connection is lost, the server has given all sessions
+   * to other backends, and the backend does not connect again.
+   */
+  handOver(): Promise<void> {
+    this.#isLeaving = true;
+    if (!this.#isServing) return Promise.resolve();
+    const correlationId = this.#correlation('hand-over');
+    const handedOver = new Promise<void>((resolve, reject) => this.#waiting.set(correlationId, { resolve, reject }));
+    this.#command({ action: Action.HAND_OVER, correlationId });
+    return handedOver;
+  }
+
+  /** After {@link handOver}: another backend continues the session, with the events that wait for it. */
+  release(session: SessionHandle): void {
+    this.#command({ action: Action.RELEASE, session });
+  }
+
   /** Ends the connection. The server passes the sessions to other backends, or closes them after `backend.grace`. */
   async close(): Promise<void> {
     this.#isClosed = true;
@@ -260,7 +281,7 @@ export class Backend extends EventEmitter<BackendEvents> {
     this.#outgoing = [];
     this.#received = 0;
     this.#asks.lost(`the backend has lost its server: ${error.message}`);
-    if (error instanceof FinalError) {
+    if (error instanceof FinalError || this.#isLeaving) {
       this.#isClosed = true;
       this.#fail(error);
     }
@@ -315,12 +336,12 @@ export class Backend extends EventEmitter<BackendEvents> {
   }
 
   /** A correlation id that differs from the numbers of acknowledgements. */
-  #correlation(): string {
-    return `serve-${(this.#correlations += 1)}`;
+  #correlation(request: 'serve' | 'hand-over'): string {
+    return `${request}-${(this.#correlations += 1)}`;
   }
 
   #requestNamespaces(): Promise<void> {
-    const correlationId = this.#correlation();
+    const correlationId = this.#correlation('serve');
     return new Promise((resolve, reject) => {
       this.#waiting.set(correlationId, { resolve, reject });
       this.#command({ action: Action.SERVE, names: this.#namespaces, correlationId });
@@ -331,8 +352,9 @@ export class Backend extends EventEmitter<BackendEvents> {
     switch (action) {
       case Action.SERVED:
         if (correlationId === undefined) return void this.emit('backends', Math.max(count, 1));
-        this.#waiting.get(correlationId ?? '')?.resolve();
-        return void this.#waiting.delete(correlationId ?? '');
+        return this.#resolve(correlationId);
+      case Action.HANDED_OVER:
+        return this.#resolve(correlationId ?? '');
       case Action.OPENED:
         this.#received += 1;
         return void this.emit('opened', { session, namespace: name, handshake: JSON.parse(data) as Handshake, id: correlationId, rooms: names ?? [] });
@@ -369,6 +391,11 @@ export class Backend extends EventEmitter<BackendEvents> {
         return waiting ? waiting.reject(error) : this.#report(error);
       }
     }
+  }
+
+  #resolve(correlationId: string): void {
+    this.#waiting.get(correlationId)?.resolve();
+    this.#waiting.delete(correlationId);
   }
 
   /** Confirms the messages of a frame, so that the server sends further ones. */

@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import type { Backend, Broadcast, OpenedSession, Payload, SessionHandle } from '@tidewire/server';
 import { BroadcastOperator, type RemoteSocket, type Targets } from './broadcast.js';
+import { callListeners } from './listeners.js';
 import { payloadOf, publicationOf } from './payload.js';
 import { Recovery, newSecret, secretIn, type RecoveryOptions, type SavedSocket } from './recovery.js';
 import type { Server } from './server.js';
@@ -16,7 +17,7 @@ export interface ExtendedError extends Error {
 }
 
 /** The commands that a namespace gives. */
-export type Link = Pick<Backend, 'accept' | 'refuse' | 'send' | 'answer' | 'broadcast' | 'ask' | 'tell' | 'reply' | 'join' | 'leave' | 'end'> & {
+export type Link = Pick<Backend, 'accept' | 'refuse' | 'send' | 'answer' | 'broadcast' | 'ask' | 'tell' | 'reply' | 'join' | 'leave' | 'end' | 'release'> & {
   /** Reports an error that no caller waits for. */
   report(error: Error): void;
 };
@@ -77,6 +78,8 @@ export class Namespace<
   readonly #bySecret = new Map<string, Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>>();
   /** Sessions whose clients come back, until the other backends are known. */
   readonly #recovering = new Set<SessionHandle>();
+  /** Whether each socket is released as soon as its work is done. */
+  #isLeaving = false;
 
   /** Only the server makes namespaces. */
   constructor(server: Server<ListenEvents, EmitEvents, ServerSideEvents, SocketData>, name: string, link: Link, recovery?: RecoveryOptions) {
@@ -334,8 +337,23 @@ export class Namespace<
   #opened(socket: Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>, rooms: readonly Room[]): void {
     this.sockets.set(socket.id, socket);
     socket.opened(rooms);
-    super.emit('connect', socket);
-    super.emit('connection', socket);
+    for (const event of ['connect', 'connection']) socket.track(callListeners(this, event, [socket]));
+    this.workDone(socket as unknown as Socket);
+  }
+
+  /** For the server: releases each socket as soon as its work is done. */
+  handOver(): void {
+    this.#isLeaving = true;
+    for (const socket of [...this.#byHandle.values()]) this.workDone(socket as unknown as Socket);
+  }
+
+  /** For sockets: one may have nothing left to do. */
+  workDone(socket: Socket): void {
+    const { handle } = socket;
+    if (!this.#isLeaving || socket.isBusy || handle === undefined) return;
+    this.#byHandle.delete(handle);
+    socket.released();
+    this.link.release(handle);
   }
 
   /** For the server: the socket of a handle, which may not be open. */

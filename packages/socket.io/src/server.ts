@@ -64,6 +64,8 @@ const OWN_EVENTS = new Set(['error', 'new_namespace', 'newListener', 'removeList
 type ParentMatch = (name: string, auth: Record<string, unknown>, next: (error: Error | null, isAllowed: boolean) => void) => void;
 
 const DEFAULT_GRACE_MS = 10_000;
+/** How long sockets may have something to do at a hand-over. Half of the time that Docker gives a container to stop. */
+const HAND_OVER_TIMEOUT_MS = 5_000;
 
 export class Server<
   ListenEvents extends EventsMap = DefaultEventsMap,
@@ -89,6 +91,8 @@ export class Server<
   #isServeDue = false;
   #grace: NodeJS.Timeout | undefined;
   #isClosed = false;
+  /** Resolves a hand-over when no session is left. */
+  #allReleased: (() => void) | undefined;
   readonly #ready = deferred();
 
   constructor(options: Partial<ServerOptions>);
@@ -164,7 +168,10 @@ export class Server<
     backend.on('opened', (opened) => {
       const { session } = opened;
       const open = (namespace: Namespace<ListenEvents, EmitEvents, ServerSideEvents, SocketData> | undefined): void => {
-        if (!namespace) return backend.refuse(session, '{"message":"Invalid namespace"}');
+        if (!namespace) {
+          backend.refuse(session, '{"message":"Invalid namespace"}');
+          return this.#forget(session);
+        }
         this.#sessions.set(session, namespace);
         namespace.open(opened);
       };
@@ -199,7 +206,12 @@ export class Server<
 
   #closed(session: SessionHandle, reason: EndReason): void {
     this.#sessions.get(session)?.closed(session, reason);
+    this.#forget(session);
+  }
+
+  #forget(session: SessionHandle): void {
     this.#sessions.delete(session);
+    if (this.#sessions.size === 0 && this.#opening.size === 0) this.#allReleased?.();
   }
 
   #later(session: SessionHandle, then: (socket: Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>) => void): void {
@@ -283,7 +295,10 @@ export class Server<
     const of = (): Backend | undefined => this.#backend;
     return {
       accept: (...args) => of()?.accept(...args),
-      refuse: (...args) => of()?.refuse(...args),
+      refuse: (session, reason) => {
+        of()?.refuse(session, reason);
+        this.#forget(session);
+      },
       send: (...args) => of()?.send(...args),
       answer: (...args) => of()?.answer(...args),
       broadcast: (...args) => of()?.broadcast(...args),
@@ -293,7 +308,14 @@ export class Server<
       report: (error) => this.#fail(error),
       join: (...args) => of()?.join(...args),
       leave: (...args) => of()?.leave(...args),
-      end: (...args) => of()?.end(...args),
+      end: (session, withConnection) => {
+        of()?.end(session, withConnection);
+        this.#forget(session);
+      },
+      release: (session) => {
+        of()?.release(session);
+        this.#forget(session);
+      },
     };
   }
 
@@ -455,12 +477,42 @@ export class Server<
         socket.ended('server shutting down');
       }
     }
-    await this.handOver();
+    await this.#end();
     done?.();
   }
 
-  /** Ends this backend without disconnecting its clients: another backend of the server takes them over. A server that it has started stops. */
-  async handOver(): Promise<void> {
+  /**
+   * Ends this process of the app without disconnecting its clients: another process of the app continues their sockets. This one gets no further
+   * events. Each socket moves as soon as its handlers have returned, their promises are settled, the client has its acknowledgements, and this
+   * process has the ones of the client. After the timeout, 5,000 ms by default, it moves anyway. A server that this process has started stops.
+   */
+  async handOver({ timeoutMs = HAND_OVER_TIMEOUT_MS }: { timeoutMs?: number } = {}): Promise<void> {
+    const backend = this.#backend;
+    // A started server ends together with its sessions.
+    if (backend && !this.#process && !this.#isClosed) await this.#releaseAll(backend, timeoutMs);
+    await this.#end();
+  }
+
+  #releaseAll(backend: Backend, timeoutMs: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, timeoutMs);
+      this.#allReleased = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+      backend.once('disconnect', this.#allReleased);
+      backend.handOver().then(
+        () => {
+          for (const namespace of this.#namespaces.values()) namespace.handOver();
+          if (this.#sessions.size === 0 && this.#opening.size === 0) this.#allReleased?.();
+        },
+        // Its connection is lost, so the server has taken all sessions.
+        () => this.#allReleased?.(),
+      );
+    });
+  }
+
+  async #end(): Promise<void> {
     this.#isClosed = true;
     clearTimeout(this.#grace);
     await this.#backend?.close();

@@ -4,6 +4,7 @@ import { EventEmitter } from 'node:events';
 import type { Handshake as Request, Payload, SessionHandle } from '@tidewire/server';
 import { BroadcastOperator } from './broadcast.js';
 import type { Namespace } from './namespace.js';
+import { callListeners } from './listeners.js';
 import { payloadOf, valuesOf } from './payload.js';
 import type { Server } from './server.js';
 import { checkName, listOf, missing, type Ack, type AckOf, type Args, type DefaultEventsMap, type EventNames, type EventParams, type EventsMap, type Room, type SocketId, type WithoutAck } from './types.js';
@@ -97,6 +98,8 @@ export class Socket<
   #ackCount = 0;
   #timeoutMs: number | undefined;
   #isVolatile = false;
+  /** Handlers of events that run, and answers that the client waits for. */
+  #workCount = 0;
   readonly #middlewares: Middleware[] = [];
   readonly #catchers = { incoming: [] as Catcher[], outgoing: [] as Catcher[] };
 
@@ -117,6 +120,11 @@ export class Socket<
 
   get server(): Server<ListenEvents, EmitEvents, ServerSideEvents, SocketData> {
     return this.nsp.server;
+  }
+
+  /** Whether it is not open yet, has something to do for its client, or waits for an answer of the client. */
+  get isBusy(): boolean {
+    return !this.connected || this.#workCount > 0 || this.#acks.size > 0;
   }
 
   /** The server's handle; `undefined` while the backend has lost its server. */
@@ -367,28 +375,52 @@ export class Socket<
     const [event, ...args] = valuesOf(payload) as [string, ...Args];
     if (id !== undefined) args.push(this.#answering(id));
     for (const catcher of [...this.#catchers.incoming]) catcher(event, ...args);
+    const done = this.#begin();
     const run = (index: number): void => {
       const middleware = this.#middlewares[index];
-      if (!middleware) return this.#dispatch(`${event}`, args);
+      if (!middleware) {
+        this.#dispatch(`${event}`, args);
+        return done();
+      }
       middleware([`${event}`, ...args], (error) => {
         if (!error) return run(index + 1);
         if (this.listenerCount('error') > 0) super.emit('error', error);
+        done();
       });
     };
     run(0);
   }
 
   #dispatch(event: string, args: Args): void {
-    if (this.connected) super.emit(event, ...args);
+    if (this.connected) this.track(callListeners(this, event, args));
   }
 
   #answering(id: string): Ack {
     let isSent = false;
+    const done = this.#begin();
     return (...args) => {
       if (isSent) return;
       isSent = true;
       if (this.connected && this.#handle) this.nsp.link.answer(this.#handle, id, payloadOf(args));
+      done();
     };
+  }
+
+  /** Begins some work for the client. The returned function notes its end. */
+  #begin(): () => void {
+    this.#workCount += 1;
+    let isDone = false;
+    return () => {
+      if (isDone) return;
+      isDone = true;
+      this.#workCount -= 1;
+      this.nsp.workDone(this as unknown as Socket);
+    };
+  }
+
+  /** For the namespace, too: handlers of the socket run until these promises are settled. A rejection stays unhandled. */
+  track(running: ReadonlyArray<PromiseLike<unknown>>): void {
+    for (const promise of running) void Promise.resolve(promise).finally(this.#begin());
   }
 
   /** For the namespace: the answer of the client to an event. */
@@ -398,6 +430,15 @@ export class Socket<
     this.#acks.delete(id);
     clearTimeout(pending.timer);
     pending.settle(undefined, valuesOf(payload));
+    this.nsp.workDone(this as unknown as Socket);
+  }
+
+  /** For the namespace: another process continues the socket. There is no event: for the client it has not ended. */
+  released(): void {
+    this.#leaveAll();
+    this.nsp.forget(this as unknown as Socket);
+    this.connected = false;
+    this.#handle = undefined;
   }
 
   /** For the namespace: the session has ended. */

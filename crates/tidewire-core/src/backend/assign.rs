@@ -1,5 +1,6 @@
 //! The sessions of a shard and their backends: the assignment, the loss of a backend, and the time that a session waits.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,9 +63,16 @@ impl Backends {
     }
 
     /// Begins the time in which a session has to get a backend.
-    fn await_backend<E: Effects>(&mut self, turn: &TurnContext<'_, E>, id: SessionId) {
+    pub(super) fn await_backend<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        id: SessionId,
+    ) {
         self.unserved.push_back(id);
         let deadline = turn.now.monotonic + turn.shard.settings.backend_grace;
+        if let Some(backed) = backed_mut(turn, id) {
+            backed.waits_until = deadline;
+        }
         self.deadlines.push(deadline, LocalSessionId::of(id));
     }
 
@@ -83,7 +91,11 @@ impl Backends {
         }
         while let Some(local_id) = self.deadlines.pop_due(now) {
             let id = local_id.session(turn.shard.address);
-            if backed_mut(turn, id).is_some_and(|it| it.backend.is_none() && !it.has_ended) {
+            // A session that has got a backend since, and has lost it, has a later deadline.
+            let is_over = |backed: &mut Backed| {
+                backed.backend.is_none() && !backed.has_ended && backed.waits_until <= now
+            };
+            if backed_mut(turn, id).is_some_and(is_over) {
                 turn.out.close(id, CloseReason::NoBackend);
             }
         }
@@ -107,6 +119,8 @@ impl Backends {
                 posted: 0,
                 unconfirmed: Default::default(),
                 bytes: 0,
+                kept: 0,
+                is_leaving: false,
                 waiting: Default::default(),
             }),
         }
@@ -127,7 +141,7 @@ impl Backends {
     }
 
     /// Assigns the sessions without a backend, as far as backends have room.
-    fn assign<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+    pub(super) fn assign<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         let mut later = Vec::new();
         while let Some(id) = self.unserved.pop_front() {
             let backed = backed_mut(turn, id).filter(|backed| backed.backend.is_none());
@@ -139,11 +153,11 @@ impl Backends {
             let is_new = backed.id.is_none();
             let is_refusable = is_new && refusable_at <= turn.now.monotonic;
             match self.choose(turn, &namespace) {
-                Choice::Backend(index) => self.hand_over(turn, index, id),
+                Choice::Backend(index) => self.give(turn, index, id),
                 Choice::Nothing if is_refusable => refuse(turn, id, INVALID_NAMESPACE),
                 Choice::Nothing | Choice::Later => later.push(id),
             }
-            if !self.known.iter().any(|known| known.has_room(turn)) {
+            if !self.known.iter().any(|known| known.is_available(turn)) {
                 break;
             }
         }
@@ -159,8 +173,8 @@ impl Backends {
             let known = self.known.iter().enumerate();
             known.filter(|(_, known)| known.serves(namespace))
         };
-        let with_room = serving().filter(|(_, known)| known.has_room(turn));
-        let fewest = with_room.min_by_key(|(index, known)| {
+        let available = serving().filter(|(_, known)| known.is_available(turn));
+        let fewest = available.min_by_key(|(index, known)| {
             let distance = (index + self.known.len() - first) % self.known.len();
             (known.sessions, distance)
         });
@@ -175,13 +189,8 @@ impl Backends {
         }
     }
 
-    /// Passes a session to a backend: its handshake and rooms, then the messages that wait for a backend.
-    fn hand_over<E: Effects>(
-        &mut self,
-        turn: &mut TurnContext<'_, E>,
-        index: usize,
-        id: SessionId,
-    ) {
+    /// Gives a session to a backend: its handshake and rooms, then the messages that wait for a backend.
+    fn give<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, index: usize, id: SessionId) {
         let memberships = turn.hub.memberships(id, turn.sessions);
         let Some(backed) = backed_mut(turn, id) else {
             return;
@@ -237,7 +246,7 @@ impl Backends {
             return;
         }
         let limits = &turn.shard.settings.limits;
-        let room = limits.backend_messages_max - known.unconfirmed.len();
+        let room = limits.backend_messages_max - known.unconfirmed.len() - known.kept;
         let continuing = known.waiting.len().min(room);
         for id in known.waiting.drain(..continuing) {
             let backed = backed_mut(turn, id).filter(|backed| backed.backend == Some(backend));
@@ -264,6 +273,7 @@ impl Backends {
         self.lost.push_back((until, known.namespaces));
         let confirmed = known.posted - known.unconfirmed.len() as u64;
         let unsent = usize::try_from(sent.saturating_sub(confirmed)).unwrap_or(usize::MAX);
+        let mut served = BTreeSet::new();
         for index in 0..turn.sessions.table_len() as u32 {
             let Some(id) = turn.sessions.at(index).map(|session| session.id) else {
                 continue;
@@ -272,24 +282,38 @@ impl Backends {
             if let Some(backed) = backed {
                 backed.backend = None;
                 self.await_backend(turn, id);
+                served.insert(id);
             }
         }
         // A message that the backend was sent may have had an effect, so no other backend gets it. The handshake of a session is sent again.
-        for message in known.unconfirmed.into_iter().skip(unsent) {
+        // A session that was about to be released may have later messages in its backlog, so these go in front, the last one first.
+        for message in known.unconfirmed.into_iter().skip(unsent).rev() {
             let is_kept = matches!(message.kind, BackendKind::Event | BackendKind::Answered);
-            let session = message.session.filter(|_| is_kept);
-            if let Some(backed) = session.and_then(|id| backed_mut(turn, id)) {
-                backed.backlog.push(message);
+            // It has handled all messages of a session that it has released.
+            let session = message.session.filter(|id| is_kept && served.contains(id));
+            let backed = session.and_then(|id| backed_mut(turn, id));
+            if let Some(backed) = backed {
+                backed.backlog.push_front(message);
             }
         }
         self.assign(turn);
     }
 
-    /// Counts that a backend no longer serves a session.
-    pub(super) fn release(&mut self, backend: SessionId) {
-        if let Some(known) = self.find(backend) {
-            known.sessions -= 1;
+    /// Notes that the backend of a session no longer serves it. Returns the messages of the session that no backend was posted.
+    pub(super) fn unassign<E>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        id: SessionId,
+    ) -> VecDeque<Arc<OwnedBackend>> {
+        let Some(backed) = backed_mut(turn, id) else {
+            return VecDeque::new();
+        };
+        let backlog = std::mem::take(&mut backed.backlog);
+        let known = backed.backend.take().and_then(|it| self.find(it));
+        if let Some(known) = known {
+            known.unassign(&backlog);
         }
+        backlog
     }
 }
 

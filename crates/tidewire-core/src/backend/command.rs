@@ -48,6 +48,7 @@ const NO_ROOM: &str =
     r#"{"message":"a room is empty, reserved or too long, or there are too many"}"#;
 const NO_NUMBER: &str =
     r#"{"message":"the id of an event that a client answers has 1 to 9 digits"}"#;
+const NOT_HANDED_OVER: &str = r#"{"message":"a backend releases sessions after HANDED_OVER"}"#;
 const NOT_SENT: &str = r#"{"message":"more messages are confirmed than were sent"}"#;
 
 impl Backends {
@@ -106,6 +107,8 @@ impl Backends {
                 return Ok(());
             }
             BackendKind::Broadcast => return self.publish(turn, id, message),
+            BackendKind::HandOver => return self.begin_hand_over(turn, id, message),
+            BackendKind::Release if !self.has_handed_over(id) => return Err(NOT_HANDED_OVER),
             BackendKind::Accept => {
                 let is_id = |id: &str| !id.is_empty() && id.len() <= ID_BYTES_MAX;
                 if !message.name.is_some_and(is_id) || !message.correlation.is_none_or(is_id) {
@@ -126,7 +129,8 @@ impl Backends {
             | BackendKind::Join
             | BackendKind::Leave
             | BackendKind::End
-            | BackendKind::EndConnection => {}
+            | BackendKind::EndConnection
+            | BackendKind::Release => {}
             BackendKind::Served
             | BackendKind::Opened
             | BackendKind::Event
@@ -135,6 +139,7 @@ impl Backends {
             | BackendKind::Response
             | BackendKind::Asked
             | BackendKind::Told
+            | BackendKind::HandedOver
             | BackendKind::NotABackend
             | BackendKind::InvalidCommand
             | BackendKind::AskFailed => return Err(NO_KIND),
@@ -299,10 +304,11 @@ impl Backends {
         match command.kind {
             BackendKind::Accept if is_new => accept(turn, id, &namespace, command),
             BackendKind::Refuse if is_new => {
-                self.release(backend);
+                self.unassign(turn, id);
                 let data = command.data.as_ref().map_or("{}", Payload::as_str);
                 refuse(turn, id, data);
             }
+            BackendKind::Release => self.release(turn, id),
             // A client that comes back keeps the events that it has missed until its session is open.
             BackendKind::Send if is_new && command.correlation.is_none() => send(turn, id, command),
             // Otherwise the session gets nothing before it is open.
@@ -319,7 +325,7 @@ impl Backends {
                 }
             }
             BackendKind::End | BackendKind::EndConnection => {
-                self.release(backend);
+                self.unassign(turn, id);
                 let memberships = turn.hub.memberships(id, turn.sessions);
                 for (topic, name) in memberships {
                     if topic == TOPIC {
@@ -327,7 +333,7 @@ impl Backends {
                     }
                 }
                 if let Some(backed) = backed_mut(turn, id) {
-                    (backed.backend, backed.has_ended) = (None, true);
+                    backed.has_ended = true;
                 }
                 let reason = match command.kind {
                     BackendKind::End => CloseReason::Dismissed,

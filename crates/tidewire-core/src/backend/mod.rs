@@ -4,7 +4,7 @@
 //! a session assigns it to one of them (`assign.rs`), posts its messages to the shard of the backend, and keeps a copy of each until the
 //! backend has confirmed it. So a shard has at most [`Limits::backend_messages_max`] of them for each backend, and knows after the loss of
 //! the backend which it was not sent: the next backend gets these. `command.rs` has the other direction, `ask.rs` the broadcasts that
-//! sessions answer, and `tell.rs` the messages between backends.
+//! sessions answer, `tell.rs` the messages between backends, and `hand_over.rs` the planned end of a backend.
 //!
 //! All messages are entries, also if the shards are the same. So the commands of a backend take effect in the order sent.
 //!
@@ -14,6 +14,7 @@
 mod ask;
 mod assign;
 mod command;
+mod hand_over;
 mod tell;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -32,6 +33,7 @@ use crate::time::Instant;
 use crate::timer::DeadlineQueue;
 
 use ask::{Asks, OwnAsks};
+use hand_over::HandOver;
 
 pub(crate) use command::broadcast;
 
@@ -46,8 +48,12 @@ struct Known {
     posted: u64,
     /// Those that it has not confirmed, in order.
     unconfirmed: VecDeque<Arc<OwnedBackend>>,
-    /// Bytes of these.
+    /// Messages that its sessions have sent while it was leaving, which are in their backlogs.
+    kept: usize,
+    /// Bytes of both.
     bytes: usize,
+    /// Whether it ends soon, and gets no further sessions and events.
+    is_leaving: bool,
     /// Sessions whose next message waits for a confirmation, each once.
     waiting: VecDeque<SessionId>,
 }
@@ -59,8 +65,26 @@ impl Known {
 
     fn has_room<E>(&self, turn: &TurnContext<'_, E>) -> bool {
         let limits = &turn.shard.settings.limits;
-        self.unconfirmed.len() < limits.backend_messages_max
+        self.unconfirmed.len() + self.kept < limits.backend_messages_max
             && self.bytes < limits.backend_bytes_max
+    }
+
+    /// Whether it can be given sessions.
+    fn is_available<E>(&self, turn: &TurnContext<'_, E>) -> bool {
+        !self.is_leaving && self.has_room(turn)
+    }
+
+    /// Notes that a session with this backlog is no longer its own.
+    fn unassign(&mut self, backlog: &VecDeque<Arc<OwnedBackend>>) {
+        self.sessions -= 1;
+        self.kept -= backlog.len();
+        self.bytes -= backlog.iter().map(|it| it.bytes()).sum::<usize>();
+    }
+
+    /// Notes that a message is in the backlog of one of its sessions.
+    fn keep(&mut self, message: &OwnedBackend) {
+        self.kept += 1;
+        self.bytes += message.bytes();
     }
 
     fn post<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, message: Arc<OwnedBackend>) {
@@ -85,6 +109,7 @@ struct Own {
     /// The sources of the messages that it has not confirmed, in order.
     unconfirmed: VecDeque<(Source, u32)>,
     asks: OwnAsks,
+    hand_over: Option<HandOver>,
 }
 
 impl Own {
@@ -203,9 +228,18 @@ impl Backends {
             session: Some(id),
             ..OwnedBackend::of(message)
         };
-        known.post(turn, Arc::new(message));
+        let message = Arc::new(message);
+        // The client may answer what a leaving backend waits for, behind events for the next one.
+        let is_kept = known.is_leaving && message.kind == BackendKind::Event;
+        match is_kept {
+            true => known.keep(&message),
+            false => known.post(turn, Arc::clone(&message)),
+        }
         if let Some(backed) = backed_mut(turn, id) {
             backed.is_waiting = false;
+            if is_kept {
+                backed.backlog.push_back(message);
+            }
         }
         Flow::Taken
     }
@@ -247,6 +281,8 @@ impl Backends {
                 message,
             } => self.response(turn, (backend, ask), *message),
             BackendEntry::AskOver { backend, ask } => self.asks.over(backend, ask),
+            BackendEntry::HandOver { backend } => self.stop_events(turn, backend),
+            BackendEntry::HandedOver { backend } => self.events_stopped(turn, backend),
         }
     }
 
@@ -284,12 +320,15 @@ impl Backends {
             (false, true) => "silent",
             (false, false) => "lost",
         };
-        known.sessions -= 1;
+        known.unassign(&backed.backlog);
         let closed = OwnedBackend {
             name: Some(reason.into()),
             ..OwnedBackend::about(BackendKind::Closed, id)
         };
-        // It is posted beyond the limit: each session has only one.
+        // The end is posted beyond the limit: each session has only one. A leaving backend gets the last events, too: no other one will.
+        for message in backed.backlog {
+            known.post(turn, message);
+        }
         known.post(turn, Arc::new(closed));
     }
 

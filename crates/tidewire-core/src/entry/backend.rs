@@ -87,6 +87,16 @@ pub enum BackendEntry {
         /// The ask. Without one, all of the backend.
         ask: Option<u64>,
     },
+    /// To every shard of the node: the backend ends soon, and gets no further sessions and events.
+    HandOver {
+        /// The backend.
+        backend: SessionId,
+    },
+    /// To the backend's shard: the shard has posted all sessions and events that the backend gets.
+    HandedOver {
+        /// The backend.
+        backend: SessionId,
+    },
 }
 
 /// An owned message of backends.

@@ -1,5 +1,6 @@
 //! The part of a session that belongs to backends (`backend/`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::address::SessionId;
@@ -21,8 +22,10 @@ pub(crate) struct Backed {
     pub(crate) backend: Option<SessionId>,
     /// The public id that the first backend has given it.
     pub(crate) id: Option<Name>,
-    /// Messages that a lost backend was not sent.
-    pub(crate) backlog: Vec<Arc<OwnedBackend>>,
+    /// Until when it may be without a backend, if it is without one now.
+    pub(crate) waits_until: Instant,
+    /// Messages for the next backend: ones that a lost backend was not sent, and ones that arrived while a backend was about to release it.
+    pub(crate) backlog: VecDeque<Arc<OwnedBackend>>,
     /// Whether its next message waits for a backend.
     pub(crate) is_waiting: bool,
     /// Whether its peer has ended it.
@@ -42,7 +45,8 @@ impl Backed {
             since,
             backend: None,
             id: None,
-            backlog: Vec::new(),
+            waits_until: since,
+            backlog: VecDeque::new(),
             is_waiting: false,
             has_left: false,
             is_silent: false,

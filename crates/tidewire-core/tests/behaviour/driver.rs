@@ -527,6 +527,12 @@ impl Node {
         self.settle();
     }
 
+    /// Delivers the last one of the posts that were held back, and holds the others.
+    pub fn release_last_post(&mut self) {
+        let (to, entry) = self.world.posts.pop_back().expect("a post");
+        self.give(to.shard, Input::Entry(entry));
+    }
+
     /// Whether the engine waits until this session has read its backlog.
     pub fn is_awaited(&self, session: SessionId) -> bool {
         self.world.awaited.contains(&session)

@@ -12,6 +12,7 @@ mod detaching;
 mod driver;
 mod everyone;
 mod expiry;
+mod hand_overs;
 mod history;
 mod index_reads;
 mod lag;

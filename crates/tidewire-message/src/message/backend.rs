@@ -147,6 +147,12 @@ kinds! {
     Told = 21,
     /// From a backend: the answer to `Told`.
     Reply = 22,
+    /// From a backend: it ends soon. It gets no further sessions, and no events of its sessions.
+    HandOver = 23,
+    /// To a backend: all sessions and events that it gets were sent before. The answer to `HandOver`, with the same correlation id.
+    HandedOver = 24,
+    /// From a backend after `HandedOver`: it has handled all messages of the session. Another backend continues.
+    Release = 25,
     /// The sender has no right to send messages of backends.
     NotABackend = 100,
     /// The message can't be executed.

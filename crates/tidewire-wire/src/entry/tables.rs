@@ -73,6 +73,8 @@ choices! {
         8 Asked { 1 backend, 2 ask, 3 count, 4 is_refused },
         9 Response { 1 backend, 2 ask, 3 message },
         10 AskOver { 1 backend, 2 ask },
+        11 HandOver { 1 backend },
+        12 HandedOver { 1 backend },
     }
 
     InterestEntry {
@@ -364,6 +366,9 @@ numbers! {
         20 Tell,
         21 Told,
         22 Reply,
+        23 HandOver,
+        24 HandedOver,
+        25 Release,
         100 NotABackend,
         101 InvalidCommand,
         102 AskFailed,

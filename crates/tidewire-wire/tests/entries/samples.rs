@@ -1249,5 +1249,17 @@ fn first() -> Vec<(&'static str, Entry)> {
                 ask: None,
             }),
         ),
+        (
+            "backend hands over",
+            Entry::Backend(BackendEntry::HandOver {
+                backend: session(9),
+            }),
+        ),
+        (
+            "no further events for a backend",
+            Entry::Backend(BackendEntry::HandedOver {
+                backend: session(9),
+            }),
+        ),
     ]
 }

@@ -1,0 +1,94 @@
+//! The planned end of a backend, after which no event is lost: it gets no further sessions and events, handles the ones that it has, and releases
+//! its sessions one by one. Events that arrive before the release of their session wait in its backlog.
+
+use super::{Backends, backed_mut, shards_of_node};
+use crate::address::SessionId;
+use crate::context::TurnContext;
+use crate::effect::Effects;
+use crate::entry::{BackendEntry, Entry};
+use crate::message::{Backend, BackendKind, Message};
+
+const NOTHING_TO_HAND_OVER: &str = r#"{"message":"a backend hands over once, after SERVE"}"#;
+
+/// The state of a leaving backend at its shard.
+#[derive(Debug)]
+pub(super) struct HandOver {
+    correlation: Option<Box<str>>,
+    /// The shards that may still post sessions and events.
+    awaited: usize,
+}
+
+impl Backends {
+    /// Handles that a backend of this shard ends soon.
+    pub(super) fn begin_hand_over<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        id: SessionId,
+        message: &Backend<'_>,
+    ) -> Result<(), &'static str> {
+        let own = self.own.get_mut(&id);
+        let own = own.filter(|own| own.hand_over.is_none() && !own.namespaces.is_empty());
+        let own = own.ok_or(NOTHING_TO_HAND_OVER)?;
+        let shards = shards_of_node(turn);
+        own.hand_over = Some(HandOver {
+            correlation: message.correlation.map(Box::from),
+            awaited: shards.len(),
+        });
+        for shard in shards {
+            let hand_over = BackendEntry::HandOver { backend: id };
+            turn.post(shard, Entry::Backend(hand_over));
+        }
+        Ok(())
+    }
+
+    /// Handles that a backend gets no further sessions and events of this shard. The answer is behind the earlier ones.
+    pub(super) fn stop_events<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        backend: SessionId,
+    ) {
+        if let Some(known) = self.find(backend) {
+            known.is_leaving = true;
+        }
+        let handed_over = BackendEntry::HandedOver { backend };
+        turn.post(backend.address, Entry::Backend(handed_over));
+    }
+
+    /// Handles that a shard posts no further sessions and events for a backend of this shard.
+    pub(super) fn events_stopped<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        backend: SessionId,
+    ) {
+        let own = self.own.get_mut(&backend);
+        let Some(hand_over) = own.and_then(|own| own.hand_over.as_mut()) else {
+            return;
+        };
+        hand_over.awaited -= 1;
+        if hand_over.awaited > 0 {
+            return;
+        }
+        let handed_over = Backend {
+            correlation: hand_over.correlation.as_deref(),
+            ..Backend::new(BackendKind::HandedOver)
+        };
+        turn.send(backend, &Message::Backend(Box::new(handed_over)));
+    }
+
+    /// Whether a backend of this shard has got the answer.
+    pub(super) fn has_handed_over(&self, id: SessionId) -> bool {
+        let own = self.own.get(&id);
+        let hand_over = own.and_then(|own| own.hand_over.as_ref());
+        hand_over.is_some_and(|it| it.awaited == 0)
+    }
+
+    /// Takes a session from its leaving backend, which has handled all of its messages, for another one.
+    pub(super) fn release<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, id: SessionId) {
+        let backlog = self.unassign(turn, id);
+        if let Some(backed) = backed_mut(turn, id) {
+            backed.backlog = backlog;
+        }
+        self.await_backend(turn, id);
+        self.assign(turn);
+    }
+}
