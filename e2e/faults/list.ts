@@ -41,7 +41,7 @@ const LIVE_RESULTS = liveQueries('live_results_equal_full_evaluations');
 const INDEX_READS = behaviour('index_reads::equal_sort_values_are_ordered_by_id_in_both_directions');
 const WINDOWS: Program = { package: 'tidewire-query', target: 'window', test: 'every_window_equals_a_full_evaluation' };
 const LOST: Program = { package: 'tidewire-core', target: 'lost', test: 'every_seed_keeps_every_promise' };
-const VIEWS: Program = { package: 'tidewire-core', target: 'view_change', test: 'every_seed_keeps_every_promise' };
+const VIEWS: Program = { package: 'tidewire-shard', target: 'view_change', test: 'every_seed_keeps_every_promise' };
 const LINKS: Program = { package: 'tidewire-link', target: 'simulation', test: 'every_seed_keeps_every_promise' };
 const FRAMES: Program = { package: 'tidewire-link', target: 'frames', test: 'corpus::mutations_of_the_corpus_find_nothing' };
 const CARRIER: Program = { package: 'tidewire-cluster', target: 'links', test: 'bus::redis' };
@@ -121,6 +121,9 @@ export const FAULTS: Fault[] = [
   { name: 'membership-stale-view', patch: 'membership', foundBy: MEMBERSHIP },
   { name: 'membership-stop', patch: 'membership', foundBy: MEMBERSHIP },
   { name: 'membership-wait', patch: 'membership', foundBy: MEMBERSHIP },
+  { name: 'interest-census', patch: 'interest-nodes', foundBy: VIEWS },
+  { name: 'interest-patterns', patch: 'interest-nodes', foundBy: VIEWS },
+  { name: 'interest-unconfirmed', patch: 'interest-nodes', foundBy: VIEWS },
   { name: 'lost-barrier', patch: 'lost-node', foundBy: LOST },
   { name: 'lost-call', patch: 'lost-node', foundBy: LOST },
   { name: 'lost-deferred', patch: 'lost-node', foundBy: LOST },

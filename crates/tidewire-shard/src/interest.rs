@@ -4,12 +4,13 @@
 //! the subscriber misses nothing that is published after the acknowledgement. Patterns of events are in `pattern.rs`; publishers look at
 //! them only while there are some.
 
-pub(crate) mod nodes;
+pub mod nodes;
 mod pattern;
 
 use papaya::{Compute, HashMap, Operation, ResizeMode};
 use smallvec::SmallVec;
 use tidewire_core::effect::InterestChange;
+use tidewire_core::entry::Entry;
 use tidewire_core::publication::InterestTopic;
 use tidewire_core::text::Name;
 
@@ -33,8 +34,8 @@ pub struct InterestMap {
     users: Topic,
     everyone: Topic,
     shard_count: u16,
-    /// The shards that a reader may find.
-    other_count: usize,
+    /// Whether the only shard is the only reader, which knows its own interest.
+    is_alone: bool,
 }
 
 type Topic = Box<[HashMap<Name, Bits>]>;
@@ -43,15 +44,15 @@ impl InterestMap {
     /// An empty map of the `shard_count` shards of this node, which are its readers too.
     #[must_use]
     pub fn new(shard_count: u16) -> Self {
-        Self::with_others(shard_count, usize::from(shard_count) - 1)
+        Self::with_readers(shard_count, shard_count == 1)
     }
 
     /// An empty map of the shards of another node.
     pub(crate) fn of_other_node(shard_count: u16) -> Self {
-        Self::with_others(shard_count, usize::from(shard_count))
+        Self::with_readers(shard_count, false)
     }
 
-    fn with_others(shard_count: u16, other_count: usize) -> Self {
+    fn with_readers(shard_count: u16, is_alone: bool) -> Self {
         let part = |_| HashMap::builder().resize_mode(ResizeMode::Blocking).build();
         let topic = || (0..PARTS).map(part).collect();
         Self {
@@ -60,13 +61,13 @@ impl InterestMap {
             users: topic(),
             everyone: topic(),
             shard_count,
-            other_count,
+            is_alone,
         }
     }
 
     /// Writes one shard's interest in a name. Visible to all shards when it returns.
     pub fn change(&self, shard: u16, change: InterestChange) {
-        if self.is_alone() {
+        if self.is_alone {
             return;
         }
         let Some(part) = self.part(change.topic, &change.name) else {
@@ -96,7 +97,7 @@ impl InterestMap {
     /// Calls `visit` with each shard except `except` that needs publications of a name, once each. For an event these include the shards
     /// with a pattern that the name matches.
     pub fn visit(&self, topic: InterestTopic, name: &str, except: u16, visit: impl FnMut(u16)) {
-        let Some(part) = self.part(topic, name).filter(|_| !self.is_alone()) else {
+        let Some(part) = self.part(topic, name).filter(|_| !self.is_alone) else {
             return;
         };
         let map = part.pin();
@@ -110,9 +111,25 @@ impl InterestMap {
         }
     }
 
+    /// Calls `visit` with each shard that needs an entry of another node, which is for all shards with interest in its name.
+    pub fn visit_receivers(&self, entry: &Entry, mut visit: impl FnMut(u16)) {
+        let (topic, name) = match entry {
+            Entry::Publication(publication) => (InterestTopic::Event, publication.name.as_str()),
+            Entry::PresenceChanged(change) if change.everyone => (InterestTopic::Everyone, ""),
+            Entry::PresenceChanged(change) => (InterestTopic::User, change.user.as_str()),
+            // Other entries are for one shard.
+            _ => return,
+        };
+        match self.is_alone {
+            // The interest of a single shard is not in the map.
+            true => visit(0),
+            false => self.visit(topic, name, NO_SHARD, visit),
+        }
+    }
+
     /// Calls `visit` with each shard except `except` that has a pattern which an event matches.
     pub fn visit_pattern_shards(&self, event: &str, except: u16, visit: impl FnMut(u16)) {
-        if self.is_alone() || self.patterns.is_empty() {
+        if self.is_alone || self.patterns.is_empty() {
             return;
         }
         let mut bits = Bits::new();
@@ -121,8 +138,9 @@ impl InterestMap {
     }
 
     fn add_pattern_shards(&self, event: &str, except: u16, bits: &mut Bits) {
-        // When all other shards are found, the remaining patterns can't add one.
-        let is_complete = |bits: &Bits| count_without(bits, except) == self.other_count;
+        // When all shards but `except` are found, the remaining patterns can't add one.
+        let count = usize::from(self.shard_count) - usize::from(except < self.shard_count);
+        let is_complete = |bits: &Bits| count_without(bits, except) == count;
         if !is_complete(bits) {
             self.patterns.find(event, bits, is_complete);
         }
@@ -130,11 +148,6 @@ impl InterestMap {
 
     pub(crate) fn shard_count(&self) -> u16 {
         self.shard_count
-    }
-
-    /// Whether the only shard is the only reader, which knows its own interest.
-    fn is_alone(&self) -> bool {
-        self.other_count == 0
     }
 
     /// Names that any shard is interested in.
@@ -299,6 +312,16 @@ mod tests {
             (vec![3], true)
         );
         assert_eq!(map.patterns.node_count(), 0);
+    }
+
+    #[test]
+    fn an_event_of_another_node_finds_the_pattern_of_the_last_shard() {
+        let map = InterestMap::new(2);
+        change(&map, 0, "a/b", true);
+        change_pattern(&map, 1, "a/*", true);
+        assert_eq!(shards(&map, "a/b", NO_SHARD), [0, 1]);
+        assert_eq!(pattern_shards(&map, "a/b", NO_SHARD), [1]);
+        assert_eq!(shards(&map, "a/b", 1), [0]);
     }
 
     #[test]

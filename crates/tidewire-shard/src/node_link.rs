@@ -55,7 +55,7 @@ pub(crate) struct LinkedEntries {
 
 /// The posts of one shard to other nodes in this turn.
 #[derive(Debug, Default)]
-pub(crate) struct NodePosts {
+pub struct NodePosts {
     nodes: Vec<NodePost>,
     /// A post that several nodes get, once one of them wants it.
     shared: Vec<u8>,
@@ -72,7 +72,8 @@ struct NodePost {
 }
 
 impl NodePosts {
-    pub(crate) fn joined(&mut self, node: LinkedNode, interest: Arc<NodeInterest>) {
+    /// A node is linked. The shards of this node share its interest.
+    pub fn joined(&mut self, node: LinkedNode, interest: Arc<NodeInterest>) {
         self.lost(node.node);
         let announces = node.version >= INTEREST_VERSION;
         self.nodes.push(NodePost {
@@ -83,18 +84,20 @@ impl NodePosts {
         });
     }
 
-    pub(crate) fn lost(&mut self, node: u16) {
+    /// A node is lost. Posts of this turn for it are not sent.
+    pub fn lost(&mut self, node: u16) {
         self.nodes.retain(|post| post.node.node != node);
     }
 
     /// The birth of a node, if it is linked.
-    pub(crate) fn birth(&self, node: u16) -> Option<u64> {
+    #[must_use]
+    pub fn birth(&self, node: u16) -> Option<u64> {
         let found = self.nodes.iter().find(|post| post.node.node == node);
         found.map(|post| post.node.birth)
     }
 
     /// Adds an entry for a shard. Without a link to its node the entry is dropped: the engine has answered its requests.
-    pub(crate) fn post(&mut self, from: u16, to: Address, entry: Entry) {
+    pub fn post(&mut self, from: u16, to: Address, entry: Entry) {
         let shard = to.shard;
         if let Some(post) = self.find(to.node) {
             encode(&Post { shard, entry, from }, post.batch());
@@ -102,7 +105,7 @@ impl NodePosts {
     }
 
     /// Adds an entry about a name for the shards of all nodes that may have interest in it.
-    pub(crate) fn post_to_interested(
+    pub fn post_to_interested(
         &mut self,
         from: u16,
         topic: InterestTopic,
@@ -124,7 +127,7 @@ impl NodePosts {
     }
 
     /// Announces a change of the interest of a shard.
-    pub(crate) fn announce(&mut self, from: u16, number: u64, change: &InterestChange) {
+    pub fn announce(&mut self, from: u16, number: u64, change: &InterestChange) {
         for post in &mut self.nodes {
             let announced = post.announced.as_mut();
             if let Some(entry) = announced.and_then(|it| it.change(number, change)) {
@@ -134,7 +137,7 @@ impl NodePosts {
     }
 
     /// Announces a piece of the interest of a shard to nodes that were linked.
-    pub(crate) fn announce_piece(&mut self, from: u16, own: &OwnInterest) {
+    pub fn announce_piece(&mut self, from: u16, own: &OwnInterest) {
         for post in &mut self.nodes {
             let announced = post.announced.as_mut();
             let piece = announced.map_or_else(Vec::new, |it| it.next_piece(own));
@@ -145,13 +148,14 @@ impl NodePosts {
     }
 
     /// Whether a node does not know all interest of this shard yet.
-    pub(crate) fn has_more_to_announce(&self) -> bool {
+    #[must_use]
+    pub fn has_more_to_announce(&self) -> bool {
         let mut announced = self.nodes.iter().filter_map(|post| post.announced.as_ref());
         announced.any(Announced::has_more)
     }
 
     /// Takes the interest of a shard of another node, or its answer. Returns the change to confirm.
-    pub(crate) fn take_interest(&mut self, from: Address, entry: InterestEntry) -> Option<u64> {
+    pub fn take_interest(&mut self, from: Address, entry: InterestEntry) -> Option<u64> {
         let post = self.find(from.node)?;
         match entry {
             InterestEntry::Changed {
@@ -179,13 +183,14 @@ impl NodePosts {
     }
 
     /// The last change of this shard that is visible at all nodes; `None` if all are.
-    pub(crate) fn visible(&self) -> Option<u64> {
+    #[must_use]
+    pub fn visible(&self) -> Option<u64> {
         let announced = self.nodes.iter().filter_map(|post| post.announced.as_ref());
         announced.filter_map(Announced::visible).min()
     }
 
     /// The shards of all nodes that may have a pattern which an event matches.
-    pub(crate) fn visit_pattern_shards(&self, event: &str, mut visit: impl FnMut(Address)) {
+    pub fn visit_pattern_shards(&self, event: &str, mut visit: impl FnMut(Address)) {
         for post in &self.nodes {
             let node = post.node.node;
             let address = |shard| Address { node, shard };
@@ -215,7 +220,7 @@ impl NodePosts {
     }
 
     /// Passes the posts of the turn to the links.
-    pub(crate) fn end_turn(&mut self) {
+    pub fn end_turn(&mut self) {
         for post in &mut self.nodes {
             if !post.batch.is_empty() {
                 post.node.link.post(std::mem::take(&mut post.batch));

@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use tidewire_core::entry::Entry;
-use tidewire_core::publication::InterestTopic;
 use tidewire_core::view::ClusterView;
 use tidewire_wire::entry::{INTERESTED, Post};
 
 use super::handle::{Mail, ShardHandle};
 use super::node_link::{DeliveryToken, LinkedEntries, LinkedNode};
+use crate::interest::InterestMap;
 use crate::interest::nodes::NodeInterest;
-use crate::interest::{InterestMap, NO_SHARD};
 
 /// Passes what arrives from other nodes to the shards of this one.
 #[derive(Clone, Debug)]
@@ -55,7 +54,7 @@ impl NodeShards {
                 }
                 continue;
             }
-            self.visit_interested(&entry, |shard| {
+            self.interest.visit_receivers(&entry, |shard| {
                 by_shard[usize::from(shard)].push((from, entry.clone()));
             });
         }
@@ -75,21 +74,6 @@ impl NodeShards {
     pub fn wake(&self) {
         for handle in self.handles.iter() {
             handle.0.mailbox.wake();
-        }
-    }
-
-    fn visit_interested(&self, entry: &Entry, mut visit: impl FnMut(u16)) {
-        let (topic, name) = match entry {
-            Entry::Publication(publication) => (InterestTopic::Event, publication.name.as_str()),
-            Entry::PresenceChanged(change) if change.everyone => (InterestTopic::Everyone, ""),
-            Entry::PresenceChanged(change) => (InterestTopic::User, change.user.as_str()),
-            // Other entries are for one shard.
-            _ => return,
-        };
-        match self.handles.len() {
-            // The interest of a single shard is not in the map.
-            1 => visit(0),
-            _ => self.interest.visit(topic, name, NO_SHARD, visit),
         }
     }
 }

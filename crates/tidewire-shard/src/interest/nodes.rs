@@ -20,14 +20,16 @@ const PIECE: usize = 512;
 
 /// The interest of a life of another node. The shards of this node share it.
 #[derive(Debug)]
-pub(crate) struct NodeInterest {
+pub struct NodeInterest {
     map: InterestMap,
     /// Shards that have not announced everything.
     unknown: AtomicU16,
 }
 
 impl NodeInterest {
-    pub(crate) fn new(shard_count: u16) -> Self {
+    /// The interest of a node with this number of shards, of which nothing is known yet.
+    #[must_use]
+    pub fn new(shard_count: u16) -> Self {
         Self {
             map: InterestMap::of_other_node(shard_count),
             unknown: AtomicU16::new(shard_count),
@@ -72,7 +74,7 @@ impl NodeInterest {
 
 /// The interest of one shard, as it announces it to other nodes.
 #[derive(Debug, Default)]
-pub(crate) struct OwnInterest {
+pub struct OwnInterest {
     names: BTreeSet<(InterestTopic, Name)>,
     /// The number of the last change.
     last: u64,
@@ -98,7 +100,7 @@ enum Cursor {
 
 impl OwnInterest {
     /// Notes a change of this shard.
-    pub(crate) fn change(&mut self, number: u64, change: &InterestChange) {
+    pub fn change(&mut self, number: u64, change: &InterestChange) {
         self.last = number;
         let key = (change.topic, change.name.clone());
         match change.wanted {
@@ -108,7 +110,8 @@ impl OwnInterest {
     }
 
     /// The number of the last change.
-    pub(crate) fn last(&self) -> u64 {
+    #[must_use]
+    pub fn last(&self) -> u64 {
         self.last
     }
 }

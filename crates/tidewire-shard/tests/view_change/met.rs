@@ -20,6 +20,8 @@ pub struct Met {
     pub lists: usize,
     pub lists_again: usize,
     pub member_changes: usize,
+    /// Events without history that clients got from other nodes.
+    pub events_between: usize,
     /// Changes of rights, those that were acknowledged, sessions that were closed by them, changes of rules that were acknowledged, and
     /// subscriptions that rules have denied.
     pub changes: usize,
@@ -30,7 +32,7 @@ pub struct Met {
 }
 
 impl Met {
-    fn counts(&self) -> [usize; 17] {
+    fn counts(&self) -> [usize; 18] {
         [
             self.joins,
             self.drains,
@@ -44,6 +46,7 @@ impl Met {
             self.lists,
             self.lists_again,
             self.member_changes,
+            self.events_between,
             self.changes,
             self.settled,
             self.revoked,
@@ -65,6 +68,7 @@ impl Met {
         self.lists += other.lists;
         self.lists_again += other.lists_again;
         self.member_changes += other.member_changes;
+        self.events_between += other.events_between;
         self.changes += other.changes;
         self.settled += other.settled;
         self.revoked += other.revoked;

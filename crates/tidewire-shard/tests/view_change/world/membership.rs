@@ -1,6 +1,6 @@
 //! The nodes of the world: how they start, join, leave and crash, link each other, and read the views of the registry.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidewire_core::address::{Address, Epoch};
@@ -8,6 +8,7 @@ use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::permission::AllowAll;
 use tidewire_core::store::Opened;
 use tidewire_core::view::{ClusterView, MemberId, MemberState, View};
+use tidewire_shard::interest::nodes::NodeInterest;
 
 use super::{CLIENTS, NODES_MAX, Node, World, settings};
 use crate::outside::Mail;
@@ -90,9 +91,10 @@ impl World {
             birth,
             view: View(0),
             linked: BTreeMap::new(),
+            unreported: Vec::new(),
         };
         self.nodes.insert(node, known);
-        self.outside.births.insert(node, birth);
+        self.outside.start_node(node, birth);
         for shard in 0..NODE_SHARDS {
             let address = Address { node, shard };
             let config = ShardConfig {
@@ -107,7 +109,6 @@ impl World {
                 }],
             };
             self.shards.insert(address, Shard::new(config));
-            self.outside.mailboxes.insert(address, VecDeque::new());
         }
         // The first view precedes all sessions.
         if let Some(known) = self.nodes.get_mut(&node) {
@@ -135,20 +136,32 @@ impl World {
         self.shards.retain(|shard, _| shard.node != node);
         self.clients
             .retain(|client| client.session.address.node != node);
-        for (other, known) in &mut self.nodes {
-            if known.linked.remove(&node).is_some() && self.random.chance(50) {
-                for shard in 0..NODE_SHARDS {
-                    let address = Address {
-                        node: *other,
-                        shard,
-                    };
-                    let mailbox = self.outside.mailboxes.get_mut(&address);
-                    mailbox.expect("it lives").push_back(Mail::Lost(node));
-                }
+        for known in self.nodes.values_mut() {
+            if let Some(birth) = known.linked.remove(&node) {
+                known.unreported.push((node, birth));
+            }
+        }
+        for other in self.node_numbers() {
+            if self.random.chance(50) {
+                self.reports_lost(other);
             }
         }
         while self.clients.len() < CLIENTS {
             self.connect();
+        }
+    }
+
+    /// The driver of a node reports the nodes to its shards whose links have ended.
+    fn reports_lost(&mut self, node: u16) {
+        let Some(known) = self.nodes.get_mut(&node) else {
+            return;
+        };
+        for (lost, birth) in std::mem::take(&mut known.unreported) {
+            for shard in 0..NODE_SHARDS {
+                let mailbox = self.outside.mailboxes.get_mut(&Address { node, shard });
+                let mailbox = mailbox.expect("the node lives");
+                mailbox.push_back(Mail::Lost(lost, birth));
+            }
         }
     }
 
@@ -162,7 +175,7 @@ impl World {
     pub(super) fn node_reads_view(&mut self, node: u16) {
         let (current, birth) = (self.views.current.number, self.nodes[&node].birth);
         if self.nodes[&node].view >= current {
-            return;
+            return self.reports_lost(node);
         }
         match self.views.current.has(MemberId { node, birth }) {
             true => {
@@ -187,6 +200,7 @@ impl World {
             let mailbox = mailbox.expect("the node lives");
             mailbox.push_back(Mail::Adopt(view.clone()));
         }
+        self.reports_lost(node);
         self.outside.read_changes(node);
     }
 
@@ -206,10 +220,12 @@ impl World {
             if let Some(known) = self.nodes.get_mut(&node) {
                 known.linked.insert(peer, birth);
             }
+            // The shards of the node share what they learn of the other one.
+            let interest = Arc::new(NodeInterest::new(NODE_SHARDS));
             for shard in 0..NODE_SHARDS {
                 let mailbox = self.outside.mailboxes.get_mut(&Address { node, shard });
                 let mailbox = mailbox.expect("the node lives");
-                mailbox.push_back(Mail::Joined(peer, birth));
+                mailbox.push_back(Mail::Joined(peer, birth, Arc::clone(&interest)));
             }
         }
     }

@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tidewire_core::address::SessionId;
 use tidewire_core::message::{
-    Change, Event, EventAction, Message, Record, RecordAction, RecordBulk, Rpc, RpcAction, Scope,
-    Write,
+    Change, Event, EventAction, EventBulk, Message, Record, RecordAction, RecordBulk, Rpc,
+    RpcAction, Scope, Write,
 };
 
 pub const RECORDS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 pub const EVENTS: [&str; 3] = ["stored/a", "stored/b", "stored/c"];
+/// Events without history, and the pattern that all of them match.
+pub const EMITTED: [&str; 3] = ["e/a", "e/b", "e/c"];
+pub const EMITTED_PATTERN: &str = "e/*";
 pub const RPCS: [&str; 4] = ["r/a", "r/b", "r/c", "r/d"];
 pub const SCOPES: [&str; 4] = ["s/a", "s/b", "s/c", "s/d"];
 
@@ -27,6 +30,10 @@ pub enum Said {
     /// A subscription to an event with history, and an event.
     Follow(&'static str),
     Publish(&'static str),
+    /// A subscription to an event without history or to the pattern, its end, and an event.
+    SubscribeEvent(&'static str),
+    UnsubscribeEvent(&'static str),
+    Emit(&'static str, u64),
     Provide(&'static str),
     Unprovide(&'static str),
     /// A member of a scope, with its state.
@@ -54,6 +61,9 @@ pub enum Heard {
     Position(String, u64),
     Gap(String, u64),
     NotFollowed(String),
+    /// An event without history, and the acknowledgement of a subscription.
+    Emitted(String, u64),
+    Subscribed(String),
     /// The members of a scope by their ids, and their changes: `None` for one that has left.
     Members(String, Members),
     MembersChanged(String, Vec<(Word, String, Option<u64>)>),
@@ -104,6 +114,8 @@ pub struct Client {
     /// The offsets of the last events that it has.
     pub events: BTreeMap<String, u64>,
     pub follows: BTreeSet<&'static str>,
+    /// Its subscriptions to events without history, and whether each is acknowledged.
+    pub subscribed: BTreeMap<&'static str, bool>,
     pub provided: BTreeSet<&'static str>,
     /// Its states in scopes, and the scopes whose members it follows.
     pub joined: BTreeMap<&'static str, u64>,
@@ -123,6 +135,7 @@ impl Client {
             unanswered: BTreeSet::new(),
             events: BTreeMap::new(),
             follows: BTreeSet::new(),
+            subscribed: BTreeMap::new(),
             provided: BTreeSet::new(),
             joined: BTreeMap::new(),
             watches: BTreeSet::new(),
@@ -165,8 +178,20 @@ impl Client {
                 self.watches.remove(scope);
                 self.members.remove(*scope);
             }
-            Said::Publish(_) => {}
+            Said::SubscribeEvent(name) => {
+                self.subscribed.insert(name, false);
+            }
+            Said::UnsubscribeEvent(name) => {
+                self.subscribed.remove(name);
+            }
+            Said::Publish(_) | Said::Emit(..) => {}
         }
+    }
+
+    /// Whether an acknowledged subscription includes an event without history.
+    pub fn has_acknowledged(&self, event: &str) -> bool {
+        let mut names = [event, EMITTED_PATTERN].into_iter();
+        names.any(|name| self.subscribed.get(name) == Some(&true))
     }
 
     /// Notes what the client hears. `may_regress` after a crash: the newest versions may be lost.
@@ -233,6 +258,11 @@ impl Client {
                 }
                 self.events.insert(name.clone(), *offset);
             }
+            Heard::Subscribed(name) => {
+                if let Some(is_acknowledged) = self.subscribed.get_mut(name.as_str()) {
+                    *is_acknowledged = true;
+                }
+            }
             Heard::NotFollowed(name) => {
                 self.follows.retain(|known| *known != name.as_str());
                 self.events.remove(name);
@@ -258,7 +288,7 @@ impl Client {
                 }
             }
             Heard::ScopeRefused(scope) => return Err(format!("{scope} is refused")),
-            Heard::NotPublished | Heard::NotProvided | Heard::Other => {}
+            Heard::NotPublished | Heard::NotProvided | Heard::Emitted(..) | Heard::Other => {}
         }
         Ok(())
     }
@@ -283,6 +313,27 @@ pub fn with_message<T>(said: &Said, give: impl FnOnce(&Message<'_>) -> T) -> T {
             positions: vec![(name, None)],
         }),
         Said::Publish(name) => Message::Event(Event::publication(name, Some("1"))),
+        Said::SubscribeEvent(EMITTED_PATTERN) => Message::Event(Event::SubscribePatterns {
+            patterns: vec![EMITTED_PATTERN],
+            correlation: Some(EMITTED_PATTERN),
+        }),
+        Said::SubscribeEvent(name) => Message::Event(Event::Subscribe {
+            names: vec![name],
+            correlation: Some(name),
+            positions: Vec::new(),
+        }),
+        Said::UnsubscribeEvent(EMITTED_PATTERN) => Message::Event(Event::UnsubscribePatterns {
+            patterns: vec![EMITTED_PATTERN],
+            correlation: Some(EMITTED_PATTERN),
+        }),
+        Said::UnsubscribeEvent(name) => Message::Event(Event::Unsubscribe {
+            names: vec![name],
+            correlation: Some(name),
+        }),
+        Said::Emit(name, number) => {
+            id = number.to_string();
+            Message::Event(Event::publication(name, Some(&id)))
+        }
         Said::Provide(name) => Message::Rpc(Rpc::Provide {
             names: vec![name],
             correlation: Some("p"),
@@ -330,8 +381,15 @@ pub fn heard(message: &Message<'_>) -> Heard {
         Message::Event(Event::Publication(publication)) => {
             let offset = publication.rare.as_ref().and_then(|rare| rare.offset);
             let name = publication.name.to_owned();
-            return offset.map_or(Heard::Other, |offset| Heard::Event(name, offset));
+            return match offset {
+                Some(offset) => Heard::Event(name, offset),
+                None => Heard::Emitted(name, id(publication.data)),
+            };
         }
+        Message::Event(Event::Ack {
+            action: EventBulk::Subscribe | EventBulk::SubscribePatterns,
+            correlation: Some(name),
+        }) => return Heard::Subscribed((*name).to_owned()),
         Message::Event(Event::Position { name, position }) => {
             return Heard::Position((*name).to_owned(), position.offset);
         }
@@ -421,5 +479,5 @@ fn number(path: &str) -> u64 {
 
 fn id(correlation: Option<&str>) -> u64 {
     let id = correlation.and_then(|id| id.parse().ok());
-    id.expect("the correlation id of a write")
+    id.expect("the number of a write or an event")
 }

@@ -1,5 +1,6 @@
 //! Nodes with their clients, the registry and the store, in virtual time.
 
+mod events;
 mod membership;
 mod rights;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{AuthCompletion, AuthOutcome, CloseReason, Flow, Format, Input};
 use tidewire_core::engine::Shard;
+use tidewire_core::entry::Entry;
 use tidewire_core::history_rules::{HistoryRule, HistoryRules, Keep};
 use tidewire_core::message::{Auth, Message};
 use tidewire_core::name_pattern::NamePattern;
@@ -28,6 +30,7 @@ use crate::outside::{Mail, Outside};
 use crate::random::Random;
 use crate::store::Store;
 use crate::views::Views;
+use events::Events;
 use rights::{REVOCABLE, Rights, is_guarded};
 
 const NODES_MAX: u16 = 4;
@@ -56,6 +59,8 @@ struct Node {
     view: View,
     /// The processes that it has linked.
     linked: BTreeMap<u16, u64>,
+    /// The processes whose links have ended without a report to its shards.
+    unreported: Vec<(u16, u64)>,
 }
 
 /// See the documentation of this module.
@@ -77,6 +82,7 @@ pub struct World {
     has_crashes: bool,
     /// No node crashes, and no view is made before the hand-over of the one before is complete everywhere. Then no request is refused.
     is_planned: bool,
+    events: Events,
     rights: Rights,
     met: Met,
 }
@@ -105,6 +111,7 @@ impl World {
             written: BTreeMap::new(),
             has_crashes,
             is_planned,
+            events: Events::default(),
             rights: Rights::default(),
             met: Met::default(),
         };
@@ -127,6 +134,7 @@ impl World {
         self.repair();
         self.rest()?;
         self.is_right()?;
+        self.interest_is_right()?;
         Ok(self.met)
     }
 
@@ -158,8 +166,8 @@ impl World {
                 }
             }
             150..164 => self.store_answers()?,
-            164..170 => self.show_interest(shard),
-            170..174 => self.time_passes(),
+            164..168 => self.announces(shard),
+            168..174 => self.time_passes(),
             174..184 => self.reads_view(),
             184..189 => self.links(),
             189..193 => self.promotes(),
@@ -216,7 +224,7 @@ impl World {
         }
         for shard in self.live() {
             self.turn(shard, true)?;
-            self.show_interest(shard);
+            self.announces(shard);
         }
         let has_stored = !self.outside.store.is_empty();
         while !self.outside.store.is_empty() {
@@ -233,7 +241,7 @@ impl World {
         Ok(has_stored
             || outside.mailboxes.values().any(|mail| !mail.is_empty())
             || outside.wires.values().any(|wire| !wire.is_empty())
-            || outside.pending.values().any(|changes| !changes.is_empty())
+            || outside.has_more_to_announce()
             || !outside.awaited.is_empty()
             || self.shards.values().any(|shard| {
                 shard.has_work()
@@ -304,15 +312,24 @@ impl World {
         self.outside.at = address;
         match mail {
             Mail::Local(entry) => return self.input(address, Input::Entry(entry)),
+            Mail::Linked {
+                from,
+                birth,
+                entry: Entry::Interest(entry),
+            } => self.outside.take_interest(from, birth, entry),
             Mail::Linked { from, birth, entry } => {
                 return self.input(address, Input::Linked { from, birth, entry });
             }
-            Mail::Lost(node) => return self.input(address, Input::NodeLost { node }),
+            Mail::Lost(node, birth) => {
+                if self.outside.lost(node, birth) {
+                    self.input(address, Input::NodeLost { node });
+                }
+            }
             Mail::Rights(number, change) => {
                 return self.input(address, Input::Rights { number, change });
             }
-            Mail::Joined(node, birth) => {
-                self.outside.links.insert((address, node), birth);
+            Mail::Joined(node, birth, interest) => {
+                self.outside.joined(node, birth, interest);
                 let joined = shard.node_joined(self.now, node, birth, &mut self.outside);
                 joined.expect("births only grow");
             }
@@ -344,6 +361,9 @@ impl World {
                 outcome: AuthOutcome::Accepted(Arc::new(principal)),
             };
             self.input(address, Input::Auth(completion));
+        }
+        for up_to in std::mem::take(&mut self.outside.visible) {
+            self.input(address, Input::InterestVisible { up_to });
         }
         for session in std::mem::take(&mut self.outside.resumed) {
             let mut clients = self.clients.iter_mut();
@@ -379,6 +399,7 @@ impl World {
                 Flow::Taken => {
                     client.inbox.pop_front();
                     client.took(&said);
+                    self.took_event(session, &said);
                 }
                 Flow::Wait => client.waits = true,
             }
@@ -406,6 +427,7 @@ impl World {
                 self.met.lists_again += usize::from(client.members.contains_key(scope));
             }
             Heard::MembersChanged(..) => self.met.member_changes += 1,
+            Heard::Emitted(name, number) => return self.hears_event(session, name, *number),
             _ => {}
         }
         let may_regress = self.met.crashes > 0;
@@ -486,6 +508,12 @@ impl World {
         for _ in 0..=self.random.below(4) {
             if self.random.chance(25) {
                 if let Some(said) = self.acts_in_scope(index) {
+                    self.clients[index].inbox.push_back(said);
+                }
+                continue;
+            }
+            if self.random.chance(25) {
+                if let Some(said) = self.acts_on_event(index) {
                     self.clients[index].inbox.push_back(said);
                 }
                 continue;
@@ -612,10 +640,10 @@ impl World {
         Ok(())
     }
 
-    fn show_interest(&mut self, shard: Address) {
-        while let Some(up_to) = self.outside.make_visible(shard) {
-            self.input(shard, Input::InterestVisible { up_to });
-        }
+    /// A shard announces its interest to the nodes that it has linked.
+    fn announces(&mut self, shard: Address) {
+        self.outside.at = shard;
+        self.outside.announce_interest();
     }
 
     fn time_passes(&mut self) {
@@ -654,6 +682,7 @@ impl World {
             format!("{provided} rpcs are provided, owners know {known}")
         })?;
         self.scopes_are_right()?;
+        self.events_have_arrived()?;
         self.rights_are_settled()?;
         for name in EVENTS {
             let follows = self.clients.iter();

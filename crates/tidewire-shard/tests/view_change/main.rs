@@ -1,17 +1,18 @@
-//! The change of a view: nodes that join, leave and crash while clients write, subscribe, call, publish, and watch each other.
+//! The change of a view: nodes that join, leave and crash while clients write, subscribe, provide rpcs, publish, and watch each other.
+//! The nodes know the interest of each other as in the server, so a publication goes only to nodes with subscribers.
 //!
-//! A seed picks what clients do, which shard runs next, how much of its mailbox it sees, when links deliver, when the store answers, and
-//! when views change. The links are perfect until a node crashes: then a part of what it has posted still arrives. The store is linearizable
+//! A seed picks what clients do, which shard runs next, how much of its mailbox it sees, when links deliver, when shards announce their
+//! interest, when the store answers, and when views change. The links are perfect until a node crashes: then a part of what it has posted still arrives. The store is linearizable
 //! and takes no commit of a process that its view does not have. `SIM_SEEDS` and `SIM_FIRST` select the seeds; `SEED` runs one.
 
 mod client;
-#[path = "../sim/every_seed.rs"]
+#[path = "../../../tidewire-core/tests/sim/every_seed.rs"]
 mod every_seed;
 mod met;
 mod outside;
-#[path = "../sim/random.rs"]
+#[path = "../../../tidewire-core/tests/sim/random.rs"]
 mod random;
-#[path = "../sim/seeds.rs"]
+#[path = "../../../tidewire-core/tests/sim/seeds.rs"]
 mod seeds;
 mod store;
 mod views;
