@@ -37,7 +37,7 @@ export class Network {
   readonly #cut = new Set<string>();
   #count = 0;
 
-  private constructor(private readonly storePort: number) {}
+  private constructor(private storePort: number) {}
 
   /** A network whose nodes use the store at a port of this machine. */
   static during(test: TestContext, storePort: number): Network {
@@ -55,6 +55,11 @@ export class Network {
     const peers = await this.#listen(`${THROUGH}.${number}`, (socket) => this.#join(socket, dial(port, host), numberOf(socket), number));
     const store = await this.#listen('127.0.0.1', (socket) => this.#join(socket, dial(this.storePort, '127.0.0.1'), number, STORE));
     return { number, cluster: { host, port, advertise: `${peers.address}:${peers.port}` }, storePort: store.port };
+  }
+
+  /** Leads later connections to the store to another port, as an address does that a standby server takes over. */
+  moveStore(port: number): void {
+    this.storePort = port;
   }
 
   /** Drops all bytes from a node to another one, or to the store. */

@@ -2,6 +2,7 @@
 // loopback ports and a folder, can be killed and restarted in the same place, and ends with the test. It may be on a small disk or accept
 // TLS only.
 
+import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { chownSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -51,6 +52,8 @@ interface Setting {
   disk?: SmallDisk;
   /** If set, the server accepts TLS only, with this certificate. */
   tls?: ClientCertificate;
+  /** A PostgreSQL of which this one is an asynchronous standby server. */
+  standbyOf?: Database;
 }
 
 const CERTIFICATE = 'certificate.pem';
@@ -78,7 +81,7 @@ const KINDS = {
       run('cp', ['-a', `${postgresFolder}/.`, folder]);
     },
     // PostgreSQL accepts connections before it has recovered, and refuses them until then. The eighth line of this file is its state.
-    serves: (folder) => readFileSync(join(folder, 'data/postmaster.pid'), 'utf8').split('\n')[7]?.trim() === 'ready',
+    serves: (folder) => ['ready', 'standby'].includes(readFileSync(join(folder, 'data/postmaster.pid'), 'utf8').split('\n')[7]?.trim() ?? ''),
     // The child processes end with the server and write nothing; the next start recovers from the log, as after a crash.
     crash: 'SIGQUIT',
     url: (port) => `postgresql://postgres@127.0.0.1:${port}`,
@@ -154,6 +157,15 @@ function newPostgresFolder(): string {
   return folder;
 }
 
+/** Copies a running PostgreSQL into a folder, as its standby server. */
+function copyPostgres(port: number, folder: string): void {
+  const [uid, gid] = userInfo().uid === 0 ? [number('-u'), number('-g')] : [userInfo().uid, userInfo().gid];
+  chownSync(folder, uid, gid);
+  const options = ['-h', '127.0.0.1', '-p', String(port), '-U', 'postgres', '-D', join(folder, 'data'), '-R', '-c', 'fast', '--no-sync'];
+  const [program = '', ...args] = [...AS_POSTGRES, postgresProgram('pg_basebackup'), ...options];
+  run(program, args);
+}
+
 /** Writes the certificate, key and access rules into a server's folder, with the owner of the folder. */
 function encrypt(folder: string, { cert, key }: ClientCertificate): void {
   const { uid, gid } = statSync(folder);
@@ -189,7 +201,8 @@ export class Database {
     this.#kind = KINDS[kind];
     this.#outside = mkdtempSync(join(setting.disk?.outside ?? tmpdir(), `tidewire-${kind}-`));
     this.folder = setting.disk === undefined ? this.#outside : join(setting.disk.path, basename(this.#outside));
-    this.#kind.prepare?.(this.#outside, port, more);
+    if (setting.standbyOf === undefined) this.#kind.prepare?.(this.#outside, port, more);
+    else copyPostgres(setting.standbyOf.port, this.#outside);
     if (setting.tls !== undefined) encrypt(this.#outside, setting.tls);
   }
 
@@ -232,6 +245,24 @@ export class Database {
   newDatabase(name: string): string {
     run(postgresProgram('createdb'), ['--host', '127.0.0.1', '--port', String(this.port), '--username', 'postgres', name]);
     return name;
+  }
+
+  /** Runs statements in PostgreSQL, each alone, and returns what they print, without names of columns. */
+  sql(...statements: string[]): string {
+    const place = ['-h', '127.0.0.1', '-p', String(this.port), '-U', 'postgres', '-d', 'postgres'];
+    return run(postgresProgram('psql'), ['-X', '-q', '-A', '-t', '-v', 'ON_ERROR_STOP=1', ...place, ...statements.flatMap((text) => ['-c', text])]).trim();
+  }
+
+  /** Lets a standby server of PostgreSQL receive nothing more. */
+  async detach(): Promise<void> {
+    this.sql("ALTER SYSTEM SET primary_conninfo = ''", 'SELECT pg_reload_conf()');
+    const isDetached = (): boolean => this.sql('SELECT count(*) FROM pg_stat_wal_receiver') === '0';
+    await eventually(isDetached, 'the standby server receives nothing', STOP_DEADLINE_MS);
+  }
+
+  /** Makes a standby server of PostgreSQL the primary one. */
+  promote(): void {
+    assert.equal(this.sql('SELECT pg_promote()'), 't');
   }
 
   async #startFirst(): Promise<void> {

@@ -12,6 +12,8 @@ pub enum Share {
     User(Name),
     /// A session without a name.
     Session(SessionId),
+    /// The server: writes that no client has just made.
+    Server,
 }
 
 impl Share {
@@ -27,7 +29,7 @@ impl Share {
     pub fn user(&self) -> Option<&Name> {
         match self {
             Self::User(user) => Some(user),
-            Self::Session(_) => None,
+            Self::Session(_) | Self::Server => None,
         }
     }
 }

@@ -508,6 +508,11 @@ const COUNTERS: &[Number] = &[
         |stats| &stats.engine.underflows,
     ),
     (
+        "records_written_again",
+        "Records that were written to their store again, because it had lost acknowledged writes",
+        |stats| &stats.engine.written_again,
+    ),
+    (
         "history_replayed_events",
         "Events replayed to resuming subscribers",
         |stats| &stats.engine.history_replayed,

@@ -224,6 +224,8 @@ pub struct ClusterView {
     pub members: Arc<[ViewMember]>,
     /// The owner of each slot: only active members own slots.
     pub slots: Arc<SlotTable>,
+    /// The generation of the store when the view was made.
+    pub generation: Generation,
 }
 
 impl ClusterView {
@@ -234,6 +236,7 @@ impl ClusterView {
             number: view.number,
             members: view.members.as_slice().into(),
             slots: Arc::new(view.table()?),
+            generation: view.generation.clone(),
         })
     }
 

@@ -236,6 +236,7 @@ pub struct EngineStats {
     pub deferred_bytes: AtomicU64,
     pub deferred: AtomicU64,
     pub underflows: AtomicU64,
+    pub written_again: AtomicU64,
     pub expiring: AtomicU64,
     pub expired: AtomicU64,
     pub rights_lost: AtomicU64,
@@ -292,6 +293,7 @@ impl EngineStats {
         set(&self.deferred_bytes, counts.deferred_bytes as u64);
         set(&self.deferred, counts.deferred);
         set(&self.underflows, counts.underflows);
+        set(&self.written_again, counts.written_again);
         set(&self.expiring, counts.expiring as u64);
         set(&self.expired, counts.expired);
         set(&self.rights_lost, counts.rights_lost);

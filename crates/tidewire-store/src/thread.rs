@@ -762,7 +762,7 @@ fn commit(
                 health.refused_write_count.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(
                     record = name.as_str(),
-                    "another server has written the record; the stored value stays, and unsaved writes of the record are dropped"
+                    "the store has another state of the record than expected: another program has written it, or the store has lost writes; the record is loaded again"
                 );
             }
             health.commit_count.fetch_add(1, Ordering::Relaxed);

@@ -85,6 +85,8 @@ pub struct Counts {
     pub refused: Refused,
     /// Counts of subscriptions, online users and calls that would have fallen below zero. Each is a bug. Only grows.
     pub underflows: u64,
+    /// Records that were written again, because their store had lost an acknowledged write. Only grows.
+    pub written_again: u64,
     /// Sessions whose message waits for a rate.
     pub throttled: usize,
     /// Sessions that owe work.
@@ -210,6 +212,7 @@ impl Shard {
             lagging_names: self.state.hub.lagging_count(),
             refused: self.state.context.refused.get(),
             underflows: self.state.context.underflows.get(),
+            written_again: self.records.written_again(),
             throttled: self.rates.waiting_count(),
             owing: self.debtors.len(),
             owed: self.debtors.count(),

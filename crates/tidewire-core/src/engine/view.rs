@@ -79,6 +79,8 @@ impl Shard {
                 self.greet(now, node, out);
             }
         }
+        let turn = &self.state.turn(now, out);
+        self.records.adopt_generation(turn, &view.generation);
         let markers: Vec<ViewEntry> = self.handover.posted().collect();
         for marker in markers {
             self.post_view(now, &marker, out);

@@ -17,7 +17,7 @@ use crate::record::authorize::refuse_by_rule;
 use crate::record::job::{Job, JobKind, Notify};
 use crate::record::owner::RecordOwner;
 use crate::record::request::{Step, answer, answer_value, authorize, publish, refuse};
-use crate::record::state::{Blocked, Value};
+use crate::record::state::{Blocked, Reload, Superseded, Value};
 use crate::store::{Loaded, StoreError};
 use crate::text::Name;
 use crate::time::Instant;
@@ -125,22 +125,32 @@ impl RecordOwner {
                 return self.fail_waiting(turn, name, RecordRefusal::LoadFailed, None);
             }
         }
+        let superseded = record.waiting.as_mut();
+        let mut superseded = superseded.and_then(|waits| waits.superseded.take());
+        if superseded.as_ref().map(|before| before.reason) == Some(Reload::Compared) {
+            self.comparison.note_loaded();
+        }
+        if let Some(lost) = superseded.take_if(|before| before.is_lost(&record.value)) {
+            // The subscribers and watching queries have this value already.
+            self.write_again(turn, name, lost.before);
+        }
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
         // The order matters. The value is in the table now, so everything below sees it. Rules of other records that asked for it get it
         // before the jobs run: they asked for the loaded value, and a job may change it. The jobs run last and in their order. Timers of
         // this load are dropped after that, when it is known which jobs still wait.
         let (value, now) = (record.value.read(), record.value.clone());
-        let mut superseded = None;
         if let Some(waits) = &mut record.waiting {
             if waits.blocked == Blocked::Loading {
                 waits.blocked = Blocked::No;
             }
-            superseded = waits.superseded.take();
             for asker in std::mem::take(&mut waits.askers) {
                 answer_value(turn, name.clone(), asker, Ok(value.clone()));
             }
         }
         // The subscribers get the other owner's value before the waiting jobs run, because these may publish changes of it.
-        if let Some(before) = superseded {
+        if let Some(Superseded { before, .. }) = superseded {
             self.watched.reloaded(turn, name, &now);
             self.tell_reloaded(turn, listens, name, &before, &now);
         }
@@ -299,17 +309,19 @@ impl RecordOwner {
     }
 
     /// Removes a record that could not be loaded from the table, unless a session is subscribed to it. The next request asks the store
-    /// again. If another owner has superseded the value that subscribers have, a timer loads the record again as well.
+    /// again. If the store may lack the value that memory had, or subscribers have, a timer loads the record again as well.
     fn forget<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let Some(record) = self.table.get_mut(name) else {
             return;
         };
-        if record.interest.shards.is_empty() {
+        let waits = record.waiting.as_ref();
+        let reason = waits.and_then(|waits| waits.superseded.as_ref());
+        let reason = reason.map(|superseded| superseded.reason);
+        if record.interest.shards.is_empty() && reason.is_none_or(|why| why == Reload::Deposed) {
             return self.remove(name);
         }
         record.value = Value::Unknown;
-        let waits = record.waiting.as_ref();
-        if waits.is_some_and(|waits| waits.superseded.is_some()) {
+        if reason.is_some() {
             let again = turn.now.monotonic + SUPERSEDED_LOAD_PAUSE;
             self.superseded_loads.push(again, name.clone());
         } else {

@@ -36,6 +36,8 @@
 //! | committing | also `is_dirty`: the record is in the batch in flight; `Commits` may have queued it again |
 //! | superseded | `Value::Unknown`, and `Waiting::superseded` has the value that the subscribers have; the store's value is to be loaded |
 //!
+//! If the store has lost acknowledged writes, `write_again` makes a superseded record dirty with the value that it had (`store_loss`).
+//!
 //! 1. `owner::ensure`, on the first request or read. A record that is kept in memory only starts as missing and is never dirty.
 //! 2. `eviction::settle_with`: rules refused the request without the record, so it is not loaded.
 //! 3. `load::load`, by `run_unloaded` or `read_value`. `end_turn` sends the names to the stores.
@@ -52,8 +54,8 @@
 //! 11. `outcome::committed`: `Commits::stored` answers the waiters that the batch covers. The record is clean unless it is queued again.
 //! 12. `outcome::superseded`: the store refused the write, because another owner has written the record, or it accepts no more writes
 //!     of this owner. The unstored changes are dropped.
-//! 13. `eviction::remove`: at once if the record has no subscribers and no waiting requests, or after a failed load if the subscribers have
-//!     left. Otherwise a failed load is repeated by `deadline_reached`.
+//! 13. `eviction::remove`: at once if the store accepts no more writes, and the record has no subscribers and no waiting requests, or after
+//!     a failed load if the subscribers have left. Otherwise a failed load is repeated by `deadline_reached`.
 //! 14. `load::loaded`: `tell_reloaded` publishes the difference to the value that the subscribers have.
 //!
 //! A request (`Job`) has a smaller life. `take` runs it, queues it behind the earlier ones of its record, or defers it if its session has
@@ -98,6 +100,7 @@
 //! - [`owner`]: the records of a shard, and the inputs and deadlines that drive them.
 //! - [`load`]: requests, results and timeouts of loads.
 //! - [`outcome`]: results of commits.
+//! - [`store_loss`]: compares the records in memory with a store that may have lost commits, and writes lost ones again.
 //! - [`eviction`]: which records leave memory.
 //! - [`idle`]: queues of records that may leave memory.
 //! - [`watched`]: the live queries that watch records.
@@ -121,6 +124,7 @@ mod repeat;
 mod request;
 mod run;
 mod state;
+mod store_loss;
 pub(crate) mod subscriber;
 mod unsaved;
 mod waiter;

@@ -8,7 +8,7 @@ use crate::latency::{LatencyCounts, latency_index};
 use crate::record::commit::Ending;
 use crate::record::owner::RecordOwner;
 use crate::record::request::answer;
-use crate::record::state::{Blocked, Value};
+use crate::record::state::{Blocked, Reload, Superseded, Value};
 use crate::record::waiter::Waiter;
 use crate::record::write_queue::WriteQueue;
 use crate::route::StoreId;
@@ -32,10 +32,12 @@ impl RecordOwner {
         // may evict others. Waiters are answered during the collection, because their change is durable regardless of what happens to the
         // record. A clean record may be evicted afterwards, and a superseded one must be loaded again before any job uses it.
         let mut ended = Ended::new(turn, &mut self.acknowledgements);
+        let mut reason = Reload::Refused;
         match result {
             Ok(written) => commits.committed(now, batch, &written, &mut ended),
             Err(error) if error.trouble.is_eviction() => {
                 commits.deposed(now, batch, &mut ended);
+                reason = Reload::Deposed;
             }
             Err(_) => commits.failed(batch, now),
         }
@@ -47,27 +49,33 @@ impl RecordOwner {
         }
         for (name, from) in superseded {
             self.repeats.forget(&name, from);
-            self.superseded(turn, &name);
+            self.reload(turn, &name, reason);
         }
     }
 
-    /// Handles that another owner has written the record: the value in memory is invalid, and the subscribers get the stored value.
-    fn superseded<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
+    /// Loads a record again, because the store may have another value than memory.
+    pub(super) fn reload<E: Effects>(
+        &mut self,
+        turn: &TurnContext<'_, E>,
+        name: &Name,
+        reason: Reload,
+    ) {
         let Some(record) = self.table.get_mut(name) else {
             return;
         };
-        // A record without subscribers and jobs is removed, and the next request loads it. Otherwise the old value is kept in
-        // `superseded` until the load: the subscribers have it, and the difference to the stored one decides what they get. Jobs that
-        // arrive before that must wait, because they would be decided by a value that the store no longer has.
-        let is_watched = self.watched.has(name);
-        if record.interest.shards.is_empty() && record.waiting.is_none() && !is_watched {
+        // The old value is kept in `superseded` until the load: the subscribers have it, and the difference to the stored one decides
+        // what they get, or whether the old value is written again. Jobs that arrive before that must wait, because they would be decided
+        // by a value that the store no longer has. If the store accepts no more writes, and the value has no users, the next request
+        // loads it.
+        let is_used = !record.interest.shards.is_empty() || record.waiting.is_some();
+        if reason == Reload::Deposed && !is_used && !self.watched.has(name) {
             return self.remove(name);
         }
         record.is_dirty = false;
         let before = std::mem::replace(&mut record.value, Value::Unknown);
         self.cache.bytes -= before.bytes();
         let waits = record.waiting_mut();
-        waits.superseded = Some(before);
+        waits.superseded = Some(Superseded { before, reason });
         if waits.blocked == Blocked::No {
             waits.blocked = Blocked::Loading;
         }

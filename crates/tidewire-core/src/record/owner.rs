@@ -30,6 +30,7 @@ use crate::record::outcome::outcome_unknown;
 use crate::record::repeat::Repeats;
 use crate::record::request::publish;
 use crate::record::state::{Interest, OwnedRecord, Reuse, Value};
+use crate::record::store_loss::Comparison;
 use crate::record::unsaved::Unsaved;
 use crate::record::watched::Watched;
 use crate::record::write_queue::{WriteQueue, WriteQueues};
@@ -54,7 +55,7 @@ pub(crate) struct RecordOwner {
     pub(super) to_authorize: VecDeque<Name>,
     pub(super) cache: Cache,
     pub(super) write_queues: WriteQueues,
-    /// Records that another owner has written, and that must be loaded again.
+    /// Records whose store could not be read, and that must be loaded again.
     pub(super) superseded_loads: DeadlineQueue<Name>,
     /// Bytes of records that are kept in memory only and can't be evicted.
     pub(super) memory_only_bytes: usize,
@@ -69,6 +70,7 @@ pub(crate) struct RecordOwner {
     pub(super) waiting_bytes: usize,
     pub(super) unsaved: Unsaved,
     pub(super) watched: Watched,
+    pub(super) comparison: Comparison,
     /// Acknowledged writes by their latency.
     pub(super) acknowledgements: LatencyCounts,
 }
@@ -92,6 +94,7 @@ impl RecordOwner {
             waiting_bytes: 0,
             unsaved: Unsaved::default(),
             watched: Watched::new(seed),
+            comparison: Comparison::default(),
             acknowledgements: LatencyCounts::default(),
         }
     }
@@ -289,6 +292,7 @@ impl RecordOwner {
         self.costs.begin_turn();
         self.authorize_more(turn, listens);
         self.continue_walks(turn);
+        self.compare_more(turn);
         if let Some(session) = self.deferred.next_ended() {
             self.do_deferred(turn, listens, session, Job::changes_records);
             if self.deferred.is_empty(session) {
@@ -323,10 +327,13 @@ impl RecordOwner {
         }
     }
 
-    /// Whether ended sessions still have requests, subscribers are still to be authorized, or queries still wait for records, so that the
-    /// next turn must come at once.
+    /// Whether ended sessions still have requests, subscribers are still to be authorized, queries still wait for records, or records are
+    /// still to be compared with their store, so that the next turn must come at once.
     pub(crate) fn has_work(&self) -> bool {
-        self.deferred.has_ended() || !self.to_authorize.is_empty() || self.unsaved.has_work()
+        self.deferred.has_ended()
+            || !self.to_authorize.is_empty()
+            || self.unsaved.has_work()
+            || self.comparison.has_work()
     }
 
     /// The earliest deadline.

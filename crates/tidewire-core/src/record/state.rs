@@ -26,6 +26,10 @@ impl Value {
         }
     }
 
+    pub(super) fn is_known(&self) -> bool {
+        !matches!(self, Self::Unknown)
+    }
+
     pub(super) fn data(&self) -> Option<&Payload> {
         self.record().map(|record| &record.data)
     }
@@ -119,8 +123,26 @@ pub(super) struct Waiting {
     pub(super) jobs: VecDeque<Job>,
     /// Reads that get the value as soon as it is loaded.
     pub(super) askers: Vec<Asker>,
-    /// The value that subscribers have, if another owner has written the record since. The stored value is still to be loaded.
-    pub(super) superseded: Option<Value>,
+    /// The value before the load, if the store may have another one.
+    pub(super) superseded: Option<Superseded>,
+}
+
+/// The value of a record that the owner loads again. The subscribers have it.
+#[derive(Debug)]
+pub(super) struct Superseded {
+    pub(super) before: Value,
+    pub(super) reason: Reload,
+}
+
+/// The reason for which an owner loads a record again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reload {
+    /// The store has refused a write: it does not have the state that the owner expected.
+    Refused,
+    /// The store accepts no more writes of this owner.
+    Deposed,
+    /// The store may have lost commits.
+    Compared,
 }
 
 /// How often a record was used since it is in memory, as far as the cache distinguishes it.

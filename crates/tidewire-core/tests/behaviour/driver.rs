@@ -31,6 +31,9 @@ use tidewire_core::store::{
 };
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::{Instant, Now, WallTime};
+use tidewire_core::view::{
+    ClusterView, Generation, MemberId, Profile, SlotEpochs, StoredView, ViewMember,
+};
 
 /// A write of a whole record with any version and with an acknowledgement.
 pub fn set<'a>(name: &'a str, data: &'a str) -> Message<'a> {
@@ -197,6 +200,8 @@ impl Effects for World {
     }
 }
 
+/// The key of the slot hash.
+const KEY: ClusterKey = ClusterKey([11; 16]);
 /// The number of stores of the node. Only routes lead to the second store.
 pub const STORES: usize = 2;
 
@@ -277,7 +282,7 @@ impl Node {
             .map(|shard| {
                 Shard::new(ShardConfig {
                     address: Address { node: 0, shard },
-                    slots: Arc::new(SlotTable::of_one_node(&ClusterKey([11; 16]), shards)),
+                    slots: Arc::new(SlotTable::of_one_node(&KEY, shards)),
                     settings: settings.clone(),
                     permission: permission.clone(),
                     seed: 7,
@@ -680,6 +685,36 @@ impl Node {
     pub fn store_loses(&mut self, name: &str) {
         let store = self.routes.find(name).index();
         self.stored[store].remove(name);
+    }
+
+    /// Adopts a view of this node alone, made while its store had this generation.
+    pub fn adopt(&mut self, number: u64, generation: &str) {
+        let profile = Profile {
+            shard_count: self.world.shards,
+            ..Profile::default()
+        };
+        let id = MemberId { node: 0, birth: 1 };
+        let view = StoredView {
+            number: View(number),
+            key: Some(KEY),
+            level: 1,
+            members: vec![ViewMember::active(id, profile)],
+            epochs: SlotEpochs::all(Epoch(1)),
+            generation: Generation(generation.into()),
+        };
+        let view = ClusterView::of(&view).expect("the node owns slots");
+        for (shard, engine) in self.shards.iter_mut().enumerate() {
+            let address = Address {
+                node: 0,
+                shard: shard as u16,
+            };
+            self.world.own_address = Some(address);
+            engine.adopt(self.now, &view, &mut self.world);
+        }
+        self.settle();
+        for shard in &self.shards {
+            assert_eq!(shard.handed_over(), View(number));
+        }
     }
 
     /// Takes over the stores and the time of another node, whose shards are gone.

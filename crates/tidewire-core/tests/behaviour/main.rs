@@ -36,6 +36,7 @@ mod rights;
 mod routes;
 mod rules;
 mod scopes;
+mod store_loss;
 mod superseded;
 mod tells;
 mod underflows;

@@ -11,7 +11,7 @@ use tidewire_cluster::member::{LinkedMember, PeerLink, Shards, Token};
 use tidewire_core::entry::Entry;
 use tidewire_core::route::StoreId;
 use tidewire_core::store::{MemberId, StoredView};
-use tidewire_core::view::ClusterView;
+use tidewire_core::view::{ClusterView, Generation};
 use tidewire_http::api::RecordEpochs;
 use tidewire_http::rights::Rights;
 use tidewire_shard::node_link::{LinkedNode, NodeLink};
@@ -26,6 +26,8 @@ type Delivery = (Vec<Post>, Token);
 pub(super) struct MemberShards {
     common: Arc<CommonParts>,
     epochs: Arc<RecordEpochs>,
+    /// The store's generation in the newest view; `None` before the first one.
+    generation: Mutex<Option<Generation>>,
     runtime: Handle,
 }
 
@@ -52,7 +54,23 @@ impl MemberShards {
                 waiting,
             }),
             epochs,
+            generation: Mutex::default(),
             runtime,
+        }
+    }
+
+    /// Warns if the store has another generation than in the view before.
+    fn note_generation(&self, view: &StoredView) {
+        let known = self.generation.lock().replace(view.generation.clone());
+        if let Some(known) = known
+            && known != view.generation
+        {
+            tracing::warn!(
+                before = known.0,
+                now = view.generation.0,
+                "another server has taken over the store, or it has restarted, and it may lack the last commits; the node compares the \
+                 records in its memory with it, and writes lost ones again (tidewire_records_written_again_total)"
+            );
         }
     }
 }
@@ -99,6 +117,7 @@ impl Shards for MemberShards {
 
     fn adopt(&self, view: &StoredView) {
         self.epochs.adopt(StoreId::DEFAULT, view);
+        self.note_generation(view);
         // A view without an owner can't be used; the node that is left changes it.
         if let Some(adopted) = ClusterView::of(view) {
             self.common.shards.adopt(&adopted);
