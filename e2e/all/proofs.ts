@@ -239,7 +239,7 @@ export const PROOFS: Proof[] = [
     name: 'backend-kills',
     command: npm('backend-kills'),
     env: { BACKEND_KILLS: '1000' },
-    figures: [/\d+ events, \d+ handed over and not handled in \d+ kills/, /fail \d+/],
+    figures: [/\d+ events, \d+ handed over and not handled in \d+ kills/, /\d+ events with delivery again, .*/, /fail \d+/],
   },
   {
     name: 'deployments',

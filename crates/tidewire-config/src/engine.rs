@@ -149,6 +149,7 @@ impl Plan {
             backend_bytes_max: limits.backend_bytes_max.as_usize(),
             backend_asks_max: limits.backend_asks_max,
             backend_answers_bytes_max: limits.backend_answers_bytes_max.as_usize(),
+            backend_data_bytes_max: limits.backend_data_bytes_max.as_usize(),
             rule_reads_max: limits.rule_reads_max,
             connection_work_max: limits.connection_work_max.as_usize(),
             turn_work_max: limits.turn_work_max.as_usize(),

@@ -833,6 +833,9 @@ section! {
         /// Maximum bytes of acknowledgements, and messages of other backends, that a backend has not confirmed. A broadcast or message that
         /// would exceed it fails, with the acknowledgements that have arrived. A shard also awaits at most one acknowledgement for each 16 bytes.
         backend_answers_bytes_max: ByteCount = bytes(CoreLimits::default().backend_answers_bytes_max);
+        /// Maximum bytes of the data of one session, such as `socket.data`, that the server keeps for the next backend. The server refuses
+        /// larger data, and keeps the earlier ones.
+        backend_data_bytes_max: ByteCount = bytes(CoreLimits::default().backend_data_bytes_max);
         /// Maximum bytes of written records that all shards together give a store for one commit, but at least 256 KiB for
         /// each shard. Further records wait for the next commit, in which users take turns. If full commits take longer than
         /// 8 ms, and more than twice as long as the quickest ones, shards give the store less, down to 256 KiB each.

@@ -65,6 +65,7 @@ use crate::time::Now;
 use crate::work::{Debtors, MESSAGE_WORK, Next, Share, TurnCosts, USER_WORK};
 use crate::{catch_up, lag};
 
+pub use crate::backend::BackendCounts;
 pub use counts::Counts;
 
 /// The parameters of a shard.

@@ -101,6 +101,8 @@ pub struct Limits {
     /// Bytes of answers and of messages of other backends that one backend has not confirmed, and of the answers that a shard awaits for it.
     /// At the limit an ask fails. Default 4 MiB.
     pub backend_answers_bytes_max: usize,
+    /// Bytes of the data that backends set for one session. Larger data are refused. Default 16 KiB.
+    pub backend_data_bytes_max: usize,
 }
 
 /// Counts of sessions that coalesce and read more slowly than messages are published for them.
@@ -224,6 +226,7 @@ impl Default for Limits {
             backend_bytes_max: 256 << 10,
             backend_asks_max: 1_000,
             backend_answers_bytes_max: 4 << 20,
+            backend_data_bytes_max: 16 << 10,
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Each shard has its own counters. A collector sums them for each request.
 
+mod backend;
 pub mod cluster;
 pub mod exposition;
 pub mod process;
@@ -210,8 +211,8 @@ impl ShardNumbers {
     /// The metrics of all shards and stores as JSON, for the admin page. They have the same names as in `/metrics`.
     #[must_use]
     pub fn figures(&self) -> Value {
-        let by_name = |numbers: &[Number]| -> Map<String, Value> {
-            let numbers = numbers.iter();
+        let by_name = |numbers: [&[Number]; 2]| -> Map<String, Value> {
+            let numbers = numbers.into_iter().flatten();
             numbers
                 .map(|(name, _, number)| ((*name).to_owned(), self.sum(number).into()))
                 .collect()
@@ -254,8 +255,8 @@ impl ShardNumbers {
             });
         let latencies = self.latencies();
         json!({
-            "counters": by_name(COUNTERS),
-            "gauges": by_name(GAUGES),
+            "counters": by_name([COUNTERS, backend::COUNTERS]),
+            "gauges": by_name([GAUGES, backend::GAUGES]),
             "topics": topics.collect::<Map<_, _>>(),
             "refused": refused.collect::<Map<_, _>>(),
             "stores": stores.collect::<Vec<_>>(),
@@ -781,10 +782,10 @@ const GAUGES: &[Number] = &[
 
 impl Collector for ShardNumbers {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        for (name, help, number) in COUNTERS {
+        for (name, help, number) in COUNTERS.iter().chain(backend::COUNTERS) {
             encode_counter(&mut encoder, name, help, self.sum(number))?;
         }
-        for (name, help, number) in GAUGES {
+        for (name, help, number) in GAUGES.iter().chain(backend::GAUGES) {
             let gauge = ConstGauge::new(i64::try_from(self.sum(number)).unwrap_or(i64::MAX));
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
@@ -810,6 +811,10 @@ impl Collector for ShardNumbers {
         let unit = Unit::Seconds;
         let kind = gauge.metric_type();
         gauge.encode(encoder.encode_descriptor("turn_longest", help, Some(&unit), kind)?)?;
+        let gauge = ConstGauge::new(self.backend_lag().as_secs_f64());
+        let descriptor =
+            encoder.encode_descriptor("backend_lag", backend::LAG_HELP, Some(&unit), kind)?;
+        gauge.encode(descriptor)?;
         let help = "Messages refused or delayed, by the limit, rate or rule that caused it";
         let mut family =
             encoder.encode_descriptor("refused_messages", help, None, MetricType::Counter)?;

@@ -897,7 +897,7 @@ impl Conductor {
         }
         if self.is_refusing || now.since(self.gauges_published) >= GAUGE_INTERVAL {
             self.gauges_published = now;
-            stats.engine.set(self.engine.counts());
+            stats.engine.set(self.engine.counts(), now);
             stats.engine.set_dirty(self.engine.dirty_by_store());
             // A number of the node, which only its first shard reports.
             if self.address.shard == 0 {

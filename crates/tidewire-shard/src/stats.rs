@@ -273,6 +273,16 @@ pub struct EngineStats {
     pub history_gaps: AtomicU64,
     pub history_forgotten: AtomicU64,
     pub history_removed: AtomicU64,
+    /// Backends that are connected to this shard.
+    pub backends: AtomicU64,
+    pub backend_unconfirmed: AtomicU64,
+    pub backend_unconfirmed_bytes: AtomicU64,
+    /// Gauge: the age of the oldest message that a backend has not confirmed, in nanoseconds.
+    pub backend_lag_nanos: AtomicU64,
+    pub backend_waiting: AtomicU64,
+    pub backend_events: AtomicU64,
+    pub backend_redelivered: AtomicU64,
+    pub backend_lost: AtomicU64,
     /// How often each limit, or a rule, refused a client, in the order of [`REFUSALS`].
     pub refused: [AtomicU64; REFUSALS.len()],
 }
@@ -284,7 +294,7 @@ impl EngineStats {
         }
     }
 
-    pub(crate) fn set(&self, counts: Counts) {
+    pub(crate) fn set(&self, counts: Counts, now: tidewire_core::time::Instant) {
         set(&self.sessions, counts.sessions as u64);
         set(&self.delayed, counts.delayed as u64);
         set(&self.throttled, counts.throttled as u64);
@@ -321,6 +331,20 @@ impl EngineStats {
         set(&self.caught_up_records, lag.caught_up);
         set(&self.skipped_events, lag.skipped_events);
         set(&self.event_gaps, lag.event_gaps);
+        let backends = counts.backends;
+        let lag = backends.oldest_posted.map(|posted_at| now.since(posted_at));
+        let lag = u64::try_from(lag.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX);
+        set(&self.backends, backends.connected as u64);
+        set(&self.backend_unconfirmed, backends.unconfirmed as u64);
+        set(
+            &self.backend_unconfirmed_bytes,
+            backends.unconfirmed_bytes as u64,
+        );
+        set(&self.backend_lag_nanos, lag);
+        set(&self.backend_waiting, backends.waiting as u64);
+        set(&self.backend_events, backends.events);
+        set(&self.backend_redelivered, backends.redelivered);
+        set(&self.backend_lost, backends.lost);
         let history = counts.history;
         set(&self.history_names, history.names as u64);
         set(&self.history_events, history.events as u64);

@@ -294,6 +294,8 @@ fn backend<'a>(message: &Backend<'a>) -> Parts<'a> {
     let name = name.unwrap_or_default();
     match message.kind {
         BackendKind::Serve | BackendKind::Served => Parts::of("serve", name),
+        BackendKind::DeliverAgain => Parts::of("deliver again", name),
+        BackendKind::SetData => Parts::of("set data", name),
         BackendKind::Opened => Parts::of("session opened", name),
         BackendKind::Accept => Parts::of("session accepted", name),
         BackendKind::Refuse => Parts::of("session refused", name).with(message.data),

@@ -3,6 +3,7 @@
 import { EventEmitter } from 'node:events';
 import WebSocket from 'ws';
 import { AskError, Asks, millisecondsOf } from './asks.js';
+import { Confirmations } from './confirmations.js';
 import { Action, Auth, Connection, Topic, decode, encode, type Message } from './codec.js';
 
 /** The server's handle of a session, valid for one connection of the backend. */
@@ -37,6 +38,8 @@ export interface OpenedSession {
   id?: string | undefined;
   /** The rooms of a session that is open already. */
   rooms: readonly string[];
+  /** The value that the last backend has given to {@link Backend.setData}. */
+  data?: unknown;
 }
 
 /** Why a session has ended: its client left it, was silent for too long, or its connection was lost. */
@@ -49,8 +52,11 @@ export interface BackendEvents {
   /** The connection is lost. The handles of all sessions are invalid now. The backend connects again by itself. */
   disconnect: [error: Error];
   opened: [session: OpenedSession];
-  /** An event of a client. With an id the client waits for {@link Backend.answer}. */
-  event: [session: SessionHandle, payload: Payload, id: string | undefined];
+  /**
+   * An event of a client. With an id the client waits for {@link Backend.answer}. The count is the number of lost backends that the server has
+   * sent the event to before.
+   */
+  event: [session: SessionHandle, payload: Payload, id: string | undefined, count: number];
   /** The answer of a client to {@link Backend.send} with this id. */
   answered: [session: SessionHandle, id: string, payload: Payload];
   closed: [session: SessionHandle, reason: EndReason];
@@ -89,6 +95,8 @@ export interface Broadcast extends Payload {
 /** A refusal that a later attempt can't change. */
 class FinalError extends Error {}
 
+/** The messages that a backend confirms. */
+const CONFIRMED = new Set<number>([Action.OPENED, Action.EVENT, Action.ANSWERED, Action.CLOSED, Action.TOLD, Action.RESPONSE, Action.ASKED, Action.ASK_FAILED]);
 const FIRST_DELAY_MS = 20;
 /** The time in which the server sends a message to other backends. */
 const TELL_TIMEOUT_MS = 15_000;
@@ -106,6 +114,7 @@ export class Backend extends EventEmitter<BackendEvents> {
   readonly #options: BackendOptions;
   readonly #address: string;
   #namespaces: readonly string[] = [];
+  #again: readonly string[] = [];
   #socket: WebSocket | undefined;
   #isServing = false;
   #isClosed = false;
@@ -115,7 +124,7 @@ export class Backend extends EventEmitter<BackendEvents> {
   #retry: NodeJS.Timeout | undefined;
   #ping: NodeJS.Timeout | undefined;
   #outgoing: Buffer[] = [];
-  #received = 0;
+  readonly #confirmations = new Confirmations(() => this.#confirm());
   #correlations = 0;
   readonly #asks = new Asks();
   readonly #waiting = new Map<string, { resolve: () => void; reject: (error: Error) => void }>();
@@ -138,11 +147,28 @@ export class Backend extends EventEmitter<BackendEvents> {
     return this.#namespaces;
   }
 
-  /** Serves these namespaces, and no others. It resolves when the server knows them. A `*` at the end matches any text. */
-  serve(namespaces: readonly string[]): Promise<void> {
+  /**
+   * Serves these namespaces, and no others. It resolves when the server knows them. A `*` at the end matches any text. If the backend is lost, the
+   * next one gets the events again that it has not handled and that belong to namespaces in `again`.
+   */
+  serve(namespaces: readonly string[], again: readonly string[] = []): Promise<void> {
     this.#namespaces = [...namespaces];
+    this.#again = [...again];
     if (!this.#isServing) return new Promise((resolve, reject) => this.#waiting.set(this.#correlation('serve'), { resolve, reject }));
     return this.#requestNamespaces();
+  }
+
+  /**
+   * For a listener of `event`: the event does not count as handled before the returned function is called, nor do all later messages. The server
+   * does not send more than its limit of messages that are not handled.
+   */
+  hold(): () => void {
+    return this.#confirmations.hold();
+  }
+
+  /** Gives the server data of an open session, a JSON text, which the next backend gets. */
+  setData(session: SessionHandle, data: string): void {
+    this.#command({ action: Action.SET_DATA, session, data });
   }
 
   /** Opens a session with a public id. Its client may get a secret, too, with which it asks for the same session after a loss. */
@@ -279,7 +305,7 @@ export class Backend extends EventEmitter<BackendEvents> {
     const wasServing = this.#isServing;
     this.#isServing = false;
     this.#outgoing = [];
-    this.#received = 0;
+    this.#confirmations.clear();
     this.#asks.lost(`the backend has lost its server: ${error.message}`);
     if (error instanceof FinalError || this.#isLeaving) {
       this.#isClosed = true;
@@ -345,39 +371,46 @@ export class Backend extends EventEmitter<BackendEvents> {
     return new Promise((resolve, reject) => {
       this.#waiting.set(correlationId, { resolve, reject });
       this.#command({ action: Action.SERVE, names: this.#namespaces, correlationId });
+      if (this.#again.length > 0) this.#command({ action: Action.DELIVER_AGAIN, names: this.#again });
     });
   }
 
-  #handleBackend({ action, count = 0, session = '', name = '', data = '', names, correlationId, attachments }: Message): void {
+  #handleBackend(message: Message): void {
+    try {
+      if (CONFIRMED.has(message.action)) this.#confirmations.handle(() => this.#dispatch(message));
+      else this.#dispatch(message);
+    } catch (error) {
+      // A listener of the app has thrown. It is an uncaught exception, as in other emitters of I/O, and other messages are handled.
+      process.nextTick(() => {
+        throw error;
+      });
+    }
+  }
+
+  #dispatch({ action, count = 0, session = '', name = '', data = '', names, correlationId, attachments }: Message): void {
     switch (action) {
       case Action.SERVED:
         if (correlationId === undefined) return void this.emit('backends', Math.max(count, 1));
         return this.#resolve(correlationId);
       case Action.HANDED_OVER:
         return this.#resolve(correlationId ?? '');
-      case Action.OPENED:
-        this.#received += 1;
-        return void this.emit('opened', { session, namespace: name, handshake: JSON.parse(data) as Handshake, id: correlationId, rooms: names ?? [] });
+      case Action.OPENED: {
+        const { data: kept, ...handshake } = JSON.parse(data) as Handshake & { data?: unknown };
+        return void this.emit('opened', { session, namespace: name, handshake, id: correlationId, rooms: names ?? [], data: kept });
+      }
       case Action.EVENT:
-        this.#received += 1;
-        return void this.emit('event', session, { data, attachments }, correlationId);
+        return void this.emit('event', session, { data, attachments }, correlationId, count);
       case Action.ANSWERED:
-        this.#received += 1;
         return void this.emit('answered', session, correlationId ?? '', { data, attachments });
       case Action.CLOSED:
-        this.#received += 1;
         return void this.emit('closed', session, name as EndReason);
       case Action.TOLD:
-        this.#received += 1;
         return void this.emit('told', name, { data, attachments }, correlationId);
       case Action.RESPONSE:
-        this.#received += 1;
         return this.#asks.answered(correlationId ?? '', { data, attachments });
       case Action.ASKED:
-        this.#received += 1;
         return this.#asks.complete(correlationId ?? '');
       case Action.ASK_FAILED: {
-        this.#received += 1;
         const { message, reason } = JSON.parse(data) as { message: string; reason: string };
         return void this.#asks.refused(correlationId ?? '', message, reason === 'timeout', count);
       }
@@ -400,9 +433,8 @@ export class Backend extends EventEmitter<BackendEvents> {
 
   /** Confirms the messages of a frame, so that the server sends further ones. */
   #confirm(): void {
-    if (this.#received === 0) return;
-    this.#command({ action: Action.CONFIRM, count: this.#received });
-    this.#received = 0;
+    const count = this.#confirmations.take();
+    if (count > 0) this.#command({ action: Action.CONFIRM, count });
   }
 
   #command(message: Omit<Message, 'topic'>): void {

@@ -6,7 +6,7 @@ export type { ExtendedError } from './namespace.js';
 export type { RecoveryOptions } from './recovery.js';
 export { Server } from './server.js';
 export { Server as default } from './server.js';
-export type { ServerOptions } from './server.js';
+export type { Delivery, ServerOptions } from './server.js';
 export { Socket } from './socket.js';
 export type { DisconnectReason, Handshake } from './socket.js';
 export type { DefaultEventsMap, EventsMap, Room, SocketId } from './types.js';

@@ -17,7 +17,9 @@ export interface ExtendedError extends Error {
 }
 
 /** The commands that a namespace gives. */
-export type Link = Pick<Backend, 'accept' | 'refuse' | 'send' | 'answer' | 'broadcast' | 'ask' | 'tell' | 'reply' | 'join' | 'leave' | 'end' | 'release'> & {
+export type Link = Pick<Backend, 'accept' | 'refuse' | 'send' | 'answer' | 'broadcast' | 'ask' | 'tell' | 'reply' | 'join' | 'leave' | 'end' | 'release' | 'setData'> & {
+  /** Whether the server outlives this process, so that it keeps data of sockets for the next one. */
+  readonly keepsData: boolean;
   /** Reports an error that no caller waits for. */
   report(error: Error): void;
 };
@@ -253,7 +255,7 @@ export class Namespace<
   }
 
   /** For the server: a session wants to open, or comes from another backend. */
-  open({ session, handshake, id, rooms }: OpenedSession): void {
+  open({ session, handshake, id, rooms, data }: OpenedSession): void {
     const known = id === undefined ? undefined : this.sockets.get(id);
     if (known) {
       this.#byHandle.set(session, known);
@@ -268,6 +270,7 @@ export class Namespace<
     if (id !== undefined) {
       const socket = made(id, true);
       socket.restore(rooms);
+      socket.restoreData(data);
       return this.#opened(socket, rooms);
     }
     const begin = (): void => {
@@ -338,7 +341,13 @@ export class Namespace<
     this.sockets.set(socket.id, socket);
     socket.opened(rooms);
     for (const event of ['connect', 'connection']) socket.track(callListeners(this, event, [socket]));
+    socket.dataMayChange();
     this.workDone(socket as unknown as Socket);
+  }
+
+  /** For sockets: whether the server keeps their data for the next process. */
+  get keepsData(): boolean {
+    return this.link.keepsData;
   }
 
   /** For the server: releases each socket as soon as its work is done. */
@@ -351,6 +360,7 @@ export class Namespace<
   workDone(socket: Socket): void {
     const { handle } = socket;
     if (!this.#isLeaving || socket.isBusy || handle === undefined) return;
+    socket.sendData();
     this.#byHandle.delete(handle);
     socket.released();
     this.link.release(handle);

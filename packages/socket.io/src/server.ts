@@ -23,9 +23,17 @@ export interface ServerOptions {
   graceMs: number;
   /** Gives clients that lose their connections their sockets back, with the events that they have missed. */
   connectionStateRecovery: RecoveryOptions;
+  /**
+   * Whether another process gets an event that this one was sent and has not handled when it ends: `once` does not repeat it, `again` does,
+   * with `socket.redelivered`. For all namespaces, or by their names; a `*` at the end matches any text. Default `once`.
+   */
+  delivery: Delivery | Record<string, Delivery>;
   /** Only `/socket.io`, which is the path of the server. */
   path: string;
 }
+
+/** How often a handler may get an event: at most once, or at least once. */
+export type Delivery = 'once' | 'again';
 
 /** Options of `socket.io` that are options of the Tidewire server, or that there is nothing for. */
 const ELSEWHERE: Record<string, string> = {
@@ -86,6 +94,8 @@ export class Server<
   /** Sessions whose namespace a function decides about, with later messages for them. */
   readonly #opening = new Map<SessionHandle, Array<() => void>>();
   readonly #options: Partial<ServerOptions>;
+  /** The namespaces whose events come again. */
+  readonly #again: readonly string[];
   #backend: Backend | undefined;
   #process: Promise<ServerProcess> | undefined;
   #isServeDue = false;
@@ -105,6 +115,7 @@ export class Server<
     const options = typeof first === 'object' ? first : second;
     this.#options = options;
     checkOptions(options);
+    this.#again = repeatedOf(options.delivery);
     this.sockets = this.of('/');
     const count = (): number => [...this.#namespaces.values()].reduce((sum, { sockets }) => sum + sockets.size, 0);
     this.engine = { get clientsCount() { return count(); } };
@@ -187,7 +198,10 @@ export class Server<
         for (const then of later) then();
       });
     });
-    backend.on('event', (session, payload, id) => this.#later(session, (socket) => socket.receive(payload, id)));
+    backend.on('event', (session, payload, id, count) => {
+      const handled = this.#isRepeated(session) ? backend.hold() : () => undefined;
+      this.#later(session, (socket) => socket.receive(payload, id, count, handled), handled);
+    });
     backend.on('answered', (session, id, payload) => this.#later(session, (socket) => socket.answered(id, payload)));
     backend.on('told', (name, payload, id) => {
       const namespace = this.#namespaces.get(name);
@@ -214,11 +228,19 @@ export class Server<
     if (this.#sessions.size === 0 && this.#opening.size === 0) this.#allReleased?.();
   }
 
-  #later(session: SessionHandle, then: (socket: Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>) => void): void {
+  /** Whether an event of a session comes again, or may do so, because its namespace is not known yet. */
+  #isRepeated(session: SessionHandle): boolean {
+    if (this.#again.length === 0) return false;
+    const name = this.#sessions.get(session)?.name;
+    return name === undefined || this.#again.some((known) => (known.endsWith('*') ? name.startsWith(known.slice(0, -1)) : name === known));
+  }
+
+  #later(session: SessionHandle, then: (socket: Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>) => void, otherwise: () => void = () => undefined): void {
     const later = this.#opening.get(session);
-    if (later) return void later.push(() => this.#later(session, then));
+    if (later) return void later.push(() => this.#later(session, then, otherwise));
     const socket = this.#sessions.get(session)?.find(session);
     if (socket) then(socket);
+    else otherwise();
   }
 
   #endUnbound(): void {
@@ -236,7 +258,7 @@ export class Server<
       if (this.#isClosed) return;
       const names = this.#parents.length > 0 ? ['/*'] : [...this.#namespaces.keys()];
       const added = [...this.#namespaces.values()];
-      this.#backend?.serve(names).then(
+      this.#backend?.serve(names, this.#again).then(
         () => added.forEach((namespace) => namespace.served()),
         (error: Error) => {
           if (!this.#isClosed) this.#fail(error);
@@ -293,7 +315,12 @@ export class Server<
   /** The commands of the backend. Without one they have no target. */
   #link(): ConstructorParameters<typeof Namespace>[2] {
     const of = (): Backend | undefined => this.#backend;
+    // A started server ends with this process.
+    const keepsData = (): boolean => this.#process === undefined;
     return {
+      get keepsData() {
+        return keepsData();
+      },
       accept: (...args) => of()?.accept(...args),
       refuse: (session, reason) => {
         of()?.refuse(session, reason);
@@ -312,6 +339,7 @@ export class Server<
         of()?.end(session, withConnection);
         this.#forget(session);
       },
+      setData: (...args) => of()?.setData(...args),
       release: (session) => {
         of()?.release(session);
         this.#forget(session);
@@ -519,6 +547,16 @@ export class Server<
     clearTimeout(this.#grace);
     await this.#process?.then((server) => server.stop()).catch(() => undefined);
   }
+}
+
+/** The namespaces whose events come again. */
+function repeatedOf(delivery: ServerOptions['delivery'] | undefined): string[] {
+  const check = (value: unknown): boolean => {
+    if (value !== 'once' && value !== 'again') throw new TypeError('the option delivery is `once` or `again`, for all namespaces or by their names');
+    return value === 'again';
+  };
+  if (typeof delivery !== 'object') return check(delivery ?? 'once') ? ['/*'] : [];
+  return Object.entries(delivery).flatMap(([name, value]) => (check(value) ? [name.startsWith('/') ? name : `/${name}`] : []));
 }
 
 function checkOptions(options: Partial<ServerOptions>): void {

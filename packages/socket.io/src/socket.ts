@@ -4,7 +4,7 @@ import { EventEmitter } from 'node:events';
 import type { Handshake as Request, Payload, SessionHandle } from '@tidewire/server';
 import { BroadcastOperator } from './broadcast.js';
 import type { Namespace } from './namespace.js';
-import { callListeners } from './listeners.js';
+import { callListeners, promiseOf, Work } from './listeners.js';
 import { payloadOf, valuesOf } from './payload.js';
 import type { Server } from './server.js';
 import { checkName, listOf, missing, type Ack, type AckOf, type Args, type DefaultEventsMap, type EventNames, type EventParams, type EventsMap, type Room, type SocketId, type WithoutAck } from './types.js';
@@ -63,6 +63,9 @@ export function handshakeOf({ address = '', url = '/', secure = false, headers =
 /** The reasons after which a client may come back to its socket. */
 const RECOVERABLE: ReadonlySet<DisconnectReason> = new Set(['ping timeout', 'transport close', 'server shutting down']);
 
+/** The JSON form of the data of a new socket. */
+const NO_DATA = '{}';
+
 let serials = 0;
 
 interface PendingAck {
@@ -70,8 +73,8 @@ interface PendingAck {
   timer: NodeJS.Timeout | undefined;
 }
 
-type Middleware = (event: [string, ...Args], next: (error?: Error) => void) => void;
-type Catcher = (event: string, ...args: Args) => void;
+type Middleware = (event: [string, ...Args], next: (error?: Error) => void) => unknown;
+type Catcher = (event: string, ...args: Args) => unknown;
 
 export class Socket<
   ListenEvents extends EventsMap = DefaultEventsMap,
@@ -87,7 +90,10 @@ export class Socket<
   readonly recovered: boolean;
   /** The secret with which the client can have the socket back. */
   readonly pid: string | undefined;
+  /** Any value. Another process that continues the socket gets its JSON form, as it was after the last event. */
   data = {} as SocketData;
+  /** While listeners of an event run: whether a process that has ended may have handled the event. See the option `delivery`. */
+  redelivered = false;
   /** Later sockets have larger numbers. */
   readonly serial = (serials += 1);
   connected = false;
@@ -100,6 +106,9 @@ export class Socket<
   #isVolatile = false;
   /** Handlers of events that run, and answers that the client waits for. */
   #workCount = 0;
+  /** The JSON form of the data that the server has. */
+  #knownData = NO_DATA;
+  #isDataDue = false;
   readonly #middlewares: Middleware[] = [];
   readonly #catchers = { incoming: [] as Catcher[], outgoing: [] as Catcher[] };
 
@@ -345,6 +354,13 @@ export class Socket<
     return [...this.#catchers.outgoing];
   }
 
+  /** For the namespace: the socket continues with these data, which the server has. */
+  restoreData(data: unknown): void {
+    if (data === undefined) return;
+    this.data = data as SocketData;
+    this.#knownData = jsonOf(data);
+  }
+
   /** For the namespace: the socket continues in these rooms. */
   restore(rooms: readonly Room[]): void {
     for (const room of rooms) {
@@ -370,29 +386,48 @@ export class Socket<
     this.nsp.link.leave(handle, rooms.filter((room) => !this.rooms.has(room)));
   }
 
-  /** For the namespace: an event of the client. */
-  receive(payload: Payload, id: string | undefined): void {
+  /** For the namespace: an event of the client, the number of processes that may have had it before, and a callback at the end of its handlers. */
+  receive(payload: Payload, id: string | undefined, count: number, handled: () => void): void {
     const [event, ...args] = valuesOf(payload) as [string, ...Args];
     if (id !== undefined) args.push(this.#answering(id));
-    for (const catcher of [...this.#catchers.incoming]) catcher(event, ...args);
-    const done = this.#begin();
-    const run = (index: number): void => {
+    const [done, work] = [this.#begin(), new Work(handled)];
+    /** Adds what listeners or middlewares have begun. */
+    const run = (call: () => ReadonlyArray<PromiseLike<unknown>>): void => {
+      this.redelivered = count > 0;
+      try {
+        const running = call();
+        work.add(running);
+        this.track(running);
+      } finally {
+        this.redelivered = false;
+      }
+    };
+    const pass = (index: number): void => {
       const middleware = this.#middlewares[index];
       if (!middleware) {
-        this.#dispatch(`${event}`, args);
-        return done();
+        try {
+          return run(() => (this.connected ? callListeners(this, `${event}`, args) : []));
+        } finally {
+          done();
+        }
       }
-      middleware([`${event}`, ...args], (error) => {
-        if (!error) return run(index + 1);
-        if (this.listenerCount('error') > 0) super.emit('error', error);
-        done();
-      });
+      run(() =>
+        promiseOf(
+          middleware([`${event}`, ...args], (error) => {
+            if (!error) return pass(index + 1);
+            if (this.listenerCount('error') > 0) super.emit('error', error);
+            done();
+          }),
+        ),
+      );
     };
-    run(0);
-  }
-
-  #dispatch(event: string, args: Args): void {
-    if (this.connected) this.track(callListeners(this, event, args));
+    try {
+      run(() => [...this.#catchers.incoming].flatMap((catcher) => promiseOf(catcher(event, ...args))));
+      pass(0);
+    } finally {
+      work.end();
+      this.dataMayChange();
+    }
   }
 
   #answering(id: string): Ack {
@@ -420,7 +455,32 @@ export class Socket<
 
   /** For the namespace, too: handlers of the socket run until these promises are settled. A rejection stays unhandled. */
   track(running: ReadonlyArray<PromiseLike<unknown>>): void {
-    for (const promise of running) void Promise.resolve(promise).finally(this.#begin());
+    for (const promise of running) {
+      const done = this.#begin();
+      void Promise.resolve(promise).finally(() => {
+        this.dataMayChange();
+        done();
+      });
+    }
+  }
+
+  /** For the namespace, too: gives the server the data at the end of this turn, if they have changed. */
+  dataMayChange(): void {
+    if (this.#isDataDue) return;
+    this.#isDataDue = true;
+    queueMicrotask(() => {
+      this.#isDataDue = false;
+      this.sendData();
+    });
+  }
+
+  /** For the namespace: gives the server the data, if they have changed. */
+  sendData(): void {
+    if (!this.connected || !this.#handle || !this.nsp.keepsData) return;
+    const data = jsonOf(this.data);
+    if (data === this.#knownData) return;
+    this.#knownData = data;
+    this.nsp.link.setData(this.#handle, data);
   }
 
   /** For the namespace: the answer of the client to an event. */
@@ -430,6 +490,7 @@ export class Socket<
     this.#acks.delete(id);
     clearTimeout(pending.timer);
     pending.settle(undefined, valuesOf(payload));
+    this.dataMayChange();
     this.nsp.workDone(this as unknown as Socket);
   }
 
@@ -479,4 +540,14 @@ export class Socket<
 function without(list: Catcher[], listener: Catcher): Catcher[] {
   const index = list.indexOf(listener);
   return list.filter((_, at) => at !== index);
+}
+
+/** The JSON form of the data of a socket. Data without one are not kept, so that the next process gets no old ones. */
+function jsonOf(data: unknown): string {
+  try {
+    return JSON.stringify(data) ?? NO_DATA;
+  } catch (error) {
+    process.emitWarning(`socket.data has no JSON form, so another process that continues a socket does not get it: ${(error as Error).message}`, { code: 'TIDEWIRE_SOCKET_DATA' });
+    return NO_DATA;
+  }
 }

@@ -121,6 +121,7 @@ impl Backends {
                 bytes: 0,
                 kept: 0,
                 is_leaving: false,
+                again: Vec::new(),
                 waiting: Default::default(),
             }),
         }
@@ -201,7 +202,7 @@ impl Backends {
         let rooms = events.filter_map(|event| room_of(&backed.namespace, event));
         let opened = OwnedBackend {
             name: Some(backed.namespace.clone()),
-            data: Some(backed.handshake.clone()),
+            data: Some(backed.handshake_with_data()),
             correlation: backed.id.as_deref().map(Box::from),
             names: rooms.map(Name::from).collect(),
             ..OwnedBackend::about(BackendKind::Opened, id)
@@ -232,7 +233,7 @@ impl Backends {
         };
         let had_room = known.has_room(turn);
         let count = (count as usize).min(known.unconfirmed.len());
-        for message in known.unconfirmed.drain(..count) {
+        for (message, _) in known.unconfirmed.drain(..count) {
             known.bytes -= message.bytes();
         }
         if !had_room {
@@ -272,7 +273,7 @@ impl Backends {
         let until = turn.now.monotonic + turn.shard.settings.backend_grace;
         self.lost.push_back((until, known.namespaces));
         let confirmed = known.posted - known.unconfirmed.len() as u64;
-        let unsent = usize::try_from(sent.saturating_sub(confirmed)).unwrap_or(usize::MAX);
+        let sent = usize::try_from(sent.saturating_sub(confirmed)).unwrap_or(usize::MAX);
         let mut served = BTreeSet::new();
         for index in 0..turn.sessions.table_len() as u32 {
             let Some(id) = turn.sessions.at(index).map(|session| session.id) else {
@@ -285,16 +286,32 @@ impl Backends {
                 served.insert(id);
             }
         }
-        // A message that the backend was sent may have had an effect, so no other backend gets it. The handshake of a session is sent again.
         // A session that was about to be released may have later messages in its backlog, so these go in front, the last one first.
-        for message in known.unconfirmed.into_iter().skip(unsent).rev() {
-            let is_kept = matches!(message.kind, BackendKind::Event | BackendKind::Answered);
-            // It has handled all messages of a session that it has released.
-            let session = message.session.filter(|id| is_kept && served.contains(id));
-            let backed = session.and_then(|id| backed_mut(turn, id));
-            if let Some(backed) = backed {
-                backed.backlog.push_front(message);
+        let unconfirmed = known.unconfirmed.into_iter().enumerate().rev();
+        for (index, (mut message, _)) in unconfirmed {
+            // The handshake of a session is sent again with the session, and the backend has handled all messages of a session that it has
+            // released.
+            let Some(id) = message.session.filter(|id| served.contains(id)) else {
+                continue;
+            };
+            let Some(backed) = backed_mut(turn, id) else {
+                continue;
+            };
+            let is_event = message.kind == BackendKind::Event;
+            match index < sent {
+                false if is_event || message.kind == BackendKind::Answered => {}
+                // A message that the backend was sent may have had an effect, so no other backend gets it, unless the app wants that.
+                true if is_event && known.again.iter().any(|it| covers(it, &backed.namespace)) => {
+                    self.counts.redelivered += 1;
+                    let message = Arc::make_mut(&mut message);
+                    message.count = message.count.saturating_add(1);
+                }
+                was_sent => {
+                    self.counts.lost += u64::from(was_sent && is_event);
+                    continue;
+                }
             }
+            backed.backlog.push_front(message);
         }
         self.assign(turn);
     }

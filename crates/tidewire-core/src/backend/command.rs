@@ -38,11 +38,14 @@ const NOT_A_BACKEND: &str =
 const NO_NAMESPACES: &str = r#"{"message":"namespaces begin with /, and there are 1 to 1,000"}"#;
 const NOT_CONFIGURED: &str =
     r#"{"message":"a namespace is not in backend.namespaces; add it there, or do not serve it"}"#;
+const NOT_SERVING: &str = r#"{"message":"events come again in namespaces that the backend serves: send SERVE first, then at most 1,000 names"}"#;
 const NOT_SERVED: &str = r#"{"message":"the backend does not serve the namespace"}"#;
 const NO_SESSION: &str = r#"{"message":"the message needs a session of this node"}"#;
 const NO_KIND: &str = r#"{"message":"only sessions and the server send such messages"}"#;
 const NO_DATA: &str =
     r#"{"message":"the data are missing, not of the required form, or too large"}"#;
+const LARGE_DATA: &str =
+    r#"{"message":"the data of a session are larger than limits.backend_data_bytes_max"}"#;
 const NO_ID: &str = r#"{"message":"the id and the secret of a session have 1 to 128 bytes"}"#;
 const NO_ROOM: &str =
     r#"{"message":"a room is empty, reserved or too long, or there are too many"}"#;
@@ -89,6 +92,7 @@ impl Backends {
             data.is_some_and(|data| attachments.is_none_or(|it| it.fit(data)))
         };
         let bulk_max = turn.shard.settings.limits.bulk_names_max;
+        let data_max = turn.shard.settings.limits.backend_data_bytes_max;
         let is_bulk = message.names.len() + message.except.len() <= bulk_max;
         match message.kind {
             BackendKind::Serve => return self.serve(turn, id, message),
@@ -107,6 +111,13 @@ impl Backends {
                 return Ok(());
             }
             BackendKind::Broadcast => return self.publish(turn, id, message),
+            BackendKind::DeliverAgain => return self.deliver_again(turn, id, message),
+            BackendKind::SetData if !has_data(&[]) || message.attachments.is_some() => {
+                return Err(NO_DATA);
+            }
+            BackendKind::SetData if message.data.is_some_and(|it| it.len() > data_max) => {
+                return Err(LARGE_DATA);
+            }
             BackendKind::HandOver => return self.begin_hand_over(turn, id, message),
             BackendKind::Release if !self.has_handed_over(id) => return Err(NOT_HANDED_OVER),
             BackendKind::Accept => {
@@ -130,7 +141,8 @@ impl Backends {
             | BackendKind::Leave
             | BackendKind::End
             | BackendKind::EndConnection
-            | BackendKind::Release => {}
+            | BackendKind::Release
+            | BackendKind::SetData => {}
             BackendKind::Served
             | BackendKind::Opened
             | BackendKind::Event
@@ -188,6 +200,33 @@ impl Backends {
             ..Backend::new(BackendKind::Served)
         };
         turn.send(id, &Message::Backend(Box::new(served)));
+        Ok(())
+    }
+
+    /// Handles that events of namespaces come again, if the backend is lost before it has confirmed them.
+    fn deliver_again<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        id: SessionId,
+        message: &Backend<'_>,
+    ) -> Result<(), &'static str> {
+        let is_serving = self
+            .own
+            .get(&id)
+            .is_some_and(|own| !own.namespaces.is_empty());
+        let names = &message.names;
+        let are_names = names.iter().all(|name| turn.shard.is_name(name));
+        if !is_serving || names.len() > NAMESPACES_MAX || !are_names {
+            return Err(NOT_SERVING);
+        }
+        let namespaces: Vec<Name> = names.iter().map(|name| Name::from(*name)).collect();
+        for shard in shards_of_node(turn) {
+            let again = BackendEntry::DeliverAgain {
+                backend: id,
+                namespaces: namespaces.clone(),
+            };
+            turn.post(shard, Entry::Backend(again));
+        }
         Ok(())
     }
 
@@ -314,6 +353,7 @@ impl Backends {
             // Otherwise the session gets nothing before it is open.
             _ if is_new => {}
             BackendKind::Send | BackendKind::Answer => send(turn, id, command),
+            BackendKind::SetData => set_data(turn, id, command),
             BackendKind::Join => {
                 for room in command.names.iter().filter(|room| !room.is_empty()) {
                     join(turn, id, &event_of(&namespace, room));
@@ -361,6 +401,18 @@ fn send<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, command: &Owne
         ..command.message()
     };
     turn.send(id, &Message::Backend(Box::new(message)));
+}
+
+/// Keeps the data of a session for its next backend. They count for the memory of the session.
+fn set_data<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, command: &OwnedBackend) {
+    let Some(backed) = backed_mut(turn, id) else {
+        return;
+    };
+    let before = backed.data_bytes();
+    backed.data = command.data.clone();
+    let after = backed.data_bytes();
+    turn.sessions.remove_state_bytes(id, before);
+    turn.sessions.add_state_bytes(id, after);
 }
 
 /// Opens a session.

@@ -46,14 +46,16 @@ struct Known {
     sessions: usize,
     /// Messages that this shard has posted for it.
     posted: u64,
-    /// Those that it has not confirmed, in order.
-    unconfirmed: VecDeque<Arc<OwnedBackend>>,
+    /// Those that it has not confirmed, in order, and when they were posted.
+    unconfirmed: VecDeque<(Arc<OwnedBackend>, Instant)>,
     /// Messages that its sessions have sent while it was leaving, which are in their backlogs.
     kept: usize,
     /// Bytes of both.
     bytes: usize,
     /// Whether it ends soon, and gets no further sessions and events.
     is_leaving: bool,
+    /// The namespaces whose unconfirmed events the next backend gets again.
+    again: Vec<Name>,
     /// Sessions whose next message waits for a confirmation, each once.
     waiting: VecDeque<SessionId>,
 }
@@ -90,7 +92,9 @@ impl Known {
     fn post<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, message: Arc<OwnedBackend>) {
         self.posted += 1;
         self.bytes += message.bytes();
-        self.unconfirmed.push_back(Arc::clone(&message));
+        let posted_at = turn.now.monotonic;
+        self.unconfirmed
+            .push_back((Arc::clone(&message), posted_at));
         let notice = BackendEntry::Notice {
             backend: self.backend,
             from: turn.shard.address,
@@ -150,6 +154,29 @@ pub(crate) struct Backends {
     lost: VecDeque<(Instant, Vec<Name>)>,
     /// The asks that sessions of this shard answer.
     asks: Asks,
+    /// The counters of events. The gauges are made on request.
+    counts: BackendCounts,
+}
+
+/// Numbers of the backends of a node, as one of its shards has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackendCounts {
+    /// Backends that are connected to this shard.
+    pub connected: usize,
+    /// Messages for backends that they have not confirmed, and events that wait for the release of their session.
+    pub unconfirmed: usize,
+    /// Bytes of these.
+    pub unconfirmed_bytes: usize,
+    /// When the oldest of the unconfirmed messages was posted.
+    pub oldest_posted: Option<Instant>,
+    /// Sessions without a backend, or whose next message waits for a confirmation.
+    pub waiting: usize,
+    /// Events of sessions that backends get. This and the following counters only grow.
+    pub events: u64,
+    /// Events that a lost backend was sent, and that the next one gets again.
+    pub redelivered: u64,
+    /// Events that a lost backend was sent and had not confirmed, and that no other backend gets.
+    pub lost: u64,
 }
 
 impl Backends {
@@ -163,6 +190,21 @@ impl Backends {
             known_by: DeadlineQueue::new(),
             lost: VecDeque::new(),
             asks: Asks::default(),
+            counts: BackendCounts::default(),
+        }
+    }
+
+    /// Numbers of the moment.
+    pub(crate) fn counts(&self) -> BackendCounts {
+        let known = || self.known.iter();
+        let oldest = known().filter_map(|it| it.unconfirmed.front());
+        BackendCounts {
+            connected: self.own.len(),
+            unconfirmed: known().map(|it| it.unconfirmed.len() + it.kept).sum(),
+            unconfirmed_bytes: known().map(|it| it.bytes).sum(),
+            oldest_posted: oldest.map(|(_, posted_at)| *posted_at).min(),
+            waiting: self.unserved.len() + known().map(|it| it.waiting.len()).sum::<usize>(),
+            ..self.counts
         }
     }
 
@@ -235,6 +277,7 @@ impl Backends {
             true => known.keep(&message),
             false => known.post(turn, Arc::clone(&message)),
         }
+        self.counts.events += u64::from(message.kind == BackendKind::Event);
         if let Some(backed) = backed_mut(turn, id) {
             backed.is_waiting = false;
             if is_kept {
@@ -281,6 +324,14 @@ impl Backends {
                 message,
             } => self.response(turn, (backend, ask), *message),
             BackendEntry::AskOver { backend, ask } => self.asks.over(backend, ask),
+            BackendEntry::DeliverAgain {
+                backend,
+                namespaces,
+            } => {
+                if let Some(known) = self.find(backend) {
+                    known.again = namespaces;
+                }
+            }
             BackendEntry::HandOver { backend } => self.stop_events(turn, backend),
             BackendEntry::HandedOver { backend } => self.events_stopped(turn, backend),
         }

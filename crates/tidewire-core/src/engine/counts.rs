@@ -1,6 +1,7 @@
 //! Numbers that a shard counts of itself.
 
 use super::Shard;
+use crate::backend::BackendCounts;
 use crate::history::HistoryCounts;
 use crate::latency::LatencyCounts;
 use crate::limits::{LagCounts, Refused};
@@ -81,6 +82,8 @@ pub struct Counts {
     pub history: HistoryCounts,
     /// Names with members that the hub skips because they lag.
     pub lagging_names: usize,
+    /// Backends, and the messages for them.
+    pub backends: BackendCounts,
     /// How often limits and rules took effect.
     pub refused: Refused,
     /// Counts of subscriptions, online users and calls that would have fallen below zero. Each is a bug. Only grows.
@@ -209,6 +212,7 @@ impl Shard {
             awaited_calls: self.state.awaited.call_count(),
             lag: self.state.context.lag.get(),
             history: self.histories.counts(),
+            backends: self.backends.counts(),
             lagging_names: self.state.hub.lagging_count(),
             refused: self.state.context.refused.get(),
             underflows: self.state.context.underflows.get(),

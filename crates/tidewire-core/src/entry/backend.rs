@@ -87,6 +87,13 @@ pub enum BackendEntry {
         /// The ask. Without one, all of the backend.
         ask: Option<u64>,
     },
+    /// To every shard of the node: events that the backend is sent and does not confirm come again, if they are of these namespaces.
+    DeliverAgain {
+        /// The backend.
+        backend: SessionId,
+        /// Namespaces; a `*` at the end matches any text.
+        namespaces: Vec<Name>,
+    },
     /// To every shard of the node: the backend ends soon, and gets no further sessions and events.
     HandOver {
         /// The backend.
@@ -118,6 +125,8 @@ pub struct OwnedBackend {
     pub except: Vec<Name>,
     /// Attachments of the data.
     pub attachments: Option<Attachments>,
+    /// A number. Of an event, the number of lost backends that it was sent to.
+    pub count: u32,
 }
 
 impl OwnedBackend {
@@ -140,6 +149,7 @@ impl OwnedBackend {
             names: names(&message.names),
             except: names(&message.except),
             attachments: message.attachments.clone(),
+            count: message.count,
         }
     }
 
@@ -154,6 +164,7 @@ impl OwnedBackend {
             names: self.names.iter().map(Name::as_str).collect(),
             except: self.except.iter().map(Name::as_str).collect(),
             attachments: self.attachments.clone(),
+            count: self.count,
             ..Backend::new(self.kind)
         }
     }

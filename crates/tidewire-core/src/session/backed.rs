@@ -22,6 +22,8 @@ pub(crate) struct Backed {
     pub(crate) backend: Option<SessionId>,
     /// The public id that the first backend has given it.
     pub(crate) id: Option<Name>,
+    /// Its data for the next backend, as JSON.
+    pub(crate) data: Option<Payload>,
     /// Until when it may be without a backend, if it is without one now.
     pub(crate) waits_until: Instant,
     /// Messages for the next backend: ones that a lost backend was not sent, and ones that arrived while a backend was about to release it.
@@ -45,6 +47,7 @@ impl Backed {
             since,
             backend: None,
             id: None,
+            data: None,
             waits_until: since,
             backlog: VecDeque::new(),
             is_waiting: false,
@@ -56,6 +59,21 @@ impl Backed {
 
     /// Bytes of memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        BACKED_BYTES + self.namespace.len() + self.handshake.as_str().len()
+        BACKED_BYTES + self.namespace.len() + self.handshake.as_str().len() + self.data_bytes()
+    }
+
+    /// Bytes of the data for the next backend.
+    pub(crate) fn data_bytes(&self) -> usize {
+        self.data.as_ref().map_or(0, |data| data.as_str().len())
+    }
+
+    /// The handshake for the next backend: with the data of the session, if a backend has told them.
+    pub(crate) fn handshake_with_data(&self) -> Payload {
+        let Some(data) = &self.data else {
+            return self.handshake.clone();
+        };
+        // The handshake is an object that has at least the credentials.
+        let members = &self.handshake.as_str()[1..];
+        Payload::from_checked(&format!("{{\"data\":{},{members}", data.as_str()))
     }
 }

@@ -27,6 +27,7 @@ mod queries;
 mod random;
 mod rates;
 mod readers;
+mod redelivery;
 mod refusals;
 mod renewal;
 mod repeats;

@@ -23,7 +23,7 @@ pub struct Backend<'a> {
     pub except: Names<'a>,
     /// The attachments of the data.
     pub attachments: Option<Attachments>,
-    /// A number of messages, backends or sessions.
+    /// A number of messages, backends or sessions. Of an event, the number of lost backends that it was sent to.
     pub count: u32,
     /// Milliseconds in which sessions may answer an ask.
     pub timeout: u32,
@@ -153,6 +153,10 @@ kinds! {
     HandedOver = 24,
     /// From a backend after `HandedOver`: it has handled all messages of the session. Another backend continues.
     Release = 25,
+    /// From a backend: if it is lost, the next backend gets the events of the namespaces in `names` again that it has not confirmed.
+    DeliverAgain = 26,
+    /// From a backend: data of the session, which the next backend gets with `Opened`.
+    SetData = 27,
     /// The sender has no right to send messages of backends.
     NotABackend = 100,
     /// The message can't be executed.

@@ -75,6 +75,7 @@ choices! {
         10 AskOver { 1 backend, 2 ask },
         11 HandOver { 1 backend },
         12 HandedOver { 1 backend },
+        13 DeliverAgain { 1 backend, 2 namespaces },
     }
 
     InterestEntry {
@@ -275,6 +276,7 @@ structs! {
         6 names,
         7 except,
         8 attachments,
+        9 count,
     }
     UnsavedRow { 1 name, 2 value }
     UnsavedValue { 1 version, 2 data }
@@ -369,6 +371,8 @@ numbers! {
         23 HandOver,
         24 HandedOver,
         25 Release,
+        26 DeliverAgain,
+        27 SetData,
         100 NotABackend,
         101 InvalidCommand,
         102 AskFailed,

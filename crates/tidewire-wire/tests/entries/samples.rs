@@ -1256,6 +1256,25 @@ fn first() -> Vec<(&'static str, Entry)> {
             }),
         ),
         (
+            "events come again",
+            Entry::Backend(BackendEntry::DeliverAgain {
+                backend: session(9),
+                namespaces: vec![name("/orders")],
+            }),
+        ),
+        (
+            "event that comes again",
+            Entry::Backend(BackendEntry::Notice {
+                backend: session(9),
+                from: session(4).address,
+                message: Arc::new(OwnedBackend {
+                    data: Some(json("[\"paid\"]")),
+                    count: 2,
+                    ..OwnedBackend::about(BackendKind::Event, session(4))
+                }),
+            }),
+        ),
+        (
             "no further events for a backend",
             Entry::Backend(BackendEntry::HandedOver {
                 backend: session(9),
