@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import type { TestContext } from 'node:test';
+import { admin } from '../harness/admin.ts';
 import { atEnd } from '../harness/cleanup.ts';
 import { connect, subscribed, type TestClient } from '../harness/client.ts';
 import { Database } from '../harness/database.ts';
@@ -69,11 +70,11 @@ export class Cluster {
   }
 
   /** Starts a node whose links and store are behind a network. */
-  async nodeBehind(network: Network): Promise<Server> {
+  async nodeBehind(network: Network, options: ServerOptions = {}): Promise<Server> {
     const { cluster, storePort } = await network.place();
     const { store } = this.setup;
     const url = this.storeUrl.replace(`:${this.database.port}/`, `:${storePort}/`);
-    return this.node({ cluster: { enabled: true, ...cluster }, store: { kind: store, timeout: '3s', [store]: { url } } });
+    return this.node({ ...options, cluster: { enabled: true, ...cluster }, store: { kind: store, timeout: '3s', [store]: { url } } });
   }
 
   async nodes(count: number, options: ServerOptions = {}): Promise<Server[]> {
@@ -233,6 +234,13 @@ export const evictions = (nodes: Server[]): Promise<number> => sum(nodes, 'tidew
 export async function sum(nodes: Server[], metric: string): Promise<number> {
   const values = await Promise.all(nodes.map((node) => node.metric(metric)));
   return values.reduce((sum, value) => sum + value, 0);
+}
+
+/** The revoked users, as the store has them. */
+export async function revoked(node: Server): Promise<string[]> {
+  const [status, body] = await admin(node, 'GET', '/revocations');
+  assert.equal(status, 200);
+  return (body.revocations as Array<{ name: string }>).map(({ name }) => name);
 }
 
 export async function view(node: Server): Promise<number> {

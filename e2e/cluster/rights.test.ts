@@ -7,7 +7,7 @@ import { C, connect, subscribed, type TestClient } from '../harness/client.ts';
 import { fresh } from '../harness/names.ts';
 import type { Server, ServerOptions } from '../harness/server.ts';
 import { DEADLINE_MS, eventually, within, type Inbox } from '../harness/wait.ts';
-import { Cluster, FEW_SETUPS, TROUBLES } from './cluster.ts';
+import { Cluster, FEW_SETUPS, revoked, TROUBLES } from './cluster.ts';
 
 const OPTIONS: ServerOptions = {
   auth: { chain: ['jwt'], jwt: { secret: 'a secret of the nodes, long enough for HMAC' } },
@@ -48,12 +48,6 @@ async function listen(test: TestContext, nodes: Server[], user: string, event: s
 }
 
 const isOpen = ({ client }: Listener): boolean => client.getConnectionState() === C.CONNECTION_STATE.OPEN;
-
-async function revoked(node: Server): Promise<string[]> {
-  const [status, body] = await admin(node, 'GET', '/revocations');
-  assert.equal(status, 200);
-  return (body.revocations as Array<{ name: string }>).map(({ name }) => name);
-}
 
 for (const setup of FEW_SETUPS) {
   describe(`revocations on three nodes with ${setup.name}`, () => {

@@ -236,18 +236,35 @@ fn row_name(number: u64) -> Name {
     Name::from(format!("{RESERVED}{KIND}{number:016x}").as_str())
 }
 
+/// Rows that a store lacks, and rows that came back.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Rows with an effect that the store lacks, in their order.
+    pub missing: Vec<Row>,
+    /// The numbers of its rows that have no effect any longer.
+    pub returned: Vec<u64>,
+}
+
 /// The rows that a node knows, to find those without an effect.
 #[derive(Debug, Default)]
 pub struct Ledger {
     newest: u64,
-    /// The row of each revocation, with its end.
-    revoked: BTreeMap<Revoked, (u64, WallTime)>,
+    /// The row of each revocation.
+    revoked: BTreeMap<Revoked, RevokedBy>,
     /// The row of the rules in force.
     rules: Option<u64>,
-    /// Whether the newest row has no effect, because nothing before it is left.
-    is_spent: bool,
+    /// The newest row, if it has no effect, because nothing before it is left.
+    spent: Option<Row>,
     /// Rows without an effect that the store may have.
     obsolete: BTreeSet<u64>,
+}
+
+/// The row that has revoked a user or credential.
+#[derive(Debug)]
+struct RevokedBy {
+    number: u64,
+    since: WallTime,
+    until: WallTime,
 }
 
 impl Ledger {
@@ -256,19 +273,22 @@ impl Ledger {
 
     /// Takes the next row.
     pub fn take(&mut self, row: &Row) {
-        if std::mem::take(&mut self.is_spent) {
-            self.obsolete.insert(self.newest);
-        }
+        self.obsolete
+            .extend(self.spent.take().map(|spent| spent.number));
         self.newest = row.number;
         let before = match &row.change {
-            LoggedChange::Revoke { revocation, .. } => {
-                let known = (row.number, revocation.until);
-                let before = self.revoked.insert(revocation.what.clone(), known);
-                before.map(|(number, _)| number)
+            LoggedChange::Revoke { revocation, since } => {
+                let revoked_by = RevokedBy {
+                    number: row.number,
+                    since: *since,
+                    until: revocation.until,
+                };
+                let before = self.revoked.insert(revocation.what.clone(), revoked_by);
+                before.map(|before| before.number)
             }
             LoggedChange::Restore(what) => {
-                self.is_spent = true;
-                self.revoked.remove(what).map(|(number, _)| number)
+                self.spent = Some(row.clone());
+                self.revoked.remove(what).map(|before| before.number)
             }
             LoggedChange::Rules { .. } => self.rules.replace(row.number),
         };
@@ -284,11 +304,36 @@ impl Ledger {
     /// The rows to delete. The newest one stays, because the next number follows it. A restoration leaves together with its revocation or
     /// after it, so no revocation returns.
     pub fn obsolete(&mut self, now: WallTime) -> Vec<u64> {
-        let ended = self.revoked.extract_if(.., |_, (_, until)| *until <= now);
-        self.obsolete.extend(ended.map(|(_, (number, _))| number));
+        let ended = self.revoked.extract_if(.., |_, by| by.until <= now);
+        self.obsolete.extend(ended.map(|(_, by)| by.number));
         let newest = self.newest;
         let old = self.obsolete.iter().copied();
         old.filter(|number| *number < newest).take(PAGE).collect()
+    }
+
+    /// Compares the rows of a store that may have lost some. `rules` is the row of the rules in force.
+    #[must_use]
+    pub fn difference(&self, stored: &[Row], rules: Option<Row>) -> Difference {
+        let revoked = self.revoked.iter().map(|(what, by)| Row {
+            number: by.number,
+            change: LoggedChange::Revoke {
+                revocation: Revocation {
+                    what: what.clone(),
+                    until: by.until,
+                },
+                since: by.since,
+            },
+        });
+        let known = revoked.chain(self.spent.clone()).chain(rules);
+        let mut missing: BTreeMap<u64, Row> = known.map(|row| (row.number, row)).collect();
+        // Rows that the store has lost may have made earlier ones ineffective.
+        let returned = stored.iter().map(|row| row.number);
+        let returned = returned.filter(|number| missing.remove(number).is_none());
+        let returned = returned.filter(|number| *number <= self.newest).collect();
+        Difference {
+            missing: missing.into_values().collect(),
+            returned,
+        }
     }
 
     /// Forgets rows that are deleted.
@@ -378,6 +423,43 @@ mod tests {
         ledger.removed(&[3, 4]);
         assert_eq!(ledger.obsolete(WallTime(10)), [2]);
         assert_eq!(ledger.obsolete(WallTime(20)), [2], "the newest row stays");
+    }
+
+    #[test]
+    fn rows_that_a_store_has_lost_are_found() {
+        let changes = [
+            rules("a"),
+            revoke(user("anna"), 50),
+            revoke(user("ben"), 60),
+            LoggedChange::Restore(user("anna")),
+            rules("b"),
+            revoke(user("cleo"), 70),
+            LoggedChange::Restore(user("cleo")),
+        ];
+        let rows = (1..).zip(changes);
+        let rows: Vec<Row> = rows
+            .map(|(number, change)| Row { number, change })
+            .collect();
+        let mut ledger = Ledger::default();
+        for row in &rows {
+            ledger.take(row);
+        }
+        let later = Row {
+            number: 8,
+            change: revoke(user("dora"), 80),
+        };
+        let kept = [rows[2].clone(), rows[4].clone(), rows[6].clone(), later];
+        let none = Difference {
+            missing: Vec::new(),
+            returned: Vec::new(),
+        };
+        assert_eq!(ledger.difference(&kept, Some(rows[4].clone())), none);
+        let lost = Difference {
+            missing: vec![rows[2].clone(), rows[4].clone(), rows[6].clone()],
+            returned: vec![1, 2],
+        };
+        let found = ledger.difference(&rows[..2], Some(rows[4].clone()));
+        assert_eq!(found, lost);
     }
 
     #[test]

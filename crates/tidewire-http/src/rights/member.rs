@@ -118,6 +118,48 @@ impl Rights {
         });
     }
 
+    /// The store may have lost changes: those that this node knows are added again.
+    pub fn store_taken_over(self: &Arc<Self>) {
+        let Some(shared) = &self.shared else {
+            return;
+        };
+        let rights = Arc::clone(self);
+        shared.runtime.spawn(async move {
+            let mut pause = RETRY_MIN;
+            while let Err(error) = rights.add_lost().await {
+                tracing::warn!(%error, "the changes of rights can't be compared with the store");
+                sleep(pause).await;
+                pause = (pause * 2).min(RETRY_MAX);
+            }
+        });
+    }
+
+    /// Adds the changes again that the store has lost. All nodes do so: which of them know a change is not known.
+    async fn add_lost(&self) -> Result<(), StoreError> {
+        let Some(shared) = &self.shared else {
+            return Ok(());
+        };
+        let log = shared.log().await;
+        // A row that this node adds in between would count as lost.
+        let _adding = shared.adding.lock().await;
+        let stored = log.after(0).await?;
+        let rules = shared.rules.read().as_ref().map(RulesInForce::row);
+        let lost = shared.ledger.lock().difference(&stored, rules);
+        for row in &lost.missing {
+            if log.add(row).await? {
+                let change = row.number;
+                tracing::warn!(
+                    change,
+                    "the store had lost a change of rights, and has it again"
+                );
+            }
+        }
+        match lost.returned.is_empty() {
+            true => Ok(()),
+            false => log.remove(&lost.returned).await,
+        }
+    }
+
     /// Handles a change that a shard of another node has posted, before the shards of this node handle the post. Returns whether they may:
     /// otherwise this node lacks earlier changes or the content of this one, and has to read them with [`Rights::read_until`].
     #[must_use]

@@ -59,7 +59,8 @@ impl MemberShards {
         }
     }
 
-    /// Warns if the store has another generation than in the view before.
+    /// If the store has another generation than in the view before, it may lack commits: warns, and restores the changes of rights. The
+    /// shards restore records.
     fn note_generation(&self, view: &StoredView) {
         let known = self.generation.lock().replace(view.generation.clone());
         if let Some(known) = known
@@ -71,6 +72,7 @@ impl MemberShards {
                 "another server has taken over the store, or it has restarted, and it may lack the last commits; the node compares the \
                  records in its memory with it, and writes lost ones again (tidewire_records_written_again_total)"
             );
+            self.common.rights.store_taken_over();
         }
     }
 }
