@@ -162,6 +162,7 @@ export const FAULTS: Fault[] = [
   { name: 'rules-owner', patch: 'rights-nodes', foundBy: VIEWS },
   { name: 'rules-settled', patch: 'rights-nodes', foundBy: VIEWS },
   { name: 'rules-undecided', patch: 'rights-nodes', foundBy: { ...VIEWS, test: 'a_change_of_rules_waits_for_the_next_owner_of_a_record' } },
+  { name: 'view-check', patch: 'view-change', foundBy: { ...VIEWS, test: 'a_check_of_new_rules_passes_to_the_next_owner' } },
   { name: 'view-closed-early', patch: 'view-change', foundBy: VIEWS },
   { name: 'view-dirty', patch: 'view-change', foundBy: VIEWS },
   { name: 'view-lost-forgotten', patch: 'view-change', foundBy: VIEWS },

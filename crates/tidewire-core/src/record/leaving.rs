@@ -5,17 +5,18 @@
 
 use crate::context::TurnContext;
 use crate::effect::Effects;
+use crate::entry::{Answer, RecordOperation, RecordRead};
 use crate::listen::ListenOwner;
 use crate::record::job::{Job, JobKind};
 use crate::record::owner::RecordOwner;
-use crate::record::request::refuse;
+use crate::record::request::{answer, refuse};
 use crate::record::state::Blocked;
 use crate::slot::SlotSet;
 use crate::text::Name;
 
 impl RecordOwner {
-    /// Begins to let go of records: no request for them comes any longer. Requests that wait for a rule are refused, because the rule may
-    /// need a record that another shard can serve only after this one has let go.
+    /// Begins to let go of records: no request for them comes any longer. Requests that wait for a rule end, because the rule may need a
+    /// record that another shard can serve only after this one has let go.
     pub(crate) fn begin_leaving<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -44,11 +45,7 @@ impl RecordOwner {
         name: &Name,
     ) {
         while let Some(job) = self.take_held_back(name) {
-            // Subscribers get the value of a change that was not published from the next owner, when their shards announce them.
-            if !matches!(job.kind, JobKind::Announce(_)) {
-                let why = job.overload_refusal();
-                refuse(turn, name, job, why);
-            }
+            let_go(turn, name, job);
             self.run_waiting(turn, listens, name);
         }
     }
@@ -100,6 +97,27 @@ impl RecordOwner {
         for name in names {
             listens.record_unwanted(turn, &name);
             self.remove(&name);
+        }
+    }
+}
+
+/// Ends a request that waits for a rule. The next owner decides about subscriptions that the session has, so the session keeps them.
+fn let_go<E: Effects>(turn: &mut TurnContext<'_, E>, name: &Name, job: Job) {
+    match job.kind {
+        // The shards of the sessions announce the subscriptions to the next owner, which sends them the value of a change that was not
+        // published.
+        JobKind::Announce(_) | JobKind::Resume(_) => {}
+        // It decides nothing. The session's shard got the marker of the view before, so it asks the next owner (`reauthorize.rs`).
+        JobKind::Requested(RecordOperation::Read(RecordRead::Right(right))) => {
+            let undecided = Answer::Reauthorized {
+                ticket: right.ticket,
+                lost: None,
+            };
+            answer(turn, job.session, name, None, undecided);
+        }
+        _ => {
+            let why = job.overload_refusal();
+            refuse(turn, name, job, why);
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tidewire_core::address::SessionId;
 use tidewire_core::message::{
-    Change, Event, EventAction, EventBulk, Message, Record, RecordAction, RecordBulk, Rpc,
-    RpcAction, Scope, Write,
+    Change, Event, EventAction, EventBulk, Message, Position, Record, RecordAction, RecordBulk,
+    Rpc, RpcAction, Scope, Write,
 };
 
 pub const RECORDS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -27,8 +27,8 @@ pub enum Said {
     Unsubscribe(&'static str),
     /// An acknowledged write.
     Write(&'static str, u64),
-    /// A subscription to an event with history, and an event.
-    Follow(&'static str),
+    /// A subscription to an event with history, behind the position of an earlier connection if there was one, and an event.
+    Follow(&'static str, Option<Position>),
     Publish(&'static str),
     /// A subscription to an event without history or to the pattern, its end, and an event.
     SubscribeEvent(&'static str),
@@ -56,10 +56,10 @@ pub enum Heard {
     NotWritten(u64),
     Refused(String),
     Deleted(String),
-    /// An event, the position at which events begin, and the one behind events that are missing.
+    /// An event, the position at which events begin, and that events are missing.
     Event(String, u64),
-    Position(String, u64),
-    Gap(String, u64),
+    Position(String, Position),
+    Gap(String),
     NotFollowed(String),
     /// An event without history, and the acknowledgement of a subscription.
     Emitted(String, u64),
@@ -111,8 +111,10 @@ pub struct Client {
     pub waits: bool,
     pub records: BTreeMap<String, Known>,
     pub unanswered: BTreeSet<u64>,
-    /// The offsets of the last events that it has.
-    pub events: BTreeMap<String, u64>,
+    /// The positions of the last events that it has.
+    pub events: BTreeMap<String, Position>,
+    /// The same of an earlier connection. A subscription continues behind them.
+    pub left: BTreeMap<&'static str, Position>,
     pub follows: BTreeSet<&'static str>,
     /// Its subscriptions to events without history, and whether each is acknowledged.
     pub subscribed: BTreeMap<&'static str, bool>,
@@ -134,6 +136,7 @@ impl Client {
             records: BTreeMap::new(),
             unanswered: BTreeSet::new(),
             events: BTreeMap::new(),
+            left: BTreeMap::new(),
             follows: BTreeSet::new(),
             subscribed: BTreeMap::new(),
             provided: BTreeSet::new(),
@@ -156,7 +159,7 @@ impl Client {
             Said::Write(_, id) => {
                 self.unanswered.insert(*id);
             }
-            Said::Follow(name) => {
+            Said::Follow(name, _) => {
                 self.follows.insert(name);
             }
             Said::Provide(name) => {
@@ -188,14 +191,24 @@ impl Client {
         }
     }
 
+    /// The positions with which the client continues on another connection.
+    pub fn positions(&self) -> BTreeMap<&'static str, Position> {
+        let position = |name: &&'static str| {
+            let last = self.events.get(*name).or(self.left.get(name));
+            last.map(|last| (*name, *last))
+        };
+        EVENTS.iter().filter_map(position).collect()
+    }
+
     /// Whether an acknowledged subscription includes an event without history.
     pub fn has_acknowledged(&self, event: &str) -> bool {
         let mut names = [event, EMITTED_PATTERN].into_iter();
         names.any(|name| self.subscribed.get(name) == Some(&true))
     }
 
-    /// Notes what the client hears. `may_regress` after a crash: the newest versions may be lost.
-    pub fn hear(&mut self, heard: &Heard, may_regress: bool) -> Result<(), String> {
+    /// Notes what the client hears. `may_regress` after a crash: the newest versions may be lost. `may_jump` if the client may miss versions,
+    /// or its node is evicted: it shows what the store has instead of its own changes, until it closes its clients.
+    pub fn hear(&mut self, heard: &Heard, may_regress: bool, may_jump: bool) -> Result<(), String> {
         match heard {
             Heard::Value(name, version, writes) => {
                 if let Some(known) = self.records.get_mut(name) {
@@ -219,7 +232,7 @@ impl Client {
             Heard::Replaced(name, version, writes) => {
                 if let Some(Known::Value(before, known)) = self.records.get_mut(name) {
                     let is_next = *version == *before + 1;
-                    if !may_regress || !self.coalesces && !is_next {
+                    if !may_regress || !may_jump && !is_next {
                         return Err(format!("{name} goes from {before} to {version} by a value"));
                     }
                     (*before, *known) = (*version, writes.clone());
@@ -241,23 +254,24 @@ impl Client {
             }
             Heard::Event(name, offset) => {
                 if let Some(last) = self.events.get_mut(name) {
-                    if *offset != *last + 1 {
-                        return Err(format!("{name} goes from event {last} to {offset}"));
+                    if *offset != last.offset + 1 {
+                        return Err(format!("{name} goes from event {last:?} to {offset}"));
                     }
-                    *last = *offset;
+                    last.offset = *offset;
                 }
             }
-            Heard::Position(name, offset) => {
-                if self.events.insert(name.clone(), *offset).is_some() {
+            Heard::Position(name, position) => {
+                if self.events.insert(name.clone(), *position).is_some() {
                     return Err(format!("a second position of {name}"));
                 }
-            }
-            Heard::Gap(name, offset) => {
-                if !may_regress {
-                    return Err(format!("a gap in {name}"));
+                if let Some(left) = self.left.remove(name.as_str())
+                    && left != *position
+                {
+                    return Err(format!("{name} continues at {position:?}, not {left:?}"));
                 }
-                self.events.insert(name.clone(), *offset);
             }
+            // The store has each event that a client has got.
+            Heard::Gap(name) => return Err(format!("a gap in {name}")),
             Heard::Subscribed(name) => {
                 if let Some(is_acknowledged) = self.subscribed.get_mut(name.as_str()) {
                     *is_acknowledged = true;
@@ -307,10 +321,10 @@ pub fn with_message<T>(said: &Said, give: impl FnOnce(&Message<'_>) -> T) -> T {
     let message = match said {
         Said::Subscribe(name) => bulk(RecordBulk::SubscribeCreateAndRead, *name),
         Said::Unsubscribe(name) => bulk(RecordBulk::Unsubscribe, *name),
-        Said::Follow(name) => Message::Event(Event::Subscribe {
+        Said::Follow(name, after) => Message::Event(Event::Subscribe {
             names: vec![name],
             correlation: Some("f"),
-            positions: vec![(name, None)],
+            positions: vec![(name, *after)],
         }),
         Said::Publish(name) => Message::Event(Event::publication(name, Some("1"))),
         Said::SubscribeEvent(EMITTED_PATTERN) => Message::Event(Event::SubscribePatterns {
@@ -391,12 +405,9 @@ pub fn heard(message: &Message<'_>) -> Heard {
             correlation: Some(name),
         }) => return Heard::Subscribed((*name).to_owned()),
         Message::Event(Event::Position { name, position }) => {
-            return Heard::Position((*name).to_owned(), position.offset);
+            return Heard::Position((*name).to_owned(), *position);
         }
-        Message::Event(Event::HistoryGap { name, first, .. }) => {
-            let before = first.map_or(0, |first| first.offset - 1);
-            return Heard::Gap((*name).to_owned(), before);
-        }
+        Message::Event(Event::HistoryGap { name, .. }) => return Heard::Gap((*name).to_owned()),
         Message::Event(Event::Error(refusal)) if refusal.action == EventAction::Subscribe => {
             return Heard::NotFollowed(refusal.name.unwrap_or_default().to_owned());
         }

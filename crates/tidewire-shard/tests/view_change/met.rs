@@ -8,6 +8,8 @@ pub struct Met {
     /// Joins and drains that follow a complete hand-over, in runs that refuse nothing.
     pub planned: usize,
     pub crashes: usize,
+    /// Nodes that were evicted and continued until they read the view.
+    pub evictions: usize,
     /// Views that were adopted before the hand-over of the one before was complete.
     pub overlaps: usize,
     /// Writes that were acknowledged, and those whose outcome was unknown or that were refused.
@@ -32,12 +34,13 @@ pub struct Met {
 }
 
 impl Met {
-    fn counts(&self) -> [usize; 18] {
+    fn counts(&self) -> [usize; 19] {
         [
             self.joins,
             self.drains,
             self.planned,
             self.crashes,
+            self.evictions,
             self.overlaps,
             self.acknowledged,
             self.refused,
@@ -60,6 +63,7 @@ impl Met {
         self.drains += other.drains;
         self.planned += other.planned;
         self.crashes += other.crashes;
+        self.evictions += other.evictions;
         self.overlaps += other.overlaps;
         self.acknowledged += other.acknowledged;
         self.refused += other.refused;

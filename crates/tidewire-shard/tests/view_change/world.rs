@@ -13,7 +13,7 @@ use tidewire_core::effect::{AuthCompletion, AuthOutcome, CloseReason, Flow, Form
 use tidewire_core::engine::Shard;
 use tidewire_core::entry::Entry;
 use tidewire_core::history_rules::{HistoryRule, HistoryRules, Keep};
-use tidewire_core::message::{Auth, Message};
+use tidewire_core::message::{Auth, Message, Position};
 use tidewire_core::name_pattern::NamePattern;
 use tidewire_core::principal::Principal;
 use tidewire_core::settings::Settings;
@@ -142,6 +142,11 @@ impl World {
         self.nodes.len()
     }
 
+    /// Whether a node was lost or evicted, with writes that only its clients and its subscribers have got.
+    fn has_lost(&self) -> bool {
+        self.met.crashes + self.met.evictions > 0
+    }
+
     fn live(&self) -> Vec<Address> {
         self.shards.keys().copied().collect()
     }
@@ -179,8 +184,9 @@ impl World {
             194 => self.changes_rights(),
             195..197 => {
                 let index = self.random.below(self.clients.len());
+                let left = self.clients[index].positions();
                 self.close(index);
-                self.connect();
+                self.connect_again(left);
             }
             _ => self.changes(),
         }
@@ -410,6 +416,8 @@ impl World {
     fn hear(&mut self, session: SessionId, heard: &Heard) -> Checked {
         self.may_hear(session, heard)?;
         self.may_be_refused(session, heard)?;
+        let may_regress = self.has_lost();
+        let is_evicted = !self.serves(session.address.node);
         let mut clients = self.clients.iter_mut();
         let Some(client) = clients.find(|client| client.session == session) else {
             return Ok(());
@@ -430,9 +438,8 @@ impl World {
             Heard::Emitted(name, number) => return self.hears_event(session, name, *number),
             _ => {}
         }
-        let may_regress = self.met.crashes > 0;
         let is_strict = !client.coalesces;
-        let heard = client.hear(heard, may_regress);
+        let heard = client.hear(heard, may_regress, client.coalesces || is_evicted);
         heard.map_err(|why| Violation(format!("{session:?} (strict: {is_strict}): {why}")))
     }
 
@@ -443,7 +450,7 @@ impl World {
             Heard::NotWritten(_) | Heard::NotPublished | Heard::NotProvided => true,
             _ => false,
         };
-        let may_be = !self.is_planned || self.met.crashes > 0;
+        let may_be = !self.is_planned || self.has_lost();
         ensure(may_be || !is_refusal, || {
             format!("{session:?} hears {heard:?} though each view was planned")
         })
@@ -453,7 +460,7 @@ impl World {
         for (session, reason) in std::mem::take(&mut self.outside.closed) {
             let ends = matches!(reason, CloseReason::Revoked | CloseReason::Barred);
             let is_revoked = ends && user_of(session) == REVOCABLE;
-            let is_behind = reason == CloseReason::NotCaughtUp && self.met.crashes > 0;
+            let is_behind = reason == CloseReason::NotCaughtUp && self.has_lost();
             ensure(is_revoked || is_behind, || {
                 format!("{session:?} is closed: {reason:?}")
             })?;
@@ -474,11 +481,43 @@ impl World {
         self.input(session.address, Input::Closed { session });
     }
 
+    /// A client connects again, maybe to another node, often to one that does not know yet that it is evicted. It follows the events that it has followed, unless it publishes now.
+    fn connect_again(&mut self, left: BTreeMap<&'static str, Position>) {
+        let mut served = self.live();
+        served.retain(|address| self.has_served(address.node));
+        let is_evicted = |address: &Address| !self.serves(address.node);
+        let evicted: Vec<Address> = served.iter().copied().filter(is_evicted).collect();
+        let addresses = match evicted.is_empty() || self.random.chance(50) {
+            true => served,
+            false => evicted,
+        };
+        let address = *self.random.pick(&addresses);
+        self.connect_to(address);
+        // A publisher does not get its own events.
+        if self.clients.last().is_some_and(|client| !client.writes) {
+            self.follow_again(left);
+        }
+    }
+
+    /// The newest client follows events behind the positions of an earlier connection.
+    fn follow_again(&mut self, left: BTreeMap<&'static str, Position>) {
+        if let Some(client) = self.clients.last_mut() {
+            let follow =
+                |(name, after): (&&'static str, &Position)| Said::Follow(name, Some(*after));
+            client.inbox.extend(left.iter().map(follow));
+            client.left = left;
+        }
+    }
+
     /// A node that joins has clients only after its first view.
     fn connect(&mut self) {
         let mut live = self.live();
         live.retain(|address| self.has_served(address.node));
         let address = *self.random.pick(&live);
+        self.connect_to(address);
+    }
+
+    fn connect_to(&mut self, address: Address) {
         let session = SessionId {
             address,
             index: self.next_session,
@@ -538,7 +577,7 @@ impl World {
                     if client.follows.contains(name) || !client.inbox.is_empty() {
                         continue;
                     }
-                    Said::Follow(name)
+                    Said::Follow(name, client.left.get(name).copied())
                 }
                 true => {
                     self.next_write += 1;
@@ -687,7 +726,8 @@ impl World {
         for name in EVENTS {
             let follows = self.clients.iter();
             let follows = follows.filter(|client| client.follows.contains(name));
-            let last: BTreeSet<_> = follows.map(|client| client.events.get(name)).collect();
+            let last = follows.map(|client| client.events.get(name).map(|last| last.offset));
+            let last: BTreeSet<_> = last.collect();
             ensure(last.len() <= 1 && !last.contains(&None), || {
                 format!("the subscribers of {name} have {last:?}")
             })?;

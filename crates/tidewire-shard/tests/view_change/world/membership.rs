@@ -10,12 +10,13 @@ use tidewire_core::store::Opened;
 use tidewire_core::view::{ClusterView, MemberId, MemberState, View};
 use tidewire_shard::interest::nodes::NodeInterest;
 
-use super::{CLIENTS, NODES_MAX, Node, World, settings};
+use super::{NODES_MAX, Node, World, settings};
+use crate::client::Client;
 use crate::outside::Mail;
 use crate::views::NODE_SHARDS;
 
 impl World {
-    /// A node joins, leaves, crashes, or is evicted after a crash.
+    /// A node joins, leaves, crashes, is evicted after a crash, or is evicted while it is paused.
     pub(super) fn changes(&mut self) {
         if self.has_to_wait() {
             return;
@@ -43,7 +44,10 @@ impl World {
             6..8 if self.has_crashes && self.nodes.len() > 1 => {
                 let node = *self.random.pick(&self.node_numbers());
                 if self.is_dispensable(node) {
-                    self.crash(node);
+                    match self.random.chance(60) {
+                        true => self.crash(node),
+                        false => self.evicts(node),
+                    }
                 }
             }
             _ if !lost.is_empty() => {
@@ -123,6 +127,12 @@ impl World {
         }
     }
 
+    /// The others evict a node that was paused. It serves its clients until it reads the view.
+    fn evicts(&mut self, node: u16) {
+        self.met.evictions += 1;
+        self.views.remove(node);
+    }
+
     pub(super) fn crash(&mut self, node: u16) {
         self.met.crashes += 1;
         let random = &mut self.random;
@@ -134,6 +144,13 @@ impl World {
     pub(super) fn ended(&mut self, node: u16) {
         self.nodes.remove(&node);
         self.shards.retain(|shard, _| shard.node != node);
+        let is_lost = |client: &&Client| client.session.address.node == node;
+        let lost: Vec<_> = self
+            .clients
+            .iter()
+            .filter(is_lost)
+            .map(Client::positions)
+            .collect();
         self.clients
             .retain(|client| client.session.address.node != node);
         for known in self.nodes.values_mut() {
@@ -146,8 +163,8 @@ impl World {
                 self.reports_lost(other);
             }
         }
-        while self.clients.len() < CLIENTS {
-            self.connect();
+        for left in lost {
+            self.connect_again(left);
         }
     }
 
@@ -169,7 +186,14 @@ impl World {
     pub(super) fn reads_view(&mut self) {
         let numbers = self.node_numbers();
         let node = *self.random.pick(&numbers);
-        self.node_reads_view(node);
+        let id = MemberId {
+            node,
+            birth: self.nodes[&node].birth,
+        };
+        // A node that is evicted was paused before, and learns of it late.
+        if self.views.current.has(id) || self.random.chance(10) {
+            self.node_reads_view(node);
+        }
     }
 
     pub(super) fn node_reads_view(&mut self, node: u16) {
@@ -212,7 +236,16 @@ impl World {
     }
 
     pub(super) fn link(&mut self, one: u16, other: u16) {
-        if one == other || self.nodes[&one].linked.contains_key(&other) {
+        let current = &self.views.current;
+        let is_member = |node: u16| {
+            let birth = self.nodes[&node].birth;
+            current.has(MemberId { node, birth })
+        };
+        if one == other
+            || self.nodes[&one].linked.contains_key(&other)
+            || !is_member(one)
+            || !is_member(other)
+        {
             return;
         }
         for (node, peer) in [(one, other), (other, one)] {

@@ -13,7 +13,7 @@ use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question
 use tidewire_core::rights::{Revocation, Revoked, RightsChange};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
-use tidewire_core::view::{MemberId, View};
+use tidewire_core::view::{MemberId, MemberState, View};
 
 use super::{CLIENTS, Checked, Violation, World, ensure, user_of};
 use crate::client::{Client, Heard, Known, Said};
@@ -25,6 +25,9 @@ pub const REVOCABLE: &str = "dora";
 const GUARDED: &str = "ben";
 const GUARDED_RECORD: &str = "h";
 const GUARDED_EVENT: &str = "stored/c";
+
+/// A record that no client uses.
+const GATE: &str = "gate";
 
 /// The rules that deny them.
 #[derive(Debug)]
@@ -41,6 +44,21 @@ impl Permission for Guard {
         match is_guarded && question.principal.user_id.as_str() == GUARDED {
             true => Decision::Deny,
             false => Decision::Allow,
+        }
+    }
+}
+
+/// Rules that read a record before they allow another one.
+#[derive(Debug)]
+struct Gate;
+
+impl Permission for Gate {
+    fn decide(&self, question: &Question<'_>) -> Decision {
+        let is_gated =
+            question.access == Access::RecordRead && question.name == Some(GUARDED_RECORD);
+        match question.record(GATE) {
+            Err(needed) if is_gated => needed,
+            _ => Decision::Allow,
         }
     }
 }
@@ -215,6 +233,58 @@ impl World {
         Ok(count)
     }
 
+    /// Of two nodes, one leaves while owners check subscriptions by rules that read a record, which the store does not return. Returns the
+    /// count of the subscriptions on the other node, which all stay.
+    pub fn drains_an_owner_during_a_check(&mut self, leaving: u16) -> Result<usize, Violation> {
+        self.rest()?;
+        for _ in 0..CLIENTS {
+            self.connect();
+        }
+        for client in &mut self.clients {
+            client.inbox.push_back(Said::Subscribe(GUARDED_RECORD));
+        }
+        self.rest()?;
+        self.outside
+            .changes
+            .push(RightsChange::Rules(Arc::new(Gate)));
+        for node in self.node_numbers() {
+            self.outside.read_changes(node);
+        }
+        self.continues_without_store()?;
+        self.views.set(leaving, MemberState::Leaving);
+        for node in self.node_numbers() {
+            self.node_reads_view(node);
+        }
+        self.continues_without_store()?;
+        let others = self.clients.iter().map(|client| client.session);
+        let others = others.filter(|session| session.address.node != leaving);
+        let others: BTreeSet<SessionId> = others.collect();
+        self.rest()?;
+        let has_kept = |client: &&Client| {
+            let known = client.records.get(GUARDED_RECORD);
+            others.contains(&client.session) && matches!(known, Some(Known::Value(..)))
+        };
+        let kept = self.clients.iter().filter(has_kept).count();
+        ensure(kept == others.len(), || {
+            format!("{kept} of {} subscriptions are left", others.len())
+        })?;
+        self.rights_are_settled()?;
+        Ok(kept)
+    }
+
+    fn continues_without_store(&mut self) -> Checked {
+        for _ in 0..10 {
+            let wires: Vec<(u16, u16)> = self.outside.wires.keys().copied().collect();
+            for wire in wires {
+                while self.outside.deliver(wire) {}
+            }
+            for shard in self.live() {
+                self.turn(shard, true)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The messages of a shard have left. It reports that with the newest change that is settled.
     pub(super) fn has_sent(&mut self, address: Address, all: bool) {
         if !all && self.random.chance(50) {
@@ -308,7 +378,7 @@ impl World {
     pub(super) fn may_hear(&mut self, session: SessionId, heard: &Heard) -> Checked {
         let name = match heard {
             Heard::Value(name, ..) | Heard::Patched(name, ..) | Heard::Replaced(name, ..) => name,
-            Heard::Event(name, _) | Heard::Position(name, _) | Heard::Gap(name, _) => name,
+            Heard::Event(name, _) | Heard::Position(name, _) | Heard::Gap(name) => name,
             Heard::Refused(name) | Heard::NotFollowed(name) => {
                 self.met.denied += usize::from(is_guarded(session, name));
                 return self.is_loser(session, name);
@@ -333,7 +403,7 @@ impl World {
     }
 
     /// Whether the node serves clients as a member: it had a complete view, and no later view has evicted it.
-    fn serves(&self, node: u16) -> bool {
+    pub(super) fn serves(&self, node: u16) -> bool {
         let birth = self.birth(node);
         let is_member = birth.is_some_and(|birth| self.views.current.has(MemberId { node, birth }));
         is_member && self.has_served(node)
