@@ -6,7 +6,7 @@ import { connect } from '@tidewire/server';
 import { Server, type Socket } from '@tidewire/socket.io';
 import { atEnd } from '../harness/cleanup.ts';
 import type { Server as TestServer } from '../harness/server.ts';
-import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
+import { DEADLINE_MS, Inbox, eventually, happens, within } from '../harness/wait.ts';
 import { KEY, backend, joined, startServer } from './backends.ts';
 
 type OnSocket = (socket: Socket) => void;
@@ -148,10 +148,13 @@ test('a backend hands over once it serves, and releases sessions after that', as
   const client = await joined(t, server.port);
   const { session } = await inboxes.opened.next();
   first.release(session);
-  assert.match((await inboxes.errors.next()).message, /after HANDED_OVER/);
+  assert.match((await inboxes.errors.next()).message, /after a HAND_OVER/);
   await within(DEADLINE_MS, first.handOver(), 'the answer');
   await assert.rejects(first.handOver(), /hands over once/);
   const [, next] = await backend(t, server, ['/'], false);
+  const handedOver = happens(first, 'handedOver');
+  first.handOverSession(session);
+  assert.deepEqual(await handedOver, [session]);
   client.emit('event', 1);
   first.release(session);
   const opened = await next.opened.next();

@@ -60,6 +60,8 @@ export interface BackendEvents {
   /** The answer of a client to {@link Backend.send} with this id. */
   answered: [session: SessionHandle, id: string, payload: Payload];
   closed: [session: SessionHandle, reason: EndReason];
+  /** The backend gets no further events of a session, and releases it when it has handled all. */
+  handedOver: [session: SessionHandle];
   /** Another backend that serves the namespace has sent data. With an id it waits for {@link Backend.reply}. */
   told: [namespace: string, payload: Payload, id: string | undefined];
   /** The number of backends of the node has changed. */
@@ -96,7 +98,7 @@ export interface Broadcast extends Payload {
 class FinalError extends Error {}
 
 /** The messages that a backend confirms. */
-const CONFIRMED = new Set<number>([Action.OPENED, Action.EVENT, Action.ANSWERED, Action.CLOSED, Action.TOLD, Action.RESPONSE, Action.ASKED, Action.ASK_FAILED]);
+const CONFIRMED = new Set<number>([Action.OPENED, Action.EVENT, Action.ANSWERED, Action.CLOSED, Action.HANDED_OVER, Action.TOLD, Action.RESPONSE, Action.ASKED, Action.ASK_FAILED]);
 const FIRST_DELAY_MS = 20;
 /** The time in which the server sends a message to other backends. */
 const TELL_TIMEOUT_MS = 15_000;
@@ -243,8 +245,8 @@ export class Backend extends EventEmitter<BackendEvents> {
   }
 
   /**
-   * Requests that the server gives this backend no further sessions and events. It resolves after the last of them. Then the backend ends what
-   * it does for each session and calls {@link release}, and at last {@link close}. If the connection is lost, the server has given all sessions
+   * Requests that the server gives this backend no further sessions. It resolves after the last of them. Then the backend calls
+   * {@link handOverSession} for each session, and at last {@link close}. If the connection is lost, the server has given all sessions
    * to other backends, and the backend does not connect again.
    */
   handOver(): Promise<void> {
@@ -256,7 +258,12 @@ export class Backend extends EventEmitter<BackendEvents> {
     return handedOver;
   }
 
-  /** After {@link handOver}: another backend continues the session, with the events that wait for it. */
+  /** After {@link handOver}: requests that this backend gets no further events of a session. Behind the last one it emits `handedOver`. */
+  handOverSession(session: SessionHandle): void {
+    this.#command({ action: Action.HAND_OVER, session });
+  }
+
+  /** After `handedOver`: another backend continues the session, with the events that wait for it. */
   release(session: SessionHandle): void {
     this.#command({ action: Action.RELEASE, session });
   }
@@ -376,8 +383,10 @@ export class Backend extends EventEmitter<BackendEvents> {
   }
 
   #handleBackend(message: Message): void {
+    // The answer about all sessions is not a message about one.
+    const isConfirmed = CONFIRMED.has(message.action) && (message.action !== Action.HANDED_OVER || message.session !== undefined);
     try {
-      if (CONFIRMED.has(message.action)) this.#confirmations.handle(() => this.#dispatch(message));
+      if (isConfirmed) this.#confirmations.handle(() => this.#dispatch(message));
       else this.#dispatch(message);
     } catch (error) {
       // A listener of the app has thrown. It is an uncaught exception, as in other emitters of I/O, and other messages are handled.
@@ -393,6 +402,7 @@ export class Backend extends EventEmitter<BackendEvents> {
         if (correlationId === undefined) return void this.emit('backends', Math.max(count, 1));
         return this.#resolve(correlationId);
       case Action.HANDED_OVER:
+        if (session !== '') return void this.emit('handedOver', session);
         return this.#resolve(correlationId ?? '');
       case Action.OPENED: {
         const { data: kept, ...handshake } = JSON.parse(data) as Handshake & { data?: unknown };

@@ -80,8 +80,8 @@ export class Namespace<
   readonly #bySecret = new Map<string, Socket<ListenEvents, EmitEvents, ServerSideEvents, SocketData>>();
   /** Sessions whose clients come back, until the other backends are known. */
   readonly #recovering = new Set<SessionHandle>();
-  /** Whether each socket is released as soon as its work is done. */
-  #isLeaving = false;
+  /** Sessions that are released as soon as their work is done. */
+  readonly #leaving = new Set<SessionHandle>();
 
   /** Only the server makes namespaces. */
   constructor(server: Server<ListenEvents, EmitEvents, ServerSideEvents, SocketData>, name: string, link: Link, recovery?: RecoveryOptions) {
@@ -350,16 +350,17 @@ export class Namespace<
     return this.link.keepsData;
   }
 
-  /** For the server: releases each socket as soon as its work is done. */
-  handOver(): void {
-    this.#isLeaving = true;
-    for (const socket of [...this.#byHandle.values()]) this.workDone(socket as unknown as Socket);
+  /** For the server: releases a session, which gets no further events, as soon as its work is done. */
+  handedOver(session: SessionHandle): void {
+    this.#leaving.add(session);
+    const socket = this.#byHandle.get(session);
+    if (socket) this.workDone(socket as unknown as Socket);
   }
 
   /** For sockets: one may have nothing left to do. */
   workDone(socket: Socket): void {
     const { handle } = socket;
-    if (!this.#isLeaving || socket.isBusy || handle === undefined) return;
+    if (handle === undefined || socket.isBusy || !this.#leaving.delete(handle)) return;
     socket.sendData();
     this.#byHandle.delete(handle);
     socket.released();

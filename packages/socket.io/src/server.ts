@@ -74,6 +74,13 @@ type ParentMatch = (name: string, auth: Record<string, unknown>, next: (error: E
 const DEFAULT_GRACE_MS = 10_000;
 /** How long sockets may have something to do at a hand-over. Half of the time that Docker gives a container to stop. */
 const HAND_OVER_TIMEOUT_MS = 5_000;
+/**
+ * Sockets move in steps, so that an event waits for its own socket and not for all others: a process can open a few thousand in a second. All
+ * have begun after `HAND_OVER_STEPS` steps.
+ */
+const HAND_OVER_STEP_MS = 10;
+const HAND_OVER_STEPS = 200;
+const HAND_OVER_STEP_SOCKETS = 20;
 
 export class Server<
   ListenEvents extends EventsMap = DefaultEventsMap,
@@ -185,6 +192,8 @@ export class Server<
         }
         this.#sessions.set(session, namespace);
         namespace.open(opened);
+        // The server has given it before it knew of the hand-over.
+        if (this.#allReleased) backend.handOverSession(session);
       };
       const known = this.#namespaces.get(opened.namespace);
       if (known) return open(known);
@@ -214,6 +223,7 @@ export class Server<
       if (later) return void later.push(() => this.#closed(session, reason));
       this.#closed(session, reason);
     });
+    backend.on('handedOver', (session) => this.#sessions.get(session)?.handedOver(session));
     backend.on('error', (error) => this.#fail(error));
     this.#serveSoon();
   }
@@ -523,19 +533,30 @@ export class Server<
 
   #releaseAll(backend: Backend, timeoutMs: number): Promise<void> {
     return new Promise((resolve) => {
-      const timer = setTimeout(resolve, timeoutMs);
-      this.#allReleased = () => {
+      const left = [...this.#sessions.keys()];
+      const perStep = Math.max(HAND_OVER_STEP_SOCKETS, Math.ceil(left.length / HAND_OVER_STEPS));
+      const step = (): void => {
+        for (const session of left.splice(0, perStep)) if (this.#sessions.has(session)) backend.handOverSession(session);
+      };
+      const steps = setInterval(step, HAND_OVER_STEP_MS);
+      const end = (): void => {
         clearTimeout(timer);
+        clearInterval(steps);
         resolve();
       };
-      backend.once('disconnect', this.#allReleased);
+      const timer = setTimeout(end, timeoutMs);
+      let isAnswered = false;
+      this.#allReleased = () => {
+        if (isAnswered) end();
+      };
+      backend.once('disconnect', end);
       backend.handOver().then(
         () => {
-          for (const namespace of this.#namespaces.values()) namespace.handOver();
-          if (this.#sessions.size === 0 && this.#opening.size === 0) this.#allReleased?.();
+          isAnswered = true;
+          if (this.#sessions.size === 0 && this.#opening.size === 0) end();
         },
         // Its connection is lost, so the server has taken all sessions.
-        () => this.#allReleased?.(),
+        end,
       );
     });
   }

@@ -281,7 +281,7 @@ impl Backends {
             };
             let backed = backed_mut(turn, id).filter(|it| it.backend == Some(backend));
             if let Some(backed) = backed {
-                backed.backend = None;
+                (backed.backend, backed.is_handed_over) = (None, false);
                 self.await_backend(turn, id);
                 served.insert(id);
             }
@@ -326,6 +326,7 @@ impl Backends {
             return VecDeque::new();
         };
         let backlog = std::mem::take(&mut backed.backlog);
+        backed.is_handed_over = false;
         let known = backed.backend.take().and_then(|it| self.find(it));
         if let Some(known) = known {
             known.unassign(&backlog);

@@ -51,7 +51,8 @@ const NO_ROOM: &str =
     r#"{"message":"a room is empty, reserved or too long, or there are too many"}"#;
 const NO_NUMBER: &str =
     r#"{"message":"the id of an event that a client answers has 1 to 9 digits"}"#;
-const NOT_HANDED_OVER: &str = r#"{"message":"a backend releases sessions after HANDED_OVER"}"#;
+const NOT_LEAVING: &str =
+    r#"{"message":"a backend hands sessions over after a HAND_OVER without a session"}"#;
 const NOT_SENT: &str = r#"{"message":"more messages are confirmed than were sent"}"#;
 
 impl Backends {
@@ -118,8 +119,12 @@ impl Backends {
             BackendKind::SetData if message.data.is_some_and(|it| it.len() > data_max) => {
                 return Err(LARGE_DATA);
             }
-            BackendKind::HandOver => return self.begin_hand_over(turn, id, message),
-            BackendKind::Release if !self.has_handed_over(id) => return Err(NOT_HANDED_OVER),
+            BackendKind::HandOver if message.session.is_none() => {
+                return self.begin_hand_over(turn, id, message);
+            }
+            BackendKind::HandOver | BackendKind::Release if !self.is_leaving(id) => {
+                return Err(NOT_LEAVING);
+            }
             BackendKind::Accept => {
                 let is_id = |id: &str| !id.is_empty() && id.len() <= ID_BYTES_MAX;
                 if !message.name.is_some_and(is_id) || !message.correlation.is_none_or(is_id) {
@@ -141,6 +146,7 @@ impl Backends {
             | BackendKind::Leave
             | BackendKind::End
             | BackendKind::EndConnection
+            | BackendKind::HandOver
             | BackendKind::Release
             | BackendKind::SetData => {}
             BackendKind::Served
@@ -339,6 +345,7 @@ impl Backends {
             return;
         };
         let is_new = backed.id.is_none();
+        let is_handed_over = backed.is_handed_over;
         let namespace = backed.namespace.clone();
         match command.kind {
             BackendKind::Accept if is_new => accept(turn, id, &namespace, command),
@@ -347,7 +354,10 @@ impl Backends {
                 let data = command.data.as_ref().map_or("{}", Payload::as_str);
                 refuse(turn, id, data);
             }
-            BackendKind::Release => self.release(turn, id),
+            BackendKind::HandOver => self.stop_events(turn, backend, id),
+            // A session that was not handed over may have events on their way to the backend.
+            BackendKind::Release if is_handed_over => self.release(turn, id),
+            BackendKind::Release => {}
             // A client that comes back keeps the events that it has missed until its session is open.
             BackendKind::Send if is_new && command.correlation.is_none() => send(turn, id, command),
             // Otherwise the session gets nothing before it is open.

@@ -1,11 +1,14 @@
-//! The planned end of a backend, after which no event is lost: it gets no further sessions and events, handles the ones that it has, and releases
-//! its sessions one by one. Events that arrive before the release of their session wait in its backlog.
+//! The planned end of a backend, after which no event is lost: it gets no further sessions. Then it hands its sessions over one by one: it gets no
+//! further events of a session, handles the ones that it has, and releases the session. Events that arrive in between wait in the backlog, so a
+//! session waits for its own turn only, and not for all sessions of the backend.
+
+use std::sync::Arc;
 
 use super::{Backends, backed_mut, shards_of_node};
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
-use crate::entry::{BackendEntry, Entry};
+use crate::entry::{BackendEntry, Entry, OwnedBackend};
 use crate::message::{Backend, BackendKind, Message};
 
 const NOTHING_TO_HAND_OVER: &str = r#"{"message":"a backend hands over once, after SERVE"}"#;
@@ -14,7 +17,7 @@ const NOTHING_TO_HAND_OVER: &str = r#"{"message":"a backend hands over once, aft
 #[derive(Debug)]
 pub(super) struct HandOver {
     correlation: Option<Box<str>>,
-    /// The shards that may still post sessions and events.
+    /// The shards that may still post sessions.
     awaited: usize,
 }
 
@@ -41,8 +44,8 @@ impl Backends {
         Ok(())
     }
 
-    /// Handles that a backend gets no further sessions and events of this shard. The answer is behind the earlier ones.
-    pub(super) fn stop_events<E: Effects>(
+    /// Handles that a backend gets no further sessions of this shard. The answer is behind the earlier ones.
+    pub(super) fn stop_sessions<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         backend: SessionId,
@@ -54,8 +57,8 @@ impl Backends {
         turn.post(backend.address, Entry::Backend(handed_over));
     }
 
-    /// Handles that a shard posts no further sessions and events for a backend of this shard.
-    pub(super) fn events_stopped<E: Effects>(
+    /// Handles that a shard posts no further sessions for a backend of this shard.
+    pub(super) fn sessions_stopped<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         backend: SessionId,
@@ -75,11 +78,26 @@ impl Backends {
         turn.send(backend, &Message::Backend(Box::new(handed_over)));
     }
 
-    /// Whether a backend of this shard has got the answer.
-    pub(super) fn has_handed_over(&self, id: SessionId) -> bool {
-        let own = self.own.get(&id);
-        let hand_over = own.and_then(|own| own.hand_over.as_ref());
-        hand_over.is_some_and(|it| it.awaited == 0)
+    /// Whether a backend of this shard ends soon.
+    pub(super) fn is_leaving(&self, id: SessionId) -> bool {
+        self.own.get(&id).is_some_and(|own| own.hand_over.is_some())
+    }
+
+    /// Handles that a leaving backend gets no further events of a session. The answer is behind the earlier ones.
+    pub(super) fn stop_events<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        backend: SessionId,
+        id: SessionId,
+    ) {
+        let Some(backed) = backed_mut(turn, id).filter(|it| !it.is_handed_over) else {
+            return;
+        };
+        backed.is_handed_over = true;
+        let handed_over = OwnedBackend::about(BackendKind::HandedOver, id);
+        if let Some(known) = self.find(backend) {
+            known.post(turn, Arc::new(handed_over));
+        }
     }
 
     /// Takes a session from its leaving backend, which has handled all of its messages, for another one.

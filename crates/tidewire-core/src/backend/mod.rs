@@ -48,11 +48,11 @@ struct Known {
     posted: u64,
     /// Those that it has not confirmed, in order, and when they were posted.
     unconfirmed: VecDeque<(Arc<OwnedBackend>, Instant)>,
-    /// Messages that its sessions have sent while it was leaving, which are in their backlogs.
+    /// Events of sessions that it hands over, which are in their backlogs.
     kept: usize,
     /// Bytes of both.
     bytes: usize,
-    /// Whether it ends soon, and gets no further sessions and events.
+    /// Whether it ends soon, and gets no further sessions.
     is_leaving: bool,
     /// The namespaces whose unconfirmed events the next backend gets again.
     again: Vec<Name>,
@@ -252,6 +252,7 @@ impl Backends {
         let Some(backed) = backed_mut(turn, id) else {
             return Flow::Taken;
         };
+        let is_handed_over = backed.is_handed_over;
         let was_waiting = std::mem::replace(&mut backed.is_waiting, true);
         let Some(backend) = backed.backend else {
             return Flow::Wait;
@@ -272,7 +273,7 @@ impl Backends {
         };
         let message = Arc::new(message);
         // The client may answer what a leaving backend waits for, behind events for the next one.
-        let is_kept = known.is_leaving && message.kind == BackendKind::Event;
+        let is_kept = is_handed_over && message.kind == BackendKind::Event;
         match is_kept {
             true => known.keep(&message),
             false => known.post(turn, Arc::clone(&message)),
@@ -332,8 +333,8 @@ impl Backends {
                     known.again = namespaces;
                 }
             }
-            BackendEntry::HandOver { backend } => self.stop_events(turn, backend),
-            BackendEntry::HandedOver { backend } => self.events_stopped(turn, backend),
+            BackendEntry::HandOver { backend } => self.stop_sessions(turn, backend),
+            BackendEntry::HandedOver { backend } => self.sessions_stopped(turn, backend),
         }
     }
 

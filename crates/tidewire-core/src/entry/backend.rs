@@ -94,12 +94,12 @@ pub enum BackendEntry {
         /// Namespaces; a `*` at the end matches any text.
         namespaces: Vec<Name>,
     },
-    /// To every shard of the node: the backend ends soon, and gets no further sessions and events.
+    /// To every shard of the node: the backend ends soon, and gets no further sessions.
     HandOver {
         /// The backend.
         backend: SessionId,
     },
-    /// To the backend's shard: the shard has posted all sessions and events that the backend gets.
+    /// To the backend's shard: the shard has posted all sessions that the backend gets.
     HandedOver {
         /// The backend.
         backend: SessionId,

@@ -28,6 +28,8 @@ pub(crate) struct Backed {
     pub(crate) waits_until: Instant,
     /// Messages for the next backend: ones that a lost backend was not sent, and ones that arrived while a backend was about to release it.
     pub(crate) backlog: VecDeque<Arc<OwnedBackend>>,
+    /// Whether its backend hands it over. Then its events wait in the backlog.
+    pub(crate) is_handed_over: bool,
     /// Whether its next message waits for a backend.
     pub(crate) is_waiting: bool,
     /// Whether its peer has ended it.
@@ -50,6 +52,7 @@ impl Backed {
             data: None,
             waits_until: since,
             backlog: VecDeque::new(),
+            is_handed_over: false,
             is_waiting: false,
             has_left: false,
             is_silent: false,

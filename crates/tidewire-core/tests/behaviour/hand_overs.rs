@@ -22,6 +22,11 @@ fn hand_over(node: &mut Node, backend: SessionId) -> Seen {
     about_sessions(node.ask(backend, &message(hand_over)))
 }
 
+/// Hands a session over, and returns what the backend has got before.
+fn stop(node: &mut Node, backend: SessionId, session: SessionId) -> Seen {
+    about_sessions(node.ask(backend, &message(about(BackendKind::HandOver, session))))
+}
+
 fn release(node: &mut Node, backend: SessionId, session: SessionId) {
     node.send(backend, &message(about(BackendKind::Release, session)));
 }
@@ -53,6 +58,15 @@ fn a_released_session_continues_at_the_next_backend_with_all_events() {
     let seen = hand_over(&mut node, first);
     assert_eq!(kinds(&seen), ["Event", "Event", "Event", "HandedOver"]);
     assert!(seen[3].contains(r#"correlation: Some("h")"#), "{seen:?}");
+    for session in &sessions {
+        node.send(*session, &event("[1]"));
+        let seen = stop(&mut node, first, *session);
+        assert_eq!(
+            kinds(&seen),
+            ["Event", "HandedOver"],
+            "each waits for itself only"
+        );
+    }
     for session in &sessions {
         for data in ["[2]", "[3]"] {
             assert!(node.offer(*session, &event(data)), "it does not wait");
@@ -101,6 +115,7 @@ fn a_leaving_backend_gets_the_answers_that_it_waits_for() {
     };
     node.send(first, &message(sent));
     hand_over(&mut node, first);
+    stop(&mut node, first, session);
     // The answer is behind an event for the next backend.
     assert!(node.offer(session, &event("[1]")));
     assert!(node.offer(session, &message(answered("5"))));
@@ -132,6 +147,7 @@ fn new_sessions_go_to_other_backends_or_wait() {
     let opening = node.back(0, "/chat");
     assert_eq!(kinds(&about_sessions(node.take(third))), ["Opened"]);
     hand_over(&mut node, third);
+    stop(&mut node, third, opening);
     release(&mut node, third, opening);
     let (_, seen) = backend_with_sessions(&mut node, 0, &["/chat"]);
     assert_eq!(kinds(&seen), ["Opened"]);
@@ -154,8 +170,10 @@ fn events_that_wait_for_a_release_are_limited() {
         served(&mut node, first, 0, "/"),
         served(&mut node, first, 0, "/"),
     );
-    confirm(&mut node, first, 2);
     hand_over(&mut node, first);
+    stop(&mut node, first, one);
+    stop(&mut node, first, two);
+    confirm(&mut node, first, 4);
     for data in ["[1]", "[2]", "[3]"] {
         assert!(node.offer(one, &event(data)));
     }
@@ -190,6 +208,7 @@ fn a_backend_that_is_lost_while_it_leaves_loses_no_event_that_waits() {
     assert!(node.offer(session, &event("[1]")));
     // The command reaches the shard of the session. Its first event is still on its way to the backend.
     node.send(first, &message(Backend::new(BackendKind::HandOver)));
+    node.send(first, &message(about(BackendKind::HandOver, session)));
     node.release_last_post();
     assert!(node.offer(session, &event("[2]")));
     node.close(first);
@@ -212,6 +231,8 @@ fn the_loss_of_a_leaving_backend_does_not_touch_released_sessions() {
         assert!(node.offer(session, &event("[1]")));
     }
     hand_over(&mut node, first);
+    stop(&mut node, first, released);
+    stop(&mut node, first, other);
     release(&mut node, first, released);
     assert_eq!(kinds(&about_sessions(node.take(second))), ["Opened"]);
     for session in [released, other] {
@@ -230,8 +251,14 @@ fn a_backend_hands_over_once_and_before_it_releases() {
     let first = backend(&mut node, 0, &["/"]);
     let session = served(&mut node, first, 0, "/");
     let early = node.ask(first, &message(about(BackendKind::Release, session)));
-    check_refused(&early, "InvalidCommand", "after HANDED_OVER");
+    check_refused(&early, "InvalidCommand", "after a HAND_OVER");
     assert_eq!(kinds(&hand_over(&mut node, first)), ["HandedOver"]);
+    // Without HAND_OVER for the session it has no effect, because events may be on their way.
+    release(&mut node, first, session);
+    node.send(session, &event("[1]"));
+    assert_eq!(kinds(&about_sessions(node.take(first))), ["Event"]);
+    assert_eq!(kinds(&stop(&mut node, first, session)), ["HandedOver"]);
+    assert!(stop(&mut node, first, session).is_empty());
     let twice = hand_over(&mut node, first);
     check_refused(&twice, "InvalidCommand", "hands over once");
     let answer = node.ask(first, &message(Backend::new(BackendKind::HandedOver)));

@@ -137,6 +137,7 @@ fn a_released_session_has_no_events_that_come_again() {
     let second = backend(&mut node, 0, &["/"]);
     node.send(session, &event("[1]"));
     node.send(first, &message(Backend::new(BackendKind::HandOver)));
+    node.send(first, &message(about(BackendKind::HandOver, session)));
     node.send(first, &message(about(BackendKind::Release, session)));
     node.close(first);
     assert_eq!(kinds(&about_sessions(node.take(second))), ["Opened"]);

@@ -147,9 +147,9 @@ kinds! {
     Told = 21,
     /// From a backend: the answer to `Told`.
     Reply = 22,
-    /// From a backend: it ends soon. It gets no further sessions, and no events of its sessions.
+    /// From a backend: it ends soon, and gets no further sessions. With a session: it gets no further events of this one.
     HandOver = 23,
-    /// To a backend: all sessions and events that it gets were sent before. The answer to `HandOver`, with the same correlation id.
+    /// To a backend: all sessions, or all events of the session, that it gets were sent before. The answer to `HandOver`.
     HandedOver = 24,
     /// From a backend after `HandedOver`: it has handled all messages of the session. Another backend continues.
     Release = 25,
