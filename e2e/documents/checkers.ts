@@ -15,7 +15,7 @@ import { interpreter, newest } from '../python/pythons.ts';
 import { REPOSITORY, isRules, type Block } from './block.ts';
 import { configurationFolder, programFolder, temporaryFolder, withCertificates } from './folder.ts';
 import { JSON_CHECKS, checkExport } from './json.ts';
-import { checkTerminal, psql } from './terminal.ts';
+import { checkTerminal } from './terminal.ts';
 
 /** The property that a checker tests, and the function that tests it. */
 export interface Checker {
@@ -257,7 +257,7 @@ async function checkSql(t: TestContext, { text, word, document }: Block): Promis
   if (queries.length === 0) return;
   assert.equal(word, 'postgres', `${document} has a statement for a database other than PostgreSQL`);
   const database = await Database.during(t, 'postgres');
-  psql(database, 'postgres', [...tables, ...queries].join('\n'));
+  database.sql([...tables, ...queries].join('\n'));
 }
 
 /** Arrows lead from a crate to its dependency; a line that begins with an arrow continues with the crate above. */

@@ -66,23 +66,18 @@ async function filledServer(t: TestContext): Promise<Server> {
 async function deepstreamDatabase(t: TestContext): Promise<Database> {
   const database = await Database.during(t, 'postgres');
   const { database: name, records, lists, large, bytes } = DEEPSTREAM;
-  psql(database, 'postgres', `CREATE DATABASE ${name}`);
+  database.newDatabase(name);
   const [table, id] = large.split('/');
   // The JSON text without the filling has eight bytes.
   const value = `('{"a":"' || repeat('x', ${bytes - 8}) || '"}')`;
-  psql(database, name, `
+  const tables = `
     CREATE SCHEMA ds;
     CREATE TABLE ds."order" (id text PRIMARY KEY, version integer NOT NULL, val text NOT NULL);
     CREATE TABLE ds.${table} (LIKE ds."order");
     INSERT INTO ds."order" SELECT i::text, 1, CASE WHEN i <= ${lists} THEN '["a"]' ELSE '{"a":1}' END
       FROM generate_series(1, ${records}) i;
-    INSERT INTO ds.${table} VALUES ('${id}', 1, ${value});`);
+    INSERT INTO ds.${table} VALUES ('${id}', 1, ${value});`;
+  database.sql(tables, name);
   return database;
 }
 
-/** Runs statements; fails at the first error. */
-export function psql(database: Database, name: string, statements: string): void {
-  const args = [`${database.url}/${name}`, '--quiet', '--set', 'ON_ERROR_STOP=1', '--file', '-'];
-  const { status, stderr } = spawnSync('psql', args, { input: statements, encoding: 'utf8' });
-  assert.equal(status, 0, stderr);
-}

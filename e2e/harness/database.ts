@@ -149,20 +149,21 @@ let postgresFolder: string | undefined;
 function newPostgresFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'tidewire-initdb-'));
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
-  const [uid, gid] = userInfo().uid === 0 ? [number('-u'), number('-g')] : [userInfo().uid, userInfo().gid];
-  chownSync(folder, uid, gid);
-  const options = ['-D', join(folder, 'data'), '-A', 'trust', '-U', 'postgres', '--no-sync', '-E', 'UTF8'];
-  const [program = '', ...args] = [...AS_POSTGRES, postgresProgram('initdb'), ...options];
-  run(program, args);
+  fillPostgres(folder, 'initdb', '-A', 'trust', '-E', 'UTF8');
   return folder;
 }
 
 /** Copies a running PostgreSQL into a folder, as its standby server. */
 function copyPostgres(port: number, folder: string): void {
+  fillPostgres(folder, 'pg_basebackup', '-h', '127.0.0.1', '-p', String(port), '-R', '-c', 'fast');
+}
+
+/** Makes the data of a PostgreSQL in a folder, which the user of the server owns then. */
+function fillPostgres(folder: string, tool: string, ...options: string[]): void {
   const [uid, gid] = userInfo().uid === 0 ? [number('-u'), number('-g')] : [userInfo().uid, userInfo().gid];
   chownSync(folder, uid, gid);
-  const options = ['-h', '127.0.0.1', '-p', String(port), '-U', 'postgres', '-D', join(folder, 'data'), '-R', '-c', 'fast', '--no-sync'];
-  const [program = '', ...args] = [...AS_POSTGRES, postgresProgram('pg_basebackup'), ...options];
+  const command = [...AS_POSTGRES, postgresProgram(tool), '-D', join(folder, 'data'), '-U', 'postgres', '--no-sync', ...options];
+  const [program, ...args] = command as [string, ...string[]];
   run(program, args);
 }
 
@@ -247,15 +248,15 @@ export class Database {
     return name;
   }
 
-  /** Runs statements in PostgreSQL, each alone, and returns what they print, without names of columns. */
-  sql(...statements: string[]): string {
-    const place = ['-h', '127.0.0.1', '-p', String(this.port), '-U', 'postgres', '-d', 'postgres'];
-    return run(postgresProgram('psql'), ['-X', '-q', '-A', '-t', '-v', 'ON_ERROR_STOP=1', ...place, ...statements.flatMap((text) => ['-c', text])]).trim();
+  /** Runs statements in a database of this PostgreSQL, and returns the values that they print. Fails at the first error. */
+  sql(statements: string, name = 'postgres'): string {
+    const options = ['--no-psqlrc', '--quiet', '--no-align', '--tuples-only', '--set', 'ON_ERROR_STOP=1', '--file', '-'];
+    return run(postgresProgram('psql'), [`${this.url}/${name}`, ...options], { input: statements }).trim();
   }
 
   /** Lets a standby server of PostgreSQL receive nothing more. */
   async detach(): Promise<void> {
-    this.sql("ALTER SYSTEM SET primary_conninfo = ''", 'SELECT pg_reload_conf()');
+    this.sql("ALTER SYSTEM SET primary_conninfo = ''; SELECT pg_reload_conf()");
     const isDetached = (): boolean => this.sql('SELECT count(*) FROM pg_stat_wal_receiver') === '0';
     await eventually(isDetached, 'the standby server receives nothing', STOP_DEADLINE_MS);
   }
