@@ -27,7 +27,7 @@ use crate::record::repeat::RepeatKey;
 use crate::record::request::{Asking, Given, Step, answer, ask, authorize, publish, refuse};
 use crate::record::state::{Blocked, Value};
 use crate::record::waiter::Waiter;
-use crate::store::{StoredKey, StoredRecord, Version, WriteKeys};
+use crate::store::{Expected, StoredKey, StoredRecord, Version, WriteKeys};
 use crate::text::{Name, Payload};
 use tidewire_collections::share::Share;
 
@@ -486,12 +486,8 @@ impl RecordOwner {
         self.cache.bytes = self.cache.bytes - old + new;
         if !is_under(&turn.shard.settings.memory_only_prefixes, name) {
             record.is_dirty = true;
-            let bytes = name.len() + new;
-            let key = self.repeats.next();
             let share = Share::of(session, principal);
-            let queue = self.write_queue_mut(turn, name);
-            let commits = &mut queue.commits;
-            return commits.add(name, before, bytes, key, share, waiter);
+            return self.queue_value(turn, name, before, new, share, waiter);
         }
         let exists = matches!(record.value, Value::Present(_));
         self.memory_only_bytes = self.memory_only_bytes - old + new;
@@ -500,6 +496,21 @@ impl RecordOwner {
         if let Some(waiter) = waiter {
             answer(turn, waiter.session, name, None, waiter.done());
         }
+    }
+
+    /// Queues the value of a record, which has `bytes`, for its store. If the record was clean, the store has the state `before`.
+    pub(super) fn queue_value<E: Effects>(
+        &mut self,
+        turn: &TurnContext<'_, E>,
+        name: &Name,
+        before: Expected,
+        bytes: usize,
+        share: Share,
+        waiter: Option<Waiter>,
+    ) {
+        let key = self.repeats.next();
+        let commits = &mut self.write_queue_mut(turn, name).commits;
+        commits.add(name, before, name.len() + bytes, key, share, waiter);
     }
 }
 

@@ -127,9 +127,6 @@ impl RecordOwner {
         }
         let superseded = record.waiting.as_mut();
         let mut superseded = superseded.and_then(|waits| waits.superseded.take());
-        if superseded.as_ref().map(|before| before.reason) == Some(Reload::Compared) {
-            self.comparison.note_loaded();
-        }
         if let Some(lost) = superseded.take_if(|before| before.is_lost(&record.value)) {
             // The subscribers and watching queries have this value already.
             self.write_again(turn, name, lost.before);

@@ -333,7 +333,7 @@ impl RecordOwner {
         self.deferred.has_ended()
             || !self.to_authorize.is_empty()
             || self.unsaved.has_work()
-            || self.comparison.has_work()
+            || self.comparison.has_work(&self.table)
     }
 
     /// The earliest deadline.

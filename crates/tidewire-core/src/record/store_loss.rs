@@ -13,8 +13,9 @@ use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::query::collection::is_under;
 use crate::record::owner::RecordOwner;
-use crate::record::state::{Reload, Superseded, Value};
+use crate::record::state::{OwnedRecord, Reload, Superseded, Value};
 use crate::route::StoreId;
+use crate::table::NameMap;
 use crate::text::Name;
 use crate::view::Generation;
 
@@ -30,22 +31,23 @@ pub(super) struct Comparison {
     generation: Option<Generation>,
     /// Records that are still to be compared.
     names: Vec<Name>,
-    loading: Vec<Name>,
-    /// How many of those in `loading` the store has answered since the last turn.
-    loaded: usize,
+    /// Records that were requested from the store.
+    requested: Vec<Name>,
     /// The number of records that were written again.
     written_again: u64,
 }
 
 impl Comparison {
     /// Whether the next turn must come at once.
-    pub(super) fn has_work(&self) -> bool {
-        !self.names.is_empty() && self.loaded == self.loading.len()
+    pub(super) fn has_work(&self, table: &NameMap<OwnedRecord>) -> bool {
+        !self.names.is_empty() && !self.is_loading(table)
     }
 
-    /// Notes that the store has answered a load.
-    pub(super) fn note_loaded(&mut self) {
-        self.loaded += 1;
+    fn is_loading(&self, table: &NameMap<OwnedRecord>) -> bool {
+        self.requested.iter().any(|name| {
+            let record = table.get(name);
+            record.is_some_and(|record| !record.value.is_known())
+        })
     }
 }
 
@@ -96,19 +98,12 @@ impl RecordOwner {
 
     /// Continues the comparison with the next records, if the store has answered the last loads.
     pub(super) fn compare_more<E: Effects>(&mut self, turn: &TurnContext<'_, E>) {
-        let Self {
-            comparison, table, ..
-        } = self;
-        comparison.loading.retain(|name| {
-            let record = table.get(name);
-            record.is_some_and(|record| matches!(record.value, Value::Unknown))
-        });
-        comparison.loaded = 0;
-        if !comparison.loading.is_empty() {
+        if !self.comparison.has_work(&self.table) {
             return;
         }
+        self.comparison.requested.clear();
         for _ in 0..VISITED_MAX {
-            if self.comparison.loading.len() == LOADED_MAX {
+            if self.comparison.requested.len() == LOADED_MAX {
                 return;
             }
             let Some(name) = self.comparison.names.pop() else {
@@ -117,7 +112,7 @@ impl RecordOwner {
             let record = self.table.get(&name);
             if record.is_some_and(|record| !record.is_dirty && record.value.is_known()) {
                 self.reload(turn, &name, Reload::Compared);
-                self.comparison.loading.push(name);
+                self.comparison.requested.push(name);
             }
         }
     }
@@ -137,9 +132,6 @@ impl RecordOwner {
         let stored = std::mem::replace(&mut record.value, before);
         record.is_dirty = true;
         self.comparison.written_again += 1;
-        let key = self.repeats.next();
-        let commits = &mut self.write_queue_mut(turn, name).commits;
-        let (bytes, expected) = (name.len() + bytes, stored.expected());
-        commits.add(name, expected, bytes, key, Share::Server, None);
+        self.queue_value(turn, name, stored.expected(), bytes, Share::Server, None);
     }
 }

@@ -37,6 +37,13 @@ pub fn node(shards: u16) -> Node {
     Node::with(shards, settings(), Arc::new(AllowAll))
 }
 
+/// A node of one shard with other limits.
+pub fn limited(change: impl FnOnce(&mut Limits)) -> Node {
+    let mut settings = settings();
+    change(&mut settings.limits);
+    Node::with(1, settings, Arc::new(AllowAll))
+}
+
 pub fn message(backend: Backend<'_>) -> Message<'_> {
     Message::Backend(Box::new(backend))
 }
@@ -688,15 +695,7 @@ fn sessions_without_a_backend_are_closed_after_the_grace() {
 
 #[test]
 fn a_slow_backend_stops_only_its_own_sessions() {
-    let limits = Limits {
-        backend_messages_max: 3,
-        ..Limits::default()
-    };
-    let settings = Settings {
-        limits,
-        ..settings()
-    };
-    let mut node = Node::with(1, settings, Arc::new(AllowAll));
+    let mut node = limited(|limits| limits.backend_messages_max = 3);
     let (slow, other) = (
         backend(&mut node, 0, &["/"]),
         backend(&mut node, 0, &["/chat"]),
@@ -728,15 +727,7 @@ fn a_slow_backend_stops_only_its_own_sessions() {
 
 #[test]
 fn messages_for_a_backend_are_limited_in_bytes() {
-    let limits = Limits {
-        backend_bytes_max: 10_000,
-        ..Limits::default()
-    };
-    let settings = Settings {
-        limits,
-        ..settings()
-    };
-    let mut node = Node::with(1, settings, Arc::new(AllowAll));
+    let mut node = limited(|limits| limits.backend_bytes_max = 10_000);
     let slow = backend(&mut node, 0, &["/"]);
     let session = served(&mut node, slow, 0, "/");
     confirm(&mut node, slow, 1);

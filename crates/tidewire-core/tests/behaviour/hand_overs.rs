@@ -1,16 +1,11 @@
 //! Backends that hand their sessions over before they end: no event is lost, repeated or out of order.
 
-use std::sync::Arc;
-
 use tidewire_core::address::SessionId;
-use tidewire_core::limits::Limits;
 use tidewire_core::message::{Backend, BackendKind};
-use tidewire_core::permission::AllowAll;
-use tidewire_core::settings::Settings;
 
 use super::backends::{
     SECOND, about, about_sessions, backend, backend_with_sessions, broadcast, check_refused,
-    confirm, data, event, join, kinds, message, node, served, settings,
+    confirm, data, event, join, kinds, limited, message, node, served,
 };
 use super::driver::{Node, Seen};
 
@@ -156,15 +151,7 @@ fn new_sessions_go_to_other_backends_or_wait() {
 
 #[test]
 fn events_that_wait_for_a_release_are_limited() {
-    let limits = Limits {
-        backend_messages_max: 4,
-        ..Limits::default()
-    };
-    let settings = Settings {
-        limits,
-        ..settings()
-    };
-    let mut node = Node::with(1, settings, Arc::new(AllowAll));
+    let mut node = limited(|limits| limits.backend_messages_max = 4);
     let first = backend(&mut node, 0, &["/"]);
     let (one, two) = (
         served(&mut node, first, 0, "/"),

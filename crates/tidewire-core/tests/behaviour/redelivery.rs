@@ -1,18 +1,12 @@
 //! Events that come again after the loss of a backend, and the data of sessions that outlive their backends.
 
-use std::sync::Arc;
-
 use tidewire_core::address::SessionId;
-use tidewire_core::limits::Limits;
 use tidewire_core::message::{Backend, BackendKind, Message};
-use tidewire_core::permission::AllowAll;
-use tidewire_core::settings::Settings;
 
 use super::backends::{
     SECOND, about, about_sessions, backend, backend_with_sessions, check_refused, confirm, data,
-    event, kinds, message, node, served, settings,
+    event, kinds, limited, message, node, served,
 };
-use super::driver::Node;
 
 fn deliver_again<'a>(namespaces: &[&'a str]) -> Message<'a> {
     message(Backend {
@@ -106,15 +100,7 @@ fn lost_events_are_counted() {
 
 #[test]
 fn events_that_come_again_are_not_more_than_the_window() {
-    let limits = Limits {
-        backend_messages_max: 4,
-        ..Limits::default()
-    };
-    let settings = Settings {
-        limits,
-        ..settings()
-    };
-    let mut node = Node::with(1, settings, Arc::new(AllowAll));
+    let mut node = limited(|limits| limits.backend_messages_max = 4);
     let first = backend(&mut node, 0, &["/"]);
     node.send(first, &deliver_again(&["/"]));
     let session = served(&mut node, first, 0, "/");

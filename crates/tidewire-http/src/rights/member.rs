@@ -134,7 +134,7 @@ impl Rights {
         });
     }
 
-    /// Adds the changes again that the store has lost. All nodes do so: which of them know a change is not known.
+    /// Adds the changes again that the store has lost. All nodes do so, because one may know a change that another one lacks.
     async fn add_lost(&self) -> Result<(), StoreError> {
         let Some(shared) = &self.shared else {
             return Ok(());
