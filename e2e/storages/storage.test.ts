@@ -153,3 +153,73 @@ test('with memory, edits outlive their offline records in the same program', asy
   await eventually(() => second.state.pendingCount === 0, 'the edit is made', 2 * DEADLINE_MS);
   assert.deepEqual(await reader.record.get(name), { title: 'new' });
 });
+
+interface Titled {
+  title: string;
+}
+
+/** A storage in memory that stores the edits at one path only when `storeRest` is called. */
+function slowStorage(path: string): { storage: OpenStorage; storeRest: () => void } {
+  let storeRest = (): void => undefined;
+  const rest = new Promise<void>((done) => (storeRest = done));
+  const memory = memoryStorage();
+  const storage: OpenStorage = async (database, use) => {
+    const opened = await memory(database, use);
+    return {
+      ...opened,
+      async change(changes, recordsMax) {
+        if (changes.add?.some(({ patches }) => patches[0]?.path === path)) await rest;
+        return opened.change(changes, recordsMax);
+      },
+    };
+  };
+  return { storage, storeRest };
+}
+
+for (const [title, isLost] of [
+  ['edits that a slow storage stores one after another are merged at once', true],
+  ['an edit that a slow storage stores after the write of an earlier one is not merged', false],
+] as const) {
+  test(title, async (t) => {
+    const server = await Server.during(t);
+    const proxy = await Proxy.during(t, server);
+    const name = fresh('record');
+    const other = client(t, server.address);
+    await within(DEADLINE_MS, other.connect(), 'login');
+    await other.record.set(name, { title: 'old' });
+    const { storage, storeRest } = slowStorage('done');
+    const made = client(t, proxy.address);
+    let mergeCount = 0;
+    const offline = new Offline(made, {
+      storage,
+      merge: (conflict) => {
+        mergeCount += 1;
+        const [remote, local, base] = [conflict.remote, conflict.local, conflict.base].map((value) => (value as Titled).title);
+        return { title: `${remote} and ${local} on ${base}` };
+      },
+    });
+    atEnd(t, () => offline.close());
+    atEnd(t, storeRest);
+    const record = offline.open(name);
+    await within(DEADLINE_MS, record.ready, 'the value');
+    if (isLost) {
+      proxy.cut();
+      await eventually(() => offline.state.connection === 'waiting', 'the connection is lost');
+    }
+    const first = record.setWithAck('title', 'alice');
+    await offline.kept();
+    const second = record.setWithAck('done', true);
+    if (isLost) {
+      await other.record.set(name, { title: 'bob' });
+      proxy.restore();
+      const online = made.record.open(name);
+      const isTaken = (): boolean => (online.value as Titled | undefined)?.title.startsWith('bob') === true;
+      await eventually(isTaken, 'the value of the other client', 2 * DEADLINE_MS);
+    } else await within(DEADLINE_MS, first, 'the first edit is made');
+    assert.equal(mergeCount, 0, 'the second edit is not stored yet');
+    storeRest();
+    await within(DEADLINE_MS, Promise.all([first, second]), 'the edits are made');
+    assert.deepEqual(await other.record.get(name), isLost ? { title: 'bob and alice on old' } : { title: 'alice', done: true });
+    assert.equal(mergeCount, isLost ? 1 : 0);
+  });
+}

@@ -197,7 +197,7 @@ export class Offline<App extends Schema = {}> {
   /** Fulfilled when all edits of this tab so far are stored on this device or made by the server; rejected if the device stores nothing. */
   async kept(): Promise<void> {
     await this.#started;
-    while (this.#keeping) await this.#keeping;
+    await this.#stored();
     if (this.#state.reason && this.#state.pendingCount > 0) throw this.#state.reason;
   }
 
@@ -205,7 +205,7 @@ export class Offline<App extends Schema = {}> {
   async close(): Promise<void> {
     if (this.#isClosed) return;
     await this.#started;
-    while (this.#keeping) await this.#keeping;
+    await this.#stored();
     if (this.#uncached.size > 0) await this.#change({ cache: this.#takeUncached() });
     this.#isClosed = true;
     clearInterval(this.#timer);
@@ -379,6 +379,11 @@ export class Offline<App extends Schema = {}> {
     return outcome;
   }
 
+  /** Fulfilled when no new edit waits to be stored. */
+  async #stored(): Promise<void> {
+    while (this.#keeping) await this.#keeping;
+  }
+
   /** Stores new edits. The edits that arrive during a transaction are stored together in the next one. */
   #keep(): void {
     if (this.#keeping || !this.#isStoring) return;
@@ -386,7 +391,11 @@ export class Offline<App extends Schema = {}> {
       while (this.#unkept.length > 0) {
         const edits = this.#unkept.splice(0);
         const places = await this.#storage?.change({ add: edits });
-        const kept = edits.map((edit, at) => ({ ...edit, seq: places?.[at] as number }));
+        // The server may have made earlier edits since, on which these are based now.
+        const current = ({ name, id }: Edit): Edit | undefined => this.#pending.get(name)?.find((edit) => edit.id === id);
+        const kept = edits.map((edit, at) => ({ ...(current(edit) ?? edit), seq: places?.[at] as number }));
+        const put = kept.filter(({ on }, at) => on !== edits[at]?.on);
+        if (put.length > 0) await this.#storage?.change({ put });
         this.#post({ kind: 'edits', edits: kept });
         this.#takeEdits(kept);
       }
@@ -518,6 +527,7 @@ export class Offline<App extends Schema = {}> {
       merge: this.#options.merge,
       wanted: () => new Set([...this.#replicas.keys(), ...this.#pending.keys(), ...[...this.#tabs.values()].flatMap(({ names }) => [...names])]),
       sendable,
+      stored: () => this.#stored(),
       mark: async (edits, keys, seen) => {
         const marked = edits.map((edit, at) => ({ ...edit, sent: keys[at] ?? (keys[0] as string), seen }));
         if (this.#isStoring) await this.#change({ put: marked });

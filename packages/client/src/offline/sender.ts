@@ -13,6 +13,8 @@ export interface Host {
   wanted(): Set<string>;
   /** The edits of `name` that may be sent, in their order. */
   sendable(name: string): Edit[];
+  /** Fulfilled when this tab stores no edits. Until then some of its edits may not be sendable. */
+  stored(): Promise<void>;
   /** Stores the keys under which `edits` are sent, one for each edit or one for all, and the state that the client has seen. */
   mark(edits: Edit[], keys: string[], seen: Seen): Promise<void>;
   /** The server has made `edits`, on top of version `on`. */
@@ -168,7 +170,7 @@ export class Sender {
       const next = group(merge === 'local' ? edits : edits.filter((edit) => edit.on === first.on));
       if (first.sent === undefined) await this.#mark(next, [draw()], held);
     } else if (merge === 'remote') await this.host.reject(name, edits, 'CONFLICT');
-    else await this.#merge(name, edits, first, held, merge);
+    else await this.#merge(name, held, merge);
     const [marked, ...more] = this.host.sendable(name);
     return marked && (marked.sent === undefined ? this.#next(name, held) : group([marked, ...more]));
   }
@@ -180,9 +182,14 @@ export class Sender {
   }
 
   /** Another client wrote first: the app's function merges the edits. */
-  async #merge(name: string, edits: Edit[], first: Edit, held: Held, merge: Exclude<OfflineMerge, string>): Promise<void> {
-    const remote = held.base?.value;
+  async #merge(name: string, held: Held, merge: Exclude<OfflineMerge, string>): Promise<void> {
+    // An edit that is stored after the merge would be merged again, together with its result, with the same value of the other client.
+    await this.host.stored();
+    const edits = this.host.sendable(name);
+    const [first] = edits;
     const { version } = held.document;
+    if (!first || isOn(first, version)) return;
+    const remote = held.base?.value;
     let value: unknown;
     try {
       value = merge({ name, remote, local: withEdits(first.base, edits), base: first.base });
