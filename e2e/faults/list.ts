@@ -124,6 +124,7 @@ export const FAULTS: Fault[] = [
   { name: 'interest-census', patch: 'interest-nodes', foundBy: VIEWS },
   { name: 'interest-patterns', patch: 'interest-nodes', foundBy: VIEWS },
   { name: 'interest-unconfirmed', patch: 'interest-nodes', foundBy: VIEWS },
+  { name: 'ended-requestor', patch: 'ended-requestor', foundBy: LOST },
   { name: 'lost-barrier', patch: 'lost-node', foundBy: LOST },
   { name: 'lost-call', patch: 'lost-node', foundBy: LOST },
   { name: 'lost-deferred', patch: 'lost-node', foundBy: LOST },

@@ -120,6 +120,11 @@ impl World {
         for _ in 0..100 + self.random.below(300) {
             self.step()?;
         }
+        // The loss of a node ends all requests to it. Without a rest before, the loss would hide a request that its owner never answers.
+        if self.random.chance(30) {
+            self.rest()?;
+            self.all_is_answered()?;
+        }
         self.lose()?;
         for _ in 0..self.random.below(100) {
             self.step()?;

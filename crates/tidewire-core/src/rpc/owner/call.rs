@@ -188,6 +188,7 @@ impl RpcOwner {
     /// Passes a call on after its provider has rejected it or has gone.
     pub(super) fn reroute<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, running: Running) {
         if self.ended.contains(&running.call.requestor) {
+            notify_requestor(turn, &running.call, CallNotice::Failed(Reason::NoProvider));
             return;
         }
         let mut tried = running.tried;

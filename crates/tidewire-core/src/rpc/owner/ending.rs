@@ -4,6 +4,7 @@ use super::RpcOwner;
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
+use crate::message::Reason;
 use crate::text::Name;
 
 /// Registrations and calls that one turn ends. The rest follows in the next turns, so the end of a session with many of them does not
@@ -20,7 +21,7 @@ pub(super) enum Ending {
 }
 
 impl RpcOwner {
-    /// Handles the end of a session: its own calls are forgotten, and the calls that it had to answer go to the next provider.
+    /// Handles the end of a session: its own calls fail, and the calls that it had to answer go to the next provider.
     pub(crate) fn session_ended<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -104,7 +105,8 @@ impl RpcOwner {
                 self.reroute(turn, running);
             }
         } else if let Some(number) = participant.requested.last().copied() {
-            self.end_call(number);
+            // The session has gone, but its shard counts the call until this answer, and a node that stops waits for all of its calls.
+            self.fail(turn, number, Reason::NoProvider);
         } else {
             return false;
         }
