@@ -1,7 +1,7 @@
 # The few commands a person types. Thin over cargo and npm; `make` lists them.
 
 .DEFAULT_GOAL := help
-NODE_TESTS := e2e/node_modules/.package-lock.json packages/client/node_modules/.package-lock.json packages/react/node_modules/.package-lock.json packages/vue/node_modules/.package-lock.json packages/svelte/node_modules/.package-lock.json packages/solid/node_modules/.package-lock.json packages/server/node_modules/.package-lock.json packages/socket.io/node_modules/.package-lock.json examples/demo/node_modules/.package-lock.json packages/admin/node_modules/.package-lock.json
+NODE_TESTS := e2e/node_modules/.package-lock.json packages/client/node_modules/.package-lock.json packages/react/node_modules/.package-lock.json packages/vue/node_modules/.package-lock.json packages/svelte/node_modules/.package-lock.json packages/solid/node_modules/.package-lock.json packages/server/node_modules/.package-lock.json packages/socket.io/node_modules/.package-lock.json examples/demo/node_modules/.package-lock.json examples/board/node_modules/.package-lock.json packages/admin/node_modules/.package-lock.json
 
 .PHONY: help
 help: ## lists the commands

@@ -158,6 +158,14 @@ export const SUITES: Suite[] = [
     group: 'paths',
   },
   {
+    name: 'board',
+    shows: 'the example of a board in Chromium: two members see each other, cut connections and a reload lose no edit, refused edits are taken back with their reason, its rules, axe-core',
+    needs: [CHROMIUM],
+    commands: [npm('board')],
+    budgetSeconds: 120,
+    group: 'paths',
+  },
+  {
     name: 'toy-protocol',
     shows: 'a protocol is one folder and one line: a copy of the tree with a toy protocol delivers events to its clients',
     commands: [npm('toy-protocol')],

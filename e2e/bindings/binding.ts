@@ -51,6 +51,7 @@ export interface Options {
 /** The hooks of a binding. Each returns a function that reads what it shows, which a component calls while it draws. */
 export interface Uses {
   useRecord(name: Name, options?: Options): () => Live<any> & RecordEdits;
+  useEdits(): (name: string) => RecordEdits;
   useList(name: Name, options?: Options): () => Live<readonly string[]> & ListEdits;
   useQuery(collection: Name, query: Query, options?: Options): () => Live<ReadonlyArray<{ id: string; version: number; data: any }>>;
   useMembers(scope: Name, state?: State, options?: Options): () => Live<ReadonlyArray<Member<any>>> & { self: Member<any> | undefined };

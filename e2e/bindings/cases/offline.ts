@@ -14,6 +14,22 @@ import { clientOfPage, entriesOf, other, page, Shown } from '../stage.ts';
 import type { Case } from '../suite.ts';
 import { texts } from './records.ts';
 
+/** A component that shows the rows of a query and the queue, and edits records. */
+function boardOf(collection: string) {
+  let last: { sync: Sync; edits: ReturnType<Uses['useEdits']> } | undefined;
+  const Board: Component = ({ useQuery, useSync, useEdits }) => {
+    const [live, state, edits] = [useQuery(collection, { where: { done: false }, sort: ['at'] }), useSync(), useEdits()];
+    return () => {
+      last = { sync: state(), edits };
+      const { value, error } = live();
+      const rows = value?.map(({ id, data }) => `${id}:${String(data.title)}`).join() ?? 'no rows';
+      return `${rows} ${last.sync.queue.length} ${last.sync.conflicts.map(({ reason }) => reason).join() || error?.code || 'fine'};`;
+    };
+  };
+  const now = () => last ?? assert.fail('nothing was drawn');
+  return { Board, sync: () => now().sync, edits: (id: string) => now().edits(`${collection}/${id}`) };
+}
+
 type Sync = ReturnType<ReturnType<Uses['useSync']>>;
 
 /** A component that shows a record and the queue. */
@@ -189,6 +205,56 @@ export const OFFLINE: Record<string, Case> = {
     await shown.reads('{} "0 wait" "no conflict"');
     edits().set('title', 'mine');
     await shown.reads('{} "0 wait" "denied"');
+  },
+
+  async 'offline: the rows of a query show edits without a connection, and are stored with them'(t, on, server) {
+    const bob = await other(t, server.address);
+    const collection = fresh('table');
+    const card = (title: string, at: number) => ({ title, at, done: false });
+    await bob.record.set(`${collection}/a`, card('milk', 1));
+    await bob.record.set(`${collection}/b`, card('bread', 2));
+    const storage = memoryStorage();
+    const first = await offlinePage(t, on, server, { storage });
+    const { Board, sync, edits } = boardOf(collection);
+    first.show(Board);
+    await first.shown.reads('a:milk,b:bread 0 fine;');
+    first.proxy.cut();
+    await eventually(() => sync().connection === 'waiting', 'the loss is noticed');
+    // No component has followed these records.
+    edits('a').set('at', 3);
+    await first.shown.reads('b:bread,a:milk 1 fine;');
+    edits('c').set(card('tea', 2.5));
+    await first.shown.reads('b:bread,c:tea,a:milk 2 fine;');
+    edits('b').set('done', true);
+    await first.shown.reads('c:tea,a:milk 3 fine;');
+    first.unmount();
+
+    await bob.record.open(`${collection}/a`).setWithAck('title', 'oat milk');
+    const second = await offlinePage(t, on, server, { storage });
+    second.proxy.cut();
+    const again = boardOf(collection);
+    second.show(again.Board);
+    await second.shown.reads('c:tea,a:milk 3 fine;');
+    assert.notEqual(second.client.state, 'open');
+    second.proxy.restore();
+    await second.shown.reads('c:tea,a:oat milk 0 fine;');
+    assert.deepEqual(await bob.record.get(`${collection}/a`), { title: 'oat milk', at: 3, done: false });
+    await bob.record.open(`${collection}/c`).setWithAck('title', 'green tea');
+    await second.shown.reads('c:green tea,a:oat milk 0 fine;');
+  },
+
+  async 'offline: a row that a rule refuses leaves the query'(t, on, server) {
+    const name = fresh('kept');
+    const [collection, id] = [name.slice(0, name.lastIndexOf('/')), name.slice(name.lastIndexOf('/') + 1)];
+    const { Board, edits } = boardOf(collection);
+    const { shown, show, proxy } = await offlinePage(t, on, server);
+    show(Board);
+    await shown.reads(' 0 fine;');
+    proxy.cut();
+    edits(id).set({ title: 'mine', at: 1, done: false });
+    await shown.reads(`${id}:mine 1 fine;`);
+    proxy.restore();
+    await shown.reads(' 0 denied;');
   },
 
   async 'useSync without the option offline names the option'(t, on, server) {

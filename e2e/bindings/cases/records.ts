@@ -45,6 +45,23 @@ export const RECORDS: Record<string, Case> = {
     await shown.reads('true ["now","a list"] nothing');
   },
 
+  async 'a component edits records that it does not show'(t, on, server) {
+    const bob = await other(t, server.address);
+    const [first, second] = [fresh('todo'), fresh('todo')];
+    await bob.record.set(first, { title: 'milk' });
+    let edits: ReturnType<Uses['useEdits']> | undefined;
+    const { sent, shown, show } = page(t, on, server.address);
+    show(({ useEdits }) => {
+      edits = useEdits();
+      return () => 'edits';
+    });
+    await shown.reads('edits');
+    assert.deepEqual(sent.about(Topic.Record, first), []);
+    await within(DEADLINE_MS, Promise.all([edits?.(first).patch({ done: true }), edits?.(second).patch({ title: 'bread' })]), 'the edits are made');
+    assert.deepEqual([await bob.record.get(first), await bob.record.get(second)], [{ title: 'milk', done: true }, { title: 'bread' }]);
+    await eventually(() => sent.about(Topic.Record, first).at(-1) === RecordAction.Unsubscribe, 'no subscription stays');
+  },
+
   async 'a part of a record is drawn again only when it changes'(t, on, server) {
     const bob = await other(t, server.address);
     const name = fresh('todo');

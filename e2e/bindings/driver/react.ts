@@ -15,6 +15,7 @@ export function reactBinding(on: Stage): { binding: Binding; server: ServerBindi
       const live = hooks.useRecord(nameOf(name), options as object);
       return () => live as ReturnType<ReturnType<Uses['useRecord']>>;
     },
+    useEdits: () => hooks.useEdits() as ReturnType<Uses['useEdits']>,
     useList(name, options) {
       const live = lists.useList(nameOf(name), options as object);
       return () => live;

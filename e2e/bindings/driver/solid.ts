@@ -1,6 +1,6 @@
 // The suite's driver for Solid, without JSX: it calls the functions that a compiler would call.
 
-import { TidewireProvider, useConnection, useEvent, useList, useMembers, usePresence, useProvide, useQuery, useRecord, useRpc, useSync } from '@tidewire/solid';
+import { TidewireProvider, useConnection, useEdits, useEvent, useList, useMembers, usePresence, useProvide, useQuery, useRecord, useRpc, useSync } from '@tidewire/solid';
 import { createComponent, createSignal, type JSX } from 'solid-js';
 import { ErrorBoundary, For, Suspense, insert, isServer, render, renderToString } from 'solid-js/web';
 import { failure, isVariable, type Binding, type Component, type Entry, type Name, type Options, type Query, type ServerBinding, type Settings, type State, type Uses } from '../binding.ts';
@@ -14,6 +14,7 @@ const uses: Uses = {
     const live = useRecord(sourceOf(name), optionsOf(options));
     return () => live as any;
   },
+  useEdits: () => useEdits() as any,
   useList(name, options) {
     const live = useList(sourceOf(name), options as object);
     return () => live as any;

@@ -1,6 +1,6 @@
 // The suite's driver for Svelte 4 and 5. Its components are in `Page.svelte` and `Shown.svelte`.
 
-import { useConnection, useEvent, useList, useMembers, usePresence, useProvide, useQuery, useRecord, useRpc, useSync } from '@tidewire/svelte';
+import { useConnection, useEdits, useEvent, useList, useMembers, usePresence, useProvide, useQuery, useRecord, useRpc, useSync } from '@tidewire/svelte';
 import * as svelte from 'svelte';
 import { render } from 'svelte/server';
 import { derived, get, readable, writable, type Readable } from 'svelte/store';
@@ -20,6 +20,7 @@ function usesOf(stores: Array<Readable<unknown>>, waits: Array<Promise<void>>): 
   };
   return {
     useRecord: (name, options = {}) => live(useRecord(sourceOf(name), options as object), options),
+    useEdits: () => useEdits() as any,
     useList: (name, options = {}) => live(useList(sourceOf(name), options as object), options),
     useQuery: (collection, query, options = {}) => live(useQuery(sourceOf(collection), sourceOf(query), options as object), options),
     useMembers: (scope, state, options = {}) => live(useMembers(sourceOf(scope), sourceOf(state), options as object), options),

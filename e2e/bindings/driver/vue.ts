@@ -1,6 +1,6 @@
 // The suite's driver for Vue.
 
-import { TidewireProvider, useConnection, useEvent, useList, useMembers, usePresence, useProvide, useQuery, useRecord, useRpc, useSync } from '@tidewire/vue';
+import { TidewireProvider, useConnection, useEdits, useEvent, useList, useMembers, usePresence, useProvide, useQuery, useRecord, useRpc, useSync } from '@tidewire/vue';
 import { Suspense, createApp, createSSRApp, defineComponent, h, onErrorCaptured, shallowRef, unref, type App, type PropType, type VNode } from 'vue';
 import { renderToString } from 'vue/server-renderer';
 import { failure, isVariable, type Binding, type Component, type Entry, type Name, type Options, type Query, type ServerBinding, type Settings, type State, type Uses } from '../binding.ts';
@@ -17,6 +17,7 @@ function usesOf(waits: Array<Promise<void>>): Uses {
   };
   return {
     useRecord: (name, options = {}) => live(useRecord(sourceOf(name), optionsOf(options)), options),
+    useEdits: () => useEdits() as any,
     useList: (name, options = {}) => live(useList(sourceOf(name), options as object), options),
     useQuery: (collection, query, options = {}) => live(useQuery(sourceOf(collection), sourceOf(query), options as object), options),
     useMembers: (scope, state, options = {}) => live(useMembers(sourceOf(scope), sourceOf(state), options as object), options),

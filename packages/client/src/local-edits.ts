@@ -1,17 +1,17 @@
 // The unconfirmed edits of this client in live results: they show at once, and are rolled back with the record if the server refuses them.
 // `live-query/queries.ts` loads this module when an app opens a record of a live query.
 
-import { isEqual } from './path.js';
+import { collectionOf, isEqual } from './path.js';
 import { Query, type QueryInput } from './query.js';
-import type { Document } from './record.js';
-import { collectionOf, type Queries } from './live-query/queries.js';
+import type { SharedRecord } from './records.js';
+import type { Queries } from './live-query/queries.js';
 import type { LiveResult } from './live-query/result.js';
 import type { Row } from './live-query.js';
 
 /** A record that this client has edited. */
 interface Edited {
   readonly id: string;
-  readonly document: Document;
+  readonly document: SharedRecord;
   /** Whether the edits are on the server's disk. Its results may still lack them. */
   isSaved: boolean;
 }
@@ -22,14 +22,18 @@ const LINGER_MS = 2_000;
 export class LocalEdits {
   /** The edited records by collection and id. */
   readonly #edited = new Map<string, Map<string, Edited>>();
+  readonly #watched = new WeakSet<SharedRecord>();
   /** The parsed queries. */
   readonly #parsed = new WeakMap<LiveResult, { query: Query; isWhole: boolean }>();
 
-  constructor(private readonly queries: Pick<Queries, 'of'>) {}
+  constructor(private readonly queries: Pick<Queries, 'of' | 'shown'>) {}
 
   /** Shows the edits of a record from now. */
-  watch(document: Document): void {
+  watch(document: SharedRecord): void {
+    if (this.#watched.has(document)) return;
+    this.#watched.add(document);
     const look = (): void => {
+      if (this.queries.shown(document) !== document) return;
       const collection = collectionOf(document.name);
       if (!document.isSaved) this.#enter(collection, document);
       if (this.#edited.get(collection)?.has(idOf(document))) this.#refresh(collection);
@@ -78,7 +82,7 @@ export class LocalEdits {
     }
   }
 
-  #enter(collection: string, document: Document): void {
+  #enter(collection: string, document: SharedRecord): void {
     const id = idOf(document);
     const all = this.#edited.get(collection) ?? new Map<string, Edited>();
     const known = all.get(id);
@@ -91,7 +95,8 @@ export class LocalEdits {
   /** Waits until the server has confirmed or refused the edits. */
   async #settle(collection: string, edited: Edited): Promise<void> {
     const { document, id } = edited;
-    while (!document.isSaved) await document.saved().catch(() => undefined);
+    let isClosed = false;
+    while (!document.isSaved && !isClosed) await document.saved().catch(({ code }) => void (isClosed = code === 'CLOSED'));
     edited.isSaved = true;
     this.#refresh(collection);
     this.tidy(collection);
@@ -125,6 +130,6 @@ export class LocalEdits {
   }
 }
 
-function idOf({ name }: Document): string {
+function idOf({ name }: SharedRecord): string {
   return name.slice(name.lastIndexOf('/') + 1);
 }

@@ -113,3 +113,6 @@ export function reuse(old: unknown, next: unknown): unknown {
   }
   return isSame ? old : result;
 }
+
+/** The collection of a record: its name without the last segment. */
+export const collectionOf = (name: string): string => name.slice(0, Math.max(0, name.lastIndexOf('/')));

@@ -176,6 +176,32 @@ export class RecordHandle<Doc = unknown> {
   }
 }
 
+/** The live queries of a client, for its records. `@tidewire/client/live-query` has them. */
+export interface LiveResults {
+  /** Whether the app follows a query of the record's collection. */
+  follows(name: string): boolean;
+  /** The newest row that shows the whole record. */
+  row(name: string): { readonly version: number; readonly data: unknown } | undefined;
+  /** `device` of the records has changed. */
+  deviceChanged(): void;
+}
+
+/** The records and results on the user's device, for live queries. `@tidewire/client/offline` has them. */
+export interface Device {
+  /** The record of this name, if edits of it wait on the device. */
+  waiting(name: string): SharedRecord | undefined;
+  /** Opens all such records of a collection. */
+  openWaiting(collection: string): void;
+  /** The rows of a collection have changed: its open records take values from them that are newer than their own. */
+  rebase(collection: string): void;
+  /** All open records of the device. */
+  records(): Iterable<SharedRecord>;
+  /** The rows that were stored last for a query. */
+  read(query: string): Promise<unknown>;
+  /** Stores the rows of a query; undefined removes them. */
+  keep(query: string, rows: unknown): void;
+}
+
 export class Records<App extends Schema = {}> {
   readonly #interest: Interest;
   readonly #requests: Requests;
@@ -190,7 +216,15 @@ export class Records<App extends Schema = {}> {
    *
    * @internal
    */
-  added: ((document: Document) => void) | undefined;
+  added: ((document: SharedRecord) => void) | undefined;
+  /**
+   * Declared without a field, like `device`: few apps have them, and the script of a page may not grow.
+   *
+   * @internal
+   */
+  declare results: LiveResults | undefined;
+  /** @internal */
+  declare device: Device | undefined;
   readonly #onEnd = new Map<Document, Set<(error: TidewireError) => void>>();
   #keyPrefix = '';
   #keys = 0;

@@ -20,7 +20,7 @@ const ENTRY_BYTES_MAX = {
   inspect: 2000,
   listen: 1200,
   lists: 1100,
-  'live-query': 3.25 * 1024,
+  'live-query': 3.5 * 1024,
   // Loaded by `live-query` when an app edits records of a live query. Includes query.
   'local-edits': 7000,
   offline: 8 * 1024,
@@ -31,7 +31,7 @@ const ENTRY_BYTES_MAX = {
   scopes: 1700,
   storage: 1800,
   // Includes lists, live queries, presence, provide and scopes.
-  store: 9.75 * 1024,
+  store: 10 * 1024,
   validation: 1000,
 };
 

@@ -21,7 +21,7 @@ import type {
 } from '@tidewire/client/store';
 import type { ReactElement } from 'react';
 import { useEvent, useProvide, useRpc } from './calls.js';
-import { usePresence, useRecord, type LiveOptions } from './live.js';
+import { useEdits, usePresence, useRecord, type LiveOptions } from './live.js';
 import { TidewireProvider, useClient, useConnection, useSync, type ProviderProps } from './provider.js';
 
 export type Suspended = { suspense: true };
@@ -57,6 +57,9 @@ export interface Hooks<App extends Schema = {}> {
     options?: RecordOptions<DocOf<App, Name>, At, Part<DocOf<App, Name>, At>>,
   ): Live<Part<DocOf<App, Name>, At>> & Edits<DocOf<App, Name>>;
 
+  /** Returns a function that returns the edits of a record by its name: for records that the component does not show. */
+  useEdits(): <Name extends Names<RecordsOf<App>>>(name: Name) => Edits<DocOf<App, Name>>;
+
   /** Calls the last `callback` with every event while the component is mounted; returns a function that publishes. */
   useEvent<Name extends Names<EventsOf<App>>>(name: Name | undefined, callback: Heard<App, Name>, options?: EventOptions): Publish<App, Name>;
 
@@ -76,6 +79,6 @@ export interface Hooks<App extends Schema = {}> {
 
 /** The hooks, typed by the schema of an app like its client. All typed versions are the same functions and share one context. */
 export function hooks<App extends Schema = {}>(): Hooks<App> {
-  const untyped = { TidewireProvider, useClient, useConnection, useSync, useRecord, useEvent, usePresence, useRpc, useProvide };
+  const untyped = { TidewireProvider, useClient, useConnection, useSync, useRecord, useEdits, useEvent, usePresence, useRpc, useProvide };
   return untyped as unknown as Hooks<App>;
 }

@@ -9,6 +9,7 @@ export const useClient: Hooks['useClient'] = untyped.useClient;
 export const useConnection: Hooks['useConnection'] = untyped.useConnection;
 export const useSync: Hooks['useSync'] = untyped.useSync;
 export const useRecord: Hooks['useRecord'] = untyped.useRecord;
+export const useEdits: Hooks['useEdits'] = untyped.useEdits;
 export const useEvent: Hooks['useEvent'] = untyped.useEvent;
 export const usePresence: Hooks['usePresence'] = untyped.usePresence;
 export const useRpc: Hooks['useRpc'] = untyped.useRpc;

@@ -69,6 +69,11 @@ export function useRecord(
   return useMemo(() => ({ ...live, ...edits }), [live, edits]);
 }
 
+export function useEdits(): (name: string) => Edits<unknown> {
+  const { store } = useScope();
+  return useMemo(() => (name) => recordEdits(() => ({ store, name })), [store]);
+}
+
 const all = (value: Online): Online => value;
 
 export function usePresence(user: string | LiveOptions<readonly string[]> = {}, options: LiveOptions<Online> = {}): Live<Online> {

@@ -103,6 +103,9 @@ export interface Hooks<App extends Schema = {}> {
     options?: Source<RecordOptions<DocOf<App, Name>, At, Part<DocOf<App, Name>, At>>>,
   ): LiveStore<Live<Part<DocOf<App, Name>, At>> & Edits<DocOf<App, Name>>>;
 
+  /** Returns a function that returns the edits of a record by its name: for records that the component does not show. */
+  useEdits(): <Name extends Names<RecordsOf<App>>>(name: Name) => Edits<DocOf<App, Name>>;
+
   /** Calls `callback` with every event while the component is mounted; returns a function that publishes. */
   useEvent<Name extends Names<EventsOf<App>>>(name: Source<Name | undefined>, callback: Heard<App, Name>, options?: EventOptions): Publish<App, Name>;
 
@@ -156,7 +159,7 @@ export interface ScopeHooks<App extends Schema = {}> {
 
 /** The functions, typed by the schema of an app like its client. All typed versions are the same functions and share one context. */
 export function hooks<App extends Schema = {}>(): Hooks<App> {
-  const untyped = { provideTidewire: provide, useClient: client, useConnection: connection, useSync: sync, useRecord: record, useEvent: event, usePresence: presence, useRpc: rpc, useProvide: providing };
+  const untyped = { provideTidewire: provide, useClient: client, useConnection: connection, useSync: sync, useRecord: record, useEdits: editing, useEvent: event, usePresence: presence, useRpc: rpc, useProvide: providing };
   return untyped as unknown as Hooks<App>;
 }
 
@@ -295,6 +298,11 @@ function record(
   return live;
 }
 
+function editing(): (name: string) => Edits<unknown> {
+  const { store } = useScope();
+  return (name) => recordEdits(() => ({ store, name }));
+}
+
 function list(name: Source<string | undefined>, { initial }: LiveOptions<readonly string[]> = {}): LiveStore<Live<readonly string[]> & ListEdits<string>> {
   const { store } = useScope();
   const names = storeOf(name);
@@ -385,6 +393,7 @@ export const useClient = client as unknown as Hooks['useClient'];
 export const useConnection = connection as unknown as Hooks['useConnection'];
 export const useSync = sync as unknown as Hooks['useSync'];
 export const useRecord = record as unknown as Hooks['useRecord'];
+export const useEdits = editing as unknown as Hooks['useEdits'];
 export const useEvent = event as unknown as Hooks['useEvent'];
 export const usePresence = presence as unknown as Hooks['usePresence'];
 export const useRpc = rpc as unknown as Hooks['useRpc'];

@@ -134,6 +134,9 @@ export interface Hooks<App extends Schema = {}> {
     options?: MaybeRefOrGetter<RecordOptions<DocOf<App, Name>, At, Part<DocOf<App, Name>, At>>>,
   ): Live<Part<DocOf<App, Name>, At>> & Edits<DocOf<App, Name>>;
 
+  /** Returns a function that returns the edits of a record by its name: for records that the component does not show. */
+  useEdits(): <Name extends Names<RecordsOf<App>>>(name: Name) => Edits<DocOf<App, Name>>;
+
   /** Calls `callback` with every event while the component is mounted; returns a function that publishes. */
   useEvent<Name extends Names<EventsOf<App>>>(name: MaybeRefOrGetter<Name | undefined>, callback: Heard<App, Name>, options?: EventOptions): Publish<App, Name>;
 
@@ -187,7 +190,7 @@ export interface ScopeHooks<App extends Schema = {}> {
 
 /** The composables, typed by the schema of an app like its client. All typed versions are the same functions and share one key. */
 export function hooks<App extends Schema = {}>(): Hooks<App> {
-  const untyped = { TidewireProvider: Component, useClient: client, useConnection: connection, useSync: sync, useRecord: record, useEvent: event, usePresence: presence, useRpc: rpc, useProvide: providing };
+  const untyped = { TidewireProvider: Component, useClient: client, useConnection: connection, useSync: sync, useRecord: record, useEdits: editing, useEvent: event, usePresence: presence, useRpc: rpc, useProvide: providing };
   return untyped as unknown as Hooks<App>;
 }
 
@@ -317,6 +320,11 @@ function record(
   return { ...live, ...recordEdits(target) };
 }
 
+function editing(): (name: string) => Edits<unknown> {
+  const scope = useScope();
+  return (name) => recordEdits(() => ({ store: scope.value.store, name }));
+}
+
 function list(name: MaybeRefOrGetter<string | undefined>, { initial }: LiveOptions<readonly string[]> = {}): Live<readonly string[]> & ListEdits<string> {
   const scope = useScope();
   const live = useLive({ kind: recordKind, name: () => toValue(name), part: () => entries, initial: () => initial });
@@ -397,6 +405,7 @@ export const useClient = client as unknown as Hooks['useClient'];
 export const useConnection = connection as unknown as Hooks['useConnection'];
 export const useSync = sync as unknown as Hooks['useSync'];
 export const useRecord = record as unknown as Hooks['useRecord'];
+export const useEdits = editing as unknown as Hooks['useEdits'];
 export const useEvent = event as unknown as Hooks['useEvent'];
 export const usePresence = presence as unknown as Hooks['usePresence'];
 export const useRpc = rpc as unknown as Hooks['useRpc'];

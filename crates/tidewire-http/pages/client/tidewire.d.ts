@@ -595,6 +595,31 @@ export declare class RecordHandle<Doc = unknown> {
 	/** Closes the handle and ends its subscriptions; edits still reach the server. */
 	close(): void;
 }
+interface LiveResults {
+	/** Whether the app follows a query of the record's collection. */
+	follows(name: string): boolean;
+	/** The newest row that shows the whole record. */
+	row(name: string): {
+		readonly version: number;
+		readonly data: unknown;
+	} | undefined;
+	/** `device` of the records has changed. */
+	deviceChanged(): void;
+}
+interface Device {
+	/** The record of this name, if edits of it wait on the device. */
+	waiting(name: string): SharedRecord | undefined;
+	/** Opens all such records of a collection. */
+	openWaiting(collection: string): void;
+	/** The rows of a collection have changed: its open records take values from them that are newer than their own. */
+	rebase(collection: string): void;
+	/** All open records of the device. */
+	records(): Iterable<SharedRecord>;
+	/** The rows that were stored last for a query. */
+	read(query: string): Promise<unknown>;
+	/** Stores the rows of a query; undefined removes them. */
+	keep(query: string, rows: unknown): void;
+}
 export declare class Records<App extends Schema = {}> {
 	#private;
 	/** @internal */
@@ -610,7 +635,15 @@ export declare class Records<App extends Schema = {}> {
 	 *
 	 * @internal
 	 */
-	added: ((document: Document$1) => void) | undefined;
+	added: ((document: SharedRecord) => void) | undefined;
+	/**
+	 * Declared without a field, like `device`: few apps have them, and the script of a page may not grow.
+	 *
+	 * @internal
+	 */
+	results: LiveResults | undefined;
+	/** @internal */
+	device: Device | undefined;
 	constructor(
 	/** @internal */
 	connection: Connection);
@@ -946,15 +979,15 @@ export interface QueryChange<Doc = unknown> {
 declare class LocalEdits {
 	#private;
 	private readonly queries;
-	constructor(queries: Pick<Queries, "of">);
+	constructor(queries: Pick<Queries, "of" | "shown">);
 	/** Shows the edits of a record from now. */
-	watch(document: Document$1): void;
+	watch(document: SharedRecord): void;
 	/** The server's rows of a result with the edits. */
 	apply(result: LiveResult): readonly Row[];
 	/** Forgets the confirmed edits of a collection that all its results have. */
 	tidy(collection: string): void;
 }
-declare class Queries implements Part {
+declare class Queries implements Part, LiveResults {
 	#private;
 	private readonly records;
 	/** Queries with one answer. */
@@ -963,6 +996,13 @@ declare class Queries implements Part {
 	/** The edits of this client, once their module is loaded. */
 	local: LocalEdits | undefined;
 	constructor(records: Records);
+	follows(name: string): boolean;
+	row(name: string): Row | undefined;
+	deviceChanged(): void;
+	/** Stores the server's rows of a result on the user's device. After the end of the query there are none. */
+	keep({ name, collection, server }: LiveResult): void;
+	/** The record whose edits show in place of those of `document`: the one with all edits that wait on the user's device. */
+	shown(document: SharedRecord): SharedRecord;
 	/** The live result of a query, which exists until its last user releases it. */
 	take(collection: string, text: string): LiveResult;
 	/** Requests a live result. Returns the correlation id and the message, or the error of a message that is too large. */
@@ -991,9 +1031,11 @@ type Follower = (rows: readonly Row[]) => void;
 declare class LiveResult {
 	#private;
 	private readonly queries;
+	private readonly forget;
+	/** The collection and the query as one text. */
+	readonly name: string;
 	readonly collection: string;
 	readonly text: string;
-	private readonly forget;
 	/** The rows that the app sees. Undefined before the first answer and after the end. */
 	rows: readonly Row[] | undefined;
 	/** The rows as the server sent them, without the edits of this client. */
@@ -1004,7 +1046,7 @@ declare class LiveResult {
 	key: string | undefined;
 	readonly users: Set<LiveQueryOptions>;
 	readonly followers: Set<Follower>;
-	constructor(queries: Queries, collection: string, text: string, forget: () => void);
+	constructor(queries: Queries, { name, collection, text }: Pick<LiveResult, "name" | "collection" | "text">, forget: () => void);
 	/** Calls `follower` with the rows as soon as they are there and at every change; returns the removal. */
 	follow(follower: Follower): () => void;
 	/** Adds a user. The first one requests the result. */
@@ -1015,6 +1057,8 @@ declare class LiveResult {
 	ask(): void;
 	/** Takes a whole result. */
 	replace(key: string | undefined, rows: readonly Row[]): void;
+	/** Takes the rows that the user's device has stored, unless the server has sent newer ones. */
+	restore(rows: readonly Row[], restored: () => void): void;
 	/** Applies the changes of one write. */
 	change(changes: readonly WireChange[]): void;
 	/** The server has refused the query, or has ended it. */

@@ -4,12 +4,13 @@ import type { Part, Refused } from '../connection.js';
 import { valueOf } from '../data.js';
 import { TidewireError } from '../error.js';
 import { QueryAction, Topic, type Message } from '../protocol.js';
-import type { Document } from '../record.js';
-import type { Records } from '../records.js';
+import { collectionOf } from '../path.js';
+import type { LiveResults, Records, SharedRecord } from '../records.js';
 import { Requests } from '../request.js';
 import type { LocalEdits } from '../local-edits.js';
 import { LiveResult, type WireChange } from './result.js';
 import type { Row } from '../live-query.js';
+import { isWhole } from './text.js';
 
 /** Each client that uses queries has one entry. */
 const all = new WeakMap<object, Queries>();
@@ -21,10 +22,7 @@ export function queriesOf(records: Records): Queries {
   return queries;
 }
 
-/** The collection of a record. */
-export const collectionOf = (name: string): string => name.slice(0, Math.max(0, name.lastIndexOf('/')));
-
-export class Queries implements Part {
+export class Queries implements Part, LiveResults {
   /** Queries with one answer. */
   readonly requests: Requests;
   /** The live results, by collection and query. */
@@ -42,10 +40,48 @@ export class Queries implements Part {
     this.connection = connection;
     this.requests = new Requests(connection);
     connection.parts.set(Topic.Query, [this.requests, this]);
+    records.results = this;
     records.added = (document) => {
       if (this.local) this.local.watch(document);
       else this.#load([document]);
     };
+  }
+
+  follows(name: string): boolean {
+    return this.of(collectionOf(name)).length > 0;
+  }
+
+  row(name: string): Row | undefined {
+    const collection = collectionOf(name);
+    const id = name.slice(collection.length + 1);
+    const rows = this.of(collection).flatMap(({ text, server }) => (isWhole(text) ? (server?.find((row) => row.id === id) ?? []) : []));
+    return rows.sort((a, b) => b.version - a.version)[0];
+  }
+
+  deviceChanged(): void {
+    for (const result of [...this.#results.values()]) this.#onDevice(result);
+    for (const record of this.records.device?.records() ?? []) this.local?.watch(record);
+  }
+
+  /** Connects a result with the user's device: without rows of the server it shows the stored ones, and the edits that wait. */
+  #onDevice(result: LiveResult): void {
+    const { device } = this.records;
+    if (!device) return;
+    if (result.server) this.keep(result);
+    else device.read(result.name).then((rows) => rows && result.restore(rows as Row[], () => device.rebase(result.collection)));
+    device.openWaiting(result.collection);
+    if (!this.local) this.#load([]);
+  }
+
+  /** Stores the server's rows of a result on the user's device. After the end of the query there are none. */
+  keep({ name, collection, server }: LiveResult): void {
+    this.records.device?.keep(name, server);
+    this.records.device?.rebase(collection);
+  }
+
+  /** The record whose edits show in place of those of `document`: the one with all edits that wait on the user's device. */
+  shown(document: SharedRecord): SharedRecord {
+    return this.records.device?.waiting(document.name) ?? document;
   }
 
   /** The live result of a query, which exists until its last user releases it. */
@@ -53,11 +89,12 @@ export class Queries implements Part {
     const name = JSON.stringify([collection, text]);
     let result = this.#results.get(name);
     if (!result) {
-      const made = new LiveResult(this, collection, text, () => {
+      const made = new LiveResult(this, { name, collection, text }, () => {
         if (this.#results.get(name) === made) this.#results.delete(name);
       });
       this.#results.set(name, (result = made));
       if (!this.local) this.#load(this.records.documents.values());
+      this.#onDevice(made);
     }
     return result;
   }
@@ -80,15 +117,18 @@ export class Queries implements Part {
 
   /**
    * If one of these records may show in a live result, loads the module that evaluates queries. Apps that edit no record of a live query do
-   * not need it. Without the module, the edits show when the server sends them.
+   * not need it. Without the module, the edits show when the server sends them. With records on the user's device it is loaded at once, because
+   * it can't be loaded without a connection.
    */
-  #load(documents: Iterable<Document>): void {
-    if (this.#isLoading || ![...documents].some(({ name }) => this.of(collectionOf(name)).length > 0)) return;
+  #load(documents: Iterable<SharedRecord>): void {
+    const { device } = this.records;
+    if (this.#isLoading || (!device && ![...documents].some(({ name }) => this.follows(name)))) return;
     this.#isLoading = true;
     import('../local-edits.js').then(
       ({ LocalEdits }) => {
         this.local = new LocalEdits(this);
-        for (const document of this.records.documents.values()) this.local.watch(document);
+        const { documents, device } = this.records;
+        for (const document of [...documents.values(), ...(device?.records() ?? [])]) this.local.watch(document);
       },
       () => void (this.#isLoading = false),
     );

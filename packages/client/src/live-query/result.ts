@@ -15,6 +15,10 @@ export type WireChange = { type: 'removed'; id: string } | { type: 'added' | 'ch
 export type Follower = (rows: readonly Row[]) => void;
 
 export class LiveResult {
+  /** The collection and the query as one text. */
+  readonly name: string;
+  readonly collection: string;
+  readonly text: string;
   /** The rows that the app sees. Undefined before the first answer and after the end. */
   rows: readonly Row[] | undefined;
   /** The rows as the server sent them, without the edits of this client. */
@@ -34,10 +38,13 @@ export class LiveResult {
 
   constructor(
     private readonly queries: Queries,
-    readonly collection: string,
-    readonly text: string,
+    { name, collection, text }: Pick<LiveResult, 'name' | 'collection' | 'text'>,
     private readonly forget: () => void,
-  ) {}
+  ) {
+    this.name = name;
+    this.collection = collection;
+    this.text = text;
+  }
 
   /** Calls `follower` with the rows as soon as they are there and at every change; returns the removal. */
   follow(follower: Follower): () => void {
@@ -79,6 +86,16 @@ export class LiveResult {
     this.#show(rows);
     this.ready.resolve();
     if (error) this.#tellUnavailable();
+  }
+
+  /** Takes the rows that the user's device has stored, unless the server has sent newer ones. */
+  restore(rows: readonly Row[], restored: () => void): void {
+    if (this.server || this.users.size === 0) return;
+    this.server = rows;
+    // The edits that wait show on the restored values.
+    restored();
+    this.refresh();
+    this.ready.resolve();
   }
 
   /** Applies the changes of one write. */
@@ -135,6 +152,7 @@ export class LiveResult {
     this.#stop();
     this.forget();
     this.rows = this.server = undefined;
+    this.queries.keep(this);
     this.error = error;
     this.ready.reject(error);
     this.queries.connection.callEnds(this.users, error);
@@ -157,6 +175,7 @@ export class LiveResult {
   #show(rows: readonly Row[]): void {
     const before = this.server ?? [];
     this.server = kept(before, rows);
+    if (this.server !== before) this.queries.keep(this);
     this.#validate(before, this.server);
     this.refresh();
     this.queries.local?.tidy(this.collection);

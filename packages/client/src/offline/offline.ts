@@ -7,7 +7,9 @@ import { deferred, type Deferred } from '../deferred.js';
 import { draw } from '../draw.js';
 import { checkName } from '../error.js';
 import { listUpdate } from '../list-change.js';
+import { collectionOf } from '../path.js';
 import type { Patch } from '../record.js';
+import type { Device } from '../records.js';
 import type { Names, RecordsOf, ValueOf } from '../schema.js';
 import { byName, ids, rebased, rejected, rejections, sorted, type Edit, type Rejection } from './edit.js';
 import { Election } from './election.js';
@@ -36,6 +38,8 @@ const HELLO_MS = 2_000;
 const HELLOS_MAX = 5;
 /** Milliseconds between two transactions that store the server's values. */
 const CACHE_INTERVAL_MS = 200;
+/** What the stored names of results begin with. No record has such a name, because the server reserves them. */
+const RESULT = '\u0001query ';
 
 export class Offline<App extends Schema = {}> {
   readonly #tab = draw();
@@ -92,7 +96,7 @@ export class Offline<App extends Schema = {}> {
       leaderTimeoutMs: 6_000,
       ...options,
     };
-    this.#started = this.#start();
+    this.#started = this.#start().then(() => this.#attach());
   }
 
   /** The current state; a new object after each change. */
@@ -188,9 +192,7 @@ export class Offline<App extends Schema = {}> {
     const report = (error: TidewireError): void => void (this.#told.has(error) || this.#report(error));
     return new RecordHandle<ValueOf<RecordsOf<App>, Name>>(replica, report, () => {
       replica.ends.delete(told);
-      if (replica.ends.size > 0 || this.#replicas.get(name) !== replica) return;
-      this.#replicas.delete(name);
-      this.#namesChanged();
+      this.#release(name);
     });
   }
 
@@ -208,6 +210,8 @@ export class Offline<App extends Schema = {}> {
     await this.#stored();
     if (this.#uncached.size > 0) await this.#change({ cache: this.#takeUncached() });
     this.#isClosed = true;
+    const { record } = this.#client;
+    if (record.device === this.#device) record.device = undefined;
     clearInterval(this.#timer);
     globalThis.removeEventListener?.('pageshow', this.#onShow as EventListener);
     this.#sender?.stop();
@@ -246,6 +250,49 @@ export class Offline<App extends Schema = {}> {
     this.#namesChanged();
   }
 
+  // ---- for live queries ----
+
+  readonly #device: Device = {
+    waiting: (name) => (this.#pending.has(name) ? this.#replicas.get(name) : undefined),
+    openWaiting: (collection) => {
+      for (const name of this.#pending.keys()) if (collectionOf(name) === collection && !this.#replicas.has(name)) this.#replica(name);
+    },
+    rebase: (collection) => {
+      for (const replica of this.#replicas.values()) if (collectionOf(replica.name) === collection) this.#takeRow(replica);
+    },
+    records: () => this.#replicas.values(),
+    read: async (query) => {
+      if (!this.#isStoring) return undefined;
+      return (await this.#storage?.read(RESULT + query).catch((cause) => this.#lose(cause)))?.value;
+    },
+    keep: (query, rows) => {
+      if (rows) this.#uncached.set(RESULT + query, { value: rows, version: 0 });
+      else this.#uncached.delete(RESULT + query);
+      void (rows ? this.#cache() : this.#change({ forget: RESULT + query }));
+    },
+  };
+
+  /** The live queries of the client show the edits that wait, and store their rows. */
+  #attach(): void {
+    const { record } = this.#client;
+    if (this.#isClosed) return;
+    record.device = this.#device;
+    record.results?.deviceChanged();
+  }
+
+  /** Opens the records with waiting edits that a live query shows. */
+  #showWaiting(names: Iterable<string>): void {
+    const { record } = this.#client;
+    for (const name of names) if (!this.#replicas.has(name) && this.#pending.has(name) && record.results?.follows(name)) this.#replica(name);
+  }
+
+  /** Forgets a record without an open handle and without waiting edits. */
+  #release(name: string): void {
+    if (this.#pending.has(name) || this.#replicas.get(name)?.ends.size !== 0) return;
+    this.#replicas.delete(name);
+    this.#namesChanged();
+  }
+
   /** Whether edits are stored, on the device or in memory. */
   get #isStoring(): boolean {
     return this.#state.mode === 'durable' || this.#state.mode === 'memory';
@@ -264,6 +311,7 @@ export class Offline<App extends Schema = {}> {
     this.#settled = undefined;
     for (const rejection of old) this.#tell(rejection);
     for (const replica of this.#replicas.values()) replica.refresh();
+    this.#showWaiting(this.#pending.keys());
   }
 
   /** The storage can no longer be used: this tab continues alone. */
@@ -277,7 +325,10 @@ export class Offline<App extends Schema = {}> {
     this.#channel = undefined;
     // Other tabs make their own edits. The last leader also makes the edits of tabs that are closed.
     if (!isLeader) {
-      for (const [name, edits] of [...this.#pending]) this.#remove(name, edits.filter(({ tab }) => tab !== this.#tab).map(({ id }) => id));
+      for (const [name, edits] of [...this.#pending]) {
+        this.#remove(name, edits.filter(({ tab }) => tab !== this.#tab).map(({ id }) => id));
+        this.#release(name);
+      }
     }
     this.#unkept = [];
     this.#become({ isLeader: true });
@@ -338,19 +389,28 @@ export class Offline<App extends Schema = {}> {
     };
     const replica = new Replica(name, tab);
     this.#replicas.set(name, replica);
-    if (this.#isStoring) this.#restore(replica);
+    this.#restore(replica);
     this.#namesChanged();
+    this.#client.record.added?.(replica);
     return replica;
   }
 
-  /** Shows the stored value of a record, unless a newer one has already arrived. */
+  /** Shows the last known value of a record, unless a newer one has already arrived. */
   #restore(replica: Replica): void {
     const base = this.#sender?.base(replica.name);
     if (base) return replica.take(base.value, base.version);
+    this.#takeRow(replica);
+    if (!this.#isStoring) return;
     this.#storage?.read(replica.name).then(
-      (found) => found && replica.version < 0 && replica.take(found.value, found.version),
+      (found) => found && replica.version < found.version && replica.take(found.value, found.version),
       (cause) => this.#lose(cause),
     );
+  }
+
+  /** Shows the value that a live query has, if it is newer. */
+  #takeRow(replica: Replica): void {
+    const row = this.#client.record.results?.row(replica.name);
+    if (row && row.version > replica.version) replica.take(row.data, row.version);
   }
 
   #add(name: string, change: Pick<Edit, 'patches' | 'list'>, on: number, base: unknown): Promise<void> {
@@ -434,6 +494,7 @@ export class Offline<App extends Schema = {}> {
 
   #takeEdits(edits: Edit[]): void {
     this.#insert(edits);
+    this.#showWaiting(byName(edits).keys());
     for (const name of byName(edits).keys()) {
       this.#replicas.get(name)?.refresh();
       this.#sender?.kick(name);
@@ -445,12 +506,14 @@ export class Offline<App extends Schema = {}> {
     const left = this.#pending.get(name);
     if (left) this.#pending.set(name, rebased(left, on));
     this.#replicas.get(name)?.refresh();
+    this.#release(name);
     for (const id of made) this.#settle(id);
   }
 
   #takeRejected(name: string, edits: Edit[], code: string): void {
     this.#remove(name, edits.map(({ id }) => id));
     this.#replicas.get(name)?.refresh();
+    this.#release(name);
     for (const rejection of edits.flatMap((edit) => rejections(edit, code))) this.#tell(rejection);
     for (const id of edits.flatMap(ids)) this.#settle(id, rejected(name, code));
   }
