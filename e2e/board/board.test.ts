@@ -105,6 +105,25 @@ test('the board', { concurrency: 2 }, async (t) => {
       for (const tab of [ada, ben]) await tab.shows({ 'To do': ['oat milk'], Done: ['bread'] });
     }),
 
+    t.test('two tabs of one user show the edits of each other without a connection', async (inner) => {
+      const { tabs } = await boards(inner, 'ada', 'ben');
+      const [first, ben] = tabs as [Tab, Tab];
+      await first.add('To do', 'milk');
+      const second = await first.another();
+      await second.shows({ 'To do': ['milk'] });
+      await first.cut();
+      await second.reads('offline');
+      await second.retitle('milk', 'oat milk');
+      await second.add('Doing', 'bread');
+      await first.shows({ 'To do': ['oat milk'], Doing: ['bread'] });
+      await first.move('bread', 'Right');
+      await second.shows({ 'To do': ['oat milk'], Done: ['bread'] });
+      for (const tab of [first, second]) await tab.reads('offline, 3 edits wait');
+      first.proxy.restore();
+      for (const tab of [first, second]) await tab.reads('online');
+      for (const tab of [first, second, ben]) await tab.shows({ 'To do': ['oat milk'], Done: ['bread'] });
+    }),
+
     t.test('a refused edit is taken back and shown with its reason', async (inner) => {
       const { tabs } = await boards(inner, 'ada', 'ben');
       const [ada, ben] = tabs as [Tab, Tab];

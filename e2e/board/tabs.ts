@@ -80,6 +80,16 @@ export class Tab {
     return tab;
   }
 
+  /** Another tab of the same user in the same browser. */
+  async another(): Promise<Tab> {
+    const page = await this.page.context().newPage();
+    page.setDefaultTimeout(DEADLINE_MS);
+    await page.goto(this.page.url());
+    const tab = new Tab(page, this.proxy);
+    await tab.reads('online');
+    return tab;
+  }
+
   async signIn(user: string): Promise<void> {
     await this.page.getByLabel('Your name').fill(user);
     await this.page.getByRole('button', { name: 'Join' }).click();
