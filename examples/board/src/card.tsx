@@ -1,4 +1,4 @@
-// One card: its title, which a click or Enter edits, its moves by drag and by keyboard, and who else looks at it.
+// One card: its title, which a click or Enter edits, its moves by drag and by keyboard, and the other members whose focus is on it.
 
 import { useEffect, useRef, useState, type DragEvent, type KeyboardEvent, type RefObject } from 'react';
 import { Face, type Watcher } from './people.tsx';

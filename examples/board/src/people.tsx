@@ -1,4 +1,4 @@
-// Presence: who is on the board, and which card has the focus of each member.
+// Presence: the members on the board, and the card that has the focus of each.
 
 import { useState, type FormEvent } from 'react';
 import { BOARD, signIn, useMembers, user, type Attention } from './tidewire.ts';

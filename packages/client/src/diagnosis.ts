@@ -53,7 +53,7 @@ async function cause(url: string, failures: number): Promise<Cause | undefined> 
   } catch (error) {
     const origin = (globalThis as unknown as Page).location?.origin;
     // A page may not read an answer that does not allow its origin. It learns at most whether there is an answer, and not even that if the
-    // answer forbids other origins to load it, as those of the server do.
+    // answer forbids other origins to load it, as the server's answers do.
     const isAnswered = origin !== undefined && (await ask({ mode: 'no-cors' }).then(() => true, () => false));
     if (isAnswered) return ['FORBIDDEN', `the server ${server} does not allow pages of ${origin}: add "${origin}" to its option network.origins`];
     const { code } = ((error as Error).cause ?? {}) as { code?: string };

@@ -54,7 +54,7 @@ export function subscribePattern<App extends Schema>(
   return patterns.add(pattern, { ...options, callback: (payload, context) => callback(context.name as never, payload, context) });
 }
 
-/** Whether the segments of a name match those of a pattern. */
+/** Whether the segments of a name match the segments of a pattern. */
 function matches(pattern: string[], name: string[]): boolean {
   const last = pattern.length - 1;
   const hasRest = pattern[last] === '**';

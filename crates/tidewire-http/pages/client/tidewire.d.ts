@@ -999,9 +999,9 @@ declare class Queries implements Part, LiveResults {
 	follows(name: string): boolean;
 	row(name: string): Row | undefined;
 	deviceChanged(): void;
-	/** Stores the server's rows of a result on the user's device. After the end of the query there are none. */
+	/** Stores the server's rows of a result on the user's device, and removes them after the end of the query. */
 	keep({ name, collection, server }: LiveResult): void;
-	/** The record whose edits show in place of those of `document`: the one with all edits that wait on the user's device. */
+	/** The record whose edits show in place of the edits of `document`: the one with all edits that wait on the user's device. */
 	shown(document: SharedRecord): SharedRecord;
 	/** The live result of a query, which exists until its last user releases it. */
 	take(collection: string, text: string): LiveResult;

@@ -73,13 +73,13 @@ export class Queries implements Part, LiveResults {
     if (!this.local) this.#load([]);
   }
 
-  /** Stores the server's rows of a result on the user's device. After the end of the query there are none. */
+  /** Stores the server's rows of a result on the user's device, and removes them after the end of the query. */
   keep({ name, collection, server }: LiveResult): void {
     this.records.device?.keep(name, server);
     this.records.device?.rebase(collection);
   }
 
-  /** The record whose edits show in place of those of `document`: the one with all edits that wait on the user's device. */
+  /** The record whose edits show in place of the edits of `document`: the one with all edits that wait on the user's device. */
   shown(document: SharedRecord): SharedRecord {
     return this.records.device?.waiting(document.name) ?? document;
   }

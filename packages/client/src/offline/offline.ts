@@ -38,7 +38,7 @@ const HELLO_MS = 2_000;
 const HELLOS_MAX = 5;
 /** Milliseconds between two transactions that store the server's values. */
 const CACHE_INTERVAL_MS = 200;
-/** What the stored names of results begin with. No record has such a name, because the server reserves them. */
+/** The prefix of the names under which results are stored. The server reserves such names, so no record has one. */
 const RESULT = '\u0001query ';
 
 export class Offline<App extends Schema = {}> {
