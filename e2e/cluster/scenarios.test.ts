@@ -103,8 +103,9 @@ for (const setup of FEW_SETUPS.filter(({ broker }) => broker === undefined)) {
           assert.deepEqual([...((await inboxes[by]?.count(NAMES)) ?? [])].sort(), names, 'the listener of the same node provides them');
         }
       }
-      for (const inboxes of [accepted.event, accepted.record]) {
-        assert.deepEqual(inboxes.map(({ seen }) => seen.length), [NAMES, NAMES, NAMES], 'and no other listener is asked');
+      const expected = listeners.map((_, by) => Array.from({ length: NAMES }, (_, index) => `${prefix}/${by}/${index}`));
+      for (const [topic, inboxes] of Object.entries(accepted)) {
+        assert.deepEqual(inboxes.map(({ seen }) => [...seen].sort()), expected, `and no other listener is asked for ${topic}s`);
       }
     });
 

@@ -59,6 +59,9 @@ pub trait Shards: Send + Sync {
     /// A view holds. The first one comes before anything else. The links to its members may open later.
     fn adopt(&self, view: &StoredView);
 
+    /// The newest view that a shard of any member has announced to the shards of this one.
+    fn newest_view(&self) -> View;
+
     /// Sessions that waited for a congested link may continue.
     fn wake(&self);
 }

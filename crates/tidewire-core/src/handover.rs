@@ -142,6 +142,12 @@ impl Handover {
         self.complete
     }
 
+    /// The newest view that another shard has announced to this one.
+    pub(crate) fn heard_view(&self) -> View {
+        let markers = self.heard.values().map(|heard| heard.marker);
+        markers.max().unwrap_or_default()
+    }
+
     pub(crate) fn stage(&self) -> Stage {
         self.stage
     }

@@ -68,6 +68,8 @@ pub enum Input {
     Heartbeat(Heartbeat),
     /// The current view: the answer to a read or a proposal.
     View(StoredView),
+    /// Another member has adopted this view.
+    LaterView(View),
     /// The registry has not answered, or with an error. A proposal may have been made.
     RegistryFailed,
     /// A member has answered a question that this node sent at the time `asked`.
@@ -265,6 +267,12 @@ impl Membership {
             Input::Tick => {}
             Input::Heartbeat(heartbeat) => self.heartbeat(now, &heartbeat, &mut outputs),
             Input::View(view) => self.current(now, view, &mut outputs),
+            Input::LaterView(view) => {
+                let known = self.view.as_ref().map(|known| known.number);
+                if known.is_some_and(|known| known < view) {
+                    self.next_request = self.next_request.min(now);
+                }
+            }
             Input::RegistryFailed => {
                 let failed = self.pending.take().map(|(request, _)| request);
                 if failed == Some(Request::Propose) {

@@ -894,6 +894,7 @@ impl Conductor {
         add(&stats.turns_by_time[time_index(turn_nanos)], 1);
         if self.sink.is_clustered {
             set(&stats.settled_view, self.engine.handed_over().0);
+            set(&stats.heard_view, self.engine.heard_view().0);
         }
         if self.is_refusing || now.since(self.gauges_published) >= GAUGE_INTERVAL {
             self.gauges_published = now;

@@ -2,9 +2,10 @@
 //! views in the order in which they were given here.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tidewire_core::entry::Entry;
-use tidewire_core::view::ClusterView;
+use tidewire_core::view::{ClusterView, View};
 use tidewire_wire::entry::{INTERESTED, Post};
 
 use super::handle::{Mail, ShardHandle};
@@ -41,6 +42,14 @@ impl NodeShards {
         for handle in self.handles.iter() {
             handle.0.mailbox.push(Mail::View(view.clone()));
         }
+    }
+
+    /// The newest view that a shard of any node has announced to these shards.
+    #[must_use]
+    pub fn heard_view(&self) -> View {
+        let handles = self.handles.iter();
+        let heard = handles.map(|handle| handle.stats().heard_view.load(Ordering::Relaxed));
+        View(heard.max().unwrap_or(0))
     }
 
     /// Passes entries of a linked node to the shards that they are for, in their order.

@@ -122,6 +122,8 @@ pub struct ShardStats {
     pub turn_nanos_max: AtomicU64,
     /// Gauge: the newest view of the cluster whose hand-over is complete at the shard.
     pub settled_view: AtomicU64,
+    /// Gauge: the newest view that another shard has announced to this one.
+    pub heard_view: AtomicU64,
     /// Gauge: connections, those on their way to the shard included.
     pub connections: AtomicU64,
     /// Bytes read.

@@ -163,12 +163,14 @@ impl Task {
                 _ = ticks.tick() => self.tick(),
             }
             self.adopt();
+            // Before the stage: a node that has become active waits for the hand-over of the view in which it did, and takes that view from
+            // the snapshot.
+            *snapshot.lock().unwrap_or_else(PoisonError::into_inner) = self.snapshot();
             stages.send_if_modified(|stage| {
                 let is_new = *stage != self.stage;
                 stage.clone_from(&self.stage);
                 is_new
             });
-            *snapshot.lock().unwrap_or_else(PoisonError::into_inner) = self.snapshot();
         }
     }
 
@@ -200,6 +202,8 @@ impl Task {
     }
 
     fn tick(&mut self) {
+        // Names that pass to another owner pause until all members have adopted the view, which the next heartbeat would show a second later.
+        self.step(Input::LaterView(self.shards.newest_view()));
         self.step(Input::Tick);
         let now = self.now();
         let ran = now.saturating_sub(self.last_tick).min(STEP_MS_MAX);

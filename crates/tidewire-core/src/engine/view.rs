@@ -110,6 +110,12 @@ impl Shard {
         self.handover.complete()
     }
 
+    /// The newest view that another shard has announced to this one.
+    #[must_use]
+    pub fn heard_view(&self) -> View {
+        self.handover.heard_view()
+    }
+
     fn post_view<E: Effects>(&mut self, now: Now, entry: &ViewEntry, out: &mut E) {
         self.state
             .turn(now, out)

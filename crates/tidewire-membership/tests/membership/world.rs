@@ -382,6 +382,11 @@ impl World {
                         .is_some_and(|view| view.has(from) && view.has(to))
                 };
                 if self.life(to).is_some_and(is_known) && !self.is_cut(to, from) {
+                    // The shards of a member announce each view that they adopt.
+                    let life = self.life(from).and_then(|life| life.machine.view());
+                    if let Some(view) = life.map(|view| view.number) {
+                        self.step(to, Input::LaterView(view))?;
+                    }
                     let latency = self.latency();
                     let (from, to) = (to, from);
                     self.later(latency, Event::Pong { from, to, asked });

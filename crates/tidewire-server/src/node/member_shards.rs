@@ -11,7 +11,7 @@ use tidewire_cluster::member::{LinkedMember, PeerLink, Shards, Token};
 use tidewire_core::entry::Entry;
 use tidewire_core::route::StoreId;
 use tidewire_core::store::{MemberId, StoredView};
-use tidewire_core::view::{ClusterView, Generation};
+use tidewire_core::view::{ClusterView, Generation, View};
 use tidewire_http::api::RecordEpochs;
 use tidewire_http::rights::Rights;
 use tidewire_shard::node_link::{LinkedNode, NodeLink};
@@ -125,6 +125,10 @@ impl Shards for MemberShards {
             self.common.shards.adopt(&adopted);
         }
         self.common.rights.view_changed(view.level);
+    }
+
+    fn newest_view(&self) -> View {
+        self.common.shards.heard_view()
     }
 
     fn wake(&self) {
